@@ -182,10 +182,10 @@ pub enum UserCommand {
     Disable {
         /// The address of the account
         email: String,
-        /// `Some(true)`
+        /// Always `Some(true)`
         #[arg(skip = Some(true))]
         disabled: Option<bool>,
-        /// `None`
+        /// Always `None`
         #[arg(skip)]
         admin: Option<bool>,
     },
@@ -194,10 +194,10 @@ pub enum UserCommand {
     Enable {
         /// The address of the account
         email: String,
-        /// `Some(false)`
+        /// Always `Some(false)`
         #[arg(skip = Some(false))]
         disabled: Option<bool>,
-        /// `None`
+        /// Always `None`
         #[arg(skip)]
         admin: Option<bool>,
     },
@@ -206,14 +206,15 @@ pub enum UserCommand {
     Admin {
         /// The address of the account
         email: String,
-        /// `None`
+        /// Always `None`
         #[arg(skip)]
         disabled: Option<bool>,
         /// Withdraw the role instead
         #[arg(long = "withdraw", action = ArgAction::SetFalse)]
         admin: Option<bool>,
     },
-    /// Change an account: the one form of the three commands above on the admin socket
+    /// Change an account: the form of the three commands above on the admin socket. They have its
+    /// fields, so that they serialize to it
     #[command(skip)]
     #[serde(rename = "user_change")]
     Change {

@@ -182,8 +182,8 @@ fn finish(request: &Preparation<'_>, found: FoundSeries) -> Prepared {
     // Otherwise samples are sorted, so that neighbours in the head are applied together. The sort
     // is stable: samples of one series keep their order.
     let breaks = admitted.windows(2).filter(|pair| pair[0].series > pair[1].series).count();
-    // The head finds duplicates after the log has taken them, which costs more than accepting them.
-    // So after a batch of duplicates, the head is asked before.
+    // A duplicate that the head refuses is in the log already, so refusing it costs more than
+    // accepting it. After a batch of duplicates, the head looks for more of them before the log.
     let expects_duplicates = store.usage.sends_duplicates.load(Ordering::Relaxed);
     if breaks > if expects_duplicates { 0 } else { admitted.len() / 64 } {
         admitted.sort_by_key(|sample| sample.series);
