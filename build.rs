@@ -1,4 +1,4 @@
-//! Hands the time of the build to the program, in `PROMLET_BUILT_S`: whole days in seconds since the Unix epoch, so that
+//! Hands the time of the build to the program, in `BUILT_S`: whole days in seconds since the Unix epoch, so that
 //! building twice a day yields the same program. `SOURCE_DATE_EPOCH` replaces the present, for reproducible builds.
 
 use std::time::SystemTime;
@@ -19,8 +19,10 @@ fn main() {
         Ok(text) => text.trim().parse().ok(),
         Err(_) => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|since| since.as_secs()).ok(),
     };
+    // `cargo run` sets the variable for the program as well. With the prefix PROMLET_ the program would warn of a setting
+    // that it does not know.
     match seconds {
-        Some(seconds) => println!("cargo::rustc-env=PROMLET_BUILT_S={}", seconds / DAY_S * DAY_S),
+        Some(seconds) => println!("cargo::rustc-env=BUILT_S={}", seconds / DAY_S * DAY_S),
         None => println!("cargo::error=SOURCE_DATE_EPOCH is not a number of seconds"),
     }
 }

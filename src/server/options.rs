@@ -48,7 +48,7 @@ pub(super) fn api_options(settings: &Settings, address: SocketAddr) -> Result<Ap
 
 /// Returns the day on which this program was built (`build.rs`).
 pub(super) fn built() -> Option<Timestamp> {
-    env!("PROMLET_BUILT_S").parse().ok().map(Timestamp::from_s)
+    env!("BUILT_S").parse().ok().map(Timestamp::from_s)
 }
 
 /// Parses addresses and networks.
