@@ -531,7 +531,7 @@ fn main() -> ExitCode {
     let ((store, folder), report) = open();
     print_rate("replayed", report.samples as f64, watch);
     let watch = Stopwatch::start();
-    match store.checkpoint(START) {
+    match store.checkpoint() {
         Ok(made) => {
             print_rate("checkpoint", made.samples as f64, watch);
             println!("{:>27.2} bytes a sample in rows", made.bytes as f64 / made.samples as f64);

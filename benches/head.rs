@@ -167,13 +167,13 @@ fn starts(batches: &mut [WriteBatch<'_>], series: f64) {
     print_figure("of it", took * 1e9 / report.samples as f64, "ns a sample");
     print_figure("memory grew by", grown, "B a series");
     let now = START.plus_ms(LOGGED * 15_000);
-    store.checkpoint(now).expect("made");
+    store.checkpoint().expect("made");
     drop((store, folder));
     let ((store, folder), _, took, _) = open();
     print_figure("ready from a checkpoint", took, "s");
     store.seal(now).expect("sealed");
     // As at a clean stop: the samples of the previous checkpoint are in segments now.
-    store.checkpoint(now).expect("made");
+    store.checkpoint().expect("made");
     drop((store, folder));
     let (_, report, took, _) = open();
     print_figure("ready after everything was sealed", took, "s");

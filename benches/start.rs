@@ -64,7 +64,7 @@ fn open(dir: &Path, now: Timestamp) -> (Tsdb, DataFolder, Arc<Control>, [f64; 2]
 /// Closes the store as the server does.
 fn close((store, folder, control): (Tsdb, DataFolder, Arc<Control>), now: Timestamp) {
     store.seal(now).expect("sealed");
-    store.checkpoint(now).expect("a checkpoint");
+    store.checkpoint().expect("a checkpoint");
     store.close();
     drop(store);
     Arc::into_inner(control).expect("the only owner").close().expect("closed");

@@ -340,7 +340,7 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
     {
         let live = tempfile::tempdir().expect("made");
         let (opened, _) = make(live.path());
-        opened.tsdb.checkpoint(NOW).expect("made");
+        opened.tsdb.checkpoint().expect("made");
         opened.close();
         copy_tree(live.path(), clean.path());
     }
@@ -424,7 +424,7 @@ fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_t
         let live = tempfile::tempdir().expect("made");
         let (opened, held) = make(live.path());
         opened.tsdb.seal(NOW).expect("sealed");
-        opened.tsdb.checkpoint(NOW).expect("made");
+        opened.tsdb.checkpoint().expect("made");
         opened.close();
         copy_tree(live.path(), origin.path());
         held

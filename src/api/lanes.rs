@@ -132,7 +132,7 @@ impl Lanes {
         self.record_query(org);
         let pool = &self.0.query;
         let mut queue = pool.shared.lock();
-        let free = !queue.closed && queue.waiting == 0 && queue.running < pool.options.threads;
+        let free = queue.waiting == 0 && queue.running < pool.options.threads;
         if !free || !queue.has_less_than(pool.shared.share(&queue), Some(org)) {
             return None;
         }
@@ -145,8 +145,7 @@ impl Lanes {
     /// for that.
     ///
     /// # Errors
-    /// 503 `busy` if the queue is full or the wait too long, 503 `shutting_down`, 500 if `work`
-    /// panics.
+    /// 503 `busy` if the queue is full or the wait too long, 500 if `work` panics.
     pub async fn run<T: Send + 'static>(
         &self,
         lane: Lane,

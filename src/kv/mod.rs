@@ -29,6 +29,7 @@ pub(crate) mod plain;
 mod record;
 mod reserve;
 mod rows;
+pub(crate) mod zeros;
 
 pub use control::{
     CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,

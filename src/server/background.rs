@@ -84,12 +84,12 @@ impl Server {
         })?;
         let tsdb = Arc::clone(&self.tsdb);
         let period = self.settings.checkpoint_every.map_or(STORE_PERIOD, |every| every.min(STORE_PERIOD));
-        self.start_task("checkpoint", period, move |now| {
+        self.start_task("checkpoint", period, move |_| {
             if !tsdb.checkpoint_due() {
                 return;
             }
             let watch = Stopwatch::start();
-            match tsdb.checkpoint(now) {
+            match tsdb.checkpoint() {
                 Ok(done) => tracing::info!(?done, "checkpoint {} in {:.0} ms", done.generation, watch.elapsed_ms()),
                 Err(error) => tracing::warn!(%error, "no checkpoint was written; the log keeps everything, the next start takes longer"),
             }

@@ -20,7 +20,7 @@ pub(super) fn close_samples(tsdb: &Tsdb, now: Timestamp) -> Option<String> {
     if let Err(error) = tsdb.seal(now) {
         tracing::warn!("not everything was sealed: {}", kv::with_sources(&error));
     }
-    if let Err(error) = tsdb.checkpoint(now) {
+    if let Err(error) = tsdb.checkpoint() {
         tracing::warn!(%error, "no final checkpoint was written; the next start replays the log instead");
     }
     tsdb.close();

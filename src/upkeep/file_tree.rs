@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 
 use crate::kv::ops;
+use crate::kv::zeros::are_zeros;
 
 /// The maximal number of files in a folder. A data folder with more segments, log files and exports
 /// is not plausible.
@@ -172,7 +173,7 @@ pub(super) fn copy(from: &Path, to: &Path, mut each: impl FnMut(u64)) -> Result<
         let n = source.read(&mut block).map_err(at("read", from))?;
         let Some(bytes) = block.get(..n).filter(|bytes| !bytes.is_empty()) else { break };
         // Log files are preallocated with zeros, which need no blocks until they are written.
-        is_hole = bytes.iter().all(|b| *b == 0);
+        is_hole = are_zeros(bytes);
         if !is_hole {
             ops::write_at(&target, to, bytes, offset).map_err(at("write", to))?;
         }

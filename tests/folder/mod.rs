@@ -275,7 +275,7 @@ pub(crate) fn make_of(dir: &Path, in_checkpoint: i64, in_log: i64) -> (OpenedFol
     opened.tsdb.seal_and_merge(NOW).expect("sealed");
     correct(&opened.tsdb, 30);
     write(&opened.tsdb, 1_000, in_checkpoint);
-    opened.tsdb.checkpoint(NOW).expect("made");
+    opened.tsdb.checkpoint().expect("made");
     correct(&opened.tsdb, 40);
     write(&opened.tsdb, 2_000, in_log);
     put_user(&opened.control, 8);

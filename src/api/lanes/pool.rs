@@ -13,7 +13,6 @@
 //! ends looks at the queue. A job may also wait because its organisation has its share of the
 //! threads, while other threads park. [`LaneShared::end`] then wakes one of them.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -183,8 +182,7 @@ impl LanePool {
     /// Submits work and waits for its reply. Dropping the future removes waiting work.
     ///
     /// # Errors
-    /// 503 `busy` if the queue is full or the wait too long, 503 `shutting_down`, 500 if the work
-    /// ends without a reply.
+    /// 503 `busy` if the queue is full or the wait too long, 500 if the work ends without a reply.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         org: Option<OrgId>,
@@ -205,9 +203,6 @@ impl LanePool {
         };
         let (wake, removed) = {
             let mut queue = self.shared.lock();
-            if queue.closed {
-                return Err(ApiError::shutting_down());
-            }
             let full = queue.waiting >= self.options.queue;
             let removed = if full { queue.make_room_for(org) } else { None };
             if full && removed.is_none() {
@@ -238,7 +233,7 @@ impl LanePool {
                 return ApiError::internal(format!("work on the {} lane ended without a reply", self.name));
             }
             // Otherwise it was removed for another job.
-            if self.shared.lock().closed { ApiError::shutting_down() } else { self.refuse() }
+            self.refuse()
         })
     }
 
@@ -262,14 +257,12 @@ impl LanePool {
 
 impl Drop for LanePool {
     fn drop(&mut self) {
-        let mut queue = self.shared.lock();
-        queue.closed = true;
-        queue.waiting = 0;
-        let waiting: Vec<VecDeque<LaneJob>> =
-            queue.shares.values_mut().map(|share| std::mem::take(&mut share.waiting)).collect();
-        let idle = std::mem::take(&mut queue.idle);
-        drop(queue);
-        drop(waiting);
+        // No job waits: a waiting job's caller borrows this lane, and removes the job when it ends.
+        let idle = {
+            let mut queue = self.shared.lock();
+            queue.closed = true;
+            std::mem::take(&mut queue.idle)
+        };
         for thread in idle {
             thread.unpark();
         }

@@ -39,7 +39,7 @@ pub(super) struct LaneQueue {
     /// Parked threads. The last one was parked last and is woken first, because its buffers may
     /// still be in a cache.
     pub(super) idle: Vec<Thread>,
-    /// Threads end instead of taking a job, and callers are refused.
+    /// Whether threads end instead of taking a job.
     pub(super) closed: bool,
 }
 

@@ -329,7 +329,7 @@ fn set_up_from_another_machine_needs_the_newest_token() {
 fn a_disk_that_rejects_writes_refuses_every_login() {
     let mut instance = TestInstance::with_owner();
     let before = instance.session();
-    instance.open.as_ref().expect("open").control.fail_syncs(true);
+    instance.open.as_ref().expect("open").control.fail_syncs();
     assert!(matches!(instance.login(PASSWORD), Err(LoginError::Store(_))));
     assert_eq!(instance.check(&before.token), "live", "reads still work");
     instance.crash();

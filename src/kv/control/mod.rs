@@ -262,8 +262,8 @@ impl Control {
 
     /// Makes the syncs of the journal fail from now on.
     #[cfg(test)]
-    pub(crate) fn fail_syncs(&self, on: bool) {
-        self.faults.journal_sync.store(on, std::sync::atomic::Ordering::SeqCst);
+    pub(crate) fn fail_syncs(&self) {
+        self.faults.journal_sync.store(true, std::sync::atomic::Ordering::SeqCst);
     }
 
     /// Compares the mark of a master key, HMAC(key, store id), with that of the key that this store

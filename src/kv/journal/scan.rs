@@ -14,6 +14,7 @@ use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::ops;
 use crate::kv::plain::verifying_lengths;
 use crate::kv::rows::RowChanges;
+use crate::kv::zeros::{are_zeros, written_bytes};
 use crate::model::{StoreId, Timestamp};
 
 /// Greatest valid sequence number, far beyond any real one, so that increments cannot overflow.
@@ -44,12 +45,11 @@ const UNREADABLE: &str = "a body that differs from its checksum";
 
 fn at(bytes: &[u8], layout: Layout, offset: usize) -> ScanItem<'_> {
     let rest = bytes.get(offset..).unwrap_or_default();
-    let is_zero = |bytes: &[u8]| bytes.iter().all(|b| *b == 0);
     if rest.len() < layout.record_header_bytes() {
-        return if is_zero(rest) { ScanItem::End } else { ScanItem::Bad("bytes where no record fits") };
+        return if are_zeros(rest) { ScanItem::End } else { ScanItem::Bad("bytes where no record fits") };
     }
     if rest.starts_with(&[0; 4]) {
-        return if is_zero(rest) { ScanItem::End } else { ScanItem::Bad("bytes after the end") };
+        return if are_zeros(rest) { ScanItem::End } else { ScanItem::Bad("bytes after the end") };
     }
     match layout {
         Layout::Plain => plain_at(rest, offset),
@@ -406,7 +406,7 @@ impl JournalScan {
         let follows = self.survey.files.last().is_none_or(|before| before.number + 1 == number);
         let next = self.survey.runs.last().map(|run| run.last + 1).filter(|_| follows);
         let scan = scan_file(bytes, *layout, index, next);
-        let is_zero = |bytes: Option<&[u8]>| bytes.is_none_or(|some| some.iter().all(|b| *b == 0));
+        let is_zero = |bytes: Option<&[u8]>| bytes.is_none_or(are_zeros);
         // Every file is complete on disk before its first record, so a short or zeroed one was
         // damaged later.
         let is_spare = *length == FILE_BYTES
@@ -446,8 +446,7 @@ impl JournalScan {
         let is_new = self.first_break.is_none();
         self.break_at(path, offset, what, false);
         if let Some(broken) = self.first_break.as_mut().filter(|_| is_new) {
-            let last = bytes.iter().rposition(|b| *b != 0).unwrap_or(offset);
-            broken.bytes = (last + 1).saturating_sub(offset);
+            broken.bytes = written_bytes(bytes).max(offset + 1) - offset;
         }
     }
 

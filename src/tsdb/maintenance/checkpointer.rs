@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::checkpoint::{self, CheckpointStart};
 use super::log_mark::MarkWrite;
 use crate::clock::Stopwatch;
-use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 use crate::tsdb::error::CheckpointError;
@@ -51,9 +50,7 @@ impl Tsdb {
     ///
     /// # Errors
     /// [`CheckpointError`]: the previous checkpoint is still valid. Retry later with a new one.
-    pub fn checkpoint(&self, now: Timestamp) -> Result<CheckpointReport, CheckpointError> {
-        // Every tick calls this; a generation does not depend on the clock yet.
-        let _ = now;
+    pub fn checkpoint(&self) -> Result<CheckpointReport, CheckpointError> {
         let (Some(folder), Sink::Log(log)) = (&self.folder, &self.log) else {
             return Err(CheckpointError::Closed("the store has no writable log".to_owned()));
         };

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::compact::{MaintenanceContext, UpkeepError};
-use crate::model::{Matcher, OrgId, Pace, Scope, Stopped, TimeRange, Timestamp};
+use crate::model::{Matcher, OrgId, Pace, Stopped, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::error::AppendError;
 use crate::tsdb::error::ManifestError;
@@ -125,7 +125,7 @@ impl Tsdb {
         let Some(store) = self.stores.org(org) else { return Ok(report) };
         // Samples hidden by retention are deleted as well. They would reappear if the retention
         // were increased.
-        let snapshot = Snapshot::ignoring_retention(Arc::clone(&store), Scope::default());
+        let snapshot = Snapshot::ignoring_retention(Arc::clone(&store));
         let mut ids = Vec::new();
         for matchers in selectors {
             ids.extend(snapshot.paced(pace).ids(matchers, range)?);

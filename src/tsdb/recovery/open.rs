@@ -443,7 +443,7 @@ impl Recovery {
                         segment.series_labels(family, row).map_err(|e| e.to_string()).and_then(|labels| {
                             let pairs: Vec<(&str, &str)> =
                                 labels.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-                            table.define(id, &pairs, false).map_err(str::to_owned)
+                            table.define(id, &pairs).map_err(str::to_owned)
                         });
                     if let Err(what) = defined {
                         let text = format!("series {id} of organisation {} has no name: {what}", store.org);

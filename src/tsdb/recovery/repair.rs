@@ -402,7 +402,7 @@ fn define_sealed(stores: &Stores, dir: &Path, store: StoreId, listed: &OrgManife
                 let Ok(labels) = segment.series_labels(family, row) else { continue };
                 let pairs: Vec<(&str, &str)> = labels.iter().map(|(n, v)| (n.as_str(), v.as_str())).collect();
                 // An invalid name defines no series. Its samples are then orphans, as at a start.
-                let _ = table.define(id, &pairs, false);
+                let _ = table.define(id, &pairs);
             }
         }
         org.usage.record_table(&table);

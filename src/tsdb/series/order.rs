@@ -254,7 +254,7 @@ mod tests {
             let (a, b) = (format!("v{a}"), format!("v{b}"));
             let pairs = [("__name__", "m"), ("a", a.as_str()), ("b", b.as_str())];
             // Labels of another id are refused, which does not matter here.
-            _ = table.define(*id, &pairs, false);
+            _ = table.define(*id, &pairs);
         }
         let family = &table.families[0];
         let labels = |row: &u32| table.row_labels(family, *row as usize);

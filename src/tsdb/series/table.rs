@@ -325,7 +325,7 @@ impl Table {
         self.refused.add_unknown(key, || Fingerprint::of(hash, pairs), limits, entries_max);
     }
 
-    /// Adds a durable definition. `registered` is true if it was read from the registry file.
+    /// Adds a durable definition that the registry file does not have yet.
     ///
     /// # Errors
     /// A sentence if the id or the labels belong to another series, or if the id is far too large.
@@ -333,15 +333,12 @@ impl Table {
         &mut self,
         id: u32,
         pairs: &[(&str, &str)],
-        registered: bool,
     ) -> Result<(), &'static str> {
         let mut shape = LabelCodes::default();
         let known = self.find(pairs, &mut shape, false);
         if self.may_define(id, known)? {
             self.add(id, &mut shape, pairs);
-            if !registered {
-                self.unregistered.push(id);
-            }
+            self.unregistered.push(id);
         }
         Ok(())
     }
@@ -598,14 +595,14 @@ mod tests {
     fn definitions_that_conflict_are_refused() {
         let mut table = table();
         let a = [("__name__", "up")];
-        assert_eq!(table.define(5, &a, false), Ok(()));
-        assert_eq!(table.define(5, &a, false), Ok(()));
-        assert!(table.define(6, &a, false).is_err());
-        assert!(table.define(5, &[("__name__", "x")], false).is_err());
-        assert!(table.define(u32::MAX - 1, &[("__name__", "x")], false).is_err());
+        assert_eq!(table.define(5, &a), Ok(()));
+        assert_eq!(table.define(5, &a), Ok(()));
+        assert!(table.define(6, &a).is_err());
+        assert!(table.define(5, &[("__name__", "x")]).is_err());
+        assert!(table.define(u32::MAX - 1, &[("__name__", "x")]).is_err());
         assert_eq!(table.find_or_add(&[("__name__", "y")], 10, &mut Lookup::default()), Ok(6));
         assert_eq!((table.live(), table.unregistered.as_slice()), (2, &[5][..]));
-        assert_eq!(table.define(6, &[("__name__", "y")], false), Ok(()));
+        assert_eq!(table.define(6, &[("__name__", "y")]), Ok(()));
         assert_eq!((table.pending.len(), table.unregistered.as_slice()), (0, &[5, 6][..]));
     }
 

@@ -130,9 +130,9 @@ impl Snapshot {
         labels.is_some_and(|labels| self.admits(&labels))
     }
 
-    /// Returns a snapshot that also sees samples that retention hides.
-    pub(super) fn ignoring_retention(store: Arc<OrgStore>, scope: Scope) -> Snapshot {
-        Snapshot { ignore_retention: true, ..Snapshot::new(Some(store), scope) }
+    /// Returns an unrestricted snapshot that also sees samples that retention hides.
+    pub(super) fn ignoring_retention(store: Arc<OrgStore>) -> Snapshot {
+        Snapshot { ignore_retention: true, ..Snapshot::new(Some(store), Scope::default()) }
     }
 
     /// Makes every read of this snapshot warn of a damaged log.

@@ -21,6 +21,7 @@ use std::time::Duration;
 use super::clock::FakeMachine;
 use super::*;
 use crate::kv::OfflineControl;
+use crate::kv::zeros::written_bytes;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::recovery::repair::{accept_loss, repair};
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
@@ -564,7 +565,7 @@ impl AdversaryRun {
                 self.tsdb().seal_and_merge(self.machine.now()).expect("sealed");
             }
             Step::Delete(deletion) => self.delete(*deletion),
-            Step::Checkpoint => drop(self.tsdb().checkpoint(self.machine.now()).expect("made")),
+            Step::Checkpoint => drop(self.tsdb().checkpoint().expect("made")),
             Step::Restart { cleanly, off_ms } => {
                 self.stop(*cleanly);
                 self.machine.true_ms += off_ms;
@@ -583,7 +584,7 @@ impl AdversaryRun {
 
 /// Returns the bytes of a log file without the zeros at its end.
 fn used(bytes: &[u8]) -> usize {
-    bytes.iter().rposition(|byte| *byte != 0).unwrap_or(0) + 1
+    written_bytes(bytes).max(1)
 }
 
 fn run_adversary(seed: u64, steps: u64) {

@@ -563,7 +563,7 @@ fn a_seal_of_all_times_that_stops_at_any_step_loses_nothing() {
         drop(tsdb.seal(machine.now()));
         machine.faults.seal_steps_left.store(-1, Ordering::SeqCst);
         if steps % 2 == 0 {
-            tsdb.checkpoint(machine.now()).expect("made");
+            tsdb.checkpoint().expect("made");
         }
         drop(tsdb);
         let tsdb = machine.open();

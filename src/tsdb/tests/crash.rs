@@ -125,7 +125,7 @@ fn a_log_damaged_in_the_middle_is_opened_read_only_and_not_changed() {
         assert_eq!(report.quarantined, u64::from(start == 0), "kept once");
         assert_eq!(tsdb.health().writes, Writes::ReadOnly(why.clone()));
         assert_eq!(try_write(&tsdb, ORG, &up("x"), &[ago(0, 1.0)]), Err(AppendError::ReadOnly(why)));
-        assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::Closed(_))));
+        assert!(matches!(tsdb.checkpoint(), Err(CheckpointError::Closed(_))));
         let after = content(&tsdb, ORG);
         let samples = |content: &StoreContent| content.values().map(Vec::len).sum::<usize>();
         assert_eq!(samples(&after), samples(&before) - 1, "only the damaged record is lost");
@@ -223,7 +223,7 @@ fn damage_outside_the_log_costs_time_only() {
         for n in 0..100u32 {
             write(&tsdb, ORG, &up(&format!("job-{}", n % 7)), &[ago(100 - i64::from(n), f64::from(n))]);
         }
-        tsdb.checkpoint(NOW).expect("made");
+        tsdb.checkpoint().expect("made");
         write(&tsdb, ORG, &up("after"), &[ago(0, 1.0)]);
         let before = content(&tsdb, ORG);
         tsdb.close();
@@ -242,7 +242,7 @@ fn damage_outside_the_log_costs_time_only() {
         }
         // The next checkpoint repairs it.
         let (tsdb, _) = open(dir.path());
-        tsdb.checkpoint(NOW).expect("made");
+        tsdb.checkpoint().expect("made");
         drop(tsdb);
         let (tsdb, report) = open(dir.path());
         assert_eq!((report.mode, report.notes), (RecoveryMode::Checkpoint, Vec::new()), "{what}");
@@ -306,7 +306,7 @@ fn two_files(checkpoint: bool) -> tempfile::TempDir {
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, 0, 13).expect("stored");
     if checkpoint {
-        tsdb.checkpoint(NOW).expect("made");
+        tsdb.checkpoint().expect("made");
     }
     write(&tsdb, ORG, &up("after"), &[ago(0, 1.0)]);
     assert_eq!(tsdb.stats().wal_files, 2);
@@ -443,7 +443,7 @@ fn a_damaged_registry_that_a_checkpoint_relies_on_is_copied_before_it_is_cut() {
     let dir = tempfile::tempdir().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     drop(tsdb);
     let path = dir.path().join("series/3.reg");
     flip(&path, 100);
@@ -471,7 +471,7 @@ fn a_full_disk_refuses_and_resumes_without_a_restart() {
     assert!(stored > 3, "the file at hand is filled");
     assert!(matches!(tsdb.health().writes, Writes::DiskFull { .. }));
     assert!(matches!(fill(&tsdb, stored, 1), Err(AppendError::DiskFull { .. })));
-    assert!(matches!(tsdb.checkpoint(NOW), Err(CheckpointError::DiskFull { .. })));
+    assert!(matches!(tsdb.checkpoint(), Err(CheckpointError::DiskFull { .. })));
     faults.free_bytes.store(1 << 40, Ordering::SeqCst);
     // The state changes before a write is tried, since a load balancer that reads it sends no write
     // until then.

@@ -168,7 +168,7 @@ fn a_seal_after_a_start_carries_out_deletions_of_the_newest_samples() {
         hour(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR);
         delete(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR, i64::MAX).expect("deleted");
         if checkpoint {
-            tsdb.checkpoint(NOW).expect("made");
+            tsdb.checkpoint().expect("made");
         }
         tsdb.close();
         drop(tsdb);

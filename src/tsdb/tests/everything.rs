@@ -453,7 +453,7 @@ impl ModelRun {
                 "delete"
             }
             890..940 => {
-                self.tsdb().checkpoint(self.now()).expect("made");
+                self.tsdb().checkpoint().expect("made");
                 "checkpoint"
             }
             940..985 => {

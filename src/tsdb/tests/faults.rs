@@ -83,7 +83,7 @@ fn with_an_interval_a_failed_sync_closes_the_log_as_well() {
     faults.log_syncs_left.store(0, Ordering::SeqCst);
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
     assert!(
-        matches!(tsdb.checkpoint(NOW), Err(CheckpointError::Closed(why)) if why.contains("injected fault"))
+        matches!(tsdb.checkpoint(), Err(CheckpointError::Closed(why)) if why.contains("injected fault"))
     );
     assert!(matches!(try_write(&tsdb, ORG, &up("a"), &[ago(9, 2.0)]), Err(AppendError::Fenced(_))));
     assert!(matches!(tsdb.health().writes, Writes::Fenced(_)));
@@ -328,11 +328,11 @@ fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free
     assert_eq!(tsdb.health(), Health::default());
 
     free(samples + (64 << 10));
-    let refused = tsdb.checkpoint(NOW);
+    let refused = tsdb.checkpoint();
     let Err(CheckpointError::DiskFull { needed, .. }) = refused else { panic!("{refused:?}") };
     assert!((samples + (64 << 10)..growth).contains(&needed), "{needed}: the rest is for samples");
     free(growth - 1);
-    tsdb.checkpoint(NOW).expect("a small one");
+    tsdb.checkpoint().expect("a small one");
     let health = tsdb.health();
     assert_eq!((health.writes, health.notes.len()), (Writes::Open, 1), "it continues with a note");
     assert!(health.notes[0].contains("large checkpoints and compactions wait"), "{:?}", health.notes);
@@ -354,7 +354,7 @@ fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free
     free(samples + samples / 10);
     write(&tsdb, ORG, &up("a"), &[ago(5, 3.0)]);
     free(growth);
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     assert_eq!(tsdb.health(), Health::default());
     drop(tsdb);
     let (tsdb, report) = open(dir.path());

@@ -135,7 +135,7 @@ fn descriptions_survive_a_restart_and_are_bounded() {
     let before = tsdb.stats().wal_records;
     tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
     assert_eq!(tsdb.stats().wal_records, before + 1, "no description is new");
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     let mut news = BatchBuilder::default();
     news.describe("up", MetricKind::Gauge, "last", "").describe("c", MetricKind::Gauge, "", "");
     tsdb.append(ORG, &news.batch(), NOW).expect("stored");
@@ -153,7 +153,7 @@ fn descriptions_survive_a_restart_and_are_bounded() {
     drop(tsdb);
     let (tsdb, _) = open(dir.path());
     assert_eq!(descriptions(&tsdb), expected);
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     drop(tsdb);
     assert_eq!(descriptions(&open(dir.path()).0), expected);
 }

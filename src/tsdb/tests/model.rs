@@ -108,7 +108,7 @@ proptest! {
                     prop_assert_eq!(report.stored, stored as u64);
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
-                StoreStep::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+                StoreStep::Checkpoint => drop(tsdb.checkpoint().expect("made")),
                 StoreStep::EarlyCheckpoint => checkpoint_claiming_less(&tsdb),
                 StoreStep::Seal => drop(tsdb.seal(NOW).expect("sealed")),
                 StoreStep::SealDue => seal_due(&tsdb),
@@ -156,7 +156,7 @@ fn a_long_series_survives_checkpoints_with_many_rows() {
     write(&tsdb, ORG, &up("a"), &samples);
     write(&tsdb, ORG, &up("b"), &samples[..10]);
     assert_eq!(write(&tsdb, ORG, &up("a"), &late).stored, 500);
-    let made = tsdb.checkpoint(NOW).expect("made");
+    let made = tsdb.checkpoint().expect("made");
     assert!(made.rows > 5 && made.series == 2 && made.samples == 5_510, "{made:?}");
     let before = content(&tsdb, ORG);
     drop(tsdb);
@@ -179,7 +179,7 @@ fn checkpoints_replace_each_other_and_shorten_the_start() {
     assert_eq!(report.mode, RecoveryMode::Fresh);
     for n in 1..=3u32 {
         write(&tsdb, ORG, &up("a"), &[ago(1_000 - i64::from(n), f64::from(n))]);
-        assert_eq!(tsdb.checkpoint(NOW).expect("made").generation, u64::from(n));
+        assert_eq!(tsdb.checkpoint().expect("made").generation, u64::from(n));
     }
     write(&tsdb, ORG, &up("b"), &[ago(0, 4.0)]);
     let generations: Vec<_> = std::fs::read_dir(dir.path().join("head")).expect("listed").collect();
@@ -204,7 +204,7 @@ fn a_checkpoint_is_due_by_samples() {
     assert!(!tsdb.checkpoint_due());
     write(&tsdb, ORG, &up("a"), &[ago(8, 1.0)]);
     assert!(tsdb.checkpoint_due());
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     assert!(!tsdb.checkpoint_due());
 }
 
@@ -223,7 +223,7 @@ fn the_result_of_racing_writers_equals_that_of_a_replay() {
                     let samples = [ago(1_000 - at, writer as f64), ago(1_000 - at - 1, n as f64)];
                     write(tsdb, ORG, &name(usize::try_from(n % 3).expect("small")), &samples);
                     if n == 75 {
-                        tsdb.checkpoint(NOW).expect("made");
+                        tsdb.checkpoint().expect("made");
                     }
                 }
             });

@@ -116,7 +116,7 @@ fn judge_found(answered: &BTreeSet<usize>, found: StoreContent) -> Option<String
 fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_acknowledged_samples() {
     let accounts = tempfile::tempdir().expect("made");
     let (control, _folder) = control(accounts.path());
-    assert_eq!(trace(&control).cuts(STATES, 1, &[], |cut| judge(cut, &control)), None);
+    assert_eq!(trace(&control).cuts(STATES, &[], |cut| judge(cut, &control)), None);
 }
 
 #[test]
@@ -129,7 +129,7 @@ fn every_state_that_a_power_cut_can_leave_of_an_allocated_log_opens_with_all_ack
     let trace = trace_with(&control, options(&faults));
     let allocated = |op: &Op| matches!(op, Op::SetLen { path, .. } if path.ends_with("0000000002.wal.new"));
     assert!(trace.ops.iter().any(allocated), "the files were filled with zeros");
-    assert_eq!(trace.cuts(STATES, 1, &[], |cut| judge(cut, &control)), None);
+    assert_eq!(trace.cuts(STATES, &[], |cut| judge(cut, &control)), None);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn without_any_one_sync_of_the_log_some_power_cut_loses_samples() {
     let redundant: Vec<(usize, String)> = trace
         .syncs()
         .into_iter()
-        .filter(|(index, _)| trace.cuts(STATES, 1, &[*index], |cut| judge(cut, &control)).is_none())
+        .filter(|(index, _)| trace.cuts(STATES, &[*index], |cut| judge(cut, &control)).is_none())
         .collect();
     // The sync of the names of the store's other directories. Without them, a lost log would look
     // like that of a new store.
@@ -161,7 +161,7 @@ fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
     for (number, (series, samples)) in batches().iter().enumerate() {
         write(&tsdb, ORG, series, samples);
         if number == 5 {
-            tsdb.checkpoint(NOW).expect("made");
+            tsdb.checkpoint().expect("made");
             (0..=number).for_each(|number| recording.answered(number));
         }
     }
@@ -170,5 +170,5 @@ fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
     // the checkpoint.
     let before = tempfile::tempdir().expect("made");
     let (before, _folder) = super::control(before.path());
-    assert_eq!(recording.finish().cuts(STATES, 1, &[], |cut| judge(cut, &before)), None);
+    assert_eq!(recording.finish().cuts(STATES, &[], |cut| judge(cut, &before)), None);
 }

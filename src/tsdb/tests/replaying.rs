@@ -69,7 +69,7 @@ fn perform(tsdb: &Tsdb, action: &Action) {
             let range = TimeRange { start: from, end: from.plus_ms(300_000) };
             tsdb.delete(OrgId(*org), &[vec![some]], range, NOW).expect("deleted");
         }
-        Action::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+        Action::Checkpoint => drop(tsdb.checkpoint().expect("made")),
         Action::Drop(org) => tsdb.drop_org(OrgId(*org), NOW).expect("dropped"),
     }
 }
@@ -149,7 +149,7 @@ fn crashed(dir: &Path, faults: &Arc<Faults>) -> u64 {
     let mut stored = 0;
     for step in 0..40 {
         if step == 10 {
-            tsdb.checkpoint(NOW).expect("made");
+            tsdb.checkpoint().expect("made");
             stored = 0;
         }
         let every =
@@ -208,7 +208,7 @@ fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
             tsdb.append(ORG, &every.batch(), NOW).expect("stored");
             most = most.max(tsdb.stats().head_bytes);
             if checkpoint == Some(round) {
-                tsdb.checkpoint(NOW).expect("made");
+                tsdb.checkpoint().expect("made");
             }
         }
         let before = content(&tsdb, ORG);

@@ -258,7 +258,7 @@ fn a_seal_that_stops_at_any_step_loses_and_duplicates_nothing() {
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         fill(&tsdb, ORG);
         if after % 2 == 0 {
-            tsdb.checkpoint(NOW).expect("made");
+            tsdb.checkpoint().expect("made");
         }
         tsdb.seal(NOW).expect("sealed");
         write(&tsdb, ORG, &up("job-1"), &[ago(7_000, 1.0), ago(40_000_000, 2.0)]);
@@ -664,7 +664,7 @@ fn samples_that_a_failed_seal_made_late_are_late_after_a_checkpoint_and_a_start(
     write(&tsdb, ORG, &up("a"), &[ago(50_000, 1.0)]);
     write(&tsdb, ORG, &up("b"), &[ago(1_000, 1.0)]);
     without_room_for_segments(dir.path(), || assert!(tsdb.seal(NOW).is_err()));
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     // Before the barrier, so late: the last one written wins, though it is the newest of the
     // series.
     for value in [2.0, 3.0] {
@@ -685,7 +685,7 @@ fn a_sample_that_was_late_before_a_deletion_is_late_in_a_replay() {
         let (tsdb, _) = open(dir.path());
         let checkpoint = |step: i32| {
             if at_checkpoint == step {
-                tsdb.checkpoint(NOW).expect("made");
+                tsdb.checkpoint().expect("made");
             }
         };
         write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0)]);
@@ -718,7 +718,7 @@ fn a_store_with_a_fenced_control_writes_no_more_segments() {
     }
     fill(&tsdb, ORG);
     let before = content(&tsdb, ORG);
-    tsdb._control.fail_syncs(true);
+    tsdb._control.fail_syncs();
     assert!(matches!(tsdb.seal(NOW), Err(SealError::Manifest(_))));
     let files = segment_files(dir.path(), ORG);
     assert_eq!(files.len(), 3, "it is unknown whether the third is listed");
@@ -760,7 +760,7 @@ fn samples_in_order_after_a_deletion_win_over_late_ones_before_it() {
         assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(ms, value)]).stored, 1);
         let bits: Vec<u64> = content(&tsdb, ORG).into_values().flatten().map(|(_, bits)| bits).collect();
         assert!(bits.contains(&f64::to_bits(value)), "{value}: {bits:?}");
-        tsdb.checkpoint(NOW).expect("made");
+        tsdb.checkpoint().expect("made");
         drop(tsdb);
         tsdb = open(dir.path()).0;
         let again: Vec<u64> = content(&tsdb, ORG).into_values().flatten().map(|(_, bits)| bits).collect();

@@ -140,7 +140,7 @@ proptest! {
                     prop_assert_eq!((report.stored, report.histograms), (stored as u64, stored as u64));
                     prop_assert_eq!(report.refused, (samples.len() - stored) as u64);
                 }
-                SideStep::Checkpoint => drop(tsdb.checkpoint(NOW).expect("made")),
+                SideStep::Checkpoint => drop(tsdb.checkpoint().expect("made")),
                 SideStep::EarlyCheckpoint => checkpoint_claiming_less(&tsdb),
                 SideStep::Seal => drop(tsdb.seal(NOW).expect("sealed")),
                 SideStep::SealDue => seal_due(&tsdb),
@@ -205,7 +205,7 @@ fn a_series_of_histograms_is_listed_without_floats_and_restored_by_a_restart() {
     let (stats, before) = (tsdb.stats(), side_data(&tsdb, ORG));
     assert_eq!((stats.samples, stats.orgs[0].histograms), (301, 300));
     assert!(stats.head_bytes > 2_000);
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     drop(tsdb);
     let (tsdb, report) = open(dir.path());
     assert_eq!((report.mode, report.samples), (RecoveryMode::Checkpoint, 0));
@@ -321,7 +321,7 @@ fn exemplars_are_found_by_selector_time_and_scope_and_survive_a_restart() {
         assert_eq!(ids(&tsdb, &b, TimeRange::ALL, 9), ("three".to_owned(), false));
         assert_eq!(ids(&tsdb, &[], TimeRange::new(at(8), at(0)), 9), ("two three".to_owned(), false));
         assert_eq!(ids(&tsdb, &[], TimeRange::ALL, 1), ("one".to_owned(), true));
-        tsdb.checkpoint(NOW).expect("made");
+        tsdb.checkpoint().expect("made");
     }
     drop(tsdb);
     let (tsdb, _) = open(dir.path());
@@ -496,7 +496,7 @@ fn samples_after_a_deletion_of_the_newest_histogram_are_judged_alike_after_a_sta
     assert_eq!((put(9_000, 1), put(1_000, 2)), (1, 1));
     let matcher = Matcher::new("job", crate::model::MatchOp::Equal, "a").expect("one");
     tsdb.delete(ORG, &[vec![matcher]], TimeRange::new(at(2_000), NOW), NOW).expect("deleted");
-    tsdb.checkpoint(NOW).expect("made");
+    tsdb.checkpoint().expect("made");
     assert_eq!((put(5_000, 3), put(5_000, 4)), (1, 0), "in order, and then refused: the newest is gone");
     let before = side_data(&tsdb, ORG);
     drop(tsdb);

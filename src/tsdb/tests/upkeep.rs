@@ -330,7 +330,7 @@ fn a_dropped_organisation_leaves_no_files_and_never_reappears() {
     tsdb.seal(NOW).expect("sealed");
     minutes(&tsdb, "a", MIDNIGHT - 2 * HOUR, 60);
     write(&tsdb, OrgId(4), &up("other"), &[ago(1_000, 1.0)]);
-    tsdb.checkpoint(NOW).expect("a checkpoint");
+    tsdb.checkpoint().expect("a checkpoint");
     tsdb.drop_org(ORG, NOW).expect("dropped");
     assert_eq!(content(&tsdb, ORG), StoreContent::new());
     let gone =
@@ -443,7 +443,7 @@ proptest! {
                         samples.retain(|at, _| !range.contains(Timestamp::from_ms(*at)));
                     }
                 }
-                UpkeepStep::Checkpoint => drop(tsdb.checkpoint(NOW).expect("a checkpoint")),
+                UpkeepStep::Checkpoint => drop(tsdb.checkpoint().expect("a checkpoint")),
                 UpkeepStep::Restart => {
                     tsdb.close();
                     drop(tsdb);

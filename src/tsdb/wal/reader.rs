@@ -12,6 +12,7 @@ use super::record::{
 };
 use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
 use crate::kv::ops;
+use crate::kv::zeros::written_bytes;
 use crate::tsdb::error::DiskError;
 
 /// The bytes of one read. A longer record is read whole.
@@ -125,8 +126,9 @@ impl LogReader {
         let (mut next, mut end) = (at, at);
         while next < self.length {
             let buffer = self.at(next, 1)?;
-            if let Some(last) = buffer.iter().rposition(|byte| *byte != 0) {
-                end = next + last as u64 + 1;
+            let written = written_bytes(buffer);
+            if written > 0 {
+                end = next + written as u64;
             }
             next += buffer.len() as u64;
         }

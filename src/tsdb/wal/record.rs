@@ -57,6 +57,7 @@
 
 use crate::kv::keyed::{KEYED_FILE_HEADER_BYTES, KEYED_HEADER_BYTES, RecordKey};
 use crate::kv::plain::verifying_lengths;
+use crate::kv::zeros::are_zeros;
 use crate::model::{OrgId, StoreId};
 use crate::tsdb::codec::{Reader, put_varint};
 use crate::tsdb::error::Damage;
@@ -286,7 +287,7 @@ impl Layout {
 fn parse_keyed(key: RecordKey, bytes: &[u8]) -> ParsedRecord<'_> {
     let Some((header, rest)) = bytes.split_first_chunk::<KEYED_HEADER_BYTES>() else {
         let what = "record header is cut short";
-        return if bytes.iter().all(|b| *b == 0) { ParsedRecord::End } else { ParsedRecord::Bad(what) };
+        return if are_zeros(bytes) { ParsedRecord::End } else { ParsedRecord::Bad(what) };
     };
     if header.starts_with(&[0; 4]) {
         return ParsedRecord::End;
@@ -425,7 +426,7 @@ pub(in crate::tsdb) fn promised_bytes(bytes: &[u8]) -> usize {
 pub(in crate::tsdb) fn parse_plain_record(bytes: &[u8]) -> ParsedRecord<'_> {
     let mut reader = Reader::new(bytes);
     let Ok(length) = reader.array::<4>() else {
-        return if bytes.iter().all(|b| *b == 0) {
+        return if are_zeros(bytes) {
             ParsedRecord::End
         } else {
             ParsedRecord::Bad("record header is cut short")

@@ -62,7 +62,7 @@ fn with_cuts(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) 
             Err(what) => Some(format!("after {} operations: {what}", cut.at)),
         }
     };
-    assert_eq!(recording.finish().cuts(STATES, 1, &[], judge), None);
+    assert_eq!(recording.finish().cuts(STATES, &[], judge), None);
 }
 
 /// Makes a folder and a backup of it. Returns the backup and its contents.
@@ -137,7 +137,7 @@ fn an_interrupted_backup_is_invalid_or_complete() {
         let whole = is_whole_backup(&root.path().join("backup"));
         (!whole && !cut.answered.is_empty()).then(|| format!("after {} operations", cut.at))
     };
-    assert_eq!(recording.finish().cuts(STATES, 1, &[], judge), None);
+    assert_eq!(recording.finish().cuts(STATES, &[], judge), None);
 }
 
 /// The offset of the first record in a log file.
@@ -232,5 +232,5 @@ fn an_interrupted_replacement_of_a_damaged_log_leaves_the_old_or_the_new_one() {
         let wrong = old_or_new(dir.path(), &states, !cut.answered.is_empty());
         wrong.map(|what| format!("after {} operations: {what}", cut.at))
     };
-    assert_eq!(recording.finish().cuts(STATES, 1, &[], judge), None);
+    assert_eq!(recording.finish().cuts(STATES, &[], judge), None);
 }

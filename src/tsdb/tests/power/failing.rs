@@ -30,7 +30,7 @@ fn live(dir: &Path, lasting: bool) -> Vec<usize> {
         }
         // These operations may be refused at any time, which must lose nothing.
         match number % 5 {
-            1 => drop(tsdb.checkpoint(NOW)),
+            1 => drop(tsdb.checkpoint()),
             2 | 4 => drop(tsdb.seal(NOW)),
             3 => drop(tsdb.compact(NOW)),
             _ => retain(&tsdb),

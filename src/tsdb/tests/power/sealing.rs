@@ -42,7 +42,7 @@ fn judge_sealed(cut: &Cut) -> Option<String> {
 
 #[test]
 fn every_state_that_a_power_cut_can_leave_of_seals_and_merges_opens_with_all_acknowledged_samples() {
-    assert_eq!(sealed_trace().cuts(STATES, 1, &[], judge_sealed), None);
+    assert_eq!(sealed_trace().cuts(STATES, &[], judge_sealed), None);
 }
 
 #[test]
@@ -53,6 +53,6 @@ fn without_any_one_sync_of_a_segment_its_name_or_the_registry_some_power_cut_los
         trace.syncs().into_iter().filter(|(_, name)| of_interest(name)).collect();
     assert!(syncs.len() > 6, "{syncs:?}");
     let redundant: Vec<&(usize, String)> =
-        syncs.iter().filter(|(index, _)| trace.cuts(STATES, 1, &[*index], judge_sealed).is_none()).collect();
+        syncs.iter().filter(|(index, _)| trace.cuts(STATES, &[*index], judge_sealed).is_none()).collect();
     assert_eq!(redundant, [] as [&(usize, String); 0]);
 }

@@ -84,5 +84,5 @@ fn judge_shrunk(cut: &Cut) -> Option<String> {
 
 #[test]
 fn a_power_cut_restores_nothing_that_retention_or_a_deletion_removed_and_loses_nothing_else() {
-    assert_eq!(shrinking_trace().cuts(STATES, 1, &[], judge_shrunk), None);
+    assert_eq!(shrinking_trace().cuts(STATES, &[], judge_shrunk), None);
 }
