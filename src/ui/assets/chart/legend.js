@@ -1,26 +1,36 @@
-// The words around a chart: legend, the readings under the cursor, and the table for screen readers.
+// Legend, tooltip and the screen reader's table of a chart.
 
 import { h } from './dom.js';
 import { formatMoment, formatValue } from './scale.js';
+
+/**
+ * @typedef {import('./columns.js').Columns} Columns
+ * @typedef {import('./columns.js').Series} Series
+ */
 
 const LEGEND_MAX = 24;
 const TIP_MAX = 12;
 const SPOKEN_MAX = 6;
 const TABLE_MAX = 60;
 
-const swatch = (one) => h('span', { class: `swatch c${one.colour} d${one.dash % 4}`, 'aria-hidden': 'true' });
+const swatch = (/** @type {Series} */ one) => h('span', { class: `swatch c${one.colour} d${one.dash % 4}`, 'aria-hidden': 'true' });
 
-/** Legend buttons: `pick(series, only)` toggles or isolates a series, `light(series|null)` highlights one. */
+/**
+ * The buttons of the legend: `pick(series, only)` toggles or isolates a series, `light(series|null)` highlights one.
+ * @param {Series[]} series
+ * @param {{hidden: Set<string>, open: boolean, pick: (one: Series, only: boolean) => void,
+ *   light: (one: Series|null) => void, unfold: () => void}} options
+ */
 export function legend(series, { hidden, open, pick, light, unfold }) {
   const drawn = open ? series : series.slice(0, LEGEND_MAX);
-  // One series without labels has no name to tell; the reading shows its value.
+  // A single series without labels has no name; the tooltip shows its value.
   if (series.length === 1 && series[0].full === '{}') return [];
   const buttons = drawn.map((one) => h('button', {
     type: 'button',
     title: `${one.full}\nClick hides or shows, Ctrl+click shows it alone`,
     'aria-pressed': String(!hidden.has(one.full)),
     on: {
-      click: (event) => pick(one, event.ctrlKey || event.metaKey || event.shiftKey),
+      click: (/** @type {MouseEvent} */ event) => pick(one, event.ctrlKey || event.metaKey || event.shiftKey),
       pointerenter: () => light(one),
       pointerleave: () => light(null),
       focus: () => light(one),
@@ -33,47 +43,66 @@ export function legend(series, { hidden, open, pick, light, unfold }) {
   return buttons;
 }
 
-/** The values at one step, highest first. */
-function readings(series, index) {
+/**
+ * The values at one step, highest first.
+ * @param {Series[]} series
+ * @param {number} index
+ */
+function valuesAt(series, index) {
   return series.map((one) => ({ one, value: one.values[index] })).filter(({ value }) => !Number.isNaN(value))
     .sort((a, b) => b.value - a.value);
 }
 
 /**
- * What stands in the box beside the crosshair: at most twelve rows, around the one nearest to the pointer.
+ * The content of the tooltip: at most `TIP_MAX` rows, around the one nearest to the pointer.
+ * @param {Columns} data
+ * @param {Series[]} shown
+ * @param {number} index of the step
+ * @param {string} unit
  * @param {number|null} height the value at the pointer's height; null when the keyboard moves the cursor
+ * @returns {Node[]}
  */
-export function tip(data, shown, index, unit, height) {
-  const rows = readings(shown, index);
-  const distance = ({ value }) => Math.abs(value - height);
+export function tooltip(data, shown, index, unit, height) {
+  const rows = valuesAt(shown, index);
+  const distance = (/** @type {{value: number}} */ { value }) => Math.abs(value - (height ?? 0));
   const near = height === null || rows.length < 2 ? -1
     : rows.reduce((best, row, at) => (distance(row) < distance(rows[best]) ? at : best), 0);
   const first = Math.max(0, Math.min(near - TIP_MAX / 2, rows.length - TIP_MAX));
   const cut = rows.slice(first, first + TIP_MAX);
-  return [
-    h('div', { class: 'when', text: formatMoment(data.start + index * data.step) }),
+  return /** @type {Node[]} */ ([
+    h('div', { class: 'when', text: formatMoment(data.times[index]) }),
     ...cut.map(({ one, value }, at) => h('div', { class: first + at === near ? 'row near' : 'row' },
       swatch(one), h('span', { class: 'name', text: one.name }), h('span', { class: 'value', text: formatValue(value, unit) }))),
     rows.length === 0 && h('div', { class: 'more', text: 'no value' }),
     rows.length > cut.length && h('div', { class: 'more', text: `and ${rows.length - cut.length} more` }),
-  ].filter(Boolean);
+  ].filter(Boolean));
 }
 
-/** The same, as a sentence for the cursor's value text. */
-export function spoken(data, shown, index, unit) {
-  const rows = readings(shown, index);
+/**
+ * The values at one step as a sentence, for `aria-valuetext`.
+ * @param {Columns} data
+ * @param {Series[]} shown
+ * @param {number} index of the step
+ * @param {string} unit
+ */
+export function valueText(data, shown, index, unit) {
+  const rows = valuesAt(shown, index);
   const said = rows.slice(0, SPOKEN_MAX).map(({ one, value }) => `${one.name} ${formatValue(value, unit)}`);
   if (rows.length > SPOKEN_MAX) said.push(`and ${rows.length - SPOKEN_MAX} more`);
-  return `${formatMoment(data.start + index * data.step)}: ${said.join(', ') || 'no value'}`;
+  return `${formatMoment(data.times[index])}: ${said.join(', ') || 'no value'}`;
 }
 
-/** One row per series, for those who do not see the picture. */
-export function table(heading, data, unit) {
-  const words = (value) => (Number.isFinite(value) ? formatValue(value, unit) : 'none');
-  const end = data.start + data.step * (data.count - 1);
+/**
+ * A table with one row a series, for screen readers.
+ * @param {string} heading
+ * @param {Columns} data
+ * @param {string} unit
+ */
+export function summaryTable(heading, data, unit) {
+  const words = (/** @type {number} */ value) => (Number.isFinite(value) ? formatValue(value, unit) : 'none');
   const more = data.series.length > TABLE_MAX ? `, the first ${TABLE_MAX} of ${data.series.length} series` : '';
   return h('table', {},
-    h('caption', { text: `${heading || 'Chart'}, ${formatMoment(data.start)} to ${formatMoment(end)}${more}` }),
+    h('caption', { text: `${heading || 'Chart'}, ${formatMoment(data.start)} to ${formatMoment(data.end)}${more}` }),
     h('thead', {}, h('tr', {}, ['Series', 'Lowest', 'Mean', 'Highest', 'Last'].map((text) => h('th', { scope: 'col', text })))),
     h('tbody', {}, data.series.slice(0, TABLE_MAX).map((one) => h('tr', {}, h('th', { scope: 'row', text: one.full }),
       [one.low, one.mean, one.high, one.last].map((value) => h('td', { text: words(value) }))))));
