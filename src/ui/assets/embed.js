@@ -141,7 +141,7 @@ class MetricChart extends HTMLElement {
       const loaded = await this.#loader.load(query, scheduled, () => { if (query.subject !== this.#loader.query?.subject) this.#forget(); });
       if (!loaded) return;
       this.#show();
-      this.#emit('load', this.#loader.answer);
+      this.#emit('load', this.#loader.summary);
     } catch (error) {
       // The old picture of the same query stays; of another query it would be wrong.
       if (query.identity !== this.#loader.query?.identity) this.#forget();

@@ -20,6 +20,8 @@ export class Loader {
   tail = null;
   /** The query of both. @type {ChartQuery|null} */
   query = null;
+  /** @type {any} */
+  #tailStats = null;
   /** `Date.now()` of the grid's response. */
   #answeredAt = 0;
   /** @type {AbortController|null} */
@@ -32,6 +34,14 @@ export class Loader {
 
   clear() {
     [this.answer, this.tail, this.query] = [null, null, null];
+  }
+
+  /** The response of the grid with the cost of both. */
+  get summary() {
+    const [grid, tail] = [this.answer?.stats ?? {}, this.#tailStats ?? {}];
+    const sum = (/** @type {string} */ name) => (grid[name] === undefined ? undefined : grid[name] + (tail[name] ?? 0));
+    const series = Math.max(grid.series ?? 0, tail.series ?? 0);
+    return { ...this.answer, stats: { ...grid, series, samples: sum('samples'), elapsed_ms: sum('elapsed_ms') } };
   }
 
   /**
@@ -57,6 +67,7 @@ export class Loader {
       if (!kept) this.#answeredAt = Date.now();
       [this.answer, this.query] = [answer, query];
       this.tail = tail && query.grid.tail !== null ? { time: query.grid.tail, matrix: tail.data?.result ?? [] } : null;
+      this.#tailStats = tail?.stats ?? null;
       return true;
     } catch (error) {
       if (signal.aborted) return false;

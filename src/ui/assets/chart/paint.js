@@ -12,6 +12,8 @@ import { formatValue, timeTicks, valueAxis } from './scale.js';
 
 /** With more lines than this, lines are thin and the crosshair has no dots. */
 const CROWD = 40;
+/** The radius of a point without neighbours. */
+const DOT = 2.5;
 /** The dashes of a line change each time the colours repeat, so that sixteen lines stay distinct. */
 const DASHES = [[], [6, 4], [2, 3], [9, 4, 2, 4]];
 
@@ -131,6 +133,8 @@ function stroke(pen, x1, y1, x2, y2) {
 function drawLine(pen, place, data, values) {
   pen.beginPath();
   let drawing = false;
+  /** @type {[number, number][]} */
+  const dots = [];
   for (let index = 0; index < data.count; index += 1) {
     const value = values[index];
     if (!Number.isFinite(value)) {
@@ -140,10 +144,17 @@ function drawLine(pen, place, data, values) {
     const [x, y] = [place.x(data.times[index]), place.y(value)];
     pen[drawing ? 'lineTo' : 'moveTo'](x, y);
     // A point without neighbours would be a line of no length: draw it as a dot.
-    if (!drawing && !Number.isFinite(values[index + 1])) pen.lineTo(x + 0.01, y);
+    if (!drawing && !Number.isFinite(values[index + 1])) dots.push([x, y]);
     drawing = true;
   }
   pen.stroke();
+  pen.fillStyle = pen.strokeStyle;
+  pen.beginPath();
+  for (const [x, y] of dots) {
+    pen.moveTo(x, y);
+    pen.arc(x, y, DOT, 0, 2 * Math.PI);
+  }
+  pen.fill();
 }
 
 /**

@@ -28,7 +28,7 @@ export function queryInput({ org, run, edited }) {
   const list = h('ul', { class: 'options', id: 'query-options', role: 'listbox', 'aria-label': 'Suggestions', hidden: true });
   const input = h('textarea', {
     id: 'query', rows: '1', spellcheck: 'false', autocapitalize: 'none', autocomplete: 'off', placeholder: 'sum by (job) (rate(http_requests_total[5m]))',
-    role: 'combobox', 'aria-expanded': 'false', 'aria-haspopup': 'listbox', 'aria-controls': 'query-options', 'aria-autocomplete': 'list', 'aria-describedby': 'query-hint',
+    'aria-haspopup': 'listbox', 'aria-controls': 'query-options', 'aria-autocomplete': 'list', 'aria-describedby': 'query-hint',
   });
   const status = h('span', { class: 'unseen', role: 'status' });
   const historyKey = `history.${org}`;
@@ -55,7 +55,6 @@ export function queryInput({ org, run, edited }) {
     options = [];
     active = -1;
     list.hidden = true;
-    input.setAttribute('aria-expanded', 'false');
     status.textContent = '';
     input.removeAttribute('aria-activedescendant');
   };
@@ -106,7 +105,6 @@ export function queryInput({ org, run, edited }) {
       on: { pointerdown: (/** @type {Event} */ event) => { event.preventDefault(); accept(option); } },
     }, h('span', { class: 'what', text: option.text }), h('span', { class: 'kind', text: option.note }))));
     list.hidden = options.length === 0;
-    input.setAttribute('aria-expanded', String(options.length > 0));
     status.textContent = options.length ? `${counted(options.length, 'suggestion')}, arrow down to choose` : '';
   };
 

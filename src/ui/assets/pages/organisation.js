@@ -105,7 +105,7 @@ export function organisation(me, org, signedOut) {
 }
 
 /** Endings of setting names, and the unit they mean. @type {[RegExp, string][]} */
-const UNITS = [[/_bytes$/, 'bytes'], [/_days$/, 'days'], [/_hours$/, 'hours'], [/_s$/, 'seconds'], [/_ms$/, 'milliseconds']];
+const UNITS = [[/_per_s$/, 'per second'], [/_bytes$/, 'bytes'], [/_days$/, 'days'], [/_hours$/, 'hours'], [/_s$/, 'seconds'], [/_ms$/, 'milliseconds']];
 
 /**
  * The label of a setting: "ooo_window_s" is "Out-of-order window (seconds)".
