@@ -197,7 +197,7 @@ function totp(secret, ahead = 0) {
 async function copies(page, place, label, pattern) {
   await browser.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(given.server).origin });
   await place.getByRole('button', { name: label }).click();
-  await page.waitForFunction((label) => document.querySelector(`[aria-label="${label}"]`)?.textContent === 'Copied', label);
+  await place.getByRole('button', { name: label.replace('Copy', 'Copied') }).waitFor();
   const copied = await page.evaluate(() => navigator.clipboard.readText());
   check(pattern.test(copied), `${label}: ${copied}`);
 }
@@ -634,8 +634,8 @@ const scenarios = {
     check(await page.locator('.operation:visible').count() === 1, 'the search finds the one');
     await page.locator('.operation:visible summary').click();
     await page.waitForSelector('.try');
-    const shown = await page.locator('.operation:visible').innerText();
-    for (const words of ['overlap_s', 'reauth_required', 'admin', 'curl -X POST']) check(shown.includes(words), `${words} is shown: ${shown}`);
+    const text = await page.locator('.operation:visible').innerText();
+    for (const words of ['overlap_s', 'reauth_required', 'admin', 'curl -X POST']) check(text.includes(words), `${words} is shown: ${text}`);
     await picture(page, 'docs-operation');
     await page.fill('#search', 'version uptime');
     await page.locator('.operation:visible summary').click();

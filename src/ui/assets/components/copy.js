@@ -6,29 +6,21 @@ import { h } from '../chart/dom.js';
 const SHOWN_MS = 1500;
 
 /**
- * Copies a text and shows the outcome on the button for a moment. Where the browser forbids the clipboard (a page
+ * A button that copies a text and shows the outcome for a moment. Where the browser forbids the clipboard (a page
  * without TLS), `source` is selected so that Ctrl+C copies it.
- * @param {string} text
- * @param {HTMLElement} button
- * @param {Node|null} [source] a node that shows the text
- */
-export async function copy(text, button, source = null) {
-  const before = button.dataset.label ?? button.textContent ?? '';
-  button.dataset.label = before;
-  const done = (await navigator.clipboard?.writeText(text).then(() => true, () => false)) ?? false;
-  if (!done && source) getSelection()?.selectAllChildren(source);
-  button.textContent = done ? 'Copied' : source ? 'Press Ctrl+C' : 'Not copied';
-  setTimeout(() => { button.textContent = before; }, SHOWN_MS);
-}
-
-/**
  * @param {() => string} text
  * @param {{label?: string, what?: string, source?: Node|null, class?: string}} [options] `what` names the text for
- *   screen readers
+ *   screen readers, `source` is a node that shows it
  */
 export function copyButton(text, { label = 'Copy', what = '', source = null, class: kind = '' } = {}) {
-  const button = h('button', { type: 'button', class: kind || undefined, text: label, 'aria-label': what ? `${label} ${what}` : undefined });
-  button.addEventListener('click', () => copy(text(), button, source));
+  const shown = h('span', { text: label });
+  const button = h('button', { type: 'button', class: kind || undefined }, shown, what && h('span', { class: 'unseen', text: ` ${what}` }));
+  button.addEventListener('click', async () => {
+    const done = (await navigator.clipboard?.writeText(text()).then(() => true, () => false)) ?? false;
+    if (!done && source) getSelection()?.selectAllChildren(source);
+    shown.textContent = done ? 'Copied' : source ? 'Press Ctrl+C' : 'Not copied';
+    setTimeout(() => { shown.textContent = label; }, SHOWN_MS);
+  });
   return button;
 }
 
