@@ -14,7 +14,8 @@
 //! /components/*.js                 parts that pages share: forms, dialogs, the query input, tables
 //! /model/*.js                      pure functions without a DOM, also run by node's test runner
 //! /client/*.js                     calls to the HTTP API, and the types of its answers; /api is the API
-//! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off
+//! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
+//!                                  its parts are /docs/*.js
 //! /app.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
@@ -130,6 +131,8 @@ const FILES: &[Embedded] = files! {
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
     Module own "docs.js" => ["/docs.js"];
+    Module own "docs/request_form.js" => ["/docs/request_form.js"];
+    Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
@@ -143,6 +146,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/shadow.js" => ["/chart/shadow.js"];
     Module any "chart/state.js" => ["/chart/state.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
+    Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];
     Module own "pages/account.js" => ["/pages/account.js"];
     Module own "pages/account_security.js" => ["/pages/account_security.js"];
@@ -161,14 +165,18 @@ const FILES: &[Embedded] = files! {
     Module own "components/form.js" => ["/components/form.js"];
     Module own "components/key_form.js" => ["/components/key_form.js"];
     Module own "components/menu.js" => ["/components/menu.js"];
+    Module own "components/newest.js" => ["/components/newest.js"];
     Module own "components/parts.js" => ["/components/parts.js"];
     Module own "components/query_input.js" => ["/components/query_input.js"];
+    Module own "components/range_picker.js" => ["/components/range_picker.js"];
     Module own "components/result_table.js" => ["/components/result_table.js"];
-    Module own "client/server.js" => ["/client/server.js"];
-    Module own "client/types.js" => ["/client/types.js"];
+    Module own "model/error_text.js" => ["/model/error_text.js"];
+    Module own "model/explore_state.js" => ["/model/explore_state.js"];
     Module own "model/metrics.js" => ["/model/metrics.js"];
     Module own "model/promql.js" => ["/model/promql.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
+    Module own "client/server.js" => ["/client/server.js"];
+    Module own "client/types.js" => ["/client/types.js"];
 };
 
 /// Returns the embedded file for `path` (without query and fragment, not percent-decoded).
@@ -247,7 +255,7 @@ impl Ui {
     /// Reads block the calling thread, which is acceptable for one person who edits.
     pub fn file(&self, path: &str) -> Result<Option<Asset>, UiError> {
         let Some(file) = find(path) else { return Ok(None) };
-        if self.without_docs && file.name.starts_with("docs.") {
+        if self.without_docs && (file.name.starts_with("docs.") || file.name.starts_with("docs/")) {
             return Ok(None);
         }
         let bytes = match &self.folder {

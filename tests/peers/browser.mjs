@@ -586,7 +586,7 @@ const scenarios = {
     await page.emulateMedia({ colorScheme: 'dark' });
     await page.waitForTimeout(300);
     await drawn(page, 'embed, dark');
-    await picture(page, 'embed-dark');
+    await accessible(page, 'embed, dark');
   },
 
   /** The pure functions below the pages, in the browser that runs them. */
@@ -660,7 +660,7 @@ const scenarios = {
     await page.locator('#get_orgs_slug_query_expr_instant .try button.primary').click();
     await page.waitForFunction(() => document.querySelector('#get_orgs_slug_query_expr_instant .status')?.textContent.startsWith('401'));
     await page.emulateMedia({ colorScheme: 'dark' });
-    await picture(page, 'docs-dark');
+    await picture(page, 'docs-response');
     await page.setViewportSize({ width: 390, height: 844 });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
     check(wide <= 390, `nothing is wider than a narrow screen: ${wide}`);

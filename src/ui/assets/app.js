@@ -4,10 +4,10 @@ import './embed.js';
 import { h } from './chart/dom.js';
 import { ROOT, currentUser, ownPath, pageUrl, send } from './client/server.js';
 import { accountMenu } from './components/menu.js';
-import { errorText } from './components/form.js';
+import { errorText } from './model/error_text.js';
+import { readAddress } from './model/explore_state.js';
 import { recall, remember } from './model/storage.js';
-import { explore, readAddress } from './pages/explore.js';
-import { secondFactor, signIn } from './pages/sign_in.js';
+import { explore } from './pages/explore.js';
 
 /**
  * @typedef {import('./client/types.js').Me} Me
@@ -32,14 +32,21 @@ async function start() {
     return mailed(path, view, config, token, restart);
   }
   const me = config.needs_setup ? null : await currentUser();
-  if (path === '/invite' && !config.needs_setup) return (await import('./pages/invitation.js')).invitation(view, config, me, restart);
+  if (path === '/invite' && !config.needs_setup)
+    return (await import('./pages/invitation.js')).invitation(view, config, me, restart);
   if (me) return cabinet(me, config, path);
   if (config.needs_setup) return (await import('./pages/set_up.js')).setUp(view, config, restart);
+  const { secondFactor, signIn } = await import('./pages/sign_in.js');
   const pending = fragment.get('pending');
   if (path === '/login/2fa' && pending) {
     const to = ownPath(fragment.get('redirect'));
     history.replaceState(null, '', `${ROOT}/login`);
-    return secondFactor(view, pending, () => signIn(view, config, restart), () => (to ? location.assign(to) : restart()));
+    return secondFactor(
+      view,
+      pending,
+      () => signIn(view, config, restart),
+      () => (to ? location.assign(to) : restart()),
+    );
   }
   // The entry of the history keeps its state: the draft of a query survives the sign-in.
   return signIn(view, config, restart);
@@ -56,10 +63,16 @@ async function cabinet(me, config, path) {
   const orgs = me.orgs ?? [];
   const state = readAddress(['', '/', '/organisation'].includes(path) ? location.search : '');
   const foreign = state.org !== '' && !orgs.some(({ slug }) => slug === state.org);
-  const org = orgs.find(({ slug }) => slug === state.org) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
-  const picker = h('select', { id: 'org', 'aria-label': 'Organisation' },
+  const org =
+    orgs.find(({ slug }) => slug === state.org) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
+  const picker = h(
+    'select',
+    { id: 'org', 'aria-label': 'Organisation' },
     foreign && h('option', { value: '', text: 'Choose…', selected: true }),
-    orgs.map(({ slug, name }) => h('option', { value: slug, text: name || slug, selected: !foreign && slug === org?.slug })));
+    orgs.map(({ slug, name }) =>
+      h('option', { value: slug, text: name || slug, selected: !foreign && slug === org?.slug }),
+    ),
+  );
   picker.addEventListener('change', () => {
     const at = path === '/organisation' ? path : '/';
     history.pushState(null, '', pageUrl(at, { org: picker.value }));
@@ -71,9 +84,18 @@ async function cabinet(me, config, path) {
     history.replaceState(null, '', `${ROOT}/login`);
     restart();
   };
-  const top = h('header', { class: 'top' },
-    h('a', { class: 'brand', href: `${ROOT}/` }, h('img', { src: `${ROOT}/favicon.svg`, alt: '', width: '26', height: '26' }), h('span', { text: 'promlet' })),
-    orgs.length > 0 && picker, accountMenu({ me, org: foreign ? undefined : org, signedOut }));
+  const top = h(
+    'header',
+    { class: 'top' },
+    h(
+      'a',
+      { class: 'brand', href: `${ROOT}/` },
+      h('img', { src: `${ROOT}/favicon.svg`, alt: '', width: '26', height: '26' }),
+      h('span', { text: 'promlet' }),
+    ),
+    orgs.length > 0 && picker,
+    accountMenu({ me, org: foreign ? undefined : org, signedOut }),
+  );
   const show = (/** @type {Node} */ main) => {
     view.replaceChildren(top, main);
     const heading = view.querySelector('h1');
@@ -86,14 +108,39 @@ async function cabinet(me, config, path) {
   }
   if (foreign || !org) {
     document.title = 'No such organisation · promlet';
-    return show(h('main', { class: 'explore' }, h('section', { class: 'card stack' }, ...(foreign ? [
-      h('h1', { text: `You are not a member of ${state.org}` }),
-      h('p', { text: 'The organisation does not exist, or you are not one of its members. Nothing was queried.' }),
-      org && h('p', {}, h('a', { class: 'button primary', href: pageUrl('/', { org: org.slug }), text: `Open ${org.name || org.slug}` })),
-    ] : [
-      h('h1', { text: 'No organisation' }),
-      h('p', { text: 'You are signed in, but not yet a member of an organisation. Ask an administrator for an invitation.' }),
-    ]))));
+    return show(
+      h(
+        'main',
+        { class: 'explore' },
+        h(
+          'section',
+          { class: 'card stack' },
+          ...(foreign
+            ? [
+                h('h1', { text: `You are not a member of ${state.org}` }),
+                h('p', {
+                  text: 'The organisation does not exist, or you are not one of its members. Nothing was queried.',
+                }),
+                org &&
+                  h(
+                    'p',
+                    {},
+                    h('a', {
+                      class: 'button primary',
+                      href: pageUrl('/', { org: org.slug }),
+                      text: `Open ${org.name || org.slug}`,
+                    }),
+                  ),
+              ]
+            : [
+                h('h1', { text: 'No organisation' }),
+                h('p', {
+                  text: 'You are not a member of an organisation yet. Ask an administrator for an invitation.',
+                }),
+              ]),
+        ),
+      ),
+    );
   }
   remember('org', org.slug);
   if (path === '/organisation') {
@@ -109,8 +156,19 @@ async function cabinet(me, config, path) {
 /** @param {unknown} error */
 function showFailure(error) {
   document.title = 'No answer · promlet';
-  view.replaceChildren(h('main', { class: 'gate' }, h('section', { class: 'card' }, h('h1', { text: 'promlet does not answer' }),
-    h('p', { role: 'alert', text: errorText(error) }), h('button', { type: 'button', class: 'primary', text: 'Try again', on: { click: restart } }))));
+  view.replaceChildren(
+    h(
+      'main',
+      { class: 'gate' },
+      h(
+        'section',
+        { class: 'card' },
+        h('h1', { text: 'promlet does not answer' }),
+        h('p', { role: 'alert', text: errorText(error) }),
+        h('button', { type: 'button', class: 'primary', text: 'Try again', on: { click: restart } }),
+      ),
+    ),
+  );
 }
 
 // Back and forward between organisations; within one, the explore page listens itself.

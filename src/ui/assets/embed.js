@@ -5,24 +5,25 @@
 //                 token-endpoint="/metrics-token"></metric-chart>
 //
 // Attributes
-//   org                      the organisation
-//   expr                     PromQL; or metric, match, fn, window, agg, by, without, q, k
-//   range                    how far back, "15m" to "30d", default 1h; or start and end in unix seconds
-//   step                     seconds or a duration; default: what the width can show
-//   refresh                  seconds between updates; none without it
-//   token, token-endpoint    an embed token, and where this page gets the next one; without both the
-//                            session cookie is used, which only works on the server's own pages
-//   src                      the server, default: where this file came from
-//   title, unit, legend      heading; bytes, bytes/s, seconds, percent or a word; "{{label}}" text for names
-//   theme                    light, dark or auto; default: what the page has chosen (color-scheme)
-// Events, which bubble: metric-chart-load, metric-chart-error, metric-chart-zoom (cancelable; detail is the
-// selected range, or null when the zoom is reset). `data-state` is idle, loading, drawn, empty or error.
+//   org                    the organisation
+//   expr                   PromQL; or metric, match, fn, window, agg, by, without, q, k
+//   range                  "15m" to "30d", default 1h; or start and end in unix seconds
+//   step                   seconds or a duration; default: what the width can show
+//   refresh                seconds between updates; none without it
+//   token, token-endpoint  an embed token, and the URL of the next one; without both the session
+//                          cookie is sent, which only works on the server's own pages
+//   src                    the server; default: the origin of this file
+//   title, unit, legend    heading; bytes, bytes/s, seconds, percent or a suffix; names with
+//                          "{{label}}" in them
+//   theme                  light, dark or auto; default: the page's color-scheme
+// Events, which bubble: metric-chart-load, metric-chart-error, metric-chart-zoom (cancelable; detail
+// is the selected range, or null for a reset). `data-state` is idle, loading, drawn, empty or error.
 // Zoom: drag over a range, or + and - around the cursor; 0 resets it.
-// Style: --metric-chart-height, -background, -text, -muted, -grid, -axis, -accent, -tip, -font, -series-1
-// to -series-8.
+// Style: --metric-chart-height, -background, -text, -muted, -grid, -axis, -accent, -tip, -font,
+// -series-1 to -series-8.
 
 import { bounds, columns } from './chart/columns.js';
-import { legend, summaryTable, tooltip, valueText } from './chart/legend.js';
+import { describeStep, legend, placeTooltip, summaryTable, tooltip } from './chart/legend.js';
 import { Loader } from './chart/loader.js';
 import { layout, paint, paintCursor } from './chart/paint.js';
 import { Pointer } from './chart/pointer.js';
@@ -30,7 +31,8 @@ import { QUERY_ATTRIBUTES, chartQuery } from './chart/query.js';
 import { ApiError } from './chart/request.js';
 import { shadowTree } from './chart/shadow.js';
 import { NOTES_MAX, showState } from './chart/state.js';
-import { COLOURS, colours } from './chart/style.js';
+import { colours } from './chart/style.js';
+import { Visibility } from './chart/visibility.js';
 
 /**
  * @typedef {import('./chart/columns.js').Series} Series
@@ -59,19 +61,20 @@ class MetricChart extends HTMLElement {
   #colours = null;
   /** @type {Series|null} */
   #lit = null;
-  /** Full names of the series that the reader has hidden. @type {Set<string>} */
-  #hidden = new Set();
-  /** Full name to index of colour and dash. @type {Map<string, number>} */
-  #slots = new Map();
-  #unfolded = false;
+  #visibility = new Visibility();
   #timer = 0;
   /** Whether a refresh became due while the page was hidden. */
   #due = false;
   #queued = false;
   #observer = new ResizeObserver(() => this.#draw());
   #scheme = matchMedia('(prefers-color-scheme: dark)');
-  #recolour = () => { this.#colours = null; this.#draw(); };
-  #wake = () => { if (!document.hidden && this.#due) this.#load(true); };
+  #recolour = () => {
+    this.#colours = null;
+    this.#draw();
+  };
+  #wake = () => {
+    if (!document.hidden && this.#due) this.#load(true);
+  };
 
   connectedCallback() {
     this.#nodes ??= this.#build();
@@ -110,15 +113,21 @@ class MetricChart extends HTMLElement {
   }
 
   /** One of idle, loading, drawn, empty and error. */
-  get state() { return this.dataset.state ?? 'idle'; }
-
-  /** The content of the screen: number of series, of points with a value, and the response of the grid. */
-  get drawn() {
-    const series = this.#data?.series ?? [];
-    return { series: series.length, points: series.reduce((sum, one) => sum + one.present, 0), answer: this.#loader.answer };
+  get state() {
+    return this.dataset.state ?? 'idle';
   }
 
-  /** Queries again now; settles when the response or the error is on the screen, or a newer query replaced it. */
+  /** The number of series and of points on the screen, and the response of the grid. */
+  get drawn() {
+    const series = this.#data?.series ?? [];
+    return {
+      series: series.length,
+      points: series.reduce((sum, one) => sum + one.present, 0),
+      answer: this.#loader.answer,
+    };
+  }
+
+  /** Queries again. Resolves once the result is on the screen or a newer query replaced it. */
   async reload() {
     await this.#load(false);
   }
@@ -137,16 +146,20 @@ class MetricChart extends HTMLElement {
     }
     this.#settle('loading');
     try {
-      // Other series get other colours; the same series over another range keep them, and stay hidden.
-      const loaded = await this.#loader.load(query, scheduled, () => { if (query.subject !== this.#loader.query?.subject) this.#forget(); });
+      // The same series over another range keep their colours, and stay hidden.
+      const loaded = await this.#loader.load(query, scheduled, () => {
+        if (query.subject !== this.#loader.query?.subject) this.#forget();
+      });
       if (!loaded) return;
       this.#show();
       this.#emit('load', this.#loader.summary);
     } catch (error) {
       // The old picture of the same query stays; of another query it would be wrong.
       if (query.identity !== this.#loader.query?.identity) this.#forget();
-      const problem = error instanceof ApiError ? error
-        : new ApiError({ code: 'unreadable_answer', detail: error instanceof Error ? error.message : String(error) });
+      const problem =
+        error instanceof ApiError
+          ? error
+          : new ApiError({ code: 'unreadable_answer', detail: error instanceof Error ? error.message : String(error) });
       this.#settle('error', problem);
       this.#emit('error', problem);
     }
@@ -158,7 +171,9 @@ class MetricChart extends HTMLElement {
    * @param {any} detail
    */
   #emit(name, detail, cancelable = false) {
-    return this.dispatchEvent(new CustomEvent(`metric-chart-${name}`, { detail, cancelable, bubbles: true, composed: true }));
+    return this.dispatchEvent(
+      new CustomEvent(`metric-chart-${name}`, { detail, cancelable, bubbles: true, composed: true }),
+    );
   }
 
   /** Several attributes that are set in a row make one query. */
@@ -175,11 +190,14 @@ class MetricChart extends HTMLElement {
     clearTimeout(this.#timer);
     const seconds = Number(this.getAttribute('refresh'));
     if (!(seconds > 0) || this.hasAttribute('start')) return;
-    this.#timer = setTimeout(() => {
-      // The page is hidden: query when it becomes visible.
-      this.#due = document.hidden;
-      if (!this.#due) this.#load(true);
-    }, Math.min(Math.max(1, seconds), 86400) * 1000);
+    this.#timer = setTimeout(
+      () => {
+        // The page is hidden: query when it becomes visible.
+        this.#due = document.hidden;
+        if (!this.#due) this.#load(true);
+      },
+      Math.min(Math.max(1, seconds), 86400) * 1000,
+    );
   }
 
   #build() {
@@ -200,11 +218,10 @@ class MetricChart extends HTMLElement {
     this.#data = null;
     this.#shown = [];
     if (this.#pointer) this.#pointer.step = null;
-    this.#slots.clear();
-    this.#hidden.clear();
-    this.#unfolded = false;
+    this.#visibility.clear();
     if (this.#nodes) {
-      for (const node of [this.#nodes.legend, this.#nodes.note, this.#nodes.table, this.#nodes.tip]) node.replaceChildren();
+      for (const node of [this.#nodes.legend, this.#nodes.note, this.#nodes.table, this.#nodes.tip])
+        node.replaceChildren();
       this.#draw();
     }
   }
@@ -215,16 +232,19 @@ class MetricChart extends HTMLElement {
     if (!answer) return;
     const { data = {}, query = {} } = answer;
     if (data.resultType !== 'matrix') {
-      throw new ApiError({ code: 'not_a_matrix', detail: `A chart needs a range of values; the server answered with a ${data.resultType}.` });
+      throw new ApiError({
+        code: 'not_a_matrix',
+        detail: `A chart needs a range of values; the server answered with a ${data.resultType}.`,
+      });
     }
     const { start, end, step } = { ...asked?.grid, ...query };
-    const made = columns(data.result ?? [], { start: Number(start), end: Number(end), step: Number(step) }, this.getAttribute('legend'), tail);
-    made.series.forEach((one) => {
-      // A series keeps its colour from refresh to refresh, in whatever order the server sends.
-      const slot = this.#slots.get(one.full) ?? this.#slots.size;
-      this.#slots.set(one.full, slot);
-      [one.colour, one.dash] = [slot % COLOURS, Math.floor(slot / COLOURS)];
-    });
+    const made = columns(
+      data.result ?? [],
+      { start: Number(start), end: Number(end), step: Number(step) },
+      this.getAttribute('legend'),
+      tail,
+    );
+    this.#visibility.colour(made.series);
     this.#data = made.series.some((one) => one.present) ? made : null;
     if (this.#pointer?.step) this.#pointer.step = Math.min(this.#pointer.step, made.count - 1);
     this.#update();
@@ -243,19 +263,35 @@ class MetricChart extends HTMLElement {
     const { root, legend: names, note, table, cursor, reset } = this.#nodes;
     reset.hidden = !this.hasAttribute('start');
     const data = this.#data;
-    this.#shown = data?.series.filter((one) => !this.#hidden.has(one.full)) ?? [];
+    this.#shown = this.#visibility.shown(data?.series ?? []);
     const focused = [...names.children].findIndex((node) => node === root.activeElement);
-    names.replaceChildren(...(data ? legend(data.series, {
-      hidden: this.#hidden,
-      open: this.#unfolded,
-      pick: (one, only) => this.#pick(one, only),
-      light: (one) => { this.#lit = one; this.#draw(); },
-      unfold: () => { this.#unfolded = true; this.#update(); },
-    }) : []));
+    names.replaceChildren(
+      ...(data
+        ? legend(data.series, {
+            hidden: this.#visibility.hidden,
+            open: this.#visibility.unfolded,
+            pick: (one, only) => {
+              this.#visibility.pick(data.series, one, only);
+              this.#update();
+              this.#draw();
+            },
+            light: (one) => {
+              this.#lit = one;
+              this.#draw();
+            },
+            unfold: () => {
+              this.#visibility.unfolded = true;
+              this.#update();
+            },
+          })
+        : []),
+    );
     if (focused >= 0) /** @type {HTMLElement|undefined} */ (names.children[focused])?.focus();
-    const cut = data && data.total > data.series.length ? [`Drawing ${data.series.length} of ${data.total} series.`] : [];
+    const cut =
+      data && data.total > data.series.length ? [`Drawing ${data.series.length} of ${data.total} series.`] : [];
     const infinite = data?.series.filter((one) => one.infinite > 0).length ?? 0;
-    if (infinite) cut.push(`Infinite values of ${infinite === 1 ? 'one series are' : `${infinite} series are`} not drawn.`);
+    if (infinite)
+      cut.push(`Infinite values of ${infinite === 1 ? 'one series are' : `${infinite} series are`} not drawn.`);
     note.textContent = data ? [...cut, ...this.#messages.slice(0, NOTES_MAX)].join(' · ') : '';
     table.replaceChildren(...(data ? [summaryTable(this.#heading, data, this.#unit)] : []));
     cursor.setAttribute('aria-label', `${this.#heading || 'Chart'}: arrow keys move through time, plus and minus zoom`);
@@ -263,23 +299,8 @@ class MetricChart extends HTMLElement {
     this.#speak();
   }
 
-  get #unit() { return this.getAttribute('unit') ?? ''; }
-
-  /**
-   * Hides or shows a series; with `only` shows it alone, or all again if it is alone.
-   * @param {Series} one
-   * @param {boolean} only
-   */
-  #pick(one, only) {
-    const others = this.#data?.series.filter((other) => other !== one) ?? [];
-    if (only) {
-      const alone = !this.#hidden.has(one.full) && others.every((other) => this.#hidden.has(other.full));
-      this.#hidden = new Set(alone ? [] : others.map((other) => other.full));
-    } else if (!this.#hidden.delete(one.full)) {
-      this.#hidden.add(one.full);
-    }
-    this.#update();
-    this.#draw();
+  get #unit() {
+    return this.getAttribute('unit') ?? '';
   }
 
   /**
@@ -294,7 +315,11 @@ class MetricChart extends HTMLElement {
     this.dataset.state = state;
     plot.setAttribute('aria-busy', String(state === 'loading'));
     showState(box, {
-      state, problem, hasData: Boolean(this.#data), messages: this.#messages, retry: () => this.reload(),
+      state,
+      problem,
+      hasData: Boolean(this.#data),
+      messages: this.#messages,
+      retry: () => this.reload(),
       infinite: this.#data !== null && bounds(this.#data.series) === null,
     });
   }
@@ -339,20 +364,15 @@ class MetricChart extends HTMLElement {
     paintCursor(pen, place, { data, shown: this.#shown, colours: this.#colours, cursor, band });
     box.hidden = cursor === null || Boolean(band);
     if (cursor === null || band) return;
-    box.replaceChildren(...tooltip(data, this.#shown, cursor, this.#unit, height === null ? null : place.value(height)));
-    const x = place.x(data.times[cursor]);
-    const left = x + 16 + box.offsetWidth < place.width ? x + 14 : Math.max(0, x - 14 - box.offsetWidth);
-    const wish = (height ?? 30) - 20;
-    box.style.transform = `translate(${Math.round(left)}px, ${Math.round(Math.max(0, Math.min(wish, place.height - box.offsetHeight)))}px)`;
+    box.replaceChildren(
+      ...tooltip(data, this.#shown, cursor, this.#unit, height === null ? null : place.value(height)),
+    );
+    placeTooltip(box, place, place.x(data.times[cursor]), height ?? 30);
   }
 
   #speak() {
     if (!this.#nodes) return;
-    const { cursor } = this.#nodes;
-    const last = (this.#data?.count ?? 1) - 1;
-    const step = this.#pointer?.step ?? last;
-    cursor.setAttribute('aria-valuenow', String(step));
-    cursor.setAttribute('aria-valuetext', this.#data ? valueText(this.#data, this.#shown.length ? this.#shown : this.#data.series, step, this.#unit) : 'no data');
+    describeStep(this.#nodes.cursor, this.#data, this.#shown, this.#pointer?.step ?? null, this.#unit);
   }
 
   /**

@@ -50,7 +50,9 @@ export function columns(matrix, { start, end, step }, template, tail = null) {
   const regular = Math.max(0, Math.min(STEPS_MAX, Math.floor((end - start) / step + 1e-6) + 1));
   const last = tail && regular > 0 && tail.time > start + (regular - 1) * step ? tail.time : null;
   const count = regular + (last === null ? 0 : 1);
-  const times = Float64Array.from({ length: count }, (_, index) => (index < regular ? start + index * step : Number(last)));
+  const times = Float64Array.from({ length: count }, (_, index) =>
+    index < regular ? start + index * step : Number(last),
+  );
   /** @type {Map<string, Float64Array>} */
   const rows = new Map();
   /** @type {Map<string, Object<string, string>>} */
@@ -73,7 +75,7 @@ export function columns(matrix, { start, end, step }, template, tail = null) {
       if (index >= 0 && index < regular) values[index] = parseValue(text);
     }
   }
-  for (const row of last === null ? [] : tail?.matrix ?? []) {
+  for (const row of last === null ? [] : (tail?.matrix ?? [])) {
     const full = fullName(row.metric ?? {});
     const known = total.has(full);
     total.add(full);
@@ -81,7 +83,13 @@ export function columns(matrix, { start, end, step }, template, tail = null) {
     if (point && (rows.has(full) || (!known && rows.size < SERIES_MAX))) rowOf(row)[count - 1] = parseValue(point[1]);
   }
   const series = [...rows].map(([full, values]) => ({
-    labels: labels.get(full) ?? {}, name: '', full, values, colour: 0, dash: 0, ...summary(values),
+    labels: labels.get(full) ?? {},
+    name: '',
+    full,
+    values,
+    colour: 0,
+    dash: 0,
+    ...summary(values),
   }));
   nameSeries(series, template);
   return { start, end: times[count - 1] ?? start, step, times, count, series, total: total.size };
@@ -110,14 +118,16 @@ function summary(values) {
  * @param {Object<string, string>} labels
  */
 export function fullName(labels) {
-  const pairs = Object.entries(labels).filter(([label]) => label !== '__name__')
+  const pairs = Object.entries(labels)
+    .filter(([label]) => label !== '__name__')
     .map(([label, value]) => `${label}=${JSON.stringify(value)}`);
   const metric = labels.__name__ ?? '';
   return pairs.length || !metric ? `${metric}{${pairs.join(', ')}}` : metric;
 }
 
 /**
- * Sets names with only the labels that differ: a label that all series share is no help in a legend.
+ * Sets names with only the labels that differ: a label that all series share is no help in a
+ * legend.
  * @param {Series[]} series
  * @param {string|null} [template]
  */
@@ -127,10 +137,12 @@ function nameSeries(series, template) {
   const metric = differing.includes('__name__');
   const rest = differing.filter((label) => label !== '__name__').sort();
   for (const one of series) {
-    const values = rest.filter((label) => one.labels[label] !== undefined)
+    const values = rest
+      .filter((label) => one.labels[label] !== undefined)
       .map((label) => (rest.length === 1 ? one.labels[label] || '""' : `${label}=${one.labels[label]}`));
     const short = [metric ? one.labels.__name__ : '', ...values].filter(Boolean).join(' ');
-    one.name = template ? template.replaceAll(/\{\{\s*([\w.]+)\s*\}\}/g, (_, label) => one.labels[label] ?? '')
+    one.name = template
+      ? template.replaceAll(/\{\{\s*([\w.]+)\s*\}\}/g, (_, label) => one.labels[label] ?? '')
       : short || (series.length === 1 ? one.full.replace(/^\{\}$/, 'value') : one.full);
   }
 }

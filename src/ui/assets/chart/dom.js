@@ -5,8 +5,8 @@
 /**
  * @template {string} Tag
  * @param {Tag} tag
- * @param {Object<string, any>} [properties] `on` holds listeners, `class` the class, `text` the text
- *   content; every other property is an attribute, and null, undefined and false leave it out
+ * @param {Object<string, any>} [properties] `on` holds listeners, `class` the class, `text` the
+ *   text content; every other property is an attribute, and null, undefined and false leave it out
  * @param {...(Child|Child[])} children null, undefined, false and '' are skipped
  * @returns {Tag extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Tag] : HTMLElement}
  */

@@ -4,7 +4,9 @@ import { fetchData } from './request.js';
 
 /** A scheduled refresh without a new step keeps the grid's response this long, in milliseconds. */
 const KEEP_MS = 300_000;
-/** A younger response may lack samples of its last step that had not arrived yet, in milliseconds. */
+/**
+ * A younger response may lack samples of its last step that had not arrived yet, in milliseconds.
+ */
 const SETTLE_MS = 60_000;
 
 /**
@@ -76,12 +78,20 @@ export class Loader {
   }
 
   /**
-   * Whether the response of the grid is still right: the same query and steps, and its last step is complete.
+   * Whether the response of the grid is still right: the same query and steps, and its last step is
+   * complete.
    * @param {ChartQuery} query
    */
   #keeps({ identity, grid }) {
     const known = this.query;
-    return known !== null && grid.tail !== null && identity === known.identity && grid.start === known.grid.start
-      && grid.end === known.grid.end && this.#answeredAt >= grid.end * 1000 + SETTLE_MS && Date.now() - this.#answeredAt < KEEP_MS;
+    return (
+      known !== null &&
+      grid.tail !== null &&
+      identity === known.identity &&
+      grid.start === known.grid.start &&
+      grid.end === known.grid.end &&
+      this.#answeredAt >= grid.end * 1000 + SETTLE_MS &&
+      Date.now() - this.#answeredAt < KEEP_MS
+    );
   }
 }

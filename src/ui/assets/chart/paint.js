@@ -14,13 +14,16 @@ import { formatValue, timeTicks, valueAxis } from './scale.js';
 const CROWD = 40;
 /** The radius of a point without neighbours. */
 const DOT = 2.5;
-/** The dashes of a line change each time the colours repeat, so that sixteen lines stay distinct. */
+/**
+ * The dashes of a line change each time the colours repeat, so that sixteen lines stay distinct.
+ */
 const DASHES = [[], [6, 4], [2, 3], [9, 4, 2, 4]];
 
 /**
  * The positions of a drawing, computed once for each and used by the pointer as well.
  * @param {Pen} pen
- * @param {{width: number, height: number, data: Columns, span: {low: number, high: number}, unit: string, font: string}} wanted
+ * @param {{width: number, height: number, data: Columns, span: {low: number, high: number},
+ *   unit: string, font: string}} wanted
  */
 export function layout(pen, { width, height, data, span, unit, font }) {
   pen.font = font;
@@ -31,15 +34,25 @@ export function layout(pen, { width, height, data, span, unit, font }) {
   const { end, step, count } = data;
   const seconds = Math.max(end - data.start, step);
   return {
-    width, height, plot, axis, texts, unit, font, end,
+    width,
+    height,
+    plot,
+    axis,
+    texts,
+    unit,
+    font,
+    end,
     x: (/** @type {number} */ at) => plot.left + ((at - data.start) / seconds) * (plot.right - plot.left),
-    y: (/** @type {number} */ value) => plot.bottom - ((value - axis.low) / (axis.high - axis.low)) * (plot.bottom - plot.top),
-    value: (/** @type {number} */ y) => axis.low + ((plot.bottom - y) / (plot.bottom - plot.top)) * (axis.high - axis.low),
+    y: (/** @type {number} */ value) =>
+      plot.bottom - ((value - axis.low) / (axis.high - axis.low)) * (plot.bottom - plot.top),
+    value: (/** @type {number} */ y) =>
+      axis.low + ((plot.bottom - y) / (plot.bottom - plot.top)) * (axis.high - axis.low),
     index: (/** @type {number} */ x) => {
       const at = data.start + ((x - plot.left) / (plot.right - plot.left)) * seconds;
       const index = Math.round((at - data.start) / step);
       // The last gap may be shorter than a step.
-      if (count > 1 && index >= count - 2) return at > (data.times[count - 2] + end) / 2 ? count - 1 : Math.min(index, count - 2);
+      if (count > 1 && index >= count - 2)
+        return at > (data.times[count - 2] + end) / 2 ? count - 1 : Math.min(index, count - 2);
       return index;
     },
   };
@@ -158,7 +171,8 @@ function drawLine(pen, place, data, values) {
 }
 
 /**
- * Draws the lowest and the highest value of each pixel column: the same picture of a series with more points than pixels.
+ * Draws the lowest and the highest value of each pixel column: the same picture of a series with
+ * more points than pixels.
  * @param {Pen} pen
  * @param {Layout} place
  * @param {Columns} data
@@ -241,7 +255,8 @@ function drawArea(pen, place, data, one, colour) {
  * Draws the crosshair at one step, a dot on each line, and the band of a drag.
  * @param {Pen} pen
  * @param {Layout} place
- * @param {{data: Columns, shown: Series[], colours: Colours, cursor: number|null, band: number[]|null}} what
+ * @param {{data: Columns, shown: Series[], colours: Colours, cursor: number|null,
+ *   band: number[]|null}} what
  */
 export function paintCursor(pen, place, { data, shown, colours, cursor, band }) {
   pen.clearRect(0, 0, place.width, place.height);

@@ -19,7 +19,10 @@ const ZOOM_MIN = 5;
 export class Pointer {
   /** The step under the cursor; null without one. @type {number|null} */
   step = null;
-  /** The pointer's height in the plot; null while the keyboard moves the cursor. @type {number|null} */
+  /**
+   * The pointer's height in the plot; null while the keyboard moves the cursor.
+   * @type {number|null}
+   */
   height = null;
   /** @type {{from: number, to: number, moved: boolean}|null} */
   #drag = null;
@@ -34,9 +37,16 @@ export class Pointer {
     surface.addEventListener('pointerdown', (event) => this.#press(event, surface));
     surface.addEventListener('pointermove', (event) => this.#point(event));
     surface.addEventListener('pointerup', () => this.#release());
-    surface.addEventListener('pointercancel', () => { this.#drag = null; this.move(null); });
-    surface.addEventListener('pointerleave', (event) => { if (event.pointerType === 'mouse' && !this.#drag) this.move(null); });
-    surface.addEventListener('dblclick', () => { if (host.zoomed()) host.zoom(null); });
+    surface.addEventListener('pointercancel', () => {
+      this.#drag = null;
+      this.move(null);
+    });
+    surface.addEventListener('pointerleave', (event) => {
+      if (event.pointerType === 'mouse' && !this.#drag) this.move(null);
+    });
+    surface.addEventListener('dblclick', () => {
+      if (host.zoomed()) host.zoom(null);
+    });
     surface.addEventListener('keydown', (event) => this.#key(event));
     surface.addEventListener('blur', () => this.move(null));
   }
@@ -129,7 +139,9 @@ export class Pointer {
       '+': () => this.#zoomBy(0.5),
       '=': () => this.#zoomBy(0.5),
       '-': () => this.#zoomBy(2),
-      0: () => { if (this.#host.zoomed()) this.#host.zoom(null); },
+      0: () => {
+        if (this.#host.zoomed()) this.#host.zoom(null);
+      },
     };
     if (!Object.hasOwn(keys, event.key)) return;
     event.preventDefault();

@@ -1,16 +1,35 @@
 // A chart's attributes as requests (docs/specification.md C5). Pure, apart from the clock.
 //
-// Which steps are asked: the grid lies on multiples of the step, so that a refresh moves the picture without changing
-// it and cached results stay useful. Its last step may be up to one step older than now, which at two hours a step
-// would hide the newest samples. A second request for one point at `now` (the tail) closes that gap; for steps of
-// at most TAIL_STEP_MIN seconds the grid alone is new enough. A step after `now` is never asked: the server's
-// lookback would find nothing there.
+// Which steps are asked: the grid lies on multiples of the step, so that a refresh moves the
+// picture without changing it and cached results stay useful. Its last step may be up to one step
+// older than now, which at two hours a step would hide the newest samples. A second request for one
+// point at `now` (the tail) closes that gap; for steps of at most TAIL_STEP_MIN seconds the grid
+// alone is new enough. A step after `now` is never asked: the server's lookback would find nothing
+// there.
 
 import { niceStep, parseDuration } from './scale.js';
 
 /** Attributes that change the response. */
-export const QUERY_ATTRIBUTES = ['src', 'org', 'expr', 'metric', 'match', 'fn', 'window', 'agg', 'by', 'without', 'q', 'k',
-  'range', 'start', 'end', 'step', 'token', 'token-endpoint'];
+export const QUERY_ATTRIBUTES = [
+  'src',
+  'org',
+  'expr',
+  'metric',
+  'match',
+  'fn',
+  'window',
+  'agg',
+  'by',
+  'without',
+  'q',
+  'k',
+  'range',
+  'start',
+  'end',
+  'step',
+  'token',
+  'token-endpoint',
+];
 const TIME_ATTRIBUTES = ['token', 'token-endpoint', 'range', 'start', 'end', 'step'];
 /** Parameters of a structured query that are sent as they are. */
 const PLAIN = ['metric', 'fn', 'window', 'agg', 'by', 'without', 'q', 'k'];
@@ -28,15 +47,22 @@ export function splitMatchers(text) {
 }
 
 /**
- * The grid of a range: both ends are inclusive and multiples of `step`. `tail` is the time of one more point, or null.
- * @param {{now: number, range: number, step: number, fixed?: {start: number, end: number}|null}} wanted unix seconds
+ * The grid of a range: both ends are inclusive and multiples of `step`. `tail` is the time of one
+ * more point, or null.
+ * @param {{now: number, range: number, step: number, fixed?: {start: number, end: number}|null}}
+ *   wanted unix seconds
  * @returns {{start: number, end: number, step: number, tail: number|null}}
  */
 export function timeGrid({ now, range, step, fixed = null }) {
   const whole = Math.floor(now);
   if (!fixed) {
     const end = Math.floor(now / step) * step;
-    return { start: end - Math.ceil(range / step) * step, end, step, tail: step > TAIL_STEP_MIN && whole > end ? whole : null };
+    return {
+      start: end - Math.ceil(range / step) * step,
+      end,
+      step,
+      tail: step > TAIL_STEP_MIN && whole > end ? whole : null,
+    };
   }
   const start = Math.floor(fixed.start / step) * step;
   const end = Math.ceil(fixed.end / step) * step;
@@ -73,7 +99,7 @@ export function chartQuery(element, width, server, now = Date.now() / 1000) {
   if (!org || !(read('expr') || read('metric'))) return null;
   const [from, to] = [Number(read('start')), Number(read('end'))];
   const fixed = from > 0 && to > from ? { start: from, end: to } : null;
-  const range = fixed ? to - from : parseDuration(read('range')) ?? 3600;
+  const range = fixed ? to - from : (parseDuration(read('range')) ?? 3600);
   const step = parseDuration(read('step')) ?? niceStep(range, Math.max(60, width / 2));
   const grid = timeGrid({ now, range, step, fixed });
   const params = new URLSearchParams();
@@ -96,7 +122,11 @@ export function chartQuery(element, width, server, now = Date.now() / 1000) {
     grid,
     token: read('token'),
     tokenEndpoint: read('token-endpoint'),
-    identity: QUERY_ATTRIBUTES.filter((name) => !name.startsWith('token')).map(read).join('\n'),
-    subject: QUERY_ATTRIBUTES.filter((name) => !TIME_ATTRIBUTES.includes(name)).map(read).join('\n'),
+    identity: QUERY_ATTRIBUTES.filter((name) => !name.startsWith('token'))
+      .map(read)
+      .join('\n'),
+    subject: QUERY_ATTRIBUTES.filter((name) => !TIME_ATTRIBUTES.includes(name))
+      .map(read)
+      .join('\n'),
   };
 }

@@ -1,4 +1,5 @@
-// Requests to a promlet server: credentials, renewal of embed tokens, waiting for Retry-After, errors.
+// Requests to a promlet server: credentials, renewal of embed tokens, waiting for Retry-After,
+// errors.
 
 /** The longest Retry-After that is honoured, in seconds. */
 const WAIT_MAX = 60;
@@ -10,8 +11,9 @@ const TRIES_MAX = 4;
  */
 export class ApiError extends Error {
   /**
-   * @param {{status?: number, code?: string, detail?: string, requestId?: string, fields?: FieldError[],
-   *   retryAfter?: number, body?: any}} problem `retryAfter` in seconds, 0 without one
+   * @param {{status?: number, code?: string, detail?: string, requestId?: string,
+   *   fields?: FieldError[], retryAfter?: number, body?: any}} problem `retryAfter` in seconds, 0
+   *   without one
    */
   constructor({ status = 0, code = '', detail = '', requestId = '', fields = [], retryAfter = 0, body = {} }) {
     super(detail || code || `HTTP ${status}`);
@@ -57,8 +59,9 @@ function claims(token) {
 }
 
 /**
- * An embed token and the endpoint of the next one. All charts of a page share one request to an endpoint.
- * The endpoint answers either the token as text or `{"token": "..."}`, as POST .../embed/tokens does.
+ * An embed token and the endpoint of the next one. All charts of a page share one request to an
+ * endpoint. The endpoint answers either the token as text or `{"token": "..."}`, as POST
+ * .../embed/tokens does.
  */
 class TokenSource {
   /** @type {Map<string, TokenSource>} */
@@ -106,15 +109,25 @@ class TokenSource {
    */
   async take(refused) {
     if (this.#token && this.#token !== refused && performance.now() < this.#renewAt) return this.#token;
-    this.#renewal ??= this.#renew().finally(() => { this.#renewal = null; });
+    this.#renewal ??= this.#renew().finally(() => {
+      this.#renewal = null;
+    });
     return this.#renewal;
   }
 
   async #renew() {
-    const response = await fetch(this.#endpoint, { cache: 'no-store', headers: { Accept: 'application/json, text/plain' } })
-      .catch(() => { throw new ApiError({ code: 'token_endpoint', detail: 'The token endpoint of this page cannot be reached.' }); });
+    const response = await fetch(this.#endpoint, {
+      cache: 'no-store',
+      headers: { Accept: 'application/json, text/plain' },
+    }).catch(() => {
+      throw new ApiError({ code: 'token_endpoint', detail: 'The token endpoint of this page cannot be reached.' });
+    });
     if (!response.ok) {
-      throw new ApiError({ status: response.status, code: 'token_endpoint', detail: `The token endpoint answered ${response.status}.` });
+      throw new ApiError({
+        status: response.status,
+        code: 'token_endpoint',
+        detail: `The token endpoint answered ${response.status}.`,
+      });
     }
     const text = (await response.text()).trim();
     const token = text.startsWith('{') ? JSON.parse(text).token : text;
@@ -135,15 +148,22 @@ class TokenSource {
 function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
-    signal?.addEventListener('abort', () => { clearTimeout(timer); reject(signal.reason); }, { once: true });
+    signal?.addEventListener(
+      'abort',
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      },
+      { once: true },
+    );
   });
 }
 
 /**
  * Returns the JSON of a data endpoint; retries where the server asks for it with Retry-After.
- * @param {{base: string, path: string, params: URLSearchParams, token?: string, tokenEndpoint?: string,
- *   signal?: AbortSignal}} request `token` or `tokenEndpoint` make it an embed request; otherwise the
- *   session cookie is sent
+ * @param {{base: string, path: string, params: URLSearchParams, token?: string,
+ *   tokenEndpoint?: string, signal?: AbortSignal}} request `token` or `tokenEndpoint` make it an
+ *   embed request; otherwise the session cookie is sent
  * @returns {Promise<any>}
  */
 export async function fetchData({ base, path, params, token, tokenEndpoint, signal }) {
@@ -168,7 +188,8 @@ export async function fetchData({ base, path, params, token, tokenEndpoint, sign
       [refused, renewed] = [bearer ?? '', true];
       continue;
     }
-    // 429 and busy responses carry Retry-After; a timed-out query would time out again. Jitter spreads the retries.
+    // 429 and busy responses carry Retry-After; a timed-out query would time out again. Jitter
+    // spreads the retries.
     const wait = problem.retryAfter || (problem.status === 429 ? 1 : 0);
     if (![429, 503].includes(problem.status) || wait === 0 || wait > WAIT_MAX || attempt >= TRIES_MAX) throw problem;
     await pause(wait + Math.random() * 0.5, signal);

@@ -2,8 +2,8 @@
 
 /** Steps that a person reads at a glance, in seconds, ascending. */
 const STEPS = [
-  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-  86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000,
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600,
+  2592000, 7776000, 31536000,
 ];
 const DAY = 86400;
 const MONTH = 2592000;
@@ -32,7 +32,13 @@ export function parseDuration(text) {
 export function formatDuration(seconds) {
   let left = Math.round(seconds * 1000);
   let text = '';
-  for (const [unit, size] of /** @type {[string, number][]} */ ([['d', DAY], ['h', 3600], ['m', 60], ['s', 1], ['ms', 0.001]])) {
+  for (const [unit, size] of /** @type {[string, number][]} */ ([
+    ['d', DAY],
+    ['h', 3600],
+    ['m', 60],
+    ['s', 1],
+    ['ms', 0.001],
+  ])) {
     const count = Math.floor(left / (size * 1000));
     if (count > 0) text += `${count}${unit}`;
     left -= count * size * 1000;
@@ -52,7 +58,8 @@ export function niceStep(range, points) {
 
 /**
  * Round bounds and ticks around the values low..high.
- * Values that are not far above zero get an axis from zero: without it a small wobble looks like an outage.
+ * Values that are not far above zero get an axis from zero: without it a small wobble looks like an
+ * outage.
  * @param {number} low
  * @param {number} high
  * @param {number} count wished number of intervals
@@ -72,8 +79,14 @@ export function valueAxis(low, high, count, unit) {
   const base = unit?.startsWith('bytes') && raw >= 1 ? 2 : 10;
   const power = base ** Math.floor(Math.log(raw) / Math.log(base));
   const decimal = ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999) ?? 10) * power;
-  const step = base === 2 ? (raw > power ? power * 2 : power)
-    : unit === 'seconds' && raw > 1 ? STEPS.find((one) => one >= raw * 0.999) ?? decimal : decimal;
+  const step =
+    base === 2
+      ? raw > power
+        ? power * 2
+        : power
+      : unit === 'seconds' && raw > 1
+        ? (STEPS.find((one) => one >= raw * 0.999) ?? decimal)
+        : decimal;
   const first = Math.floor(low / step + 1e-9);
   const last = Math.ceil(high / step - 1e-9);
   const ticks = [];
@@ -82,11 +95,46 @@ export function valueAxis(low, high, count, unit) {
 }
 
 /** @type {[number, string][]} */
-const PREFIXES = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, ''], [1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n']];
+const PREFIXES = [
+  [1e12, 'T'],
+  [1e9, 'G'],
+  [1e6, 'M'],
+  [1e3, 'k'],
+  [1, ''],
+  [1e-3, 'm'],
+  [1e-6, 'µ'],
+  [1e-9, 'n'],
+];
 /** @type {[number, string][]} */
-const BYTES = [[2 ** 50, 'PiB'], [2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']];
-/** Least value, symbol, and the divisor where it is not the least value. @type {[number, string, number?][]} */
-const SPANS = [[DAY, 'd'], [3600, 'h'], [120, 'min', 60], [1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']];
+const BYTES = [
+  [2 ** 50, 'PiB'],
+  [2 ** 40, 'TiB'],
+  [2 ** 30, 'GiB'],
+  [2 ** 20, 'MiB'],
+  [2 ** 10, 'KiB'],
+  [1, 'B'],
+];
+/**
+ * Least value, symbol, and the divisor where it is not the least value.
+ * @type {[number, string, number?][]}
+ */
+const SPANS = [
+  [DAY, 'd'],
+  [3600, 'h'],
+  [120, 'min', 60],
+  [1, 's'],
+  [1e-3, 'ms'],
+  [1e-6, 'µs'],
+  [1e-9, 'ns'],
+];
+
+/** @type {[number, string][]} */
+const WHOLE_SPANS = [
+  [DAY, 'd'],
+  [3600, 'h'],
+  [60, 'min'],
+  [1, 's'],
+];
 
 /**
  * The divisor and the symbol that a value is written with.
@@ -120,9 +168,14 @@ export function formatValue(value, unit = '', step = 0) {
   if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
   if (unit === 'percent') return `${digits(value * 100, step * 100)} %`;
   if (value === 0) return unit === 'bytes' ? '0 B' : '0';
+  // The ticks of an axis are whole in the largest unit that divides the step.
+  const whole = unit === 'seconds' && step >= 1 ? WHOLE_SPANS.find(([size]) => step % size === 0) : undefined;
+  if (whole) return `${Math.round(value / whole[0])} ${whole[1]}`;
   // An axis shortens from 1,000 (1.5k), a single value from 10,000 (1234).
-  const [size, sign] = step && !unit && Math.abs(value) >= 1000
-    ? PREFIXES.find(([least]) => Math.abs(value) >= least) ?? [1, ''] : prefix(value, unit);
+  const [size, sign] =
+    step && !unit && Math.abs(value) >= 1000
+      ? (PREFIXES.find(([least]) => Math.abs(value) >= least) ?? [1, ''])
+      : prefix(value, unit);
   const number = digits(value / size, step / size);
   if (!unit || unit === 'none') return `${number}${sign}`;
   if (unit === 'bytes' || unit === 'seconds') return `${number} ${sign}`;
@@ -148,9 +201,20 @@ function digits(value, step) {
 const DATE = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
 const MONTHS = new Intl.DateTimeFormat('en', { month: 'short', year: 'numeric' });
 const CLOCK = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
-const SECONDS = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const SECONDS = new Intl.DateTimeFormat('en', {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hourCycle: 'h23',
+});
 const MOMENT = new Intl.DateTimeFormat('en', {
-  weekday: 'short', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+  weekday: 'short',
+  month: 'short',
+  day: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hourCycle: 'h23',
 });
 
 /**
@@ -173,7 +237,8 @@ export function timeTicks(start, end, count) {
   const step = niceStep(end - start, count);
   /** @type {{at: number, text: string, major: boolean}[]} */
   const ticks = [];
-  const push = (/** @type {number} */ at, /** @type {string} */ text, /** @type {boolean} */ major) => at >= start && at <= end && ticks.push({ at, text, major });
+  const push = (/** @type {number} */ at, /** @type {string} */ text, /** @type {boolean} */ major) =>
+    at >= start && at <= end && ticks.push({ at, text, major });
   if (step >= MONTH) {
     const months = step >= 31536000 ? 12 : step >= 7776000 ? 3 : 1;
     const from = new Date(start * 1000);

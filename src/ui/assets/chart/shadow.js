@@ -17,10 +17,22 @@ export function shadowTree(host, heading, resetZoom) {
   const title = h('div', { class: 'title', part: 'title', text: heading });
   const base = h('canvas', { 'aria-hidden': 'true' });
   const over = h('canvas', { 'aria-hidden': 'true' });
-  const cursor = h('div', { class: 'cursor', role: 'slider', tabindex: '0', 'aria-valuemin': '0', 'aria-keyshortcuts': 'Plus Minus 0' });
+  const cursor = h('div', {
+    class: 'cursor',
+    role: 'slider',
+    tabindex: '0',
+    'aria-valuemin': '0',
+    'aria-keyshortcuts': 'Plus Minus 0',
+  });
   const tip = h('div', { class: 'tip', hidden: true, 'aria-hidden': 'true' });
   const state = h('div', { class: 'state', role: 'status' });
-  const reset = h('button', { type: 'button', class: 'reset', hidden: true, text: 'Reset zoom', on: { click: resetZoom } });
+  const reset = h('button', {
+    type: 'button',
+    class: 'reset',
+    hidden: true,
+    text: 'Reset zoom',
+    on: { click: resetZoom },
+  });
   const legend = h('div', { class: 'legend', part: 'legend', role: 'group', 'aria-label': 'Series' });
   const note = h('p', { class: 'note' });
   const table = h('div', { class: 'unseen' });

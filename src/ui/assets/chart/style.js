@@ -1,13 +1,20 @@
-// The style sheet of <metric-chart>. A constructed sheet is no inline style, so the strictest policy allows it.
+// The style sheet of <metric-chart>. A constructed sheet is no inline style, so the strictest
+// policy allows it.
 
 /**
- * Light and dark variants of eight colours that people with any colour vision can distinguish, with a contrast of at
- * least 3:1.
+ * Light and dark variants of eight colours that people with any colour vision can distinguish, with
+ * a contrast of at least 3:1.
  * A page overrides them, like everything named --metric-chart-*, from its own style sheet.
  */
 const SERIES = [
-  ['#2563c9', '#7aaeff'], ['#c2500a', '#ff9d5c'], ['#047857', '#3fd0a4'], ['#b0307f', '#f58fc8'],
-  ['#8a6100', '#f2c14e'], ['#6d3fd1', '#b9a1ff'], ['#0b7d94', '#62d3e8'], ['#56606e', '#b4bfcc'],
+  ['#2563c9', '#7aaeff'],
+  ['#c2500a', '#ff9d5c'],
+  ['#047857', '#3fd0a4'],
+  ['#b0307f', '#f58fc8'],
+  ['#8a6100', '#f2c14e'],
+  ['#6d3fd1', '#b9a1ff'],
+  ['#0b7d94', '#62d3e8'],
+  ['#56606e', '#b4bfcc'],
 ];
 
 const css = `
@@ -94,8 +101,8 @@ sheet.replaceSync(css);
 const NAMES = ['background', 'text', 'muted', 'grid', 'axis', 'cursor', 'accent'];
 
 /**
- * @typedef {{background: string, text: string, muted: string, grid: string, axis: string, cursor: string,
- *   accent: string, series: string[]}} Colours
+ * @typedef {{background: string, text: string, muted: string, grid: string, axis: string,
+ *   cursor: string, accent: string, series: string[]}} Colours
  */
 
 /**

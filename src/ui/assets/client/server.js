@@ -42,7 +42,9 @@ export async function send(method, path, body) {
     cache: 'no-store',
     headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
     body: body === undefined ? undefined : JSON.stringify(body),
-  }).catch(() => { throw new ApiError({ code: 'unreachable', detail: 'The server does not answer. Is it still running?' }); });
+  }).catch(() => {
+    throw new ApiError({ code: 'unreachable', detail: 'The server does not answer. Is it still running?' });
+  });
   if (!response.ok) throw await readError(response);
   const answer = response.status === 204 ? null : await response.json();
   if (method !== 'GET') changes.dispatchEvent(new Event('change'));

@@ -3,7 +3,8 @@
 /**
  * @typedef {'viewer'|'editor'|'admin'|'owner'} Role
  * @typedef {{slug: string, name: string, role: Role}} OrgOfUser
- * @typedef {{id: string, name: string, email: string, has_password: boolean, is_admin: boolean}} User
+ * @typedef {{id: string, name: string, email: string, has_password: boolean, is_admin: boolean}}
+ *   User
  * @typedef {{user: User, orgs: OrgOfUser[], twofa: {enabled: boolean}, identities?: any[]}} Me
  *
  * @typedef {Object} AuthConfig
@@ -40,13 +41,15 @@
  * @property {string|null} expires_at
  * @property {string|null} last_used_at
  * @property {boolean} disabled
- * @property {{alg: string, public_key?: string|null, origins: string[], policy: Policy, rate_limit_rps: number,
- *   max_token_ttl_s: number}} embed
- * @property {{labels: Object<string, string>, rate_limit_rps: number, samples_per_s: number}} ingest
+ * @property {{alg: string, public_key?: string|null, origins: string[], policy: Policy,
+ *   rate_limit_rps: number, max_token_ttl_s: number}} embed
+ * @property {{labels: Object<string, string>, rate_limit_rps: number, samples_per_s: number}}
+ *   ingest
  * @property {{rate_limit_rps: number}} read
  *
  * @typedef {{series?: number, samples?: number, elapsed_ms?: number}} QueryStats
- * @typedef {{data: {resultType: string, result: any}, stats?: QueryStats, warnings?: string[], infos?: string[]}} QueryAnswer
+ * @typedef {{data: {resultType: string, result: any}, stats?: QueryStats, warnings?: string[],
+ *   infos?: string[]}} QueryAnswer
  */
 
 export {};

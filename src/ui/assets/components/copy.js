@@ -6,20 +6,31 @@ import { h } from '../chart/dom.js';
 const SHOWN_MS = 1500;
 
 /**
- * A button that copies a text and shows the outcome for a moment. Where the browser forbids the clipboard (a page
- * without TLS), `source` is selected so that Ctrl+C copies it.
+ * A button that copies a text and shows the outcome for a moment. Where the browser forbids the
+ * clipboard (a page without TLS), `source` is selected so that Ctrl+C copies it.
  * @param {() => string} text
- * @param {{label?: string, what?: string, source?: Node|null, class?: string}} [options] `what` names the text for
- *   screen readers, `source` is a node that shows it
+ * @param {{label?: string, what?: string, source?: Node|null, class?: string}} [options] `what`
+ *   names the text for screen readers, `source` is a node that shows it
  */
 export function copyButton(text, { label = 'Copy', what = '', source = null, class: kind = '' } = {}) {
   const shown = h('span', { text: label });
-  const button = h('button', { type: 'button', class: kind || undefined }, shown, what && h('span', { class: 'unseen', text: ` ${what}` }));
+  const button = h(
+    'button',
+    { type: 'button', class: kind || undefined },
+    shown,
+    what && h('span', { class: 'unseen', text: ` ${what}` }),
+  );
   button.addEventListener('click', async () => {
-    const done = (await navigator.clipboard?.writeText(text()).then(() => true, () => false)) ?? false;
+    const done =
+      (await navigator.clipboard?.writeText(text()).then(
+        () => true,
+        () => false,
+      )) ?? false;
     if (!done && source) getSelection()?.selectAllChildren(source);
     shown.textContent = done ? 'Copied' : source ? 'Press Ctrl+C' : 'Not copied';
-    setTimeout(() => { shown.textContent = label; }, SHOWN_MS);
+    setTimeout(() => {
+      shown.textContent = label;
+    }, SHOWN_MS);
   });
   return button;
 }
@@ -32,6 +43,15 @@ export function copyButton(text, { label = 'Copy', what = '', source = null, cla
  */
 export function copyable(intro, text, what) {
   const snippet = h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': what, text });
-  return h('div', { class: 'notice stack', role: 'status' }, h('strong', { text: intro }), snippet,
-    h('div', { class: 'row' }, copyButton(() => text, { what, source: snippet })));
+  return h(
+    'div',
+    { class: 'notice stack', role: 'status' },
+    h('strong', { text: intro }),
+    snippet,
+    h(
+      'div',
+      { class: 'row' },
+      copyButton(() => text, { what, source: snippet }),
+    ),
+  );
 }

@@ -32,21 +32,25 @@ function openDialog(heading, cancelled, content) {
 
 /**
  * Asks for a confirmation.
- * @param {{heading: string, loss: string, action: string}} question `loss` says what will be lost, `action` is the
- *   text of the button
+ * @param {{heading: string, loss: string, action: string}} question `loss` says what will be lost,
+ *   `action` is the text of the button
  * @returns {Promise<boolean>}
  */
 export function confirmed({ heading, loss, action }) {
   return openDialog(heading, false, (close) => [
     h('p', { text: loss }),
-    h('div', { class: 'row' },
+    h(
+      'div',
+      { class: 'row' },
       h('button', { type: 'button', class: 'danger', text: action, on: { click: () => close(true) } }),
-      h('button', { type: 'button', text: 'Cancel', autofocus: true, on: { click: () => close(false) } })),
+      h('button', { type: 'button', text: 'Cancel', autofocus: true, on: { click: () => close(false) } }),
+    ),
   ]);
 }
 
 /**
- * Asks for the password or a code, where an action needs a recent login. Returns whether the login succeeded.
+ * Asks for the password or a code, where an action needs a recent login. Returns whether the login
+ * succeeded.
  * @param {import('../client/types.js').Me} me
  * @returns {Promise<boolean>}
  */
@@ -56,12 +60,25 @@ function reauthenticate(me) {
     ? field('Password', 'password', { type: 'password', autocomplete: 'current-password', maxlength: '1024' })
     : field('Code of your authenticator app', 'code', { inputmode: 'numeric', autocomplete: 'one-time-code' });
   return openDialog('Confirm it is you', false, (close) => [
-    h('p', { class: 'hint', text: possible ? 'Your last login is older than fifteen minutes.' : 'Your last login is older than fifteen minutes: sign out and in again.' }),
-    possible ? form({
-      submit: 'Continue',
-      messages: { invalid_credentials: 'The password is wrong.' },
-      action: async (values) => { await send('POST', '/auth/reauth', values); close(true); },
-    }, given) : null,
+    h('p', {
+      class: 'hint',
+      text: possible
+        ? 'Your last login is older than fifteen minutes.'
+        : 'Your last login is older than fifteen minutes: sign out and in again.',
+    }),
+    possible
+      ? form(
+          {
+            submit: 'Continue',
+            messages: { invalid_credentials: 'The password is wrong.' },
+            action: async (values) => {
+              await send('POST', '/auth/reauth', values);
+              close(true);
+            },
+          },
+          given,
+        )
+      : null,
     h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(false) } }),
   ]);
 }

@@ -1,7 +1,8 @@
-// Labelled fields, forms that show errors where they belong, and the text of errors.
+// Labelled fields, and forms that show errors where they belong.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
+import { errorText } from '../model/error_text.js';
 
 /** @typedef {Object<string, string>} Values */
 /** @typedef {import('../chart/dom.js').Child} Child */
@@ -30,14 +31,24 @@ export function field(label, name, attributes = {}, hint = '') {
  */
 export function newPassword(config, { label = 'Password', name = 'password', required = true, hint } = {}) {
   const least = config.password?.min_length ?? 8;
-  const attributes = { type: 'password', autocomplete: 'new-password', minlength: String(least), maxlength: '1024', required };
+  const attributes = {
+    type: 'password',
+    autocomplete: 'new-password',
+    minlength: String(least),
+    maxlength: '1024',
+    required,
+  };
   return field(label, name, attributes, hint ?? `At least ${least} characters. Several words are easy to remember.`);
 }
 
 /** @param {{required?: boolean}} [options] */
-export const shortName = ({ required = true } = {}) => field('Short name', 'slug', {
-  pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?', spellcheck: 'false', autocapitalize: 'none', required,
-}, 'Part of URLs; it never changes. Use a to z, digits and dashes.');
+export const shortName = ({ required = true } = {}) =>
+  field(
+    'Short name',
+    'slug',
+    { pattern: '[a-z0-9]([a-z0-9\\-]{0,61}[a-z0-9])?', spellcheck: 'false', autocapitalize: 'none', required },
+    'Part of URLs; it never changes. Use a to z, digits and dashes.',
+  );
 
 /**
  * A labelled select.
@@ -48,7 +59,11 @@ export const shortName = ({ required = true } = {}) => field('Short name', 'slug
  */
 export function choice(label, name, options, value) {
   count += 1;
-  const select = h('select', { name, id: `choice-${count}` }, options.map((text) => h('option', { value: text, text, selected: text === value })));
+  const select = h(
+    'select',
+    { name, id: `choice-${count}` },
+    options.map((text) => h('option', { value: text, text, selected: text === value })),
+  );
   return h('div', { class: 'field' }, h('label', { for: select.id, text: label }), select);
 }
 
@@ -65,7 +80,13 @@ export function lines(label, name, value, rows, hint) {
   const id = `lines-${count}`;
   const input = h('textarea', { id, name, rows: String(rows), spellcheck: 'false', 'aria-describedby': `${id}-hint` });
   input.value = value;
-  return h('div', { class: 'field' }, h('label', { for: id, text: label }), input, h('p', { class: 'hint', id: `${id}-hint`, text: hint }));
+  return h(
+    'div',
+    { class: 'field' },
+    h('label', { for: id, text: label }),
+    input,
+    h('p', { class: 'hint', id: `${id}-hint`, text: hint }),
+  );
 }
 
 /**
@@ -86,9 +107,9 @@ export function checkbox(label, name, checked) {
 
 /**
  * A form that sends once, shows errors at their fields, and focuses the first field to correct.
- * @param {{action: (values: Values, report: (text: string) => void) => any, submit: string, danger?: boolean,
- *   messages?: Object<string, string>}} options `report` shows a success, `messages` texts for error codes that this
- *   form knows better
+ * @param {{action: (values: Values, report: (text: string) => void) => any, submit: string,
+ *   danger?: boolean, messages?: Object<string, string>}} options `report` shows a success,
+ *   `messages` texts for error codes that this form knows better
  * @param {...Child} children
  * @returns {ApiForm}
  */
@@ -109,16 +130,21 @@ export function form({ action, submit, danger = false, messages = {} }, ...child
     for (const input of inputs()) input.removeAttribute('aria-invalid');
     const wrong = inputs().find((input) => input.willValidate && !input.validity.valid);
     if (wrong) {
-      for (let at = wrong.parentElement; at && at !== node; at = at.parentElement) if (at instanceof HTMLDetailsElement) at.open = true;
+      for (let at = wrong.parentElement; at && at !== node; at = at.parentElement)
+        if (at instanceof HTMLDetailsElement) at.open = true;
       invalid(wrong);
-      showError(`${node.querySelector(`label[for="${wrong.id}"]`)?.textContent ?? 'Input'}: ${wrong.validationMessage}`);
+      showError(
+        `${node.querySelector(`label[for="${wrong.id}"]`)?.textContent ?? 'Input'}: ${wrong.validationMessage}`,
+      );
       wrong.focus();
       return;
     }
     button.disabled = true;
     try {
       const values = /** @type {Values} */ (Object.fromEntries(new FormData(node)));
-      await action(values, (text) => { success.textContent = text; });
+      await action(values, (text) => {
+        success.textContent = text;
+      });
     } catch (error) {
       showError(errorText(error, messages));
       for (const { field: path, message } of error instanceof ApiError ? error.fields : []) {
@@ -128,7 +154,8 @@ export function form({ action, submit, danger = false, messages = {} }, ...child
         const hint = node.querySelector(`#${input.id}-hint`);
         if (hint && message) hint.textContent = message;
       }
-      const first = node.querySelector('[aria-invalid]') ?? node.querySelector('[type="password"]') ?? node.querySelector('input');
+      const first =
+        node.querySelector('[aria-invalid]') ?? node.querySelector('[type="password"]') ?? node.querySelector('input');
       if (first instanceof HTMLElement) first.focus();
     } finally {
       button.disabled = false;
@@ -137,42 +164,4 @@ export function form({ action, submit, danger = false, messages = {} }, ...child
     }
   });
   return Object.assign(node, { showError });
-}
-
-/** Texts for error codes whose message addresses programs. @type {Object<string, string>} */
-const MESSAGES = {
-  invalid_credentials: 'E-mail or password is not right.',
-  login_throttled: 'Too many wrong passwords.',
-  twofa_throttled: 'Too many wrong codes.',
-  mail_throttled: 'Too many e-mails were requested.',
-  rate_limited: 'Too many requests.',
-  code_already_used: 'That code has been used. The app shows a new one every 30 seconds.',
-  pending_login_invalid: 'The sign-in took too long. Please start again.',
-  link_invalid: 'That link was used already, or it expired. Request a new one.',
-};
-
-/**
- * The text of an error.
- * @param {unknown} error
- * @param {Object<string, string>} [messages] texts by error code, before the general ones
- */
-export function errorText(error, messages = {}) {
-  if (!(error instanceof ApiError)) return sentence(error instanceof Error ? error.message : String(error));
-  const { code, body, detail, retryAfter } = error;
-  if (code === 'invalid_code' && body?.attempts_left !== undefined) {
-    return `That code is not right. ${body.attempts_left} tries left.`;
-  }
-  const known = [messages, MESSAGES].find((all) => Object.hasOwn(all, code));
-  const text = known ? known[code] : sentence(detail);
-  return retryAfter > 0 && !/try again/i.test(text) ? `${text} Try again in ${duration(retryAfter)}.` : text;
-}
-
-/** @param {string} text */
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? '' : '.'}`;
-
-/** @param {number} seconds */
-function duration(seconds) {
-  const minutes = Math.ceil(seconds / 60);
-  if (seconds < 120) return seconds === 1 ? 'a second' : `${seconds} seconds`;
-  return minutes < 120 ? `${minutes} minutes` : `${Math.ceil(minutes / 60)} hours`;
 }

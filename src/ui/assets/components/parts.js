@@ -4,7 +4,7 @@ import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { changes, send } from '../client/server.js';
 import { confirmed } from './dialog.js';
-import { errorText } from './form.js';
+import { errorText } from '../model/error_text.js';
 
 /**
  * @typedef {import('../chart/dom.js').Child} Child
@@ -12,9 +12,10 @@ import { errorText } from './form.js';
  * @typedef {{heading: string, loss: string, action: string}} Confirmation
  *
  * @typedef {Object} Part
- * @property {(...first: Node[]) => Promise<void>} reload loads the content again; `first` is shown above it
- * @property {(text: string, action: () => any, confirmation?: Confirmation) => HTMLButtonElement} button a button
- *   that asks for the confirmation first and shows errors in the card
+ * @property {(...first: Node[]) => Promise<void>} reload loads the content again; `first` is shown
+ *   above it
+ * @property {(text: string, action: () => any, confirmation?: Confirmation) => HTMLButtonElement}
+ *   button a button that asks for the confirmation first and shows errors in the card
  */
 
 /**
@@ -22,9 +23,14 @@ import { errorText } from './form.js';
  * @param {string|null|undefined} text RFC 3339
  * @param {string} [none] the text without a time
  */
-export const time = (text, none = 'Never') => (text
-  ? h('time', { datetime: text, title: text, text: new Date(text).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' }) })
-  : none);
+export const time = (text, none = 'Never') =>
+  text
+    ? h('time', {
+        datetime: text,
+        title: text,
+        text: new Date(text).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' }),
+      })
+    : none;
 
 /**
  * A table; an empty heading is a column of buttons.
@@ -35,9 +41,34 @@ export const time = (text, none = 'Never') => (text
  */
 export function table(heads, rows, label, empty = 'None.') {
   if (rows.length === 0) return h('p', { class: 'hint', text: empty });
-  return h('div', { class: 'scroll result', tabindex: '0', role: 'region', 'aria-label': label }, h('table', {},
-    h('thead', {}, h('tr', {}, heads.map((text) => h('th', { scope: 'col' }, text || h('span', { class: 'unseen', text: 'Actions' }))))),
-    h('tbody', {}, rows.map((row) => h('tr', {}, row.map((cell) => h('td', {}, ...[cell].flat())))))));
+  return h(
+    'div',
+    { class: 'scroll result', tabindex: '0', role: 'region', 'aria-label': label },
+    h(
+      'table',
+      {},
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          heads.map((text) => h('th', { scope: 'col' }, text || h('span', { class: 'unseen', text: 'Actions' }))),
+        ),
+      ),
+      h(
+        'tbody',
+        {},
+        rows.map((row) =>
+          h(
+            'tr',
+            {},
+            row.map((cell) => h('td', {}, ...[cell].flat())),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 export const saved = () => h('p', { class: 'notice', role: 'status', text: 'Saved.' });
@@ -58,7 +89,8 @@ export async function paged(part, path, show, { limit = '200', more: text = 'Loa
   let cursor = null;
   const next = async () => {
     const page = /** @type {{data: any[], next_cursor: string|null}} */ (
-      await send('GET', `${path}?${new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) })}`));
+      await send('GET', `${path}?${new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) })}`)
+    );
     all.push(...page.data);
     cursor = page.next_cursor;
     more.hidden = !cursor;
@@ -74,8 +106,25 @@ export async function paged(part, path, show, { limit = '200', more: text = 'Loa
  * @param {string} path
  * @returns {(part: Part) => Promise<Content>}
  */
-export const auditLog = (path) => (part) => paged(part, path, (rows) => table(['Time', 'Actor', 'Action', 'Target', 'Detail', 'Address'], rows.map((row) => [
-  time(row.at), row.actor.email ?? row.actor.id ?? row.actor.type, row.action, row.target, row.meta.detail ?? '', row.ip ?? '']), 'Audit log'), { limit: '50', more: 'Load older entries' });
+export const auditLog = (path) => (part) =>
+  paged(
+    part,
+    path,
+    (rows) =>
+      table(
+        ['Time', 'Actor', 'Action', 'Target', 'Detail', 'Address'],
+        rows.map((row) => [
+          time(row.at),
+          row.actor.email ?? row.actor.id ?? row.actor.type,
+          row.action,
+          row.target,
+          row.meta.detail ?? '',
+          row.ip ?? '',
+        ]),
+        'Audit log',
+      ),
+    { limit: '50', more: 'Load older entries' },
+  );
 
 /**
  * @param {Content} content
@@ -85,16 +134,28 @@ const nodes = (content) => /** @type {(Node|string)[]} */ ([content].flat().filt
 
 /**
  * A card of a page.
- * @param {{heading: string, intro?: string, fill: (part: Part) => Content|Promise<Content>, signedOut: () => void,
- *   live?: boolean, danger?: boolean}} options `signedOut` is called when the session has ended; a `live` card reloads
- *   after each change on the page
+ * @param {{heading: string, intro?: string, fill: (part: Part) => Content|Promise<Content>,
+ *   signedOut: () => void, live?: boolean, danger?: boolean}} options `signedOut` is called when
+ *   the session has ended; a `live` card reloads after each change on the page
  */
 export function card({ heading, intro = '', fill, signedOut, live = false, danger = false }) {
   const alert = h('p', { class: 'alert', role: 'alert' });
   const body = h('div', { class: 'stack' });
-  const node = h('section', { class: danger ? 'card part danger-zone' : 'card part' }, h('h2', { text: heading }), intro && h('p', { class: 'hint', text: intro }), alert, body);
+  const node = h(
+    'section',
+    { class: danger ? 'card part danger-zone' : 'card part' },
+    h('h2', { text: heading }),
+    intro && h('p', { class: 'hint', text: intro }),
+    alert,
+    body,
+  );
   const fail = (/** @type {unknown} */ error) => {
-    if (error instanceof ApiError && error.status === 401 && ['session_invalid', 'unauthenticated'].includes(error.code)) signedOut();
+    if (
+      error instanceof ApiError &&
+      error.status === 401 &&
+      ['session_invalid', 'unauthenticated'].includes(error.code)
+    )
+      signedOut();
     else alert.textContent = errorText(error);
   };
   /** @type {Part} */

@@ -19,16 +19,30 @@ const HEIGHT_MAX = 240;
  */
 
 /**
- * A textarea with suggestions. Enter and Ctrl+Enter run, Shift+Enter adds a line, up and down move through open
- * suggestions or, at the edges of the text, the history; Tab accepts, Escape closes.
- * @param {{org: string, run: (expr: string) => void, edited: (text: string) => void}} options `edited` is called after
- *   each edit by the user
+ * A textarea with suggestions. Enter and Ctrl+Enter run, Shift+Enter adds a line, up and down move
+ * through open suggestions or, at the edges of the text, the history; Tab accepts, Escape closes.
+ * @param {{org: string, run: (expr: string) => void, edited: (text: string) => void}} options
+ *   `edited` is called after each edit by the user
  */
 export function queryInput({ org, run, edited }) {
-  const list = h('ul', { class: 'options', id: 'query-options', role: 'listbox', 'aria-label': 'Suggestions', hidden: true });
+  const list = h('ul', {
+    class: 'options',
+    id: 'query-options',
+    role: 'listbox',
+    'aria-label': 'Suggestions',
+    hidden: true,
+  });
   const input = h('textarea', {
-    id: 'query', rows: '1', spellcheck: 'false', autocapitalize: 'none', autocomplete: 'off', placeholder: 'sum by (job) (rate(http_requests_total[5m]))',
-    'aria-haspopup': 'listbox', 'aria-controls': 'query-options', 'aria-autocomplete': 'list', 'aria-describedby': 'query-hint',
+    id: 'query',
+    rows: '1',
+    spellcheck: 'false',
+    autocapitalize: 'none',
+    autocomplete: 'off',
+    placeholder: 'sum by (job) (rate(http_requests_total[5m]))',
+    'aria-haspopup': 'listbox',
+    'aria-controls': 'query-options',
+    'aria-autocomplete': 'list',
+    'aria-describedby': 'query-hint',
   });
   const status = h('span', { class: 'unseen', role: 'status' });
   const historyKey = `history.${org}`;
@@ -99,11 +113,27 @@ export function queryInput({ org, run, edited }) {
   const open = (/** @type {Option[]} */ found) => {
     options = found.slice(0, OPTIONS_MAX);
     active = -1;
-    list.replaceChildren(...options.map((option, index) => h('li', {
-      id: `option-${index}`, role: 'option', 'aria-selected': 'false',
-      // Before the blur that would close the list.
-      on: { pointerdown: (/** @type {Event} */ event) => { event.preventDefault(); accept(option); } },
-    }, h('span', { class: 'what', text: option.text }), h('span', { class: 'kind', text: option.note }))));
+    list.replaceChildren(
+      ...options.map((option, index) =>
+        h(
+          'li',
+          {
+            id: `option-${index}`,
+            role: 'option',
+            'aria-selected': 'false',
+            // Before the blur that would close the list.
+            on: {
+              pointerdown: (/** @type {Event} */ event) => {
+                event.preventDefault();
+                accept(option);
+              },
+            },
+          },
+          h('span', { class: 'what', text: option.text }),
+          h('span', { class: 'kind', text: option.note }),
+        ),
+      ),
+    );
     list.hidden = options.length === 0;
     status.textContent = options.length ? `${counted(options.length, 'suggestion')}, arrow down to choose` : '';
   };
@@ -113,8 +143,18 @@ export function queryInput({ org, run, edited }) {
     const known = labels.get(metric ?? '');
     if (known) return known;
     /** @type {Promise<Label[]>} */
-    const loading = metric ? readOrg(org, `/metrics/${encodeURIComponent(metric)}/labels`, { values: 100 }).then((body) => body.data, () => [])
-      : readOrg(org, '/prometheus/api/v1/labels').then(({ data }) => data.filter((/** @type {string} */ name) => name !== '__name__').map((/** @type {string} */ name) => ({ name })), () => []);
+    const loading = metric
+      ? readOrg(org, `/metrics/${encodeURIComponent(metric)}/labels`, { values: 100 }).then(
+          (body) => body.data,
+          () => [],
+        )
+      : readOrg(org, '/prometheus/api/v1/labels').then(
+          ({ data }) =>
+            data
+              .filter((/** @type {string} */ name) => name !== '__name__')
+              .map((/** @type {string} */ name) => ({ name })),
+          () => [],
+        );
     labels.set(metric ?? '', loading);
     return loading;
   }
@@ -126,22 +166,49 @@ export function queryInput({ org, run, edited }) {
   async function suggestions(completion, signal) {
     const { kind, word, metric, label } = completion;
     const fits = (/** @type {string} */ text) => text.toLowerCase().includes(word.toLowerCase()) && text !== word;
-    const first = (/** @type {{text: string}} */ a, /** @type {{text: string}} */ b) => Number(b.text.startsWith(word)) - Number(a.text.startsWith(word));
+    const first = (/** @type {{text: string}} */ a, /** @type {{text: string}} */ b) =>
+      Number(b.text.startsWith(word)) - Number(a.text.startsWith(word));
     if (kind === 'name') {
-      const { data } = /** @type {{data: import('../client/types.js').Metric[]}} */ (await readOrg(org, '/metrics', { search: word, limit: 50 }, signal));
-      const metrics = data.filter(({ name }) => fits(name) && isPlainName(name)).map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
-      const functions = FUNCTIONS.filter((name) => name.startsWith(word) && name !== word).map((name) => ({ text: name, insert: `${name}(`, note: 'function' }));
+      const { data } = /** @type {{data: import('../client/types.js').Metric[]}} */ (
+        await readOrg(org, '/metrics', { search: word, limit: 50 }, signal)
+      );
+      const metrics = data
+        .filter(({ name }) => fits(name) && isPlainName(name))
+        .map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
+      const functions = FUNCTIONS.filter((name) => name.startsWith(word) && name !== word).map((name) => ({
+        text: name,
+        insert: `${name}(`,
+        note: 'function',
+      }));
       return [...functions.slice(0, 4), ...metrics.sort(first)];
     }
     const known = await labelsOf(metric);
     if (kind === 'label') {
-      return known.filter(({ name }) => fits(name)).map(({ name, values_count: count }) => ({
-        text: name, insert: completion.list ? name : `${name}="`, note: count === undefined ? 'label' : counted(count, 'value'),
-      })).sort(first);
+      return known
+        .filter(({ name }) => fits(name))
+        .map(({ name, values_count: count }) => ({
+          text: name,
+          insert: completion.list ? name : `${name}="`,
+          note: count === undefined ? 'label' : counted(count, 'value'),
+        }))
+        .sort(first);
     }
-    const values = metric ? known.find(({ name }) => name === label)?.values ?? []
-      : await readOrg(org, `/prometheus/api/v1/label/${encodeURIComponent(label ?? '')}/values`, { limit: 100 }, signal).then(({ data }) => data);
-    return values.filter(fits).map((/** @type {string} */ value) => ({ text: value, insert: `${JSON.stringify(value).slice(1, -1)}"`, note: label ?? '' })).sort(first);
+    const values = metric
+      ? (known.find(({ name }) => name === label)?.values ?? [])
+      : await readOrg(
+          org,
+          `/prometheus/api/v1/label/${encodeURIComponent(label ?? '')}/values`,
+          { limit: 100 },
+          signal,
+        ).then(({ data }) => data);
+    return values
+      .filter(fits)
+      .map((/** @type {string} */ value) => ({
+        text: value,
+        insert: `${JSON.stringify(value).slice(1, -1)}"`,
+        note: label ?? '',
+      }))
+      .sort(first);
   }
   const suggest = () => {
     clearTimeout(timer);
@@ -157,7 +224,8 @@ export function queryInput({ org, run, edited }) {
       const { signal } = request;
       // Suggestions are optional: an error shows none.
       const found = await suggestions(completion, signal).catch(() => []);
-      if (!signal.aborted && document.activeElement === input) open(found.map((option) => ({ ...option, word: completion.word })));
+      if (!signal.aborted && document.activeElement === input)
+        open(found.map((option) => ({ ...option, word: completion.word })));
     }, PAUSE_MS);
   };
   const walkHistory = (/** @type {number} */ by) => {
@@ -189,7 +257,10 @@ export function queryInput({ org, run, edited }) {
   }).observe(input);
   input.addEventListener('keydown', (event) => {
     const isOpen = !list.hidden;
-    /** Each returns false if the key keeps its usual effect. @type {Object<string, () => boolean|void>} */
+    /**
+     * Each returns false if the key keeps its usual effect.
+     * @type {Object<string, () => boolean|void>}
+     */
     const keys = {
       Enter: () => {
         if (event.shiftKey) return false;
@@ -215,6 +286,11 @@ export function queryInput({ org, run, edited }) {
     if (event.isComposing || !Object.hasOwn(keys, event.key)) return;
     if (keys[event.key]() !== false) event.preventDefault();
   });
-  const node = h('div', { class: 'query' }, h('label', { for: 'query', text: 'PromQL' }), h('div', { class: 'combobox' }, input, list, status));
+  const node = h(
+    'div',
+    { class: 'query' },
+    h('label', { for: 'query', text: 'PromQL' }),
+    h('div', { class: 'combobox' }, input, list, status),
+  );
   return { node, input, set, submit, record };
 }

@@ -12,12 +12,15 @@
  * @property {Metric} first the member whose query a click runs: the buckets of a histogram
  */
 
-/** Suffixes of the series of a classic histogram or summary; a query starts best with the first one that exists. */
+/**
+ * Suffixes of the series of a classic histogram or summary; a query starts best with the first one
+ * that exists.
+ */
 const SUFFIXES = ['_bucket', '_count', '_sum'];
 
 /**
- * Families in the order of the listing. `x_bucket`, `x_sum` and `x_count` are one family if the buckets exist, or if
- * the listing calls them a summary; otherwise each metric is one of its own.
+ * Families in the order of the listing. `x_bucket`, `x_sum` and `x_count` are one family if the
+ * buckets exist, or if the listing calls them a summary; otherwise each metric is one of its own.
  * @param {Metric[]} metrics
  * @returns {Family[]}
  */
@@ -29,11 +32,19 @@ export function families(metrics) {
     const suffix = SUFFIXES.find((end) => metric.name.endsWith(end)) ?? '';
     const base = metric.name.slice(0, metric.name.length - suffix.length);
     const bucket = byName.get(`${base}_bucket`);
-    const grouped = suffix !== '' && base !== '' && (bucket || metric.type === 'summary' || metric.type === 'histogram');
+    const grouped =
+      suffix !== '' && base !== '' && (bucket || metric.type === 'summary' || metric.type === 'histogram');
     const name = grouped || (metric.type === 'summary' && byName.has(`${metric.name}_count`)) ? base : metric.name;
     const known = found.get(name);
     if (!known) {
-      found.set(name, { name, type: grouped && bucket ? 'histogram' : metric.type, help: metric.help ?? '', series: metric.series ?? 0, members: [metric], first: metric });
+      found.set(name, {
+        name,
+        type: grouped && bucket ? 'histogram' : metric.type,
+        help: metric.help ?? '',
+        series: metric.series ?? 0,
+        members: [metric],
+        first: metric,
+      });
       continue;
     }
     known.members.push(metric);
@@ -51,13 +62,17 @@ function rank({ name }) {
 }
 
 /**
- * Whether every word of the filter occurs in the names, the type or the help of a family, in any case of letters.
+ * Whether every word of the filter occurs in the names, the type or the help of a family, in any
+ * case of letters.
  * @param {Family} family
  * @param {string} filter
  */
 export function matchesFilter({ members, type, help }, filter) {
   const text = `${members.map(({ name }) => name).join(' ')} ${type} ${help}`.toLowerCase();
-  return filter.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return filter
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
 /**

@@ -1,15 +1,34 @@
-// The PromQL that completion needs: the context of the caret, units of results, the first query for a metric.
+// The PromQL that completion needs: the context of the caret, units of results, the first query for
+// a metric.
 
 /** Names of functions and aggregations, in alphabetical order. */
-export const FUNCTIONS = ('abs absent absent_over_time avg avg_over_time bottomk ceil changes clamp clamp_max clamp_min count '
-  + 'count_over_time count_values delta deriv exp floor group histogram_quantile idelta increase irate label_join '
-  + 'label_replace last_over_time ln log10 log2 max max_over_time min min_over_time predict_linear quantile '
-  + 'quantile_over_time rate resets round scalar sort sort_desc sqrt stddev stddev_over_time sum sum_over_time time '
-  + 'timestamp topk vector').split(' ');
+export const FUNCTIONS = (
+  'abs absent absent_over_time avg avg_over_time bottomk ceil changes clamp clamp_max clamp_min count ' +
+  'count_over_time count_values delta deriv exp floor group histogram_quantile idelta increase irate label_join ' +
+  'label_replace last_over_time ln log10 log2 max max_over_time min min_over_time predict_linear quantile ' +
+  'quantile_over_time rate resets round scalar sort sort_desc sqrt stddev stddev_over_time sum sum_over_time time ' +
+  'timestamp topk vector'
+).split(' ');
 
 /** Keywords that a list of label names follows. */
 const LABEL_LISTS = /\b(?:by|without|on|ignoring|group_left|group_right)\s*$/i;
-const KEYWORDS = new Set(['by', 'without', 'on', 'ignoring', 'group_left', 'group_right', 'and', 'or', 'unless', 'bool', 'offset', 'start', 'end', 'inf', 'nan']);
+const KEYWORDS = new Set([
+  'by',
+  'without',
+  'on',
+  'ignoring',
+  'group_left',
+  'group_right',
+  'and',
+  'or',
+  'unless',
+  'bool',
+  'offset',
+  'start',
+  'end',
+  'inf',
+  'nan',
+]);
 /** Longer expressions are not searched for metric names; the caret's own context is always read. */
 const SEARCHED_MAX = 20_000;
 
@@ -19,7 +38,8 @@ const SEARCHED_MAX = 20_000;
  * @property {string} word the part before the caret that a suggestion replaces
  * @property {string} [metric] the metric whose labels are meant; none: labels of any metric
  * @property {string} [label]
- * @property {boolean} [list] whether the label stands in a list such as `by (...)`, without a matcher
+ * @property {boolean} [list] whether the label stands in a list such as `by (...)`, without a
+ *   matcher
  */
 
 /**
@@ -49,13 +69,16 @@ export function atCaret(before, after = '') {
       open.pop();
     }
   }
-  const named = brace < 0 ? '' : before.slice(0, brace).match(/[a-zA-Z_:][\w:]*$/)?.[0] ?? '';
+  const named = brace < 0 ? '' : (before.slice(0, brace).match(/[a-zA-Z_:][\w:]*$/)?.[0] ?? '');
   const metric = named && !KEYWORDS.has(named) ? { metric: named } : {};
   if (quote) {
-    const [, label, sign] = (brace < 0 ? null : before.slice(brace, from - 1).match(/([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*$/)) ?? [];
+    const [, label, sign] =
+      (brace < 0 ? null : before.slice(brace, from - 1).match(/([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*$/)) ?? [];
     const text = before.slice(from);
     // In a pattern the alternative under the caret is meant.
-    return label ? { kind: 'value', word: sign.endsWith('~') ? text.split('|').at(-1) ?? '' : text, ...metric, label } : null;
+    return label
+      ? { kind: 'value', word: sign.endsWith('~') ? (text.split('|').at(-1) ?? '') : text, ...metric, label }
+      : null;
   }
   if (brace >= 0) {
     const word = before.slice(brace).match(/[{,]\s*([a-zA-Z_]\w*)?$/);
@@ -78,9 +101,14 @@ const TEXTS = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`/g;
 /** Parts that hold neither operators nor metrics: label matchers, windows, label lists. */
 const ASIDES = /\{[^{}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)/g;
 /** Operators and functions whose results are not in the metric's unit. */
-const CHANGED = /[*/%^]|\b(?:count|count_over_time|count_values|absent|absent_over_time|changes|resets|group|time|timestamp|ln|log2|log10|exp|sqrt|bool)\b/;
+const CHANGED =
+  /[*/%^]|\b(?:count|count_over_time|count_values|absent|absent_over_time|changes|resets|group|time|timestamp|ln|log2|log10|exp|sqrt|bool)\b/;
 /** @type {[RegExp, string][]} */
-const SUFFIXES = [[/_bytes(_total|_sum)?$/, 'bytes'], [/_seconds(_total|_sum)?$/, 'seconds'], [/_ratio$/, 'percent']];
+const SUFFIXES = [
+  [/_bytes(_total|_sum)?$/, 'bytes'],
+  [/_seconds(_total|_sum)?$/, 'seconds'],
+  [/_ratio$/, 'percent'],
+];
 /** Buckets count observations; only a quantile of them is in the unit of the histogram. */
 const BUCKETS = /_bucket$/;
 
@@ -91,7 +119,7 @@ const BUCKETS = /_bucket$/;
  */
 export function metricsOf(expr) {
   const code = expr.slice(0, SEARCHED_MAX).replace(TEXTS, '""').replace(ASIDES, ' ');
-  const found = [...code.matchAll(/(?<![\w:.])([a-zA-Z_:][\w:]*)(?!\s*\()/g)].map(([, name]) => name);
+  const found = [...code.matchAll(/(?<![\w:.])([a-zA-Z_:][\w:]*)(?![\w:]|\s*\()/g)].map(([, name]) => name);
   return [...new Set(found.filter((name) => !KEYWORDS.has(name.toLowerCase()) && !FUNCTIONS.includes(name)))];
 }
 
@@ -103,8 +131,12 @@ export function metricsOf(expr) {
 export function unitOf(expr) {
   const code = expr.replace(TEXTS, '').replace(ASIDES, '');
   if (CHANGED.test(code)) return '';
-  const words = (code.match(/[a-zA-Z_:][\w:]*/g) ?? []).filter((word) => word.includes('_') && !FUNCTIONS.includes(word));
-  const units = new Set(words.map((word) => unitOfName(code.includes('histogram_quantile') ? word.replace(BUCKETS, '') : word)));
+  const words = (code.match(/[a-zA-Z_:][\w:]*/g) ?? []).filter(
+    (word) => word.includes('_') && !FUNCTIONS.includes(word),
+  );
+  const units = new Set(
+    words.map((word) => unitOfName(code.includes('histogram_quantile') ? word.replace(BUCKETS, '') : word)),
+  );
   if (units.size !== 1) return '';
   const [unit] = units;
   // Seconds per second have no unit; a quantile of a histogram keeps the unit of its observations.

@@ -1,66 +1,26 @@
-// The explore page: a query, a time range, and the result as chart or table. Its state is its address.
+// The explore page: a query, a time range, and the result as chart or table. Its state is its
+// address.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
-import { formatMoment, parseDuration } from '../chart/scale.js';
+import { parseDuration } from '../chart/scale.js';
 import { ROOT, readOrg } from '../client/server.js';
 import { copyButton } from '../components/copy.js';
 import { queryInput } from '../components/query_input.js';
-import { resultTable } from '../components/result_table.js';
+import { rangePicker } from '../components/range_picker.js';
+import { readAddress, writeAddress } from '../model/explore_state.js';
 import { metricsOf, unitOf } from '../model/promql.js';
-import { recall, remember } from '../model/storage.js';
-import { addData } from './add_data.js';
 import { metricBrowser } from './metrics.js';
 
-const RANGES = ['15m', '1h', '3h', '6h', '1d', '7d', '30d'];
-const REFRESHES = [['0', 'Refresh off'], ['5', 'Every 5 s'], ['15', 'Every 15 s'], ['30', 'Every 30 s'], ['60', 'Every minute']];
-/** The value of the refresh picker while a fixed range is shown. */
-const PAUSED = 'paused';
-
 /**
- * @typedef {Object} State
- * @property {string} org
- * @property {string} expr
- * @property {string} range
- * @property {{start: number, end: number}|null} zoom a fixed range in unix seconds
- * @property {'chart'|'table'} tab
- *
+ * @typedef {import('../model/explore_state.js').State} State
  * @typedef {import('../client/types.js').QueryAnswer} QueryAnswer
  */
 
 /**
- * The state of an address: `/?org=&expr=&range=`, with `start` and `end` after a zoom.
- * @param {string} search
- * @returns {State}
- */
-export function readAddress(search) {
-  const parameters = new URLSearchParams(search);
-  const moment = (/** @type {string} */ name) => (Number(parameters.get(name)) > 0 ? Number(parameters.get(name)) : null);
-  const [start, end] = [moment('start'), moment('end')];
-  const range = parameters.get('range') ?? '';
-  return {
-    org: parameters.get('org') ?? '',
-    expr: parameters.get('expr') ?? '',
-    range: parseDuration(range) ? range : '1h',
-    zoom: start && end && end > start ? { start, end } : null,
-    tab: parameters.get('tab') === 'table' ? 'table' : 'chart',
-  };
-}
-
-/** @param {State} state */
-function address({ org, expr, range, zoom, tab }) {
-  const parameters = new URLSearchParams({ org });
-  if (expr) parameters.set('expr', expr);
-  parameters.set('range', range);
-  if (zoom) for (const [name, value] of Object.entries(zoom)) parameters.set(name, String(value));
-  if (tab === 'table') parameters.set('tab', tab);
-  return `${ROOT}/?${parameters}`;
-}
-
-/**
  * The page of one organisation. `stop` ends its timers.
- * @param {{state: State, role: import('../client/types.js').Role, signedOut: () => void}} options `signedOut` is called
- *   when the session has ended
+ * @param {{state: State, role: import('../client/types.js').Role, signedOut: () => void}} options
+ *   `signedOut` is called when the session has ended
  */
 export function explore({ state, role, signedOut }) {
   const { org } = state;
@@ -69,73 +29,100 @@ export function explore({ state, role, signedOut }) {
   let timer = 0;
   /** Whether a refresh of the table became due while the page was hidden. */
   let due = false;
-  /** @type {ReturnType<typeof addData>|null} */
+  /** @type {ReturnType<typeof import('./add_data.js').addData>|null} */
   let onboarding = null;
   const order = { descending: true };
 
-  // The draft is part of the history entry: it survives a reload, and a sign-in after the session has ended.
+  // The draft is part of the history entry: it survives a reload, and a sign-in after the session
+  // has ended.
   const keepDraft = (/** @type {string} */ draft) => history.replaceState({ draft }, '');
   const input = queryInput({ org, run: (expr) => navigate({ expr, zoom: null }), edited: keepDraft });
-  const chart = /** @type {HTMLElement & {reload: () => Promise<void>, state: string}} */ (h('metric-chart', { org, class: 'chart' }));
+  const chart = /** @type {HTMLElement & {reload: () => Promise<void>, state: string}} */ (
+    h('metric-chart', { org, class: 'chart' })
+  );
   const stats = h('p', { class: 'stats', role: 'status' });
   const warnings = h('ul', { class: 'warnings' });
   const hint = h('div', { class: 'newest', role: 'status' });
   const tablePanel = h('div', { id: 'panel-table', role: 'tabpanel', 'aria-labelledby': 'tab-table', hidden: true });
   const chartPanel = h('div', { id: 'panel-chart', role: 'tabpanel', 'aria-labelledby': 'tab-chart' }, chart);
-  const tabs = /** @type {const} */ (['chart', 'table']).map((name) => h('button', {
-    type: 'button', role: 'tab', id: `tab-${name}`, 'aria-controls': `panel-${name}`, text: name === 'chart' ? 'Chart' : 'Table',
-    on: { click: () => navigate({ tab: name }) },
-  }));
-  const result = h('section', { class: 'card result', 'aria-label': 'Result' },
-    h('div', { class: 'bar' }, h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'View' }, tabs), stats,
-      copyButton(() => location.href, { label: 'Copy link', class: 'plain' })),
-    chartPanel, tablePanel, hint, warnings);
+  const tabs = /** @type {const} */ (['chart', 'table']).map((name) =>
+    h('button', {
+      type: 'button',
+      role: 'tab',
+      id: `tab-${name}`,
+      'aria-controls': `panel-${name}`,
+      text: name === 'chart' ? 'Chart' : 'Table',
+      on: { click: () => navigate({ tab: name }) },
+    }),
+  );
+  const result = h(
+    'section',
+    { class: 'card result', 'aria-label': 'Result' },
+    h(
+      'div',
+      { class: 'bar' },
+      h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'View' }, tabs),
+      stats,
+      copyButton(() => location.href, { label: 'Copy link', class: 'plain' }),
+    ),
+    chartPanel,
+    tablePanel,
+    hint,
+    warnings,
+  );
 
-  const ranges = h('fieldset', { class: 'segments' }, h('legend', { class: 'unseen', text: 'Time range' }));
-  const fixedRange = h('div', { class: 'row fixed', hidden: true });
-  const refresh = h('select', { id: 'refresh', 'aria-label': 'Refresh' }, REFRESHES.map(([value, text]) => h('option', { value, text })),
-    h('option', { value: PAUSED, text: 'Refresh paused', hidden: true, disabled: true }));
-  let interval = recall('refresh', '15');
-  if (!REFRESHES.some(([value]) => value === interval)) interval = '15';
-  const runFirst = (/** @type {string} */ expr) => { navigate({ expr, zoom: null }); scrollTo({ top: 0, behavior: 'auto' }); };
+  const picker = rangePicker((change) => navigate(change));
+  const runFirst = (/** @type {string} */ expr) => {
+    navigate({ expr, zoom: null });
+    scrollTo({ top: 0, behavior: 'auto' });
+  };
   const browser = metricBrowser({ org, run: runFirst });
   const first = h('div', { class: 'first' });
 
-  const node = h('main', { class: 'explore' },
+  const node = h(
+    'main',
+    { class: 'explore' },
     h('h1', { class: 'unseen', text: `Explore ${org}` }),
-    h('form', { class: 'card ask', on: { submit: (/** @type {Event} */ event) => { event.preventDefault(); input.submit(); } } },
+    h(
+      'form',
+      {
+        class: 'card ask',
+        on: {
+          submit: (/** @type {Event} */ event) => {
+            event.preventDefault();
+            input.submit();
+          },
+        },
+      },
       input.node,
-      h('p', { class: 'hint', id: 'query-hint' }, h('kbd', { text: 'Enter' }), ' or ', h('kbd', { text: 'Ctrl+Enter' }), ' runs, ', h('kbd', { text: '↑' }), ' goes to earlier queries, ', h('kbd', { text: '/' }), ' returns to this field'),
-      h('div', { class: 'row controls' }, ranges, fixedRange, refresh, h('button', { class: 'primary run', text: 'Run' }))),
-    result, first, browser.node);
-
-  /** Creates a radio for each range once, so that the arrow keys keep the focus. */
-  function showRanges() {
-    const all = RANGES.includes(state.range) ? RANGES : [...RANGES, state.range];
-    for (const range of all) {
-      if (ranges.querySelector(`input[value="${CSS.escape(range)}"]`)) continue;
-      ranges.append(h('label', {},
-        h('input', { type: 'radio', name: 'range', value: range, on: { click: () => navigate({ range, zoom: null }) } }),
-        h('span', { text: range })));
-    }
-    for (const radio of ranges.querySelectorAll('input')) radio.checked = !state.zoom && radio.value === state.range;
-    fixedRange.hidden = !state.zoom;
-    fixedRange.replaceChildren(...(state.zoom ? [
-      h('span', { text: `${formatMoment(state.zoom.start)} to ${formatMoment(state.zoom.end)}` }),
-      h('button', { type: 'button', class: 'plain', text: `Back to the last ${state.range}`, on: { click: () => navigate({ zoom: null }) } }),
-    ] : []));
-    refresh.value = state.zoom ? PAUSED : interval;
-    refresh.disabled = state.zoom !== null;
-  }
+      h(
+        'p',
+        { class: 'hint', id: 'query-hint' },
+        h('kbd', { text: 'Enter' }),
+        ' or ',
+        h('kbd', { text: 'Ctrl+Enter' }),
+        ' runs, ',
+        h('kbd', { text: '↑' }),
+        ' goes to earlier queries, ',
+        h('kbd', { text: '/' }),
+        ' returns to this field',
+      ),
+      h('div', { class: 'row controls' }, picker.nodes, h('button', { class: 'primary run', text: 'Run' })),
+    ),
+    result,
+    first,
+    browser.node,
+  );
 
   /**
-   * Changes the state and the address, and shows the result. A query that was edited but not run is run.
+   * Changes the state and the address, and shows the result. A query that was edited but not run is
+   * run.
    * @param {Partial<State>} change
    */
   function navigate(change) {
     Object.assign(state, { expr: input.input.value.trim(), ...change });
     input.record(state.expr);
-    const target = address(state);
+    const target = `${ROOT}/${writeAddress(state)}`;
     if (target !== `${location.pathname}${location.search}`) history.pushState(null, '', target);
     else history.replaceState(null, '');
     show();
@@ -145,7 +132,7 @@ export function explore({ state, role, signedOut }) {
     const { expr, range, zoom, tab } = state;
     if (input.input.value.trim() !== expr) input.set(expr);
     document.title = expr ? `${expr} · promlet` : `${org} · promlet`;
-    showRanges();
+    picker.show(range, zoom);
     result.hidden = !expr;
     tabs.forEach((button) => {
       const chosen = button.id === `tab-${tab}`;
@@ -163,7 +150,14 @@ export function explore({ state, role, signedOut }) {
       if (expr) loadTable();
       return;
     }
-    const wanted = Object.entries({ expr, range, unit: unitOf(expr), start: zoom?.start, end: zoom?.end, refresh: interval });
+    const wanted = Object.entries({
+      expr,
+      range,
+      unit: unitOf(expr),
+      start: zoom?.start,
+      end: zoom?.end,
+      refresh: picker.interval(),
+    });
     const same = wanted.every(([name, value]) => (chart.getAttribute(name) ?? '') === String(value ?? ''));
     for (const [name, value] of wanted) {
       if (value === undefined || value === '') chart.removeAttribute(name);
@@ -184,35 +178,55 @@ export function explore({ state, role, signedOut }) {
     if (!refreshed) tablePanel.replaceChildren(h('p', { class: 'quiet', text: 'Loading…' }));
     tablePanel.setAttribute('aria-busy', 'true');
     try {
-      const answer = /** @type {QueryAnswer} */ (await readOrg(org, '/query/expr-instant', { expr, time: state.zoom?.end }, signal));
+      const { resultTable } = await import('../components/result_table.js');
+      const answer = /** @type {QueryAnswer} */ (
+        await readOrg(org, '/query/expr-instant', { expr, time: state.zoom?.end }, signal)
+      );
       if (signal.aborted) return;
       const { data } = answer;
-      const empty = Array.isArray(data.result) && ['vector', 'matrix'].includes(data.resultType) && data.result.length === 0;
+      const empty =
+        Array.isArray(data.result) && ['vector', 'matrix'].includes(data.resultType) && data.result.length === 0;
       // A refresh keeps the scroll position and the focus.
-      const [scrolled, focused] = [tablePanel.querySelector('.scroll')?.scrollTop ?? 0, tablePanel.querySelector('button:focus') !== null];
-      tablePanel.replaceChildren(empty ? h('p', { class: 'quiet', text: 'No data at this time' }) : resultTable(data, unitOf(expr), order));
+      const [scrolled, focused] = [
+        tablePanel.querySelector('.scroll')?.scrollTop ?? 0,
+        tablePanel.querySelector('button:focus') !== null,
+      ];
+      tablePanel.replaceChildren(
+        empty ? h('p', { class: 'quiet', text: 'No data at this time' }) : resultTable(data, unitOf(expr), order),
+      );
       if (refreshed) tablePanel.querySelector('.scroll')?.scrollTo(0, scrolled);
       if (focused) tablePanel.querySelector('button')?.focus();
       tablePanel.dataset.expr = expr;
       // The chart shows its messages itself.
-      warnings.replaceChildren(...[...(answer.warnings ?? []), ...(answer.infos ?? [])].map((text) => h('li', { text })));
+      warnings.replaceChildren(
+        ...[...(answer.warnings ?? []), ...(answer.infos ?? [])].map((text) => h('li', { text })),
+      );
       showStats(answer);
       if (empty) offerNewest(expr);
       else hint.replaceChildren();
     } catch (error) {
       if (signal.aborted) return;
-      const problem = error instanceof ApiError ? error : new ApiError({ code: 'unreadable_answer', detail: String(error) });
+      const problem =
+        error instanceof ApiError ? error : new ApiError({ code: 'unreadable_answer', detail: String(error) });
       delete tablePanel.dataset.expr;
-      tablePanel.replaceChildren(h('div', { class: 'refused', role: 'alert' }, h('strong', { text: 'This query cannot run' }), h('p', { text: problem.message }),
-        h('p', { class: 'code', text: [problem.code, problem.requestId].filter(Boolean).join(' · ') })));
+      tablePanel.replaceChildren(
+        h(
+          'div',
+          { class: 'refused', role: 'alert' },
+          h('strong', { text: 'This query cannot run' }),
+          h('p', { text: problem.message }),
+          h('p', { class: 'code', text: [problem.code, problem.requestId].filter(Boolean).join(' · ') }),
+        ),
+      );
       showProblem(problem);
     }
     tablePanel.removeAttribute('aria-busy');
-    if (Number(interval) > 0 && !state.zoom) {
+    const seconds = Number(picker.interval());
+    if (seconds > 0 && !state.zoom) {
       timer = setTimeout(() => {
         due = document.hidden;
         if (!due) loadTable();
-      }, Number(interval) * 1000);
+      }, seconds * 1000);
     }
   }
 
@@ -221,9 +235,11 @@ export function explore({ state, role, signedOut }) {
     const words = [];
     if (spent.series !== undefined) words.push(`${spent.series.toLocaleString('en')} series`);
     // Cached results read no samples.
-    const cached = spent.samples === 0 && Array.isArray(data?.result) && data.result.length > 0 && metricsOf(state.expr).length > 0;
+    const cached =
+      spent.samples === 0 && Array.isArray(data?.result) && data.result.length > 0 && metricsOf(state.expr).length > 0;
     if (cached) words.push('cached');
-    else if (spent.samples !== undefined) words.push(`${spent.samples.toLocaleString('en')} ${spent.samples === 1 ? 'sample' : 'samples'}`);
+    else if (spent.samples !== undefined)
+      words.push(`${spent.samples.toLocaleString('en')} ${spent.samples === 1 ? 'sample' : 'samples'}`);
     if (spent.elapsed_ms !== undefined) words.push(`${Number(spent.elapsed_ms.toPrecision(3))} ms`);
     stats.textContent = words.join(' · ');
     input.input.removeAttribute('aria-invalid');
@@ -239,23 +255,14 @@ export function explore({ state, role, signedOut }) {
   }
 
   /**
-   * Offers the time of the newest sample of the query's metrics, if it is outside the range that was shown.
+   * Offers the newest sample of the query's metrics.
    * @param {string} expr
    */
   async function offerNewest(expr) {
-    const names = metricsOf(expr).slice(0, 5);
-    const found = await Promise.all(names.map(async (name) => {
-      const { data } = await readOrg(org, '/metrics', { search: name, limit: 1000 }).catch(() => ({ data: [] }));
-      return /** @type {import('../client/types.js').Metric[]} */ (data).find((metric) => metric.name === name) ?? null;
-    }));
-    const newest = Math.max(0, ...found.map((metric) => metric?.last_seen ?? 0));
-    if (expr !== state.expr || newest === 0) return;
-    const name = found.find((metric) => metric?.last_seen === newest)?.name;
-    const span = parseDuration(state.range) ?? 3600;
-    // The sample is three quarters into the range.
-    const zoom = { start: Math.floor(newest - span * 0.75), end: Math.ceil(Math.min(newest + span * 0.25, Math.max(Date.now() / 1000, newest + 1))) };
-    hint.replaceChildren(h('p', { text: `The newest sample of ${name} is from ${formatMoment(newest)}.` }),
-      h('button', { type: 'button', text: 'Go to the newest sample', on: { click: () => navigate({ zoom }) } }));
+    const seconds = parseDuration(state.range) ?? 3600;
+    const { newestHint } = await import('../components/newest.js');
+    const found = await newestHint({ org, expr, seconds, show: (zoom) => navigate({ zoom }) });
+    if (found && expr === state.expr) hint.replaceChildren(...found);
   }
 
   chart.addEventListener('metric-chart-load', (event) => {
@@ -268,19 +275,16 @@ export function explore({ state, role, signedOut }) {
     event.preventDefault();
     navigate({ zoom: /** @type {CustomEvent} */ (event).detail });
   });
-  refresh.addEventListener('change', () => {
-    interval = refresh.value;
-    remember('refresh', interval);
-    navigate({});
-  });
   /** @type {Object<string, number>} */
   const steps = { ArrowRight: 1, ArrowLeft: -1 };
-  tabs.forEach((button, index) => button.addEventListener('keydown', (event) => {
-    if (!steps[event.key]) return;
-    const next = tabs[(index + steps[event.key] + tabs.length) % tabs.length];
-    next.click();
-    next.focus();
-  }));
+  tabs.forEach((button, index) =>
+    button.addEventListener('keydown', (event) => {
+      if (!steps[event.key]) return;
+      const next = tabs[(index + steps[event.key] + tabs.length) % tabs.length];
+      next.click();
+      next.focus();
+    }),
+  );
   const hotkey = (/** @type {KeyboardEvent} */ event) => {
     const target = event.composedPath()[0];
     const typing = target instanceof Element && target.closest('input, textarea, select, dialog');
@@ -295,7 +299,9 @@ export function explore({ state, role, signedOut }) {
     show();
     restoreDraft();
   };
-  const wake = () => { if (!document.hidden && due) loadTable(); };
+  const wake = () => {
+    if (!document.hidden && due) loadTable();
+  };
   document.addEventListener('keydown', hotkey);
   document.addEventListener('visibilitychange', wake);
   addEventListener('popstate', back);
@@ -315,14 +321,23 @@ export function explore({ state, role, signedOut }) {
   }
   /** Shows the list of metrics, or how to send the first ones. */
   async function start() {
-    history.replaceState(history.state, '', address(state));
+    history.replaceState(history.state, '', `${ROOT}/${writeAddress(state)}`);
     show();
     restoreDraft();
     if (!state.expr) input.input.focus();
     const known = await browser.fill();
     browser.node.hidden = known === 0;
     if (known === 0) {
-      onboarding = addData({ org, role, arrived: () => { onboarding?.stop(); first.replaceChildren(); start(); } });
+      const { addData } = await import('./add_data.js');
+      onboarding = addData({
+        org,
+        role,
+        arrived: () => {
+          onboarding?.stop();
+          first.replaceChildren();
+          start();
+        },
+      });
       first.replaceChildren(onboarding.node);
     }
   }

@@ -28,26 +28,36 @@ export function mailed(path, view, config, token, next) {
 /**
  * Shows a form; asks for the address too once the server requires it.
  * @param {HTMLElement} view
- * @param {{heading: string, intro: string, submit: string, fields: () => Node[], action: (values: Values) => Promise<any>,
- *   done: () => void, leave: () => void}} options
+ * @param {{heading: string, intro: string, submit: string, fields: () => Node[],
+ *   action: (values: Values) => Promise<any>, done: () => void, leave: () => void}} options
  */
 function showForm(view, { heading, intro, submit, fields, action, done, leave }) {
   const show = (/** @type {boolean} */ retype, /** @type {Values} */ typed = {}) => {
-    const address = retype && field('E-mail', 'email', { type: 'email', autocomplete: 'username', maxlength: '254' },
-      'You opened the link in another browser: enter the address to which it was sent.');
-    const entry = form({
-      submit,
-      action: async (values) => {
-        try {
-          await action(values);
-        } catch (error) {
-          if (!(error instanceof ApiError) || error.code !== 'email_confirmation_required' || retype) throw error;
-          show(true, values);
-          return;
-        }
-        done();
+    const address =
+      retype &&
+      field(
+        'E-mail',
+        'email',
+        { type: 'email', autocomplete: 'username', maxlength: '254' },
+        'You opened the link in another browser: enter the address to which it was sent.',
+      );
+    const entry = form(
+      {
+        submit,
+        action: async (values) => {
+          try {
+            await action(values);
+          } catch (error) {
+            if (!(error instanceof ApiError) || error.code !== 'email_confirmation_required' || retype) throw error;
+            show(true, values);
+            return;
+          }
+          done();
+        },
       },
-    }, address, ...fields());
+      address,
+      ...fields(),
+    );
     for (const [name, value] of Object.entries(typed)) {
       const input = entry.elements.namedItem(name);
       if (input instanceof HTMLInputElement) input.value = value;
@@ -86,7 +96,8 @@ function reset(view, config, token, next) {
     leave: next,
     submit: 'Set password',
     fields: () => [newPassword(config)],
-    action: (values) => send('POST', '/auth/password/reset/confirm', { token, email: values.email, new_password: values.password }),
+    action: (values) =>
+      send('POST', '/auth/password/reset/confirm', { token, email: values.email, new_password: values.password }),
     done: () => showDone(view, 'Password set', 'Sign in with it now.', next),
   });
 }
@@ -107,9 +118,13 @@ function signUp(view, config, token, next) {
       field('Your name (optional)', 'name', { autocomplete: 'name', required: false, maxlength: '100' }),
       newPassword(config, { required: false, hint: 'Leave it empty to sign in by mailed links only.' }),
     ],
-    action: (values) => send('POST', '/auth/signup/complete', {
-      token, email: values.email, name: values.name || undefined, password: values.password || undefined,
-    }),
+    action: (values) =>
+      send('POST', '/auth/signup/complete', {
+        token,
+        email: values.email,
+        name: values.name || undefined,
+        password: values.password || undefined,
+      }),
     done: next,
   });
 }

@@ -4,7 +4,7 @@ import { h } from '../chart/dom.js';
 import { readOrg } from '../client/server.js';
 import { counted, families, matchesFilter } from '../model/metrics.js';
 import { firstQuery } from '../model/promql.js';
-import { errorText } from '../components/form.js';
+import { errorText } from '../model/error_text.js';
 
 /** The most metrics that are loaded; the filter searches only these. */
 const LOADED_MAX = 5000;
@@ -22,7 +22,13 @@ const UPDATE_MS = 30_000;
 export function metricBrowser({ org, run }) {
   const list = h('ul', { class: 'metrics' });
   const count = h('p', { class: 'hint', role: 'status' });
-  const filter = h('input', { id: 'metric-filter', type: 'search', placeholder: 'Filter by name, type or help', autocomplete: 'off', spellcheck: 'false' });
+  const filter = h('input', {
+    id: 'metric-filter',
+    type: 'search',
+    placeholder: 'Filter by name, type or help',
+    autocomplete: 'off',
+    spellcheck: 'false',
+  });
   /** @type {AbortController|null} */
   let request = null;
   let timer = 0;
@@ -34,23 +40,42 @@ export function metricBrowser({ org, run }) {
 
   const entry = (/** @type {Family} */ family) => {
     const query = firstQuery(family.first);
-    return h('li', {}, h('button', { type: 'button', title: query, on: { click: () => run(query) } },
-      h('span', { class: 'name', text: family.name }),
-      h('span', { class: 'about' }, family.type && family.type !== 'unknown' && h('span', { class: 'type', text: family.type }),
-        h('span', { text: `${family.series.toLocaleString('en')} series` })),
-      family.help && h('span', { class: 'help', text: family.help })));
+    return h(
+      'li',
+      {},
+      h(
+        'button',
+        { type: 'button', title: query, on: { click: () => run(query) } },
+        h('span', { class: 'name', text: family.name }),
+        h(
+          'span',
+          { class: 'about' },
+          family.type && family.type !== 'unknown' && h('span', { class: 'type', text: family.type }),
+          h('span', { text: `${family.series.toLocaleString('en')} series` }),
+        ),
+        family.help && h('span', { class: 'help', text: family.help }),
+      ),
+    );
   };
   const show = () => {
     const found = all.filter((family) => matchesFilter(family, filter.value.trim()));
     const shown = found.slice(0, SHOWN_MAX);
-    const more = found.length > shown.length ? `, the first ${SHOWN_MAX} are shown` : truncated ? ', more were not loaded' : '';
-    count.textContent = found.length === 0 && all.length > 0 ? 'No metric matches the filter.' : `${counted(found.length, 'metric')}${more}`;
+    const more =
+      found.length > shown.length ? `, the first ${SHOWN_MAX} are shown` : truncated ? ', more were not loaded' : '';
+    count.textContent =
+      found.length === 0 && all.length > 0
+        ? 'No metric matches the filter.'
+        : `${counted(found.length, 'metric')}${more}`;
     const key = JSON.stringify(shown.map(({ name, type, series, help }) => [name, type, series, help]));
     if (key === shownKey) return;
     shownKey = key;
-    const focused = list.contains(document.activeElement) ? document.activeElement?.querySelector('.name')?.textContent : null;
+    const focused = list.contains(document.activeElement)
+      ? document.activeElement?.querySelector('.name')?.textContent
+      : null;
     list.replaceChildren(...shown.map(entry));
-    const again = [...list.querySelectorAll('button')].find((button) => button.querySelector('.name')?.textContent === focused);
+    const again = [...list.querySelectorAll('button')].find(
+      (button) => button.querySelector('.name')?.textContent === focused,
+    );
     again?.focus();
   };
   /** Loads the list. Returns the number of metrics, or null after an error. */
@@ -78,10 +103,23 @@ export function metricBrowser({ org, run }) {
   };
   document.addEventListener('visibilitychange', update);
   filter.addEventListener('input', show);
-  const node = h('section', { class: 'card browser', 'aria-labelledby': 'browser-title' },
-    h('div', { class: 'row spread' }, h('h2', { id: 'browser-title', text: 'Metrics' }),
-      h('div', { class: 'filter' }, h('label', { class: 'unseen', for: 'metric-filter', text: 'Filter metrics' }), filter)),
-    count, list);
+  const node = h(
+    'section',
+    { class: 'card browser', 'aria-labelledby': 'browser-title' },
+    h(
+      'div',
+      { class: 'row spread' },
+      h('h2', { id: 'browser-title', text: 'Metrics' }),
+      h(
+        'div',
+        { class: 'filter' },
+        h('label', { class: 'unseen', for: 'metric-filter', text: 'Filter metrics' }),
+        filter,
+      ),
+    ),
+    count,
+    list,
+  );
   const stop = () => {
     request?.abort();
     clearTimeout(timer);
