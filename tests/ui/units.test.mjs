@@ -173,6 +173,10 @@ test('patterns have the tokens of moment.js', () => {
   texts(rows.map(([pattern, text]) => [DAY, `time:${pattern}`, text, null, UTC]));
   texts([
     [Date.UTC(2021, 0, 3), 'time:W GGGG w gggg', '53 2020 2 2021', null, UTC],
+    [Date.UTC(2026, 0, 1), 'time:W GGGG', '1 2026', null, UTC],
+    [Date.UTC(2022, 0, 1), 'time:w gggg', '1 2022', null, UTC],
+    [Date.UTC(2024, 0, 1), 'time:h k a', '12 24 am', null, UTC],
+    [Date.UTC(2024, 0, 1, 12), 'time:h k a', '12 12 pm', null, UTC],
     [Date.UTC(2024, 0, 11), 'time:Do', '11th', null, UTC], [Date.UTC(2024, 0, 22), 'time:Do', '22nd', null, UTC],
     [-62198755200000, 'time:YYYY y N', '-0001 2 BC', null, UTC],
     [DAY, 'time:', '2024-03-05T14:04:09+01:00', null, { timeZone: 'Europe/Berlin' }],
@@ -245,6 +249,7 @@ test('ticks are round in the unit of the axis', () => {
   assert.equal(ticks(0, 90, 's', 10), '0 s | 15 s | 30 s | 45 s | 1 min | 1.25 mins | 1.50 mins');
   assert.equal(ticks(0, 1500, 's'), '0 s | 5 mins | 10 mins | 15 mins | 20 mins | 25 mins');
   assert.equal(ticks(0, 86400, 's', 4), '0 s | 6 hours | 12 hours | 18 hours | 1 day');
+  assert.equal(ticks(0, 9e5, 's'), '0 s | 3.50 days | 1 week');
   assert.equal(ticks(0, 4e6, 's'), '0 s | 2 weeks | 4 weeks | 6 weeks');
   assert.equal(ticks(0, 1e8, 's'), '0 s | 1 year | 2 years | 3 years');
   assert.equal(ticks(0, 0.02, 's'), '0 s | 5 ms | 10 ms | 15 ms | 20 ms');
