@@ -54,8 +54,11 @@ const ZONES = [undefined, '', 'browser', 'utc', 'UTC', 'Europe/Berlin', 'America
   'Asia/Tokyo', 'Australia/Sydney', 'America/St_Johns', 'Asia/Kathmandu', 'nowhere/at_all',
   'Pacific/Auckland', 'Africa/Nairobi'];
 const DECIMALS = [null, undefined, undefined, 0, 1, 2, 3, 4, 5, 6, 8, 10, 15, 20];
+// The first and last days of the language's dates depend on the zone of the machine.
+const DAYS = 2 * 864e5;
 const ODD = [0, -0, NaN, Infinity, -Infinity, null, undefined, Number.MAX_VALUE, -Number.MAX_VALUE, Number.MIN_VALUE,
-  Number.EPSILON, 0.5, -0.5, 999.9999, 1023.99, 0.1 + 0.2, 2 ** 53, 1e21, 1e-7, 8.64e15, 8.64e15 + 1, -8.64e15];
+  Number.EPSILON, 0.5, -0.5, 999.9999, 1023.99, 0.1 + 0.2, 2 ** 53, 1e21, 1e-7, 8.64e15 + 1,
+  8.64e15 - DAYS, DAYS - 8.64e15];
 const STEPS = [1, 7, 24, 60, 365, 1000, 1024, 1440, 3600, 86400, 604800, 31536000, 31556900, 525948];
 
 const FACTORS = [1, 0.999999, 1.000001, 0.5, 1.5, 2, 10, 59.5];

@@ -57,6 +57,7 @@ export function display(value, unit, decimals, options) {
 }
 
 /**
+ * Applies the format of a unit. Some formats show null as 0, the others as an empty text.
  * @param {number|null|undefined} value
  * @param {string|null|undefined} unit
  * @param {number|null|undefined} decimals
@@ -114,6 +115,7 @@ function write(value, unit, decimals, options) {
 const withSymbol = ({ text, suffix }, symbol) => ({ text, suffix: suffix === undefined ? '' : ` ${suffix}${symbol}` });
 
 /**
+ * Returns the text of zero, null and NaN, or that of other values.
  * @param {number|null|undefined} value
  * @param {string} symbol the texts for true and false, with a slash between them
  */
