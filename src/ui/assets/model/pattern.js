@@ -5,7 +5,7 @@ export const PATTERN_MAX = 1024;
 /** Longest text that an expression runs over, in UTF-16 code units; longer text does not match. */
 export const TEXT_MAX = 1024;
 /** Backtracking steps allowed for one match: about a third of a second. */
-const STEPS_MAX = 2e8;
+const STEPS_MAX = 1e8;
 /** An expression that is affordable on fewer code units than this is rejected. */
 const TEXT_MIN = 64;
 /** Time that one costly expression may use in total, in milliseconds. */
@@ -174,6 +174,7 @@ function affordable(cost, starts) {
   const power = cost.degree + starts + (cost.scans ? 1 : 0);
   let orders = 1;
   for (let order = 2; order <= power; order += 1) orders *= order;
+  if (cost.ways > STEPS_MAX) return 0;
   return power === 0 ? TEXT_MAX : Math.min(TEXT_MAX, Math.floor((STEPS_MAX * orders / cost.ways) ** (1 / power)));
 }
 
