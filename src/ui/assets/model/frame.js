@@ -7,9 +7,9 @@ import { fullName } from './names.js';
  * @typedef {'time' | 'number' | 'string' | 'boolean' | 'other'} FieldType
  * @typedef {Record<string, any>} FieldConfig unit, decimals, displayName, ... as in a dashboard
  * @typedef {{name: string, type: FieldType, values: Float64Array | any[], labels?: Record<string, string>,
- *   config: FieldConfig, bucket?: {low: number, high: number}}} Field
+ *   config: FieldConfig, bucket?: {low: number, high: number}, range?: {min: number, max: number}}} Field
  * Times are in milliseconds since 1970. A missing number is NaN or null.
- * `bucket` has the bounds of a histogram's bucket, the lower one exclusive.
+ * `bucket` has the bounds of a histogram's bucket, the lower one exclusive; `range` those of a scale.
  * @typedef {{refId: string, name: string, length: number, fields: Field[], kind?: 'series' | 'table' | 'heatmap',
  *   notice?: string}} Frame
  */

@@ -77,8 +77,9 @@ export function timeSeriesTable(frames, options) {
     const labels = [...new Set(kept.flatMap(({ field }) => Object.keys(field.labels ?? {})))];
     const { stat } = record(record(options)[refId]);
     const id = reducerId(text(stat) || 'lastNotNull');
+    /** @type {Field[]} */
     const fields = labels.map((label) => ({
-      name: label, type: /** @type {import('../frame.js').FieldType} */ ('string'), config: {},
+      name: label, type: 'string', config: {},
       values: kept.map(({ field }) => field.labels?.[label] ?? ''),
     }));
     // The value of a trend is a small frame; `value` is what sorting and text use.
