@@ -16,8 +16,8 @@ export function part(value, min, max) {
 }
 
 /**
- * Returns the step that a value has reached: the last one at or below it, the first one for no value
- * and NaN. Steps with mode `percentage` are percents of the way from `min` to `max`.
+ * Returns the step that a value has reached: the last one at or below it, the first one for no value.
+ * Steps with mode `percentage` are percents of the way from `min` to `max`; NaN is at its start.
  * @param {number | null | undefined} value
  * @param {Thresholds | undefined} thresholds
  * @param {number} min
@@ -28,7 +28,9 @@ export function thresholdOf(value, thresholds, min, max) {
   const steps = Array.isArray(thresholds?.steps) ? thresholds.steps : [];
   if (!steps.length) return null;
   const percent = thresholds?.mode === 'percentage';
-  const at = value === null || value === undefined ? NaN : percent ? part(value, min, max) * 100 : value;
+  const number = value ?? NaN;
+  const far = percent ? (number > -Infinity ? ((number - min) / (max - min)) * 100 : 0) : number;
+  const at = value === null || value === undefined ? NaN : far;
   let active = steps[0];
   for (const step of steps) {
     if (at < (step.value ?? -Infinity) || Number.isNaN(at)) break;

@@ -19,6 +19,7 @@ const texts = (value) => (Array.isArray(value) ? value.filter((one) => typeof on
 
 /** @param {any} left @param {string} op @param {any} right */
 export function compares(left, op, right) {
+  if (left === null || left === undefined) return false;
   switch (op) {
     case 'eq': case '=': case '==': return left === right;
     case 'neq': case '!=': return left !== right;
@@ -62,7 +63,7 @@ function byNames(options) {
 function byReducedValue(options) {
   return (field) => {
     const value = reduceField(field, String(options?.reducer ?? ''));
-    return field.type !== 'time' && compares(value, String(options?.op ?? ''), options?.value);
+    return compares(value, String(options?.op ?? ''), options?.value);
   };
 }
 
@@ -130,11 +131,12 @@ export function valueTest(matcher, field, replace = (text) => text) {
   const number = (/** @type {any} */ value) => (field.type === 'time' && typeof value === 'string' ? Date.parse(value)
     : Number(value));
   const numbers = (/** @type {(value: number) => boolean} */ test) => (/** @type {any} */ value) =>
-    typeof value === 'number' && !Number.isNaN(value) && test(value);
+    (typeof value === 'number' || typeof value === 'string') && test(Number(value));
   // eslint-disable-next-line eqeqeq -- a dashboard holds "1" for the number 1
   const equal = (/** @type {any} */ value) => value == wanted;
-  const holds = (/** @type {any} */ value) => typeof value === 'string'
-    && value.toLowerCase().includes(String(wanted ?? '').toLowerCase());
+  const part = String(wanted ?? '').toLowerCase();
+  const holds = (/** @type {any} */ value) => part === ''
+    || (typeof value === 'string' && value.toLowerCase().includes(part));
   switch (matcher?.id) {
     case 'isNull': return isNull;
     case 'isNotNull': return (value) => !isNull(value);
@@ -146,7 +148,7 @@ export function valueTest(matcher, field, replace = (text) => text) {
     case 'equal': return equal;
     case 'notEqual': return (value) => !equal(value);
     case 'substring': return holds;
-    case 'notSubstring': return (value) => !holds(value);
+    case 'notSubstring': return (value) => typeof value === 'string' && value !== '' && !holds(value);
     case 'regex': {
       const regex = safeRegex(wanted ?? '', { whole: false });
       return (value) => regex !== null && regex.test(String(value));

@@ -54,6 +54,7 @@ export function fieldName(field, frame, naming) {
   const { displayName, displayNameFromDS } = field.config;
   if (displayName) return displayName;
   if (displayNameFromDS) return displayNameFromDS;
+  if (field.type === 'time' && !field.labels) return numbered(field, frame);
   const parts = naming.differ && frame.name ? [frame.name] : [];
   const framed = parts.length > 0;
   if (field.name && field.name !== 'Value') parts.push(field.name);

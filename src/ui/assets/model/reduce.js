@@ -3,8 +3,8 @@
 /** @typedef {import('./frame.js').Field} Field */
 
 /**
- * Nulls are left out; `null as zero` counts them as 0 where Grafana does: in the calculations of
- * numbers and percentiles.
+ * `connected` leaves nulls out, `null` counts them as values that differ from numbers, and
+ * `null as zero` as 0.
  * @typedef {'null' | 'connected' | 'null as zero'} NullMode
  */
 
@@ -22,6 +22,8 @@ const present = (value) => value !== null && value !== undefined && !Number.isNa
 /** @param {Input} input @param {number} index */
 const nullable = (input, index) =>
   input.values[index] ?? (input.mode === 'null as zero' ? 0 : null);
+/** @param {Input} input @param {any} value */
+const leftOut = (input, value) => value === null && input.mode !== 'null';
 
 /** @param {Input} input @returns {Stats} everything that one pass over the values finds */
 function statsOf(input) {
@@ -35,7 +37,7 @@ function statsOf(input) {
   let rising = true;
   for (let index = 0; index < length; index += 1) {
     const value = nullable(input, index);
-    if (value === null) continue;
+    if (leftOut(input, value)) continue;
     stats.count += 1;
     if (!isNumber(value)) {
       stats.allIsZero &&= typeof value !== 'number';
@@ -109,7 +111,7 @@ function changes(input) {
   let [count, before] = [0, /** @type {any} */ (undefined)];
   for (let index = 0; index < input.values.length; index += 1) {
     const value = nullable(input, index);
-    if (value === null) continue;
+    if (leftOut(input, value)) continue;
     if (before !== undefined && value !== before) count += 1;
     before = value;
   }
@@ -119,7 +121,7 @@ function changes(input) {
 /** @param {Input} input */
 function distinct(input) {
   const found = new Set(Array.from({ length: input.values.length }, (_, index) => nullable(input, index)));
-  found.delete(null);
+  if (input.mode !== 'null') found.delete(null);
   return found.size;
 }
 
@@ -198,7 +200,7 @@ export function reducerOf(id) {
   const part = Number(percent[1]);
   return {
     name: `${ordinal(part)} %`,
-    of: (input) => sortedOf(input)[Math.floor((sortedOf(input).length * part) / 100)] ?? null,
+    of: (input) => sortedOf(input)[Math.round(((sortedOf(input).length - 1) * part) / 100)] ?? null,
   };
 }
 
@@ -215,7 +217,7 @@ export const REDUCER_IDS = [...REDUCERS.keys()];
  * @param {NullMode} [mode]
  * @returns {Map<string, any>} result by id; undefined for a reducer without a result on no values
  */
-export function reduceValues(values, ids, mode = 'null') {
+export function reduceValues(values, ids, mode = 'connected') {
   /** @type {Input} */
   const input = { values, mode };
   const results = new Map();

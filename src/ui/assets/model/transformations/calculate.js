@@ -1,6 +1,7 @@
 // Transformation `calculateField`: a new field from other fields of a row, or from rows before it.
 
 import { fieldTest } from '../matchers.js';
+import { fieldNames } from '../names.js';
 import { reduceValues, reducerId, reducerOf } from '../reduce.js';
 import { joinByField } from './join.js';
 import { nameAlone, record, text, texts, timeOf, withFields } from './tools.js';
@@ -128,7 +129,7 @@ function moving(frame, options) {
   const id = text(reducer) || 'mean';
   if (!field || !['mean', 'stdDev', 'variance'].includes(id)) return { field: null };
   const given = Number(windowSize ?? 0.1);
-  const size = Math.max(1, Math.trunc(windowSizeMode === 'fixed' ? given : given * frame.length) || 1);
+  const size = Math.max(1, Math.trunc(windowSizeMode === 'fixed' ? given : Math.ceil(given * frame.length)) || 1);
   const centered = windowAlignment === 'centered';
   const values = Array.from({ length: frame.length }, (_, row) => {
     const start = centered ? row - Math.floor(size / 2) : row - size + 1;
@@ -145,6 +146,13 @@ function beside(frame) {
   return time ? [time] : [];
 }
 
+/** @param {any} options @param {Frame[]} frames @returns {boolean} whether a binary operation begins with a named field */
+function namesField(options, frames) {
+  const { left } = record(options.binary);
+  if (typeof left === 'object' && left !== null) return record(left.matcher).id === 'byName';
+  return fieldNames(frames).flat().includes(String(left));
+}
+
 /**
  * Options: `mode` reduceRow, binary, unary, index, cumulativeFunctions or windowFunctions, with its own
  * options under `reduce`, `binary`, ...; `alias`; `replaceFields`. Series are joined by time first.
@@ -153,8 +161,8 @@ function beside(frame) {
 export function calculateField(frames, options, context) {
   const mode = text(options.mode) || 'reduceRow';
   const timed = frames.length > 1 && frames.every(timeOf);
-  const joins = mode !== 'index' && mode !== 'binary' && timed;
-  const used = joins || (mode === 'binary' && timed) ? joinByField(frames, { mode: 'outer' }, context) : frames;
+  const joins = timed && (mode === 'binary' ? namesField(options, frames) : mode !== 'index');
+  const used = joins ? joinByField(frames, { mode: 'outer' }, context) : frames;
   const changed = used.map((frame) => {
     const matcher = mode === 'binary' ? record(record(options.binary).left).matcher : undefined;
     if (matcher && matcher.id !== 'byName') return binaryEach(frame, options, context);

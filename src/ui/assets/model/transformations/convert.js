@@ -52,7 +52,7 @@ function toTime(value) {
 function convert(field, conversion) {
   const all = Array.from(field.values);
   switch (conversion.destinationType) {
-    case 'number': return { ...field, type: 'number', values: field.type === 'number' ? all : all.map(toNumber) };
+    case 'number': return { ...field, type: 'number', values: all.map(toNumber) };
     case 'boolean': return { ...field, type: 'boolean', values: all.map(Boolean) };
     case 'time': return { ...field, type: 'time', values: all.map(toTime) };
     case 'other': return { ...field, type: 'other', values: all };
@@ -76,6 +76,6 @@ export function convertFieldType(frames, options) {
   const names = namesAmong(frames);
   return frames.map((frame) => withFields(frame, frame.fields.map((field) => {
     const name = names(field, frame);
-    return conversions.filter((conversion) => conversion.targetField === name).reduce(convert, field);
+    return conversions.filter((conversion) => [name, field.name].includes(conversion.targetField)).reduce(convert, field);
   })));
 }

@@ -3,7 +3,7 @@
 import { fieldTest, frameTest, valueTest } from '../matchers.js';
 import { fieldName, namingOf } from '../names.js';
 import { safeRegex } from '../pattern.js';
-import { list, nameAlone, record, text, texts, withFields, withRows } from './tools.js';
+import { list, namesAmong, record, text, texts, withFields, withRows } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('./tools.js').Context} Context */
@@ -63,9 +63,10 @@ export function filterByValue(frames, options, context) {
   const filters = list(options.filters);
   if (!filters.length) return frames;
   const excludes = options.type === 'exclude';
+  const names = namesAmong(frames);
   return frames.map((frame) => {
     const tests = filters.flatMap((filter) => {
-      const field = frame.fields.find((one) => nameAlone(one, frame) === filter.fieldName);
+      const field = frame.fields.find((one) => names(one, frame) === filter.fieldName);
       const test = field && valueTest(filter.config, field, context.replace);
       return field && test ? [(/** @type {number} */ row) => test(field.values[row])] : [];
     });

@@ -6,9 +6,9 @@ import { COLUMNS_MAX, ROWS_MAX, noticed } from './tools.js';
 /** @typedef {import('../frame.js').Field} Field */
 
 const BUCKETS_DEFAULT = 30;
-/** Sizes within a power of ten. From ten on, 2.5 is one of them. */
+/** Sizes within a power of ten; 2.5 is left out between 1 and 10. */
 const SIZES = [1, 2, 4, 5];
-const SIZES_WHOLE = [1, 2, 2.5, 4, 5];
+const SIZES_MORE = [1, 2, 2.5, 4, 5];
 
 /** @param {any} value */
 const isNumber = (value) => typeof value === 'number' && Number.isFinite(value);
@@ -27,7 +27,7 @@ export function bucketSize(values, count) {
   const wanted = Math.max(least, (sorted[sorted.length - 1] - sorted[0]) / count);
   for (let power = Math.floor(Math.log10(wanted)) - 1; power < 309; power += 1) {
     const base = Number(`1e${power}`);
-    for (const size of power >= 1 ? SIZES_WHOLE : SIZES) {
+    for (const size of power !== 0 ? SIZES_MORE : SIZES) {
       // Differences of decimals are not exact: 0.3 - 0.2 is less than 0.1.
       if (Number((size * base).toPrecision(12)) >= wanted * (1 - 1e-9)) return Number((size * base).toPrecision(12));
     }
@@ -42,7 +42,7 @@ export function histogram(frames, options) {
   const lists = sources.map((field) => Array.from(field.values).filter(isNumber));
   const all = lists.flat();
   const given = Number(options.bucketSize);
-  let size = given > 0 && Number.isFinite(given) ? given : bucketSize(all, Number(options.bucketCount) || BUCKETS_DEFAULT);
+  const size = given > 0 && Number.isFinite(given) ? given : bucketSize(all, Number(options.bucketCount) || BUCKETS_DEFAULT);
   const offset = Number(options.bucketOffset) || 0;
   const place = (/** @type {number} */ value) => Math.floor((value - offset) / size + 1e-9);
   const counted = lists.map((values) => {

@@ -111,8 +111,8 @@ export function seriesToRows(frames) {
   for (const frame of frames) {
     const time = timeOf(frame);
     for (const field of frame.fields) {
-      if (!time || field === time) continue;
-      const name = names(field, frame);
+      if (!time || field.type !== 'number') continue;
+      const name = frame.name || names(field, frame);
       for (let row = 0; row < frame.length; row += 1) rows.push([time.values[row], name, field.values[row]]);
     }
   }
@@ -133,6 +133,9 @@ export function seriesToRows(frames) {
     ...noticed(notice, frames),
   }];
 }
+
+/** @param {any} value */
+const isNone = (value) => value === null || value === undefined;
 
 /**
  * One table of all frames. Rows whose values are equal in the fields that all frames have become one
@@ -161,9 +164,10 @@ export function merge(frames) {
       const key = JSON.stringify(common.map((name) => keyOf(values.get(name))));
       const alike = byKey.get(key) ?? [];
       byKey.set(key, alike);
-      const fits = alike.find((held) => [...values].every(([name, value]) => !held.has(name) || Object.is(held.get(name), value)));
-      if (fits) for (const [name, value] of values) fits.set(name, value);
-      else {
+      const fits = alike.filter((held) =>
+        [...values].every(([name, value]) => isNone(held.get(name)) || held.get(name) === value));
+      for (const held of fits) for (const [name, value] of values) if (!isNone(value)) held.set(name, value);
+      if (!fits.length) {
         total += 1;
         if (rows.length >= ROWS_MAX) continue;
         rows.push(values);

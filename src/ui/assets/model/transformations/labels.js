@@ -7,11 +7,13 @@ import { ROWS_MAX, isSeries, namesAmong, noticed, record, text, texts, timeOf, w
 /** @typedef {import('../frame.js').Frame} Frame */
 /** @typedef {import('../frame.js').Field} Field */
 
-/** @param {Frame[]} frames @param {(label: string) => boolean} keeps @returns {Frame[]} a table a field with labels */
-function toRows(frames, keeps) {
+/** @param {Frame[]} frames @param {string[] | null} keep @returns {Frame[]} a table a field with labels */
+function toRows(frames, keep) {
   const names = namesAmong(frames);
-  return frames.flatMap((frame) => frame.fields.filter((field) => field.labels).map((field) => {
-    const pairs = Object.entries(field.labels ?? {}).filter(([label]) => keeps(label));
+  const labelled = (/** @type {Field} */ field) => (keep ? field.labels : Object.keys(field.labels ?? {}).length > 0);
+  return frames.flatMap((frame) => frame.fields.filter(labelled).map((field) => {
+    const labels = field.labels ?? {};
+    const pairs = (keep ?? Object.keys(labels)).map((label) => [label, Object.hasOwn(labels, label) ? labels[label] : null]);
     return {
       ...frame,
       name: names(field, frame),
@@ -32,7 +34,7 @@ function toRows(frames, keeps) {
 export function labelsToFields(frames, options) {
   const keep = Array.isArray(options.keepLabels) && options.keepLabels.length ? new Set(texts(options.keepLabels)) : null;
   const keeps = (/** @type {string} */ label) => !keep || keep.has(label);
-  if (options.mode === 'rows') return toRows(frames, keeps);
+  if (options.mode === 'rows') return toRows(frames, keep && [...keep]);
   const valueLabel = text(options.valueLabel);
   return frames.map((frame) => {
     /** @type {Map<string, Set<string>>} */

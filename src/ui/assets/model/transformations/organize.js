@@ -10,10 +10,14 @@ import { list, nameAlone, namesAmong, record, text, withFields, withRows } from 
 const collator = new Intl.Collator('en', { sensitivity: 'base' });
 const natural = new Intl.Collator('en', { sensitivity: 'base', numeric: true });
 
-/** @param {Frame[]} frames @param {Record<string, any>} places name to index @returns {Frame[]} */
-function ordered(frames, places) {
+/**
+ * @param {Frame[]} frames
+ * @param {Record<string, any>} places name to index
+ * @param {(field: Field, frame: Frame) => string} [names]
+ * @returns {Frame[]}
+ */
+function ordered(frames, places, names = namesAmong(frames)) {
   if (!Object.keys(places).length) return frames;
-  const names = namesAmong(frames);
   return frames.map((frame) => {
     const place = (/** @type {Field} */ field) => {
       const index = Number(places[names(field, frame)]);
@@ -65,9 +69,11 @@ export function organize(frames, options, context) {
   const included = Object.keys(include).filter((name) => include[name]);
   const kept = frames.map((frame) => withFields(frame, frame.fields.filter((field) => {
     const name = names(field, frame);
-    return !exclude[name] && (!included.length || included.includes(name));
+    return !exclude[name] && !exclude[field.name]
+      && (!included.length || included.includes(name) || included.includes(field.name));
   }))).filter((frame) => frame.fields.length > 0);
-  const placed = options.orderByMode === 'auto' ? automatic(kept, options.orderBy) : ordered(kept, record(options.indexByName));
+  const placed = options.orderByMode === 'auto' ? automatic(kept, options.orderBy)
+    : ordered(kept, record(options.indexByName), names);
   return rename(placed, options, context);
 }
 
@@ -79,8 +85,9 @@ export function renameByRegex(frames, options, context) {
   return frames.map((frame) => withFields(frame, frame.fields.map((field) => {
     const name = nameAlone(field, frame);
     regex.lastIndex = 0;
-    const renamed = name.replace(regex, pattern);
-    return renamed === name ? field : { ...field, config: { ...field.config, displayName: renamed } };
+    if (!regex.test(name)) return field;
+    regex.lastIndex = 0;
+    return { ...field, config: { ...field.config, displayName: name.replace(regex, pattern) } };
   })));
 }
 
@@ -92,8 +99,8 @@ function comparer(field) {
       return collator.compare(String(a), String(b));
     };
   }
-  const number = (/** @type {any} */ value) => (value === null || value === undefined || Number.isNaN(value) ? -Infinity
-    : Number(value));
+  // No value sorts as 0, as in Grafana; NaN before all numbers.
+  const number = (/** @type {any} */ value) => (Number.isNaN(value) ? -Infinity : Number(value ?? 0));
   return (a, b) => (number(a) === number(b) ? 0 : number(a) - number(b));
 }
 

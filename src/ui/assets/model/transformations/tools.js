@@ -71,8 +71,8 @@ export const keyOf = (value) => (value === undefined || value === null ? 'null' 
 /** @param {Frame} frame @returns {Field | undefined} its first time field */
 export const timeOf = (frame) => frame.fields.find((field) => field.type === 'time');
 
-/** @param {Frame} frame @returns {boolean} whether it has one time field and number fields beside it */
+/** @param {Frame} frame @returns {boolean} whether it has a time and a number field, and no text */
 export function isSeries(frame) {
-  return frame.fields.length > 1 && frame.fields.filter((field) => field.type === 'time').length === 1
-    && frame.fields.every((field) => field.type === 'time' || field.type === 'number');
+  const types = new Set(frame.fields.map((field) => field.type));
+  return types.has('time') && types.has('number') && !types.has('string');
 }
