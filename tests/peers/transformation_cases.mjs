@@ -13,6 +13,12 @@ const flags = (pick, names) => Object.fromEntries(pick.some(names).map((name) =>
 const repeats = (frame) => frame.fields.some((field) => new Set(field.values).size < field.values.length);
 const isPlain = (frame) => frame.fields.every((field) => field.type === 'time' || field.type === 'number');
 
+const isRising = ({ fields: [{ values }] }) => values.length > 0 && values.every((time, row) => row === 0 || time > values[row - 1]);
+const values = (frames) => frames.flatMap((frame) => frame.fields.filter((field) => field.type === 'number'))
+  .flatMap((field) => field.values).filter((value) => value !== null);
+const usesText = (options) => /host|zone|\bon"/.test(JSON.stringify([options.binary?.left, options.binary?.right, options.window,
+  options.cumulative, options.reduce?.include]));
+
 /** @type {Case[]} */
 export const CASES = [
   {
@@ -73,16 +79,19 @@ export const CASES = [
   { id: 'limit', differs: ({ limitField }, frames) => frames.some((frame) => frame.length < -limitField), options: (pick) => ({ limitField: pick.one([0, 1, 2, 10, '3', -1, -2]) }) },
   { id: 'sortBy', options: (pick, _, names) => ({ sort: [{ field: pick.one(names), desc: pick.chance(0.5) }] }) },
   {
-    // With three frames the peer's tabular outer join repeats rows, and further matches of a key come last.
+    // With three frames the peer's tabular outer join repeats rows, and further matches of a key come last;
+    // texts that repeat are in the order of their last rows.
     id: 'joinByField',
-    differs: ({ mode }, frames) => mode === 'outerTabular' && (frames.length > 2 || frames.some(repeats)),
+    differs: ({ mode, byField }, frames) => (mode === 'outerTabular' && (frames.length > 2 || frames.some(repeats)))
+      || (byField === 'host' && frames.some(repeats)),
     options: (pick, _, names) => ({
       mode: pick.one(['outer', 'inner', 'outerTabular']), ...(pick.chance(0.5) ? { byField: pick.one(['Time', 'host']) } : {}),
     }),
   },
   { id: 'seriesToColumns', options: () => ({ byField: 'Time' }) },
-  // The peer takes columns of text for the values of a series.
-  { id: 'seriesToRows', differs: (_, frames) => !frames.every(isPlain), options: () => ({}) },
+  // The peer takes columns of text for the values of a series, returns no fields without rows,
+  // and leaves frames alone whose first times are equal.
+  { id: 'seriesToRows', differs: (_, frames) => !frames.every((frame) => isPlain(frame) && isRising(frame)), options: () => ({}) },
   { id: 'merge', options: () => ({}) },
   { id: 'concatenate', options: (pick) => ({ frameNameMode: pick.one(['field', 'label', 'drop']), frameNameLabel: pick.one(['frame', 'fn']) }) },
   {
@@ -97,9 +106,9 @@ export const CASES = [
   },
   {
     // Types as for groupBy; and the peer names the last reducer in the labels of all results of a field.
-    // In a table with results of several types it leaves out those of another type than the first.
+    // In a table it leaves out results of another type than the first and those of no values.
     id: 'reduce',
-    differs: ({ mode }, frames) => mode !== 'reduceFields' && !frames.every(isPlain),
+    differs: ({ mode }, frames) => mode !== 'reduceFields' && !frames.every((frame) => isPlain(frame) && frame.length > 0),
     compare: { types: false, labels: false },
     options: (pick) => ({
       reducers: pick.some(REDUCERS), ...(pick.chance(0.3) ? { mode: 'reduceFields', includeTimeField: pick.chance(0.5) } : {}),
@@ -107,7 +116,11 @@ export const CASES = [
     }),
   },
   {
+    // Text in a calculation is joined or converted by the peer, depending on the operation. A step that a
+    // joined series does not have (or no row at all) counts as 0 in its moving calculations and as a value in its counts.
     id: 'calculateField',
+    differs: (options, frames) => usesText(options) || frames.some((frame) => frame.length === 0) || (frames.length > 1 && (options.mode === 'windowFunctions'
+      || ['changeCount', 'distinctCount'].includes(options.reduce?.reducer))),
     options: (pick, _, names) => ({
       replaceFields: pick.chance(0.3),
       ...(pick.chance(0.3) ? { alias: 'total' } : {}),
@@ -138,9 +151,12 @@ export const CASES = [
     }),
   },
   {
-    // The peer makes times of any text with a digit, such as year 9 of `x9`.
+    // The peer makes times of any text with a digit, such as year 9 of `x9`, quotes text that becomes text,
+    // and has no time 0.
     id: 'convertFieldType',
-    differs: ({ conversions }) => conversions.some((one) => one.destinationType === 'time' && !one.targetField.startsWith('Time')),
+    differs: ({ conversions }) => conversions.length > 1
+      || (conversions[0].destinationType === 'string' && /host|zone/.test(conversions[0].targetField))
+      || (conversions[0].destinationType === 'time' && conversions[0].targetField !== 'Time'),
     options: (pick, _, names) => ({ conversions: Array.from({ length: 1 + pick.below(2) }, () => ({
       targetField: pick.one(names), destinationType: pick.one(['number', 'string', 'boolean', 'time', 'other']),
       ...(pick.chance(0.3) ? { dateFormat: pick.one(['YYYY-MM-DD', 'HH:mm:ss', 'X']) } : {}),
@@ -148,7 +164,9 @@ export const CASES = [
   },
   {
     // The peer leaves the labels of the first field at the count of all.
+    // Without two distinct values it has no size of buckets; here that is 1.
     id: 'histogram',
+    differs: ({ bucketSize }, frames) => !bucketSize && new Set(values(frames)).size < 2,
     compare: { labels: false },
     options: (pick) => ({
       ...(pick.chance(0.6) ? { bucketSize: pick.one([1, 2, 10, 0.5]) } : {}),

@@ -130,8 +130,8 @@ export function valueTest(matcher, field, replace = (text) => text) {
   const [low, high] = [fill(matcher?.options?.from), fill(matcher?.options?.to)];
   const number = (/** @type {any} */ value) => (field.type === 'time' && typeof value === 'string' ? Date.parse(value)
     : Number(value));
-  const numbers = (/** @type {(value: number) => boolean} */ test) => (/** @type {any} */ value) =>
-    (typeof value === 'number' || typeof value === 'string') && test(Number(value));
+  // null counts as 0, as in Grafana.
+  const numbers = (/** @type {(value: number) => boolean} */ test) => (/** @type {any} */ value) => test(Number(value));
   // eslint-disable-next-line eqeqeq -- a dashboard holds "1" for the number 1
   const equal = (/** @type {any} */ value) => value == wanted;
   const part = String(wanted ?? '').toLowerCase();

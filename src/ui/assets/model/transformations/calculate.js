@@ -1,10 +1,9 @@
 // Transformation `calculateField`: a new field from other fields of a row, or from rows before it.
 
 import { fieldTest } from '../matchers.js';
-import { fieldNames } from '../names.js';
 import { reduceValues, reducerId, reducerOf } from '../reduce.js';
 import { joinByField } from './join.js';
-import { nameAlone, record, text, texts, timeOf, withFields } from './tools.js';
+import { nameAlone, namesAmong, record, text, texts, timeOf, withFields } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('./tools.js').Context} Context */
@@ -21,8 +20,8 @@ const UNARY = new Map([
   ['abs', Math.abs], ['exp', Math.exp], ['ln', Math.log], ['round', Math.round], ['floor', Math.floor], ['ceil', Math.ceil],
 ]);
 
-/** @param {any} value @returns {number} null and no value count as 0 */
-const numberOf = (value) => (value === null || value === undefined ? 0 : typeof value === 'string' ? NaN : Number(value));
+/** @param {any} value @returns {number} null counts as 0, no value as NaN */
+const numberOf = (value) => Number(value);
 
 /** @param {string} name @param {any[]} values @returns {Field} */
 const made = (name, values) => ({ name, type: 'number', config: {}, values });
@@ -35,7 +34,8 @@ function reduceRow(frame, options) {
   const { reducer, include } = record(options.reduce);
   const id = reducerId(text(reducer) || 'sum');
   const chosen = texts(include);
-  const fields = frame.fields.filter((field) => (chosen.length ? chosen.includes(nameAlone(field, frame))
+  const fields = frame.fields.filter((field) => (chosen.length
+    ? chosen.includes(field.name) || chosen.includes(nameAlone(field, frame))
     : field.type === 'number'));
   if (!reducerOf(id)) return { field: null };
   const values = Array.from({ length: frame.length }, (_, row) =>
@@ -43,22 +43,25 @@ function reduceRow(frame, options) {
   return { field: made(text(options.alias) || (reducerOf(id)?.name ?? id), values) };
 }
 
+/** @typedef {Context & {names: (field: Field, frame: Frame) => string}} Among with shown names among all frames */
+
 /**
  * @param {any} side of a binary operation: a name or a number as text, or `{matcher}`, or `{fixed}`
  * @param {Frame} frame
- * @param {Context} context
+ * @param {Among} context
  * @returns {{name: string, at: (row: number) => number} | null}
  */
 function operand(side, frame, context) {
   const given = typeof side === 'object' && side !== null ? record(side) : { fixed: side };
   const name = given.matcher ? text(given.matcher.options) : context.replace(String(given.fixed ?? ''));
-  const field = named(frame, name) ?? (given.matcher ? undefined : frame.fields.find((one) => one.name === name));
-  if (field) return { name: nameAlone(field, frame), at: (row) => numberOf(field.values[row]) };
+  const shown = frame.fields.find((one) => context.names(one, frame) === name);
+  const field = shown ?? (given.matcher ? frame.fields.find((one) => one.name === name) : undefined);
+  if (field) return { name, at: (row) => numberOf(field.values[row]) };
   const number = name.trim() === '' ? NaN : Number(name);
   return Number.isNaN(number) || given.matcher ? null : { name, at: () => number };
 }
 
-/** @param {Frame} frame @param {any} options @param {Context} context @returns {{field: Field | null}} */
+/** @param {Frame} frame @param {any} options @param {Among} context @returns {{field: Field | null}} */
 function binary(frame, options, context) {
   const { left, operator, right } = record(options.binary);
   const sign = operator === undefined ? '+' : String(operator);
@@ -71,7 +74,7 @@ function binary(frame, options, context) {
 
 /**
  * A binary operation on each field that a matcher other than a name finds: results follow their fields.
- * @param {Frame} frame @param {any} options @param {Context} context @returns {Frame}
+ * @param {Frame} frame @param {any} options @param {Among} context @returns {Frame}
  */
 function binaryEach(frame, options, context) {
   const { left, operator, right } = record(options.binary);
@@ -84,7 +87,7 @@ function binaryEach(frame, options, context) {
   const fields = frame.fields.flatMap((field) => {
     if (!test(field, frame, { differ: false, label: null })) return [field];
     const values = Array.from({ length: frame.length }, (_, row) => apply(numberOf(field.values[row]), other.at(row)));
-    const result = { ...made(text(options.alias) || `${field.name} ${operator ?? '+'} ${other.name}`, values), labels: field.labels };
+    const result = { ...made(`${field.name} ${operator ?? '+'} ${other.name}`, values), labels: field.labels };
     results.push(result);
     return [field, result];
   });
@@ -96,7 +99,7 @@ function unary(frame, options) {
   const { fieldName, operator } = record(options.unary);
   const apply = UNARY.get(text(operator) || 'abs');
   const field = named(frame, text(fieldName));
-  if (!apply || !field) return { field: null };
+  if (!apply || field?.type !== 'number') return { field: null };
   const values = Array.from(field.values, (value) => apply(numberOf(value)));
   return { field: made(text(options.alias) || `${text(operator) || 'abs'}(${text(fieldName)})`, values) };
 }
@@ -116,7 +119,7 @@ function cumulative(frame, options) {
   if (!field || (reducer && reducer !== 'sum' && !mean)) return { field: null };
   let total = 0;
   const values = Array.from(field.values, (value, row) => {
-    total += numberOf(value);
+    total += numberOf(value ?? 0);
     return mean ? total / (row + 1) : total;
   });
   return { field: made(text(options.alias) || `cumulative ${mean ? 'mean' : 'sum'}(${text(name)})`, values) };
@@ -146,35 +149,38 @@ function beside(frame) {
   return time ? [time] : [];
 }
 
-/** @param {any} options @param {Frame[]} frames @returns {boolean} whether a binary operation begins with a named field */
-function namesField(options, frames) {
-  const { left } = record(options.binary);
-  if (typeof left === 'object' && left !== null) return record(left.matcher).id === 'byName';
-  return fieldNames(frames).flat().includes(String(left));
+/** @param {any} options @returns {boolean} whether a binary operation has a number for an operand */
+function hasNumber(options) {
+  const { left, right } = record(options.binary);
+  return [left, right].some((side) => {
+    const fixed = typeof side === 'object' && side !== null ? side.fixed : side;
+    return fixed !== undefined && String(fixed).trim() !== '' && !Number.isNaN(Number(fixed));
+  });
 }
 
 /**
  * Options: `mode` reduceRow, binary, unary, index, cumulativeFunctions or windowFunctions, with its own
- * options under `reduce`, `binary`, ...; `alias`; `replaceFields`. Series are joined by time first.
+ * options under `reduce`, `binary`, ...; `alias`; `replaceFields`. Series are joined by time first,
+ * except for a binary operation with a number.
  * @type {Transformation}
  */
 export function calculateField(frames, options, context) {
   const mode = text(options.mode) || 'reduceRow';
   const timed = frames.length > 1 && frames.every(timeOf);
-  const joins = timed && (mode === 'binary' ? namesField(options, frames) : mode !== 'index');
+  const joins = timed && (mode !== 'binary' || !hasNumber(options));
   const used = joins ? joinByField(frames, { mode: 'outer' }, context) : frames;
-  const changed = used.map((frame) => {
+  const among = { ...context, names: namesAmong(used) };
+  return used.flatMap((frame) => {
     const matcher = mode === 'binary' ? record(record(options.binary).left).matcher : undefined;
-    if (matcher && matcher.id !== 'byName') return binaryEach(frame, options, context);
+    if (matcher && matcher.id !== 'byName') return [binaryEach(frame, options, among)];
     const { field } = mode === 'reduceRow' ? reduceRow(frame, options)
-      : mode === 'binary' ? binary(frame, options, context)
+      : mode === 'binary' ? binary(frame, options, among)
         : mode === 'unary' ? unary(frame, options)
           : mode === 'index' ? index(frame, options)
             : mode === 'cumulativeFunctions' ? cumulative(frame, options)
               : mode === 'windowFunctions' ? moving(frame, options) : { field: null };
-    if (!field) return frame;
-    if (options.replaceFields) return withFields(frame, [...(mode === 'index' ? [] : beside(frame)), field]);
-    return withFields(frame, [...frame.fields, field]);
+    if (!field) return options.replaceFields ? [] : [frame];
+    if (options.replaceFields) return [withFields(frame, [...(mode === 'index' ? [] : beside(frame)), field])];
+    return [withFields(frame, [...frame.fields, field])];
   });
-  return changed;
 }

@@ -48,6 +48,16 @@ function toTime(value) {
   return Number.isNaN(time) ? null : time;
 }
 
+/** @param {any} value @returns {any} what a text holds as JSON; null for other text */
+function parsed(value) {
+  if (typeof value !== 'string') return value;
+  try {
+    return JSON.parse(value);
+  } catch {
+    return null;
+  }
+}
+
 /** @param {Field} field @param {any} conversion @returns {Field} */
 function convert(field, conversion) {
   const all = Array.from(field.values);
@@ -55,7 +65,7 @@ function convert(field, conversion) {
     case 'number': return { ...field, type: 'number', values: all.map(toNumber) };
     case 'boolean': return { ...field, type: 'boolean', values: all.map(Boolean) };
     case 'time': return { ...field, type: 'time', values: all.map(toTime) };
-    case 'other': return { ...field, type: 'other', values: all };
+    case 'other': return { ...field, type: 'other', values: all.map(parsed) };
     case 'string': {
       const format = text(conversion.dateFormat) || 'YYYY-MM-DD[T]HH:mm:ssZ';
       return {

@@ -76,7 +76,11 @@ function tabularRows(all, outer) {
   return joined;
 }
 
-/** Options: `byField`, the first time field without it; `mode` outer, inner or outerTabular. @type {Transformation} */
+/**
+ * Options: `byField`, the first time field without it; `mode` outer, inner or outerTabular. A field has
+ * undefined where its frame has no row: unlike null, it does not count as 0 in a calculation.
+ * @type {Transformation}
+ */
 export function joinByField(frames, options) {
   const all = parts(frames, text(options.byField));
   if (frames.length < 2) return frames;
@@ -95,7 +99,7 @@ export function joinByField(frames, options) {
   all.forEach(({ rest }, index) => {
     for (const field of rest) {
       if (fields.length >= COLUMNS_MAX) return;
-      fields.push({ ...field, values: kept.map((row) => (row[index] === undefined ? null : field.values[row[index]])) });
+      fields.push({ ...field, values: kept.map((row) => (row[index] === undefined ? undefined : field.values[row[index]])) });
     }
   });
   const notice = rows.length > kept.length ? `Shows the first ${kept.length} joined rows.` : '';
@@ -105,18 +109,17 @@ export function joinByField(frames, options) {
 /** Rows of all series in one table, newest first: `Time`, `Metric`, `Value`. @type {Transformation} */
 export function seriesToRows(frames) {
   if (!frames.length || !frames.every(isSeries)) return frames;
-  const names = namesAmong(frames);
   /** @type {[any, string, any][]} */
   const rows = [];
   for (const frame of frames) {
     const time = timeOf(frame);
     for (const field of frame.fields) {
       if (!time || field.type !== 'number') continue;
-      const name = frame.name || names(field, frame);
+      const name = frame.name || nameAlone(field, frame);
       for (let row = 0; row < frame.length; row += 1) rows.push([time.values[row], name, field.values[row]]);
     }
   }
-  rows.sort((a, b) => a[0] - b[0]).reverse();
+  rows.sort((a, b) => b[0] - a[0]);
   const kept = rows.slice(0, ROWS_MAX);
   const notice = rows.length > kept.length ? `Shows the newest ${kept.length} of ${rows.length} rows.` : '';
   const value = frames[0].fields.find((field) => field.type !== 'time');

@@ -45,8 +45,9 @@ export function labelsToFields(frames, options) {
       delete copy.config.displayName;
       delete copy.config.displayNameFromDS;
       for (const [label, value] of Object.entries(field.labels)) {
+        if (!keeps(label)) continue;
         if (label === valueLabel) copy.name = value;
-        else if (keeps(label)) found.set(label, (found.get(label) ?? new Set()).add(value));
+        else found.set(label, (found.get(label) ?? new Set()).add(value));
       }
       return copy;
     });

@@ -99,8 +99,9 @@ function comparer(field) {
       return collator.compare(String(a), String(b));
     };
   }
-  // No value sorts as 0, as in Grafana; NaN before all numbers.
-  const number = (/** @type {any} */ value) => (Number.isNaN(value) ? -Infinity : Number(value ?? 0));
+  // As in Grafana no value sorts as 0, and true before false; NaN comes before all numbers.
+  const sign = field.type === 'boolean' ? -1 : 1;
+  const number = (/** @type {any} */ value) => (Number.isNaN(value) ? -Infinity : Number(value ?? 0) * sign);
   return (a, b) => (number(a) === number(b) ? 0 : number(a) - number(b));
 }
 
