@@ -22,7 +22,9 @@ const usesText = (options) => /host|zone|\bon"/.test(JSON.stringify([options.bin
 /** @type {Case[]} */
 export const CASES = [
   {
+    // The peer names fields anew after it left out frames, if it has a list of fields to include.
     id: 'organize',
+    differs: ({ includeByName }, frames) => frames.length > 1 && Object.values(includeByName).includes(true),
     options: (pick, _, names) => ({
       excludeByName: flags(pick, pick.some(names)),
       includeByName: pick.chance(0.2) ? flags(pick, names) : {},
@@ -120,7 +122,7 @@ export const CASES = [
     // joined series does not have (or no row at all) counts as 0 in its moving calculations and as a value in its counts.
     id: 'calculateField',
     differs: (options, frames) => usesText(options) || frames.some((frame) => frame.length === 0) || (frames.length > 1 && (options.mode === 'windowFunctions'
-      || ['changeCount', 'distinctCount'].includes(options.reduce?.reducer))),
+      || ['count', 'changeCount', 'distinctCount'].includes(options.reduce?.reducer))),
     options: (pick, _, names) => ({
       replaceFields: pick.chance(0.3),
       ...(pick.chance(0.3) ? { alias: 'total' } : {}),

@@ -39,7 +39,7 @@ function reduceRow(frame, options) {
     : field.type === 'number'));
   if (!reducerOf(id)) return { field: null };
   const values = Array.from({ length: frame.length }, (_, row) =>
-    reduceValues(fields.map((field) => field.values[row]), [id]).get(id) ?? null);
+    reduceValues(fields.map((field) => field.values[row]), [id], 'null').get(id) ?? null);
   return { field: made(text(options.alias) || (reducerOf(id)?.name ?? id), values) };
 }
 
@@ -114,7 +114,7 @@ function index(frame, options) {
 /** @param {Frame} frame @param {any} options @returns {{field: Field | null}} */
 function cumulative(frame, options) {
   const { field: name, reducer } = record(options.cumulative);
-  const field = named(frame, text(name));
+  const field = named(frame, text(name)) ?? frame.fields.find((one) => one.name === name);
   const mean = reducer === 'mean';
   if (!field || (reducer && reducer !== 'sum' && !mean)) return { field: null };
   let total = 0;
@@ -128,7 +128,7 @@ function cumulative(frame, options) {
 /** @param {Frame} frame @param {any} options @returns {{field: Field | null}} */
 function moving(frame, options) {
   const { field: name, reducer, windowSize, windowSizeMode, windowAlignment } = record(options.window);
-  const field = named(frame, text(name));
+  const field = named(frame, text(name)) ?? frame.fields.find((one) => one.name === name);
   const id = text(reducer) || 'mean';
   if (!field || !['mean', 'stdDev', 'variance'].includes(id)) return { field: null };
   const given = Number(windowSize ?? 0.1);

@@ -76,6 +76,17 @@ function tabularRows(all, outer) {
   return joined;
 }
 
+/** @param {any[]} values @returns {any[]} with null instead of undefined next to a null: a gap stays a gap */
+function expandNulls(values) {
+  for (let row = 1; row < values.length; row += 1) {
+    if (values[row] === undefined && values[row - 1] === null) values[row] = null;
+  }
+  for (let row = values.length - 2; row >= 0; row -= 1) {
+    if (values[row] === undefined && values[row + 1] === null) values[row] = null;
+  }
+  return values;
+}
+
 /**
  * Options: `byField`, the first time field without it; `mode` outer, inner or outerTabular. A field has
  * undefined where its frame has no row: unlike null, it does not count as 0 in a calculation.
@@ -99,7 +110,8 @@ export function joinByField(frames, options) {
   all.forEach(({ rest }, index) => {
     for (const field of rest) {
       if (fields.length >= COLUMNS_MAX) return;
-      fields.push({ ...field, values: kept.map((row) => (row[index] === undefined ? undefined : field.values[row[index]])) });
+      const values = kept.map((row) => (row[index] === undefined ? undefined : field.values[row[index]]));
+      fields.push({ ...field, values: mode === 'outer' ? expandNulls(values) : values });
     }
   });
   const notice = rows.length > kept.length ? `Shows the first ${kept.length} joined rows.` : '';
