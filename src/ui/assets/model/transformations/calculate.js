@@ -137,7 +137,7 @@ function moving(frame, options) {
   const values = Array.from({ length: frame.length }, (_, row) => {
     const start = centered ? row - Math.floor(size / 2) : row - size + 1;
     const window = Array.from(field.values.slice(Math.max(0, start), Math.max(0, start + size)));
-    return reduceValues(window, [id]).get(id) ?? null;
+    return reduceValues(window, [id]).get(id) ?? 0;
   });
   const alignment = centered ? 'centered' : 'trailing';
   return { field: made(text(options.alias) || `${alignment} moving ${id}(${text(name)})`, values) };
