@@ -6,17 +6,20 @@
  *   differs?: (options: any, frames: any[]) => boolean, compare?: any}} Case
  */
 
-const REDUCERS = ['sum', 'mean', 'min', 'max', 'lastNotNull', 'last', 'first', 'firstNotNull', 'count', 'range', 'delta', 'diff',
+const REDUCERS = ['sum', 'mean', 'min', 'max', 'lastNotNull', 'last', 'first', 'firstNotNull', 'count', 'range',
+  'delta', 'diff',
   'distinctCount', 'changeCount', 'stdDev', 'variance', 'allIsZero', 'allIsNull'];
 const flags = (pick, names) => Object.fromEntries(pick.some(names).map((name) => [name, pick.chance(0.7)]));
 
 const repeats = (frame) => frame.fields.some((field) => new Set(field.values).size < field.values.length);
 const isPlain = (frame) => frame.fields.every((field) => field.type === 'time' || field.type === 'number');
 
-const isRising = ({ fields: [{ values }] }) => values.length > 0 && values.every((time, row) => row === 0 || time > values[row - 1]);
+const isRising = ({ fields: [{ values }] }) => values.length > 0
+  && values.every((time, row) => row === 0 || time > values[row - 1]);
 const values = (frames) => frames.flatMap((frame) => frame.fields.filter((field) => field.type === 'number'))
   .flatMap((field) => field.values).filter((value) => value !== null);
-const usesText = (options) => /host|zone|\bon"/.test(JSON.stringify([options.binary?.left, options.binary?.right, options.window,
+const usesText = (options) =>
+  /host|zone|\bon"/.test(JSON.stringify([options.binary?.left, options.binary?.right, options.window,
   options.cumulative, options.reduce?.include]));
 
 /** @type {Case[]} */
@@ -29,10 +32,12 @@ export const CASES = [
       excludeByName: flags(pick, pick.some(names)),
       includeByName: pick.chance(0.2) ? flags(pick, names) : {},
       indexByName: pick.chance(0.5) ? Object.fromEntries(names.map((name) => [name, pick.below(9)])) : {},
-      renameByName: pick.chance(0.5) ? Object.fromEntries(pick.some(names).map((name) => [name, pick.one(['r1', 'r2', ''])])) : {},
+      renameByName: pick.chance(0.5)
+        ? Object.fromEntries(pick.some(names).map((name) => [name, pick.one(['r1', 'r2', ''])])) : {},
     }),
   },
-  { id: 'order', options: (pick, _, names) => ({ indexByName: Object.fromEntries(names.map((name) => [name, pick.below(9)])) }) },
+  { id: 'order', options: (pick, _, names) =>
+    ({ indexByName: Object.fromEntries(names.map((name) => [name, pick.below(9)])) }) },
   { id: 'rename', options: (pick, _, names) => ({ renameByName: { [pick.one(names)]: 'r1' } }) },
   {
     id: 'renameByRegex',
@@ -42,8 +47,10 @@ export const CASES = [
     }),
   },
   { id: 'filterFieldsByName', options: (pick, _, names) => ({
-    ...(pick.chance(0.7) ? { include: { names: pick.some(names), ...(pick.chance(0.3) ? { pattern: '/a/' } : {}) } } : {}),
-    ...(pick.chance(0.4) ? { exclude: { names: pick.some(names), ...(pick.chance(0.3) ? { pattern: '/o/' } : {}) } } : {}),
+    ...(pick.chance(0.7) ? { include: { names: pick.some(names), ...(pick.chance(0.3) ? { pattern: '/a/' } : {}) } }
+      : {}),
+    ...(pick.chance(0.4) ? { exclude: { names: pick.some(names), ...(pick.chance(0.3) ? { pattern: '/o/' } : {}) } }
+      : {}),
   }) },
   { id: 'filterFields', options: (pick, _, names) => ({ [pick.one(['include', 'exclude'])]: pick.one([
     { id: 'byType', options: pick.one(['number', 'string', 'time', 'boolean']) },
@@ -56,9 +63,11 @@ export const CASES = [
     { id: 'invertMatch', options: { id: 'byName', options: pick.one(names) } },
     { id: 'anyMatch', options: [{ id: 'numeric' }, { id: 'byName', options: pick.one(names) }] },
     { id: 'allMatch', options: [{ id: 'numeric' }, { id: 'byName', options: pick.one(names) }] },
-    { id: 'byValue', options: { reducer: pick.one(['min', 'max', 'lastNotNull']), op: pick.one(['gt', 'gte', 'lt', 'eq']), value: 2 } },
+    { id: 'byValue', options: { reducer: pick.one(['min', 'max', 'lastNotNull']),
+      op: pick.one(['gt', 'gte', 'lt', 'eq']), value: 2 } },
   ]) }) },
-  { id: 'filterByRefId', options: (pick) => ({ [pick.one(['include', 'exclude'])]: pick.one(['A', 'B', 'A|B', '/[AC]/', 'Z']) }) },
+  { id: 'filterByRefId', options: (pick) =>
+    ({ [pick.one(['include', 'exclude'])]: pick.one(['A', 'B', 'A|B', '/[AC]/', 'Z']) }) },
   {
     // The peer looks a name up in all frames and then takes the field at the same place of each.
     id: 'filterByValue',
@@ -78,7 +87,8 @@ export const CASES = [
     }),
   },
   // The peer adds empty rows to frames with fewer rows than a negative limit.
-  { id: 'limit', differs: ({ limitField }, frames) => frames.some((frame) => frame.length < -limitField), options: (pick) => ({ limitField: pick.one([0, 1, 2, 10, '3', -1, -2]) }) },
+  { id: 'limit', differs: ({ limitField }, frames) => frames.some((frame) => frame.length < -limitField),
+    options: (pick) => ({ limitField: pick.one([0, 1, 2, 10, '3', -1, -2]) }) },
   { id: 'sortBy', options: (pick, _, names) => ({ sort: [{ field: pick.one(names), desc: pick.chance(0.5) }] }) },
   {
     // With three frames the peer's tabular outer join repeats rows, and further matches of a key come last;
@@ -87,15 +97,18 @@ export const CASES = [
     differs: ({ mode, byField }, frames) => (mode === 'outerTabular' && (frames.length > 2 || frames.some(repeats)))
       || (byField === 'host' && frames.some(repeats)),
     options: (pick, _, names) => ({
-      mode: pick.one(['outer', 'inner', 'outerTabular']), ...(pick.chance(0.5) ? { byField: pick.one(['Time', 'host']) } : {}),
+      mode: pick.one(['outer', 'inner', 'outerTabular']),
+        ...(pick.chance(0.5) ? { byField: pick.one(['Time', 'host']) } : {}),
     }),
   },
   { id: 'seriesToColumns', options: () => ({ byField: 'Time' }) },
   // The peer takes columns of text for the values of a series, returns no fields without rows,
   // and leaves frames alone whose first times are equal.
-  { id: 'seriesToRows', differs: (_, frames) => !frames.every((frame) => isPlain(frame) && isRising(frame)), options: () => ({}) },
+  { id: 'seriesToRows', differs: (_, frames) => !frames.every((frame) => isPlain(frame) && isRising(frame)),
+    options: () => ({}) },
   { id: 'merge', options: () => ({}) },
-  { id: 'concatenate', options: (pick) => ({ frameNameMode: pick.one(['field', 'label', 'drop']), frameNameLabel: pick.one(['frame', 'fn']) }) },
+  { id: 'concatenate', options: (pick) =>
+    ({ frameNameMode: pick.one(['field', 'label', 'drop']), frameNameLabel: pick.one(['frame', 'fn']) }) },
   {
     // The peer keeps the type of the field, whatever a reducer makes of it.
     id: 'groupBy',
@@ -110,34 +123,44 @@ export const CASES = [
     // Types as for groupBy; and the peer names the last reducer in the labels of all results of a field.
     // In a table it leaves out results of another type than the first and those of no values.
     id: 'reduce',
-    differs: ({ mode }, frames) => mode !== 'reduceFields' && !frames.every((frame) => isPlain(frame) && frame.length > 0),
+    differs: ({ mode }, frames) => mode !== 'reduceFields'
+      && !frames.every((frame) => isPlain(frame) && frame.length > 0),
     compare: { types: false, labels: false },
     options: (pick) => ({
-      reducers: pick.some(REDUCERS), ...(pick.chance(0.3) ? { mode: 'reduceFields', includeTimeField: pick.chance(0.5) } : {}),
+      reducers: pick.some(REDUCERS),
+        ...(pick.chance(0.3) ? { mode: 'reduceFields', includeTimeField: pick.chance(0.5) } : {}),
       labelsToFields: pick.chance(0.4),
     }),
   },
   {
-    // Text in a calculation is joined or converted by the peer, depending on the operation. A step that a
-    // joined series does not have (or no row at all) counts as 0 in its moving calculations and as a value in its counts.
+    // Text in a calculation is joined or converted by the peer, depending on the operation. A step that
+    // a joined series does not have counts as 0 in its moving calculations and as a value in its counts.
+    // A frame without rows stays as it is.
     id: 'calculateField',
-    differs: (options, frames) => usesText(options) || frames.some((frame) => frame.length === 0) || (frames.length > 1 && (options.mode === 'windowFunctions'
+    differs: (options, frames) => usesText(options) || frames.some((frame) => frame.length === 0)
+      || (frames.length > 1 && (options.mode === 'windowFunctions'
       || ['count', 'changeCount', 'distinctCount'].includes(options.reduce?.reducer))),
     options: (pick, _, names) => ({
       replaceFields: pick.chance(0.3),
       ...(pick.chance(0.3) ? { alias: 'total' } : {}),
       ...pick.one([
-        { mode: 'reduceRow', reduce: { reducer: pick.one(REDUCERS), ...(pick.chance(0.4) ? { include: pick.some(names) } : {}) } },
-        { mode: 'binary', binary: { left: pick.one(names), operator: pick.one(['+', '-', '*', '/']), right: pick.one([...names, '2', '0.5']) } },
+        { mode: 'reduceRow', reduce: { reducer: pick.one(REDUCERS),
+          ...(pick.chance(0.4) ? { include: pick.some(names) } : {}) } },
+        { mode: 'binary', binary: { left: pick.one(names), operator: pick.one(['+', '-', '*', '/']),
+          right: pick.one([...names, '2', '0.5']) } },
         { mode: 'binary', binary: {
-          left: { matcher: { id: 'byName', options: pick.one(names) } }, operator: '*', right: { fixed: pick.one(['3', 'x']) },
+          left: { matcher: { id: 'byName', options: pick.one(names) } }, operator: '*',
+            right: { fixed: pick.one(['3', 'x']) },
         } },
-        { mode: 'binary', binary: { left: { matcher: { id: 'byType', options: 'number' } }, operator: '-', right: { fixed: '3' } } },
-        { mode: 'unary', unary: { fieldName: pick.one(names), operator: pick.one(['abs', 'exp', 'ln', 'floor', 'ceil', 'round']) } },
+        { mode: 'binary', binary: { left: { matcher: { id: 'byType', options: 'number' } }, operator: '-',
+          right: { fixed: '3' } } },
+        { mode: 'unary', unary: { fieldName: pick.one(names),
+          operator: pick.one(['abs', 'exp', 'ln', 'floor', 'ceil', 'round']) } },
         { mode: 'index', index: { asPercentile: pick.chance(0.5) } },
         { mode: 'cumulativeFunctions', cumulative: { field: pick.one(names), reducer: pick.one(['sum', 'mean']) } },
         { mode: 'windowFunctions', window: {
-          field: pick.one(names), reducer: pick.one(['mean', 'stdDev', 'variance']), windowSizeMode: pick.one(['fixed', 'percentage']),
+          field: pick.one(names), reducer: pick.one(['mean', 'stdDev', 'variance']),
+            windowSizeMode: pick.one(['fixed', 'percentage']),
           windowSize: pick.one([2, 3, 0.5]), windowAlignment: pick.one(['trailing', 'centered']),
         } },
       ]),

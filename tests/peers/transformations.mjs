@@ -48,7 +48,8 @@ function randomFrame(pick, kind, index) {
     : Array.from({ length }, () => pick.one([1, 2, 3]) * 1000);
   const make = (name, type, value, labels) =>
     ({ name, type, config: {}, values: times.map(value), ...(labels ? { labels } : {}) });
-  const labels = () => Object.fromEntries(pick.some(['host', 'job', 'zone']).map((label) => [label, pick.one(['p', 'q'])]));
+  const labels = () => Object.fromEntries(pick.some(['host', 'job', 'zone']).map((label) =>
+    [label, pick.one(['p', 'q'])]));
   const fields = [{ name: 'Time', type: 'time', config: {}, values: times }];
   if (kind === 'series') fields.push(make(pick.one(['Value', 'Value', 'cpu']), 'number', () => number(pick), labels()));
   else {
@@ -90,13 +91,15 @@ function comparable(frames, { labels = true, types = true, config = ['displayNam
 }
 
 /** @param {any[]} frames one line a frame, to read differences */
-const brief = (frames) => frames.map((frame) => `{${frame.name} ${frame.length}} ${frame.fields.map((field) =>
-  `${field.name}:${field.type} ${JSON.stringify(field.labels)} ${JSON.stringify(field.config)} ${JSON.stringify(field.values)}`).join(' | ')}`).join('\n');
+const brief = (frames) => frames.map((frame) => `{${frame.name} ${frame.length}} ${frame.fields
+  .map(({ name, type, labels, config, values }) => `${name}:${type} ${JSON.stringify([labels, config, values])}`)
+  .join(' | ')}`).join('\n');
 
 const copy = (frames) => structuredClone(frames);
 const known = [...new Map(Object.values(grafana.standardTransformers).map((one) => [one.id, one])).values()];
 grafana.standardTransformersRegistry.setInit(() => known.map((one) => ({
-  id: one.id, name: one.name, transformation: one, ...(one.id === 'joinByField' ? { aliasIds: ['seriesToColumns'] } : {}),
+  id: one.id, name: one.name, transformation: one,
+    ...(one.id === 'joinByField' ? { aliasIds: ['seriesToColumns'] } : {}),
 })));
 const theirs = (list, frames) => new Promise((done, failed) => {
   grafana.transformDataFrame(list, frames, { interpolate: (text) => text }).subscribe({ next: done, error: failed });
@@ -158,7 +161,8 @@ function reducers() {
     const values = Array.from({ length: pick.below(8) }, () => number(pick));
     const mode = pick.one([undefined, 'null', 'connected', 'null as zero']);
     const config = mode ? { nullValueMode: mode } : {};
-    const expected = grafana.reduceField({ field: { name: 'v', type: 'number', config, values: [...values] }, reducers: ids });
+    const expected = grafana.reduceField({ field: { name: 'v', type: 'number', config, values: [...values] },
+      reducers: ids });
     const got = reduceValues(values, ids, mode);
     for (const id of ids) {
       // Without a number above zero the peer returns the largest double, and 0 and the values depend
@@ -206,7 +210,8 @@ function mappingsAndThresholds() {
     const at = pick.one([NaN, -Infinity, Infinity, -20, 0, 1, 25, 50, 90, 1e9, number(pick)]);
     const mode = pick.one(['absolute', 'percentage']);
     const field = {
-      name: 'v', type: 'number', values: [], config: { min, max, color: { mode: 'thresholds' }, thresholds: { mode, steps } },
+      name: 'v', type: 'number', values: [],
+        config: { min, max, color: { mode: 'thresholds' }, thresholds: { mode, steps } },
     };
     const threshold = grafana.getScaleCalculator(field, theme)(at).threshold;
     // null counts as 0 for the peer; a missing value has the colour of the first step.
@@ -220,8 +225,10 @@ function names() {
   for (let round = 0; round < Number(rounds) * 3; round += 1) {
     const seed = SEED + round;
     const frames = randomFrames(chooser(seed));
-    const expected = frames.map((frame) => frame.fields.map((field) => grafana.getFieldDisplayName(field, frame, frames)));
-    verify('field names', seed, () => assert.deepEqual(fieldNames(frames.map((frame) => ({ name: '', ...frame }))), expected),
+    const expected = frames.map((frame) =>
+      frame.fields.map((field) => grafana.getFieldDisplayName(field, frame, frames)));
+    verify('field names', seed,
+      () => assert.deepEqual(fieldNames(frames.map((frame) => ({ name: '', ...frame }))), expected),
       () => JSON.stringify(frames));
   }
 }

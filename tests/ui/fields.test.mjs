@@ -22,8 +22,10 @@ test('defaults fill in what a field does not say, and later overrides win', () =
   const [a, b] = configs(frames, {
     defaults: { unit: 'bytes', decimals: 1, custom: { lineWidth: 2, hideFrom: { legend: false } } },
     overrides: [
-      { matcher: { id: 'byName', options: 'a' }, properties: [{ id: 'unit', value: 'percent' }, { id: 'custom.lineWidth', value: 5 }] },
-      { matcher: { id: 'byRegexp', options: '/^a/' }, properties: [{ id: 'decimals', value: '3' }, { id: 'custom.hideFrom.legend', value: true }] },
+      { matcher: { id: 'byName', options: 'a' },
+        properties: [{ id: 'unit', value: 'percent' }, { id: 'custom.lineWidth', value: 5 }] },
+      { matcher: { id: 'byRegexp', options: '/^a/' },
+        properties: [{ id: 'decimals', value: '3' }, { id: 'custom.hideFrom.legend', value: true }] },
     ],
   });
   assert.deepEqual([a.unit, a.decimals, a.custom], ['percent', 3, { lineWidth: 5, hideFrom: { legend: true } }]);
@@ -33,11 +35,13 @@ test('defaults fill in what a field does not say, and later overrides win', () =
 
 test('each matcher finds its fields', () => {
   const frames = [
-    frame([{ ...field('Time', [1]), type: 'time' }, field('Value', [5], { labels: { job: 'x' } })], { refId: 'A', name: 'n' }),
+    frame([{ ...field('Time', [1]), type: 'time' }, field('Value', [5], { labels: { job: 'x' } })],
+      { refId: 'A', name: 'n' }),
     frame([field('other', [50])], { refId: 'B' }),
   ];
   const found = (/** @type {any} */ matcher, /** @type {any} */ context = {}) => configs(frames,
-    { overrides: [{ matcher, properties: [{ id: 'unit', value: 'hit' }] }] }, context).map(({ unit }) => (unit ? 1 : 0)).join('');
+    { overrides: [{ matcher, properties: [{ id: 'unit', value: 'hit' }] }] },
+      context).map(({ unit }) => (unit ? 1 : 0)).join('');
   assert.equal(found({ id: 'byName', options: 'n x' }), '010');
   assert.equal(found({ id: 'byName', options: 'Value' }), '010');
   assert.equal(found({ id: 'byRegexp', options: '/O/i' }), '001');
@@ -53,9 +57,11 @@ test('each matcher finds its fields', () => {
 });
 
 test('keys from a dashboard cannot change prototypes', () => {
-  const hostile = JSON.parse('{"defaults": {"__proto__": {"unit": "x"}, "custom": {"__proto__": {"y": 1}}}, "overrides": [{"matcher":'
-    + '{"id": "byName", "options": "a"}, "properties": [{"id": "__proto__.polluted", "value": 1}, {"id": "constructor.prototype.polluted",'
-    + '"value": 1}, {"id": "custom.__proto__.polluted", "value": 1}]}]}');
+  const hostile = JSON.parse(`{
+    "defaults": {"__proto__": {"unit": "x"}, "custom": {"__proto__": {"y": 1}}},
+    "overrides": [{"matcher": {"id": "byName", "options": "a"}, "properties": [
+      {"id": "__proto__.polluted", "value": 1}, {"id": "constructor.prototype.polluted", "value": 1},
+      {"id": "custom.__proto__.polluted", "value": 1}]}]}`);
   const [config] = configs([frame([field('a', [1])])], hostile);
   assert.equal(Reflect.get({}, 'polluted'), undefined);
   assert.deepEqual([config.unit, config.custom.y, config.polluted], [undefined, undefined, undefined]);
@@ -73,7 +79,8 @@ test('a display name may hold the field, its labels, the series and variables', 
 
 test('the range of a scale is configured, of all fields, or of the field alone', () => {
   const frames = [frame([field('a', [1, NaN, 5]), field('b', [-3, Infinity])])];
-  const ranges = (/** @type {any} */ defaults) => applyFieldConfig(frames, { defaults })[0].fields.map(({ range }) => range);
+  const ranges = (/** @type {any} */ defaults) =>
+    applyFieldConfig(frames, { defaults })[0].fields.map(({ range }) => range);
   assert.deepEqual(ranges({}), [{ min: -3, max: 5 }, { min: -3, max: 5 }]);
   assert.deepEqual(ranges({ fieldMinMax: true }), [{ min: 1, max: 5 }, { min: -3, max: -3 }]);
   assert.deepEqual(ranges({ min: 0, max: '10' })[0], { min: 0, max: 10 });
@@ -82,10 +89,12 @@ test('the range of a scale is configured, of all fields, or of the field alone',
 
 test('a threshold is the last step at or below a value', () => {
   const steps = [{ value: null, color: 'green' }, { value: 10, color: 'yellow' }, { value: 80, color: 'red' }];
-  const at = (/** @type {any} */ value, /** @type {string} */ mode, min = 0, max = 100) => thresholdOf(value, { mode, steps }, min, max)?.color;
+  const at = (/** @type {any} */ value, /** @type {string} */ mode, min = 0, max = 100) =>
+    thresholdOf(value, { mode, steps }, min, max)?.color;
   assert.deepEqual([-1, 9.9, 10, 79, 80, NaN, null, undefined].map((value) => at(value, 'absolute')),
     ['green', 'green', 'yellow', 'yellow', 'red', 'green', 'green', 'green']);
-  assert.deepEqual([0, 20, 180, 200].map((value) => at(value, 'percentage', 0, 200)), ['green', 'yellow', 'red', 'red']);
+  assert.deepEqual([0, 20, 180, 200].map((value) => at(value, 'percentage', 0, 200)),
+    ['green', 'yellow', 'red', 'red']);
   assert.equal(thresholdOf(1, undefined, 0, 1), null);
   assert.equal(thresholdOf(1, { steps: [] }, 0, 1), null);
 });
@@ -105,13 +114,16 @@ test('the first mapping that a value matches is used', () => {
   assert.deepEqual([1, '1', 2, 5, 5.1, 1000, 'node-a', 'x', null, undefined, NaN, '', true, false].map(text),
     ['one', 'one', 'some', 'some', undefined, 'many', 'N a', undefined, 'none', 'none', 'not', 'empty', 'yes', 'no']);
   for (const key of ['constructor', '__proto__', 'toString']) assert.equal(mapValue(key, mappings), null, key);
-  assert.equal(mapValue('aaaaaaaaaaaaaaaaaaaaaaaaaaaa!', [{ type: 'regex', options: { pattern: '/(a+)+$/', result: {} } }]), null);
+  assert.equal(mapValue('aaaaaaaaaaaaaaaaaaaaaaaaaaaa!',
+    [{ type: 'regex', options: { pattern: '/(a+)+$/', result: {} } }]), null);
 });
 
 test('mappings of old dashboards are understood', () => {
-  const old = [{ type: 1, value: '1', text: 'one' }, { type: 2, from: '2', to: '5', text: 'some' }, { op: '=', value: 'null', text: 'N/A' },
+  const old = [{ type: 1, value: '1', text: 'one' }, { type: 2, from: '2', to: '5', text: 'some' },
+    { op: '=', value: 'null', text: 'N/A' },
     { from: 'null', to: 'null', text: 'N/A' }, { value: '__proto__', text: 'p' }];
-  assert.deepEqual([1, 3, null, 9, '__proto__'].map((value) => mapValue(value, old)?.text), ['one', 'some', 'N/A', undefined, 'p']);
+  assert.deepEqual([1, 3, null, 9, '__proto__'].map((value) => mapValue(value, old)?.text),
+    ['one', 'some', 'N/A', undefined, 'p']);
   assert.deepEqual(currentMappings('x'), []);
 });
 
@@ -125,7 +137,8 @@ function luminance(hex) {
 }
 
 test('every named and series colour has a contrast of 3:1 on the pages', () => {
-  for (const [theme, pages] of /** @type {const} */ ([['light', ['#ffffff', '#f4f5f9']], ['dark', ['#15171e', '#0d0f14']]])) {
+  for (const [theme, pages] of /** @type {const} */ ([['light', ['#ffffff', '#f4f5f9']],
+    ['dark', ['#15171e', '#0d0f14']]])) {
     const { named, series } = palette(theme);
     const hues = [...named].filter(([name]) => /red|orange|yellow|green|blue|purple|text|gray/.test(name));
     assert.equal(hues.length, 32);
@@ -150,8 +163,10 @@ test('colours of dashboards are resolved, and other text becomes gray', () => {
 });
 
 test('each colour mode colours as it says', () => {
-  const colour = (/** @type {any} */ color, /** @type {any} */ value, index = 0, /** @type {any} */ more = {}) => colorOf(
-    { ...field('v', [1, 9, 5], { range: { min: 0, max: 10 } }), config: { color, ...more } }, value, index, { theme: 'dark' });
+  const colour = (/** @type {any} */ color, /** @type {any} */ value, index = 0, /** @type {any} */ more = {}) =>
+    colorOf(
+    { ...field('v', [1, 9, 5], { range: { min: 0, max: 10 } }), config: { color, ...more } }, value, index,
+      { theme: 'dark' });
   const { named, series } = palette('dark');
   assert.equal(colour({ mode: 'fixed', fixedColor: 'red' }, 1), named.get('red'));
   assert.equal(colour({ mode: 'palette-classic' }, 1, 1), series[1]);
@@ -163,8 +178,10 @@ test('each colour mode colours as it says', () => {
   const shades = [0, 1, 2, 3].map((index) => colour({ mode: 'shades', fixedColor: 'red' }, 1, index));
   assert.equal(new Set(shades).size, 4);
   const thresholds = { mode: 'absolute', steps: [{ value: -Infinity, color: 'green' }, { value: 6, color: 'red' }] };
-  const seriesBy = (/** @type {string} */ by) => colour({ mode: 'thresholds', seriesBy: by }, undefined, 0, { thresholds });
-  assert.deepEqual([seriesBy('last'), seriesBy('max'), seriesBy('min')], ['green', 'red', 'green'].map((name) => named.get(name)));
+  const seriesBy = (/** @type {string} */ by) =>
+    colour({ mode: 'thresholds', seriesBy: by }, undefined, 0, { thresholds });
+  assert.deepEqual([seriesBy('last'), seriesBy('max'), seriesBy('min')],
+    ['green', 'red', 'green'].map((name) => named.get(name)));
   for (const mode of COLOR_MODES) assert.match(colour({ mode, fixedColor: 'blue' }, 3), /^#[0-9a-f]{6}$/, mode);
 });
 
@@ -172,10 +189,12 @@ test('a value is shown mapped, in its unit, as text, or as the text for none', (
   const format = (/** @type {number} */ value, /** @type {any} */ unit, /** @type {any} */ decimals) =>
     ({ prefix: '', text: value.toFixed(decimals ?? 0), suffix: ` ${unit}` });
   const [made] = applyFieldConfig([frame([field('v', [1])])], { defaults: {
-    unit: 's', decimals: 1, noValue: 'no data', mappings: [{ type: 'value', options: { 7: { text: 'seven', color: 'red', icon: 'star' } } }],
+    unit: 's', decimals: 1, noValue: 'no data',
+      mappings: [{ type: 'value', options: { 7: { text: 'seven', color: 'red', icon: 'star' } } }],
   } });
   const show = (/** @type {any} */ value) => displayValue(made.fields[0], value, format, { theme: 'light' });
-  assert.deepEqual([show(1.25), show(7), show(null), show('12'), show('abc'), show(true)].map(({ text, suffix }) => text + suffix),
+  assert.deepEqual([show(1.25), show(7), show(null), show('12'), show('abc'),
+    show(true)].map(({ text, suffix }) => text + suffix),
     ['1.3 s', 'seven', 'no data', '12.0 s', 'abc', 'true']);
   assert.deepEqual([show(7).color, show(7).icon], [palette('light').named.get('red'), 'star']);
   const time = { ...field('t', []), type: /** @type {const} */ ('time') };

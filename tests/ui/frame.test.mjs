@@ -39,7 +39,8 @@ test('vectors, scalars and strings become frames, too', () => {
 });
 
 test('the legend is a template, the value of the only label, or the full name', () => {
-  const name = (/** @type {any} */ metric, /** @type {any} */ target) => framesOf(matrix([{ metric, values: [] }]), target)[0].name;
+  const name = (/** @type {any} */ metric, /** @type {any} */ target) =>
+    framesOf(matrix([{ metric, values: [] }]), target)[0].name;
   assert.equal(name({ job: 'a', x: '1' }, { legendFormat: '{{job}} on {{ x }}{{none}}' }), 'a on 1');
   assert.equal(name({ job: 'a' }, { legendFormat: '{{constructor}}|{{__proto__}}' }), '|');
   assert.equal(name({ job: 'a' }, { legendFormat: '__auto' }), 'a');
@@ -49,7 +50,8 @@ test('the legend is a template, the value of the only label, or the full name', 
 });
 
 test('a table has a column a label in order, and its value is named after the query among several', () => {
-  const rows = [{ metric: { b: '1' }, values: [[1, '5'], [2, '6']] }, { metric: { a: 'x', le: '+Inf' }, values: [[1, '7']] }];
+  const rows = [{ metric: { b: '1' }, values: [[1, '5'], [2, '6']] },
+    { metric: { a: 'x', le: '+Inf' }, values: [[1, '7']] }];
   const [frame] = framesOf(matrix(rows), { refId: 'B', format: 'table' }, { several: true });
   assert.deepEqual(frame.fields.map((field) => [field.name, field.type, values(field)]), [
     ['Time', 'time', [1000, 2000, 1000]], ['a', 'string', ['', '', 'x']], ['b', 'string', ['1', '1', '']],
@@ -83,7 +85,8 @@ test('classic buckets are sorted by their bounds, and cumulative counts become c
 
 test('each set of other labels has a heatmap of its own', () => {
   const rows = ['a', 'b'].flatMap((job) => [{ metric: { job, le: '1' }, values: [[1, '1']] }]);
-  assert.deepEqual(framesOf(matrix(rows), { format: 'heatmap' }).map((frame) => frame.name), ['{job="a"}', '{job="b"}']);
+  assert.deepEqual(framesOf(matrix(rows), { format: 'heatmap' }).map((frame) => frame.name),
+    ['{job="a"}', '{job="b"}']);
 });
 
 test('native histograms become buckets of a heatmap, and counts in other formats', () => {
@@ -119,7 +122,8 @@ test('aligning equals a look-up of each time, whatever the times are', () => {
         .sort((a, b) => (seed % 3 ? a - b : b - a)).map((at) => [at, String(below(100))]),
     }));
     const { times, columns } = align(framesOf(matrix(rows), {}));
-    const expected = [...new Set(rows.flatMap((row) => row.values.map(([at]) => Number(at) * 1000)))].sort((a, b) => a - b);
+    const expected = [...new Set(rows.flatMap((row) => row.values.map(([at]) => Number(at) * 1000)))].sort((a, b) =>
+      a - b);
     assert.deepEqual([...times], expected, `seed ${seed}`);
     rows.forEach((row, index) => assert.deepEqual([...columns[index]], expected.map((time) =>
       Number(row.values.find(([at]) => Number(at) * 1000 === time)?.[1] ?? NaN)), `seed ${seed}`));
@@ -133,8 +137,10 @@ test('frames that share their times are aligned without a copy', () => {
 });
 
 test('fields without a configured name are named after what tells them apart', () => {
-  const value = (/** @type {any} */ labels) => ({ name: 'Value', type: /** @type {const} */ ('number'), values: [], config: {}, labels });
-  const frame = (/** @type {string} */ name, /** @type {any[]} */ ...fields) => ({ refId: 'A', name, length: 0, fields });
+  const value = (/** @type {any} */ labels) =>
+    ({ name: 'Value', type: /** @type {const} */ ('number'), values: [], config: {}, labels });
+  const frame = (/** @type {string} */ name, /** @type {any[]} */ ...fields) =>
+    ({ refId: 'A', name, length: 0, fields });
   assert.deepEqual(fieldNames([frame('', value({ a: '1' })), frame('', value({ a: '2' }))]), [['1'], ['2']]);
   assert.deepEqual(fieldNames([frame('f', value({})), frame('g', value({}))]), [['f'], ['g']]);
   assert.deepEqual(fieldNames([frame('', value({}), value({}))]), [['Value 1', 'Value 2']]);

@@ -10,8 +10,10 @@ const one = (values, id, mode) => reduceValues(values, [id], mode).get(id);
 test('each reducer gives its value', () => {
   const values = [2, 4, null, 3, 1, 7];
   const expected = {
-    lastNotNull: 7, last: 7, firstNotNull: 2, first: 2, min: 1, max: 7, mean: 3.4, median: 3, sum: 17, count: 5, range: 6,
-    delta: 9, step: -2, diff: 5, diffperc: 250, logmin: 1, minAboveZero: 1, allIsZero: false, allIsNull: false, changeCount: 4,
+    lastNotNull: 7, last: 7, firstNotNull: 2, first: 2, min: 1, max: 7, mean: 3.4, median: 3, sum: 17, count: 5,
+      range: 6,
+    delta: 9, step: -2, diff: 5, diffperc: 250, logmin: 1, minAboveZero: 1, allIsZero: false, allIsNull: false,
+      changeCount: 4,
     distinctCount: 5, variance: 4.24, p1: 1, p50: 3, p99: 7, current: 7, avg: 3.4, total: 17,
   };
   for (const [id, value] of Object.entries(expected)) assert.equal(one(values, id), value, id);
@@ -31,7 +33,8 @@ test('the null mode leaves nulls out, counts them, or counts them as 0', () => {
   const values = [4, null, 2];
   assert.deepEqual([one(values, 'mean'), one(values, 'count'), one(values, 'min')], [3, 2, 2]);
   assert.deepEqual([one(values, 'mean', 'null'), one(values, 'count', 'null')], [3, 3]);
-  assert.deepEqual([one(values, 'mean', 'null as zero'), one(values, 'count', 'null as zero'), one(values, 'min', 'null as zero')],
+  assert.deepEqual([one(values, 'mean', 'null as zero'), one(values, 'count', 'null as zero'),
+    one(values, 'min', 'null as zero')],
     [2, 3, 0]);
 });
 
@@ -57,5 +60,6 @@ test('unknown reducers have no result, and percentiles have names', () => {
   assert.deepEqual(['p1', 'p2', 'p3', 'p11', 'p12', 'p22', 'p90'].map((id) => reducerOf(id)?.name),
     ['1st %', '2nd %', '3rd %', '11th %', '12th %', '22nd %', '90th %']);
   assert.deepEqual([...reduceValues([1], ['nope', 'max'])], [['max', 1]]);
-  assert.equal(reduceField({ name: 'v', type: 'number', values: [null, 2], config: { nullValueMode: 'null as zero' } }, 'min'), 0);
+  assert.equal(reduceField({ name: 'v', type: 'number', values: [null, 2], config: { nullValueMode: 'null as zero' } },
+    'min'), 0);
 });

@@ -1,6 +1,6 @@
 // Frames of histograms for heatmaps: classic buckets by their label `le`, and native histograms.
 
-import { COLUMNS_MAX, field, frameOf, mergeTimes, numberOf } from './frame.js';
+import { COLUMNS_MAX, field, frameOf, mergeTimes, numberOf } from './columns.js';
 import { fullName } from './names.js';
 
 /** @typedef {import('./frame.js').Frame} Frame */
@@ -38,7 +38,8 @@ export function bucketFrames(rows, target) {
       const cut = buckets.slice(0, COLUMNS_MAX - 1);
       frames.push(frameOf([field('Time', 'time', times), ...cut], {
         refId: target.refId ?? '', name: fullName(labels) === '{}' ? '' : fullName(labels), kind: 'heatmap',
-        ...(cut.length < buckets.length ? { notice: `Shows the first ${cut.length} of ${buckets.length} buckets.` } : {}),
+        ...(cut.length < buckets.length ? { notice: `Shows the first ${cut.length} of ${buckets.length} buckets.` }
+          : {}),
       }));
     }
   }

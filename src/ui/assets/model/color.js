@@ -54,7 +54,8 @@ const SCALES = new Map(Object.entries({
 }));
 
 /** Ids of all colour modes. */
-export const COLOR_MODES = ['fixed', 'shades', 'thresholds', 'palette-classic', 'palette-classic-by-name', ...SCALES.keys()];
+export const COLOR_MODES =
+  ['fixed', 'shades', 'thresholds', 'palette-classic', 'palette-classic-by-name', ...SCALES.keys()];
 
 /**
  * @param {string[]} names colours of a scale

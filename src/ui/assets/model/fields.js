@@ -74,7 +74,8 @@ function tidy(config) {
       ({ ...step, value: step.value === null || step.value === undefined ? -Infinity : Number(step.value) }));
     // The first step is the colour below all others, whatever its value says.
     if (steps.length) steps[0].value = -Infinity;
-    config.thresholds = { ...config.thresholds, steps: steps.sort((/** @type {any} */ a, /** @type {any} */ b) => a.value - b.value) };
+    config.thresholds = { ...config.thresholds,
+      steps: steps.sort((/** @type {any} */ a, /** @type {any} */ b) => a.value - b.value) };
   }
 }
 
@@ -151,7 +152,8 @@ export function applyFieldConfig(frames, fieldConfig, { replace = (text) => text
         ? displayName(config.displayName, field, frame, shown, replace) : shown;
       const configured = { ...field, config };
       if (field.type === 'number') {
-        const own = config.min !== undefined && config.max !== undefined ? null : config.fieldMinMax ? rangeOf([field]) : all();
+        const own = config.min !== undefined && config.max !== undefined ? null : config.fieldMinMax ? rangeOf([field])
+          : all();
         configured.range = { min: config.min ?? own?.min ?? 0, max: config.max ?? own?.max ?? 100 };
       }
       return configured;
@@ -194,7 +196,8 @@ export function displayValue(field, value, format, { theme = 'light', seriesInde
   if (typeof mapped?.icon === 'string') shown.icon = mapped.icon;
   if (typeof mapped?.text === 'string') return { ...shown, text: mapped.text };
   if (number !== null) {
-    const { prefix = '', text, suffix = '' } = format(number, unit ?? (field.type === 'time' ? 'dateTimeAsIso' : undefined), decimals);
+    const { prefix = '', text, suffix = '' } =
+      format(number, unit ?? (field.type === 'time' ? 'dateTimeAsIso' : undefined), decimals);
     return { ...shown, text, prefix, suffix };
   }
   const text = plainText(value);

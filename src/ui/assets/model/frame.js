@@ -1,7 +1,10 @@
 // Data frames: columns of equal length, made from Prometheus answers.
 
 import { bucketFrames } from './buckets.js';
+import { COLUMNS_MAX, ROWS_MAX, field, frameOf, mergeTimes, numberOf } from './columns.js';
 import { fullName } from './names.js';
+
+export { COLUMNS_MAX, ROWS_MAX, mergeTimes };
 
 /**
  * @typedef {'time' | 'number' | 'string' | 'boolean' | 'other'} FieldType
@@ -14,10 +17,6 @@ import { fullName } from './names.js';
  *   notice?: string}} Frame
  */
 
-/** Most rows and columns of a table frame. */
-export const ROWS_MAX = 10000;
-export const COLUMNS_MAX = 2000;
-
 /**
  * An answer of Prometheus' query API: its `data`.
  * @typedef {{count: string, sum: string, buckets?: [number, string, string, string][]}} Histogram
@@ -27,28 +26,6 @@ export const COLUMNS_MAX = 2000;
  * @typedef {{resultType: string, result: any}} Answer
  * @typedef {{refId?: string, legendFormat?: string, format?: string, expr?: string}} Target
  */
-
-/** @param {string} text a number as the query API writes it; the start of a native bucket too */
-export function numberOf(text) {
-  return text === '+Inf' || text === 'Inf' ? Infinity : text === '-Inf' ? -Infinity : Number(text);
-}
-
-/**
- * @param {string} name
- * @param {FieldType} type
- * @param {Float64Array | any[]} values
- * @param {Partial<Field>} [more]
- * @returns {Field}
- */
-export const field = (name, type, values, more) => ({ name, type, values, config: {}, ...more });
-
-/**
- * @param {Field[]} fields
- * @param {Partial<Frame>} [more]
- * @returns {Frame}
- */
-export const frameOf = (fields, more) =>
-  ({ refId: '', name: '', length: fields[0]?.values.length ?? 0, fields, ...more });
 
 /**
  * Legend text of a series: `{{label}}` holds its value, `__auto` is the value of the only label key
@@ -152,28 +129,6 @@ function table(rows, text, target, several) {
     ...labels.map((label, index) => field(label, label === 'le' ? 'number' : 'string', columns[index])),
     field(name, text ? 'string' : 'number', text ? values : Float64Array.from(values)),
   ], { refId: target.refId ?? '', kind: 'table', ...(notices.length ? { notice: notices.join(' ') } : {}) });
-}
-
-/** @param {Float64Array[]} lists each in any order @returns {Float64Array} ascending, without repetition */
-export function mergeTimes(lists) {
-  const first = lists[0] ?? new Float64Array();
-  const rising = first.every((time, index) => index === 0 || time > first[index - 1]);
-  const same = (/** @type {Float64Array} */ list) =>
-    list === first || (list.length === first.length && list.every((time, index) => time === first[index]));
-  if (rising && lists.every(same)) return first;
-  const all = new Float64Array(lists.reduce((sum, list) => sum + list.length, 0));
-  let filled = 0;
-  for (const list of lists) {
-    all.set(list, filled);
-    filled += list.length;
-  }
-  all.sort();
-  let kept = 0;
-  for (const time of all) {
-    if (Number.isNaN(time) || (kept > 0 && all[kept - 1] === time)) continue;
-    all[kept++] = time;
-  }
-  return all.slice(0, kept);
 }
 
 /** @param {Float64Array | any[]} values @returns {Float64Array} with NaN for everything but numbers */

@@ -1,6 +1,6 @@
 // Value mappings: text, colour and icon in place of a value.
 
-import { safeRegex } from './pattern.js';
+import { PATTERN_MAX, safeRegex } from './pattern.js';
 
 /** @typedef {{text?: string, color?: string, icon?: string, index?: number}} Mapped */
 /** @typedef {{type?: unknown, options?: any, [key: string]: any}} Mapping */
@@ -58,7 +58,8 @@ function byPattern(value, options) {
   if (!regex?.test(value)) return null;
   regex.lastIndex = 0;
   const { text } = options?.result ?? {};
-  return { ...options?.result, ...(typeof text === 'string' ? { text: value.replace(regex, text) } : {}) };
+  return { ...options?.result,
+    ...(typeof text === 'string' ? { text: value.replace(regex, text.slice(0, PATTERN_MAX)) } : {}) };
 }
 
 /** @param {any} value @param {Mapping} mapping @returns {Mapped | null} */
@@ -92,7 +93,9 @@ export function currentMappings(mappings) {
     if (value === 'null' || (from === 'null' && to === 'null')) {
       return [{ type: 'special', options: { match: 'null', result } }];
     }
-    if (value !== undefined && value !== '') return [{ type: 'value', options: Object.fromEntries([[String(value), result]]) }];
+    if (value !== undefined && value !== '') {
+      return [{ type: 'value', options: Object.fromEntries([[String(value), result]]) }];
+    }
     if (from !== undefined || to !== undefined) return [{ type: 'range', options: { from, to, result } }];
     return [];
   });

@@ -92,8 +92,10 @@ export function fieldTest(matcher, replace = (text) => text, depth = 0) {
     case 'time': return (field) => field.type === 'time';
     case 'first': return (field, frame) => frame.fields[0] === field;
     case 'firstTimeField': return (field, frame) => frame.fields.find((one) => one.type === 'time') === field;
-    case 'anyMatch': return ((tests) => (field, frame, naming) => tests.some((test) => test(field, frame, naming)))(inner());
-    case 'allMatch': return ((tests) => (field, frame, naming) => tests.every((test) => test(field, frame, naming)))(inner());
+    case 'anyMatch': return ((tests) => (field, frame, naming) =>
+      tests.some((test) => test(field, frame, naming)))(inner());
+    case 'allMatch': return ((tests) => (field, frame, naming) =>
+      tests.every((test) => test(field, frame, naming)))(inner());
     case 'invertMatch': return ((test) => (field, frame, naming) => !test(field, frame, naming))(inner()[0]);
     case 'alwaysMatch': return () => true;
     case 'neverMatch': return () => false;

@@ -17,7 +17,8 @@ const BINARY = new Map([
 ]);
 /** @type {Map<string, (value: number) => number>} */
 const UNARY = new Map([
-  ['abs', Math.abs], ['exp', Math.exp], ['ln', Math.log], ['round', Math.round], ['floor', Math.floor], ['ceil', Math.ceil],
+  ['abs', Math.abs], ['exp', Math.exp], ['ln', Math.log], ['round', Math.round], ['floor', Math.floor],
+  ['ceil', Math.ceil],
 ]);
 
 /** @param {any} value @returns {number} null counts as 0, no value as NaN */

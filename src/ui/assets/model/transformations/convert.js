@@ -30,7 +30,8 @@ export function timeText(time, format) {
     ['SSS', padded(date.getMilliseconds(), 3)], ['Z', zone],
     ['x', String(date.getTime())], ['X', String(Math.floor(date.getTime() / 1000))],
   ]);
-  return format.replace(/\[([^\]]*)\]|YYYY|YY|MM?|DD?|HH?|mm?|ss?|SSS|[ZxX]/g, (part, quoted) => quoted ?? parts.get(part) ?? part);
+  return format.replace(/\[([^\]]*)\]|YYYY|YY|MM?|DD?|HH?|mm?|ss?|SSS|[ZxX]/g,
+    (part, quoted) => quoted ?? parts.get(part) ?? part);
 }
 
 /** @param {any} value @returns {number | null} */
@@ -43,8 +44,9 @@ function toNumber(value) {
 function toTime(value) {
   if (typeof value === 'number') return Number.isNaN(value) ? null : value;
   // A date alone is one of the reader's time zone, as a date with a time is.
-  const date = typeof value === 'string' ? /^\s*\d{4}-\d{2}-\d{2}\s*$/.test(value) ? `${value.trim()}T00:00` : value : '';
-  const time = /^\s*\d{4}-\d{2}/.test(date) ? Date.parse(date) : NaN;
+  const date = typeof value === 'string' ? value.trim() : '';
+  const local = /^\d{4}-\d{2}-\d{2}$/.test(date) ? `${date}T00:00` : date;
+  const time = /^\d{4}-\d{2}/.test(date) ? Date.parse(local) : NaN;
   return Number.isNaN(time) ? null : time;
 }
 
@@ -81,11 +83,13 @@ function convert(field, conversion) {
 
 /** Options: `conversions`, each `{targetField, destinationType, dateFormat}`. @type {Transformation} */
 export function convertFieldType(frames, options) {
-  const conversions = list(options.conversions).filter((conversion) => conversion.targetField && conversion.destinationType);
+  const conversions = list(options.conversions)
+    .filter((conversion) => conversion.targetField && conversion.destinationType);
   if (!conversions.length) return frames;
   const names = namesAmong(frames);
   return frames.map((frame) => withFields(frame, frame.fields.map((field) => {
     const name = names(field, frame);
-    return conversions.filter((conversion) => [name, field.name].includes(conversion.targetField)).reduce(convert, field);
+    return conversions.filter((conversion) => [name, field.name].includes(conversion.targetField))
+      .reduce(convert, field);
   })));
 }

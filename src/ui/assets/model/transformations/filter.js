@@ -22,8 +22,10 @@ function nameTest(options, context) {
 
 /** Options: `include` and `exclude`, each with `names`, `pattern` and `variable`. @type {Transformation} */
 export function filterFieldsByName(frames, options, context) {
-  const include = nameTest(options.byVariable ? { variable: record(options.include).variable } : options.include, context);
-  const exclude = nameTest(options.byVariable ? { variable: record(options.exclude).variable } : options.exclude, context);
+  const include = nameTest(options.byVariable ? { variable: record(options.include).variable } : options.include,
+    context);
+  const exclude = nameTest(options.byVariable ? { variable: record(options.exclude).variable } : options.exclude,
+    context);
   if (!include && !exclude) return frames;
   const naming = namingOf(frames);
   return keep(frames, (field, frame) => {
@@ -48,7 +50,8 @@ export function filterFields(frames, options, context) {
   const exclude = options.exclude ? fieldTest(options.exclude, context.replace) : null;
   if (!include && !exclude) return frames;
   const naming = namingOf(frames);
-  return keep(frames, (field, frame) => (!include || include(field, frame, naming)) && !exclude?.(field, frame, naming));
+  return keep(frames, (field, frame) => (!include || include(field, frame, naming))
+    && !exclude?.(field, frame, naming));
 }
 
 /** Options: `include` or `exclude`, a refId or a regular expression. @type {Transformation} */
@@ -70,7 +73,8 @@ export function filterByValue(frames, options, context) {
       const test = field && valueTest(filter.config, field, context.replace);
       return field && test ? [(/** @type {number} */ row) => test(field.values[row])] : [];
     });
-    const matches = (/** @type {number} */ row) => (options.match === 'all' ? tests.length > 0 && tests.every((test) => test(row))
+    const matches = (/** @type {number} */ row) =>
+      (options.match === 'all' ? tests.length > 0 && tests.every((test) => test(row))
       : tests.some((test) => test(row)));
     const rows = Array.from({ length: frame.length }, (_, row) => row).filter((row) => matches(row) !== excludes);
     return withRows(frame, rows);

@@ -9,8 +9,8 @@ import { COLUMNS_MAX, joinedRefId, keyOf, namesAmong, noticed, record, texts, wi
 /** @typedef {import('../frame.js').FieldType} FieldType */
 
 /** Reducers whose result is a number, whatever the values are. */
-const NUMERIC = new Set(['count', 'distinctCount', 'changeCount', 'sum', 'mean', 'median', 'variance', 'stdDev', 'range',
-  'delta', 'step', 'diff', 'diffperc', 'logmin']);
+const NUMERIC = new Set(['count', 'distinctCount', 'changeCount', 'sum', 'mean', 'median', 'variance', 'stdDev',
+  'range', 'delta', 'step', 'diff', 'diffperc', 'logmin']);
 
 /** @param {string} id @param {Field} field @param {any[]} values @returns {FieldType} */
 function resultType(id, field, values) {
@@ -57,7 +57,8 @@ export function groupBy(frames, options) {
       for (const id of ids) {
         const values = results.map((result) => result.get(id) ?? null);
         const { displayName, displayNameFromDS, ...config } = field.config;
-        fields.push({ name: `${groupName(field)} (${id})`, type: resultType(id, field, values), config, labels: undefined, values });
+        fields.push({ name: `${groupName(field)} (${id})`, type: resultType(id, field, values), config,
+          labels: undefined, values });
       }
     }
     return [{ ...frame, length: rows.length, fields: fields.slice(0, COLUMNS_MAX) }];
@@ -95,11 +96,13 @@ export function reduce(frames, options) {
     name: options.labelsToFields ? field.config.displayName || field.name : names(field, frame),
     results: reduceValues(field.values, ids, field.config.nullValueMode),
   })));
-  const labels = options.labelsToFields ? [...new Set(rows.flatMap(({ field }) => Object.keys(field.labels ?? {})))] : [];
+  const labels = options.labelsToFields ? [...new Set(rows.flatMap(({ field }) => Object.keys(field.labels ?? {})))]
+    : [];
   /** @type {Field[]} */
   const fields = [{ name: 'Field', type: 'string', config: {}, values: rows.map(({ name }) => name) }];
   for (const label of labels.slice(0, COLUMNS_MAX)) {
-    fields.push({ name: label, type: 'string', config: {}, values: rows.map(({ field }) => field.labels?.[label] ?? null) });
+    fields.push({ name: label, type: 'string', config: {},
+      values: rows.map(({ field }) => field.labels?.[label] ?? null) });
   }
   const configs = rows.map(({ field }) => field.config);
   for (const id of ids) {

@@ -42,7 +42,8 @@ export function histogram(frames, options) {
   const lists = sources.map((field) => Array.from(field.values).filter(isNumber));
   const all = lists.flat();
   const given = Number(options.bucketSize);
-  const size = given > 0 && Number.isFinite(given) ? given : bucketSize(all, Number(options.bucketCount) || BUCKETS_DEFAULT);
+  const size = given > 0 && Number.isFinite(given) ? given
+    : bucketSize(all, Number(options.bucketCount) || BUCKETS_DEFAULT);
   const offset = Number(options.bucketOffset) || 0;
   const place = (/** @type {number} */ value) => Math.floor((value - offset) / size + 1e-9);
   const counted = lists.map((values) => {

@@ -9,15 +9,16 @@ import { histogram } from './histogram.js';
 import { concatenate, joinByField, merge, prepareTimeSeries, seriesToRows } from './join.js';
 import { labelsToFields, timeSeriesTable } from './labels.js';
 import { order, organize, rename, renameByRegex, sortBy } from './organize.js';
-import { record, text } from './tools.js';
+import { COLUMNS_MAX, noticed, record, text } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('../frame.js').Frame} Frame */
 
 /** @type {Map<string, Transformation>} */
 const TRANSFORMATIONS = new Map(Object.entries({
-  calculateField, concatenate, convertFieldType, filterByRefId, filterByValue, filterFields, filterFieldsByName, groupBy,
-  histogram, joinByField, labelsToFields, limit, merge, order, organize, prepareTimeSeries, reduce, rename, renameByRegex,
+  calculateField, concatenate, convertFieldType, filterByRefId, filterByValue, filterFields, filterFieldsByName,
+  groupBy, histogram, joinByField, labelsToFields, limit, merge, order, organize, prepareTimeSeries, reduce, rename,
+  renameByRegex,
   seriesToRows, sortBy, timeSeriesTable,
   /** @type {Transformation} */
   seriesToColumns: (frames, options, context) => joinByField(frames, { ...options, mode: 'outer' }, context),
@@ -30,6 +31,14 @@ export const TRANSFORMATIONS_MAX = 100;
 
 /** Ids of all transformations. */
 export const TRANSFORMATION_IDS = [...TRANSFORMATIONS.keys()];
+
+/** @param {Frame} frame @returns {Frame} without the columns that are too many */
+function cut(frame) {
+  const { length } = frame.fields;
+  if (length <= COLUMNS_MAX) return frame;
+  const notice = `Shows the first ${COLUMNS_MAX} of ${length} columns.`;
+  return { ...frame, fields: frame.fields.slice(0, COLUMNS_MAX), ...noticed(notice, [frame]) };
+}
 
 /**
  * Applies transformations as a dashboard lists them: `{id, options, disabled, filter, topic}`. `filter`
@@ -55,7 +64,7 @@ export function transform(frames, transformations, { replace = (one) => one } = 
     const chosen = test ? current.filter(test) : current;
     const rest = test ? current.filter((frame) => !test(frame)) : [];
     if (test && !chosen.length) continue;
-    current = [...apply(chosen, record(options), { replace }), ...rest];
+    current = [...apply(chosen, record(options), { replace }).map(cut), ...rest];
   }
   return { frames: current, unsupported: [...unsupported] };
 }

@@ -115,7 +115,8 @@ export function joinByField(frames, options) {
     }
   });
   const notice = rows.length > kept.length ? `Shows the first ${kept.length} joined rows.` : '';
-  return [{ refId: joinedRefId('joinByField', frames), name: '', length: kept.length, fields, ...noticed(notice, frames) }];
+  return [{ refId: joinedRefId('joinByField', frames), name: '', length: kept.length, fields,
+    ...noticed(notice, frames) }];
 }
 
 /** Rows of all series in one table, newest first: `Time`, `Metric`, `Value`. @type {Transformation} */
@@ -167,7 +168,8 @@ export function merge(frames) {
       if (!columns.has(field.name) && columns.size < COLUMNS_MAX) columns.set(field.name, { ...field, values: [] });
     }
   }
-  const common = [...columns.keys()].filter((name) => used.every((frame) => frame.fields.some((field) => field.name === name)));
+  const common = [...columns.keys()].filter((name) =>
+    used.every((frame) => frame.fields.some((field) => field.name === name)));
   /** @type {Map<string, any>[]} */
   const rows = [];
   /** @type {Map<string, Map<string, any>[]>} */
@@ -195,7 +197,8 @@ export function merge(frames) {
     return { ...rest, values: rows.map((row) => row.get(field.name) ?? null) };
   });
   const notice = total > rows.length ? `Shows the first ${rows.length} of ${total} merged rows.` : '';
-  return [{ refId: joinedRefId('merge', frames), name: '', length: rows.length, fields, kind: 'table', ...noticed(notice, frames) }];
+  return [{ refId: joinedRefId('merge', frames), name: '', length: rows.length, fields, kind: 'table',
+    ...noticed(notice, frames) }];
 }
 
 /** Options: `frameNameMode` field, label or drop; `frameNameLabel`. @type {Transformation} */
@@ -217,7 +220,7 @@ export function concatenate(frames, options) {
 /** Options: `format` wide joins series by time; multi and long keep one frame a series. @type {Transformation} */
 export function prepareTimeSeries(frames, options, context) {
   const series = frames.filter((frame) => timeOf(frame));
-  if (text(options.format) === 'wide' || text(options.format) === '') return joinByField(series, { mode: 'outer' }, context);
+  if (['wide', ''].includes(text(options.format))) return joinByField(series, { mode: 'outer' }, context);
   if (options.format !== 'multi') return series;
   return series.flatMap((frame) => {
     const time = timeOf(frame);

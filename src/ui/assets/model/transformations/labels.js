@@ -13,7 +13,8 @@ function toRows(frames, keep) {
   const labelled = (/** @type {Field} */ field) => (keep ? field.labels : Object.keys(field.labels ?? {}).length > 0);
   return frames.flatMap((frame) => frame.fields.filter(labelled).map((field) => {
     const labels = field.labels ?? {};
-    const pairs = (keep ?? Object.keys(labels)).map((label) => [label, Object.hasOwn(labels, label) ? labels[label] : null]);
+    const pairs = (keep ?? Object.keys(labels)).map((label) =>
+      [label, Object.hasOwn(labels, label) ? labels[label] : null]);
     return {
       ...frame,
       name: names(field, frame),
@@ -32,7 +33,8 @@ function toRows(frames, keep) {
  * @type {Transformation}
  */
 export function labelsToFields(frames, options) {
-  const keep = Array.isArray(options.keepLabels) && options.keepLabels.length ? new Set(texts(options.keepLabels)) : null;
+  const keep = Array.isArray(options.keepLabels) && options.keepLabels.length ? new Set(texts(options.keepLabels))
+    : null;
   const keeps = (/** @type {string} */ label) => !keep || keep.has(label);
   if (options.mode === 'rows') return toRows(frames, keep && [...keep]);
   const valueLabel = text(options.valueLabel);
@@ -53,7 +55,8 @@ export function labelsToFields(frames, options) {
     });
     for (const [label, values] of found) {
       for (const value of values) {
-        fields.push({ name: label, type: 'string', config: {}, labels: undefined, values: new Array(frame.length).fill(value) });
+        fields.push({ name: label, type: 'string', config: {}, labels: undefined,
+          values: new Array(frame.length).fill(value) });
       }
     }
     return withFields(frame, fields);

@@ -1,11 +1,14 @@
 // Transformations that order, rename and sort.
 
-import { safeRegex } from '../pattern.js';
+import { PATTERN_MAX, safeRegex } from '../pattern.js';
 import { list, nameAlone, namesAmong, record, text, withFields, withRows } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('../frame.js').Frame} Frame */
 /** @typedef {import('../frame.js').Field} Field */
+
+/** Longest name that a regular expression makes. */
+const NAME_MAX = 4096;
 
 const collator = new Intl.Collator('en', { sensitivity: 'base' });
 const natural = new Intl.Collator('en', { sensitivity: 'base', numeric: true });
@@ -81,13 +84,13 @@ export function organize(frames, options, context) {
 export function renameByRegex(frames, options, context) {
   const regex = safeRegex(context.replace(text(options.regex)));
   if (!regex || !text(options.regex)) return frames;
-  const pattern = context.replace(text(options.renamePattern));
+  const pattern = context.replace(text(options.renamePattern)).slice(0, PATTERN_MAX);
   return frames.map((frame) => withFields(frame, frame.fields.map((field) => {
     const name = nameAlone(field, frame);
     regex.lastIndex = 0;
     if (!regex.test(name)) return field;
     regex.lastIndex = 0;
-    return { ...field, config: { ...field.config, displayName: name.replace(regex, pattern) } };
+    return { ...field, config: { ...field.config, displayName: name.replace(regex, pattern).slice(0, NAME_MAX) } };
   })));
 }
 

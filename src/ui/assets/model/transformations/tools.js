@@ -14,7 +14,7 @@ import { fieldName, namingOf } from '../names.js';
  */
 
 /** Most rows and columns of a frame that a transformation makes. */
-export { COLUMNS_MAX, ROWS_MAX } from '../frame.js';
+export { COLUMNS_MAX, ROWS_MAX } from '../columns.js';
 
 /** @param {any} value @returns {Record<string, any>} an object with own properties only */
 export function record(value) {
@@ -26,7 +26,8 @@ export function record(value) {
 export const texts = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []);
 
 /** @param {any} value */
-export const list = (value) => (Array.isArray(value) ? value.filter((one) => one !== null && typeof one === 'object') : []);
+export const list = (value) =>
+  (Array.isArray(value) ? value.filter((one) => one !== null && typeof one === 'object') : []);
 
 /** @param {any} value @returns {string} '' for everything but text */
 export const text = (value) => (typeof value === 'string' ? value : '');
