@@ -48,6 +48,36 @@ test('an_old_graph_becomes_a_time_series', () => {
   assert.equal(panel.fieldConfig.overrides.at(-1)?.matcher.id, 'byType');
 });
 
+test('details_of_graphs_are_kept', () => {
+  const panel = panelOf({ type: 'graph', linewidth: 3, alert: { name: 'a' },
+    legend: { hideEmpty: true, hideZero: true },
+    tooltip: { shared: false }, seriesOverrides: [{ alias: 'a', stack: 'B' }, { alias: 'b', stack: true },
+      { alias: 'c', points: true, lines: false }, { alias: 'd', hideTooltip: true, fillBelowTo: 'e' }] });
+  const { legend, tooltip } = panel.options;
+  assert.deepEqual([legend.hideEmpty, legend.hideZero, legend.displayMode, tooltip.mode],
+    [true, true, 'list', 'single']);
+  assert.deepEqual([panel.fieldConfig.defaults.custom.lineWidth, panel.fieldConfig.defaults.custom.fillOpacity],
+    [3, 10]);
+  assert.deepEqual(overrideOf(panel, 'a')['custom.stacking'], { mode: 'normal', group: 'B' });
+  assert.deepEqual(overrideOf(panel, 'b')['custom.stacking'], { mode: 'normal', group: 'A' });
+  assert.deepEqual(overrideOf(panel, 'c'), { 'custom.drawStyle': 'points', 'custom.showPoints': 'always' });
+  assert.deepEqual([overrideOf(panel, 'd')['custom.hideFrom'].tooltip, overrideOf(panel, 'd')['custom.fillBelowTo']],
+    [true, 'e']);
+  const { report } = readDashboard({ title: 't', panels: [{ type: 'graph', alert: {}, timeRegions: [{}],
+    transformations: [1] }] });
+  assert.deepEqual(report.map((line) => `${line.severity}: ${line.what}`), ['warning: time regions are not drawn',
+    'warning: its alert rule is not imported', 'warning: a transformation is not an object']);
+});
+
+test('each_old_name_of_a_calculation_has_its_new_one', () => {
+  const names = { current: 'lastNotNull', avg: 'mean', total: 'sum', min: 'min', max: 'max', first: 'firstNotNull',
+    delta: 'delta', diff: 'diff', range: 'range', count: 'count', name: 'lastNotNull', last_time: 'lastNotNull' };
+  for (const [valueName, calculation] of Object.entries(names)) {
+    assert.deepEqual(panelOf({ type: 'singlestat', valueName }).options.reduceOptions.calcs, [calculation]);
+  }
+  assert.equal(panelOf({ type: 'singlestat', valueName: 'name' }).options.textMode, 'name');
+});
+
 test('graphs_of_the_first_versions_keep_axes_thresholds_and_units', () => {
   const panel = panelOf({ type: 'graphite', y_formats: ['ms', 'short'], leftYAxisLabel: 'time', bars: true,
     lines: false,

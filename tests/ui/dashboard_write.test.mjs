@@ -43,6 +43,69 @@ test('an_edit_changes_its_field_and_nothing_else', () => {
   assert.equal(inner.panels[2].panels[0].title, 'X');
 });
 
+/** Values for the fields that do not accept any text, number or boolean. */
+const VALUES = new Map(Object.entries({
+  'dashboard.time': { from: 'now-9h', to: 'now' }, 'dashboard.tags': ['z'], 'dashboard.graphTooltip': 2,
+  'dashboard.links': [{ title: 'M', url: '/y', targetBlank: false }],
+  'panel.type': 'stat', 'panel.repeatDirection': 'h', 'panel.maxDataPoints': 55, 'panel.options': { a: 1 },
+  'panel.fieldConfig': { defaults: { unit: 's' }, overrides: [] },
+  'panel.transformations': [{ id: 'merge', options: {} }],
+  'panel.links': [{ title: 'M', url: '/y', targetBlank: false }], 'panel.gridPos': { x: 2, y: 1, w: 9, h: 4 },
+  'panel.datasource': { type: 'prometheus', uid: 'u' }, 'target.format': 'heatmap',
+  'target.datasource': { type: 'prometheus', uid: 'u' },
+  'variable.type': 'custom', 'variable.query': 'a, b', 'variable.current': { text: ['x'], value: ['x'] },
+  'variable.options': [{ text: 'x', value: 'x' }], 'variable.datasource': { type: 'prometheus', uid: 'u' },
+  'variable.hide': 1, 'variable.filters': [{ label: 'a', op: '!=', value: 'b' }], 'annotation.panelIds': [5],
+}));
+
+/** Another value of the same kind. @param {unknown} value @param {string} name */
+function otherThan(value, name) {
+  if (VALUES.has(name)) return VALUES.get(name);
+  if (typeof value === 'boolean') return !value;
+  return typeof value === 'number' ? value + 1 : 'other';
+}
+
+test('each_field_that_was_edited_is_read_back', () => {
+  const { dashboard } = readDashboard(CURRENT);
+  const readOnly = new Set(['key', 'id', 'supported', 'legacy', 'sourceType', 'unsupported', 'panels', 'targets',
+    'collapsed', 'source', 'path', 'schemaVersion', 'variables', 'annotations', 'builtIn', 'valuesFormat', 'range']);
+  /** @type {[string, any, (item: any) => object, (model: any) => any][]} */
+  const kinds = [
+    ['dashboard', dashboard, (item) => item, (model) => model],
+    ['panel', dashboard.panels[1], (item) => ({ panels: dashboard.panels.with(1, item) }), (model) => model.panels[1]],
+    ['target', dashboard.panels[1].targets[0], (item) => ({ panels: dashboard.panels.with(1,
+      { ...dashboard.panels[1], targets: dashboard.panels[1].targets.with(0, item) }) }),
+    (model) => model.panels[1].targets[0]],
+    ['variable', dashboard.variables[0], (item) => ({ variables: [item] }), (model) => model.variables[0]],
+    ['annotation', dashboard.annotations[1], (item) => ({ annotations: dashboard.annotations.with(1, item) }),
+      (model) => model.annotations[1]],
+  ];
+  for (const [kind, item, editsOf, find] of kinds) {
+    for (const field of Object.keys(item).filter((name) => !readOnly.has(name))) {
+      const value = otherThan(item[field], `${kind}.${field}`);
+      const written = writeDashboard(dashboard, editsOf({ ...item, [field]: value }));
+      const read = find(readDashboard(written).dashboard);
+      assert.deepEqual(read[field], value, `${kind}.${field}`);
+      // A variable with several values has lists of them.
+      const others = Object.keys(item).filter((name) => !readOnly.has(name) && name !== field
+        && !(field === 'multi' && name === 'current'));
+      for (const name of others) assert.deepEqual(read[name], item[name], `${kind}.${name} after an edit of ${field}`);
+    }
+  }
+});
+
+test('a_query_may_be_instant_and_range_at_once', () => {
+  const { dashboard } = readDashboard({ title: 't',
+    panels: [{ type: 'table', targets: [{ refId: 'A', expr: 'up' }] }] });
+  const [panel] = dashboard.panels;
+  for (const [instant, range] of [[true, true], [true, false], [false, true]]) {
+    const targets = [{ ...panel.targets[0], instant, range }];
+    const [read] = readDashboard(writeDashboard(dashboard,
+      { panels: [{ ...panel, targets }] })).dashboard.panels[0].targets;
+    assert.deepEqual([read.instant, read.range], [instant, range]);
+  }
+});
+
 test('panels_are_added_removed_copied_and_moved', () => {
   const { dashboard } = readDashboard(CURRENT);
   const [open, cpu, closed] = dashboard.panels;

@@ -122,6 +122,19 @@ test('a_time_that_daylight_saving_skips_counts_as_one_hour_later', () => {
   assert.equal(new Date(zoned(wall, 'Europe/Berlin')).toISOString(), '2026-03-29T01:30:00.000Z');
 });
 
+test('each_day_may_start_the_week', () => {
+  const names = ['sunday', 'monday', 'tuesday', 'wednesday', 'thursday', 'friday', 'saturday'];
+  names.forEach((name, day) => assert.equal(weekStartOf(name), day));
+});
+
+test('the_browser_zone_is_that_of_the_system', () => {
+  for (const month of [0, 6]) {
+    const date = new Date(2026, month, 15, 13, 14, 15);
+    assert.equal(wallTime(date.getTime(), 'browser').hour, 13);
+    assert.equal(parseTime(`2026-${month === 0 ? '01' : '07'}-15 13:14:15`, {}), date.getTime());
+  }
+});
+
 test('a_range_falls_back_to_six_hours_and_orders_its_ends', () => {
   assert.deepEqual(resolveRange({ from: 'now-1h', to: 'now' }, UTC),
     { from: NOW - HOUR, to: NOW, raw: { from: 'now-1h', to: 'now' } });
@@ -139,6 +152,7 @@ test('durations_are_read_and_written_in_promql', () => {
   assert.equal(durationMs('500ms'), 500);
   assert.equal(durationMs('15'), 15_000);
   assert.equal(durationMs('1M'), 30 * 24 * HOUR);
+  assert.equal(durationMs('1y1w1d'), (365 + 7 + 1) * 24 * HOUR);
   assert.equal(durationText(5_400_000), '1h30m');
   assert.equal(durationText(90_061_001), '1d1h1m1s1ms');
   assert.equal(durationText(0), '1ms');
@@ -209,4 +223,10 @@ test('dates_are_written_in_the_pattern_and_time_zone', () => {
   assert.equal(dateText(time, '[Day] Do DDDD', 'utc'), 'Day 3rd 0303');
   assert.equal(dateText(time, 'ZZ x X', 'America/New_York'), '-0500 1793711109007 1793711109');
   assert.equal(dateText(NaN), '');
+  const names = Array.from({ length: 12 }, (unused, month) => dateText(Date.UTC(1999, month, 1), 'MMM MMMM', 'utc'));
+  assert.equal(names.join(), Array.from({ length: 12 }, (unused, month) => ['short', 'long'].map((style) => (
+    new Intl.DateTimeFormat('en-US',
+      { month: /** @type {'short'} */ (style), timeZone: 'UTC' }).format(Date.UTC(1999, month, 1))))
+    .join(' ')).join());
+  assert.equal(dateText(Date.UTC(1999, 0, 1), 'YY Q E ddd', 'utc'), '99 1 5 Fri');
 });

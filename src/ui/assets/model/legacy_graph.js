@@ -1,7 +1,7 @@
 // The old graph panel as a time series panel, or as a histogram or bar chart by its x axis.
 
 import { calculationOf, fixedColor, overrideOf } from './legacy_common.js';
-import { defined, isObject, listOf, numberOf, objectOf, objectsOf, textOf, wholeOf } from './limits.js';
+import { defined, listOf, numberOf, objectOf, objectsOf, textOf, wholeOf } from './limits.js';
 
 /** @typedef {import('./legacy_common.js').Json} Json */
 /** @typedef {import('./legacy_common.js').Note} Note */
@@ -214,6 +214,5 @@ export function convertGraph(panel, note) {
     return { type: 'barchart', fieldConfig, options: { ...options, xField: 'Field' },
       transformations: [{ id: 'reduce', options: { reducers: [calculation] } }] };
   }
-  if (isObject(panel.alert)) note('its alert rule is not imported', 'warning');
   return { type: 'timeseries', fieldConfig, options };
 }

@@ -85,6 +85,7 @@ export function readPanel(raw, { key, gridPos, pluginOf, report }) {
   } else if (!supported) {
     note(`the panel type ${type || 'without a name'} is not supported; its data is shown as a table`, 'error');
   }
+  if (isObject(raw.alert)) note('its alert rule is not imported', 'warning');
   const targets = PANELS_WITHOUT_QUERIES.has(type) ? [] : targetsOf(raw, pluginOf, note);
   const minSpan = numberOf(raw.minSpan) ?? 0;
   const maxPerRow = numberOf(raw.maxPerRow) ?? (minSpan > 0 ? (isObject(raw.gridPos) ? 24 : 12) / minSpan : 4);

@@ -176,6 +176,8 @@ function targetsOf(raw, targets, before) {
     const at = before.findIndex((old) => old.refId === target.refId);
     const result = at < 0 ? {} : structuredClone(sources[at] ?? {});
     for (const name of TARGET_FIELDS) assign(result, name, target[name], before[at]?.[name]);
+    // One of both decides what the other means when it is left out.
+    if (target.instant !== before[at]?.instant) result.range = target.range;
     return result;
   });
 }
