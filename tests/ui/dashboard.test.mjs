@@ -105,6 +105,42 @@ test('everything_that_is_not_supported_is_in_the_report', () => {
   ]);
 });
 
+test('a_library_panel_is_read_from_the_exported_elements', () => {
+  const source = { title: 't',
+    __elements: { u: { kind: 1, model: { type: 'stat', title: 'from', targets: [{ expr: 'up' }] } } },
+    panels: [{ id: 3, title: 'own', libraryPanel: { uid: 'u', name: 'lib' }, gridPos: { x: 1, y: 0, w: 5, h: 5 } }] };
+  const { dashboard, report } = readDashboard(source);
+  const [panel] = dashboard.panels;
+  assert.deepEqual([panel.type, panel.title, panel.targets[0].expr, panel.gridPos.w], ['stat', 'own', 'up', 5]);
+  assert.deepEqual(report, []);
+  const { panels } = writeDashboard(dashboard, { panels: [{ ...panel, title: 'new' }] });
+  assert.deepEqual(panels, [{ ...source.panels[0], title: 'new' }]);
+});
+
+test('panels_inside_an_open_row_follow_it', () => {
+  const { dashboard } = readDashboard({ title: 't', panels: [
+    { type: 'stat', title: 'last', gridPos: { x: 0, y: 20, w: 4, h: 4 } },
+    { type: 'row', title: 'row', collapsed: false, gridPos: { x: 0, y: 0, w: 24, h: 1 }, panels: [
+      { type: 'stat', title: 'b', gridPos: { x: 4, y: 1, w: 4, h: 4 } }, { type: 'stat', title: 'a',
+        gridPos: { x: 0, y: 1, w: 4, h: 4 } }] }] });
+  assert.deepEqual(dashboard.panels.map((panel) => `${panel.title} ${panel.gridPos.x},${panel.gridPos.y}`),
+    ['row 0,0', 'a 0,1', 'b 4,1', 'last 0,20']);
+});
+
+test('panels_without_a_place_come_below_the_others_two_in_a_line', () => {
+  const { dashboard } = readDashboard({ title: 't',
+    panels: [{ title: 'x' }, { title: 'y' }, { title: 'z', gridPos: {} },
+    { title: 'a', gridPos: { x: 0, y: 3, w: 4, h: 4 } },
+      { title: 'wide', gridPos: { x: 99, y: -1, w: 99, h: 0.2 } }] });
+  assert.deepEqual(dashboard.panels.map(({ title, gridPos: { x, y, w, h } }) => `${title} ${x},${y} ${w}x${h}`),
+    ['wide 0,0 24x1', 'a 0,3 4x4', 'x 0,7 12x8', 'y 12,7 12x8', 'z 0,15 12x8']);
+});
+
+test('panels_inside_a_panel_that_is_no_row_are_reported', () => {
+  assert.deepEqual(reportOf({ panels: [{ type: 'stat', title: 's', panels: [{ type: 'stat' }] }] }),
+    ['error: s: the panels inside it are not drawn: it is no row']);
+});
+
 test('panels_of_unknown_types_stay_in_the_model', () => {
   const panel = panelOf({ type: 'geomap', title: 'map', targets: [{ expr: 'up' }], options: { view: 1 } });
   assert.deepEqual([panel.type, panel.supported, panel.targets[0].expr, panel.options.view], ['geomap', false, 'up',

@@ -169,6 +169,7 @@ test('a_cycle_is_an_error_that_names_it', () => {
 test('all_three_forms_of_a_reference_are_replaced', () => {
   const one = selections({ v: 'x', long_name: 'y' });
   assert.equal(interpolate('$v ${v} [[v]] $v.b ${v}b $long_name', one), 'x x x x.b xb y');
+  assert.equal(interpolate('${two.text}', selections({ two: { value: ['a', 'b'], text: ['A', 'B'] } })), 'A + B');
   assert.equal(interpolate('$vv ${vv} [[vv]] $1 $ ${} $$v', one), '$vv ${vv} [[vv]] $1 $ ${} $x');
   assert.deepEqual([...referencesOf('$a ${b:csv} [[c:raw]] ${d.text}')], ['a', 'b', 'c', 'd']);
 });

@@ -197,8 +197,7 @@ function readPanels(root, pluginOf, report) {
     const panel = read(raw, `panels.${at}`, place);
     found.push({ panel, placed: place !== null });
     if (panel.type !== 'row') {
-      const inner = objectsOf(raw.panels).length;
-      if (inner > 0) report.add(raw, `${inner} panels inside a panel that is no row are ignored`, 'error');
+      if (objectsOf(raw.panels).length > 0) report.add(raw, 'the panels inside it are not drawn: it is no row', 'error');
       continue;
     }
     for (const { raw: inner, at: index } of entriesOf(raw.panels, `panels of the row ${panel.title}`, report)) {

@@ -206,7 +206,7 @@ export function roundInterval(ms) {
  * `$__interval` and `$__rate_interval` of a query.
  * @param {{from: number, to: number, maxDataPoints?: number, minInterval?: string | number | null,
  *   scrapeInterval?: string | number | null, intervalFactor?: number}} query
- *   `minInterval` and `scrapeInterval`: a duration, or a number of ms. Without a scrape interval it is 15 s.
+ *   `minInterval` (without variables) and `scrapeInterval`: a duration, or a number of ms; 15 s by default.
  * @returns {{interval: string, intervalMs: number, rateInterval: string, rateIntervalMs: number}}
  */
 export function intervalFor({ from, to, maxDataPoints = 1000, minInterval, scrapeInterval, intervalFactor = 1 }) {

@@ -123,7 +123,7 @@ function writePanels(root, panels, before) {
   if (sameJson(layoutOf(panels), layoutOf(before))) {
     for (const panel of flat(panels)) {
       const raw = rawAt(root, panel.key);
-      if (raw) Object.assign(raw, patchPanel(raw, panel, byKey.get(panel.key)));
+      if (raw) patchPanel(raw, panel, byKey.get(panel.key));
     }
     return;
   }
@@ -154,7 +154,7 @@ function writePanels(root, panels, before) {
 }
 
 /** Writes the edited fields of a panel into its JSON. @param {Json} raw @param {Panel} panel
- *  @param {Panel | undefined} old @returns {Json} */
+ *  @param {Panel | undefined} old */
 function patchPanel(raw, panel, old) {
   for (const name of PANEL_FIELDS) {
     if (old || !(panel[name] === '' || panel[name] === null || panel[name] === undefined)) {
@@ -166,7 +166,6 @@ function patchPanel(raw, panel, old) {
     if (panel[name] !== undefined) raw[name] = structuredClone(panel[name]);
   }
   if (!sameJson(panel.targets, old?.targets)) raw.targets = targetsOf(raw, panel.targets ?? [], old?.targets ?? []);
-  return raw;
 }
 
 /** @param {Json} raw @param {Target[]} targets @param {Target[]} before @returns {Json[]} */
