@@ -105,6 +105,17 @@ test('everything_that_is_not_supported_is_in_the_report', () => {
   ]);
 });
 
+test('supported_types_leave_the_report_empty', () => {
+  const types = ['timeseries', 'graph', 'stat', 'singlestat', 'gauge', 'bargauge', 'table', 'table-old', 'text', 'row',
+    'heatmap', 'state-timeline', 'status-history', 'barchart', 'piechart', 'histogram', 'alertlist', 'dashlist'];
+  const kinds = ['query', 'custom', 'interval', 'constant', 'textbox', 'datasource', 'adhoc'];
+  const transformations = ['organize', 'merge', 'joinByField', 'seriesToColumns', 'seriesToRows', 'filterFieldsByName',
+    'filterByValue', 'groupBy', 'calculateField', 'labelsToFields', 'reduce', 'sortBy', 'renameByRegex', 'limit'];
+  assert.deepEqual(reportOf({ panels: types.map((type) => ({ type, title: type,
+    transformations: transformations.map((id) => ({ id })) })),
+  templating: { list: kinds.map((type) => ({ name: type, type })) } }), []);
+});
+
 test('a_library_panel_is_read_from_the_exported_elements', () => {
   const source = { title: 't',
     __elements: { u: { kind: 1, model: { type: 'stat', title: 'from', targets: [{ expr: 'up' }] } } },

@@ -197,7 +197,9 @@ function readPanels(root, pluginOf, report) {
     const panel = read(raw, `panels.${at}`, place);
     found.push({ panel, placed: place !== null });
     if (panel.type !== 'row') {
-      if (objectsOf(raw.panels).length > 0) report.add(raw, 'the panels inside it are not drawn: it is no row', 'error');
+      if (objectsOf(raw.panels).length > 0) {
+        report.add(raw, 'the panels inside it are not drawn: it is no row', 'error');
+      }
       continue;
     }
     for (const { raw: inner, at: index } of entriesOf(raw.panels, `panels of the row ${panel.title}`, report)) {
