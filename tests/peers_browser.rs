@@ -101,6 +101,13 @@ fn the_sign_in_link_leads_to_a_page_that_draws_what_is_typed() {
 }
 
 #[test]
+fn the_defects_of_the_first_trial_in_a_browser_stay_fixed() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("trial", &server, &json!({"link": link}));
+}
+
+#[test]
 fn a_page_of_another_origin_draws_with_an_embed_token() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, _, token) = demo(dir.path());

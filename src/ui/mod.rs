@@ -7,13 +7,17 @@
 //! attributes, and no address of another host. The tests of this module check that.
 //!
 //! ```text
-//! /  /login  /login/*  /setup         index.html  one small page; the path selects the view
+//! /  /login  /login/*  /setup      index.html  one small page; the path selects the view
 //! /invite  /account  /organisation
-//! /app.js  /app/*.js                  the cabinet: sign-in, mailed links, first run, explore,
-//!                                     account, organisation
-//! /docs  /docs.css  /docs.js          a viewer of /api/v1/openapi.json, unless that is off
+//! /app.js                          entry of the cabinet: session, navigation, account menu
+//! /pages/*.js                      one view a file: sign-in, set-up, explore, account, ...
+//! /components/*.js                 parts that pages share: forms, dialogs, the query input, tables
+//! /model/*.js                      pure functions without a DOM, also run by node's test runner
+//! /client/*.js                     calls to the HTTP API, and the types of its answers; /api is the API
+//! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
+//!                                  its parts are /docs/*.js
 //! /app.css  /favicon.svg
-//! /embed.js  /chart/*.js              the element <metric-chart>, loadable from any origin
+//! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
@@ -127,29 +131,52 @@ const FILES: &[Embedded] = files! {
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
     Module own "docs.js" => ["/docs.js"];
+    Module own "docs/request_form.js" => ["/docs/request_form.js"];
+    Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
+    Module any "chart/legend.js" => ["/chart/legend.js"];
+    Module any "chart/loader.js" => ["/chart/loader.js"];
     Module any "chart/paint.js" => ["/chart/paint.js"];
-    Module any "chart/question.js" => ["/chart/question.js"];
-    Module any "chart/readings.js" => ["/chart/readings.js"];
+    Module any "chart/pointer.js" => ["/chart/pointer.js"];
+    Module any "chart/query.js" => ["/chart/query.js"];
+    Module any "chart/request.js" => ["/chart/request.js"];
     Module any "chart/scale.js" => ["/chart/scale.js"];
-    Module any "chart/source.js" => ["/chart/source.js"];
+    Module any "chart/shadow.js" => ["/chart/shadow.js"];
+    Module any "chart/state.js" => ["/chart/state.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
+    Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];
-    Module own "app/account.js" => ["/app/account.js"];
-    Module own "app/explore.js" => ["/app/explore.js"];
-    Module own "app/mailed.js" => ["/app/mailed.js"];
-    Module own "app/key_form.js" => ["/app/key_form.js"];
-    Module own "app/metrics.js" => ["/app/metrics.js"];
-    Module own "app/organisation.js" => ["/app/organisation.js"];
-    Module own "app/parts.js" => ["/app/parts.js"];
-    Module own "app/promql.js" => ["/app/promql.js"];
-    Module own "app/query_input.js" => ["/app/query_input.js"];
-    Module own "app/result_table.js" => ["/app/result_table.js"];
-    Module own "app/server.js" => ["/app/server.js"];
-    Module own "app/sign_in.js" => ["/app/sign_in.js"];
-    Module own "app/storage.js" => ["/app/storage.js"];
+    Module own "pages/account.js" => ["/pages/account.js"];
+    Module own "pages/account_security.js" => ["/pages/account_security.js"];
+    Module own "pages/add_data.js" => ["/pages/add_data.js"];
+    Module own "pages/explore.js" => ["/pages/explore.js"];
+    Module own "pages/invitation.js" => ["/pages/invitation.js"];
+    Module own "pages/mailed.js" => ["/pages/mailed.js"];
+    Module own "pages/metrics.js" => ["/pages/metrics.js"];
+    Module own "pages/organisation.js" => ["/pages/organisation.js"];
+    Module own "pages/organisation_keys.js" => ["/pages/organisation_keys.js"];
+    Module own "pages/set_up.js" => ["/pages/set_up.js"];
+    Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
+    Module own "components/copy.js" => ["/components/copy.js"];
+    Module own "components/dialog.js" => ["/components/dialog.js"];
+    Module own "components/embed_token.js" => ["/components/embed_token.js"];
+    Module own "components/form.js" => ["/components/form.js"];
+    Module own "components/key_form.js" => ["/components/key_form.js"];
+    Module own "components/menu.js" => ["/components/menu.js"];
+    Module own "components/newest.js" => ["/components/newest.js"];
+    Module own "components/parts.js" => ["/components/parts.js"];
+    Module own "components/query_input.js" => ["/components/query_input.js"];
+    Module own "components/range_picker.js" => ["/components/range_picker.js"];
+    Module own "components/result_table.js" => ["/components/result_table.js"];
+    Module own "model/error_text.js" => ["/model/error_text.js"];
+    Module own "model/explore_state.js" => ["/model/explore_state.js"];
+    Module own "model/metrics.js" => ["/model/metrics.js"];
+    Module own "model/promql.js" => ["/model/promql.js"];
+    Module own "model/storage.js" => ["/model/storage.js"];
+    Module own "client/server.js" => ["/client/server.js"];
+    Module own "client/types.js" => ["/client/types.js"];
 };
 
 /// Returns the embedded file for `path` (without query and fragment, not percent-decoded).
@@ -228,7 +255,7 @@ impl Ui {
     /// Reads block the calling thread, which is acceptable for one person who edits.
     pub fn file(&self, path: &str) -> Result<Option<Asset>, UiError> {
         let Some(file) = find(path) else { return Ok(None) };
-        if self.without_docs && file.name.starts_with("docs.") {
+        if self.without_docs && (file.name.starts_with("docs.") || file.name.starts_with("docs/")) {
             return Ok(None);
         }
         let bytes = match &self.folder {

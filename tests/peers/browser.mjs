@@ -7,7 +7,7 @@
 // announced it.
 
 import { createHmac } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
@@ -16,6 +16,8 @@ import { join } from 'node:path';
 const [scenario, json] = process.argv.slice(2);
 const given = JSON.parse(json);
 const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+/** axe-core, which runs inside the pages. */
+const axe = readFileSync(createRequire(join(given.axe, '/')).resolve('axe-core/axe.min.js'), 'utf8');
 /** A scenario that takes longer hangs. */
 const watchdog = setTimeout(() => fail(new Error('the scenario did not end within four minutes')), 240_000);
 const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
@@ -129,7 +131,32 @@ async function drawn(page, where) {
   return seen;
 }
 
-/** The same page wide and light, and narrow and dark. What has no words, no label or sticks out is a failure. */
+/** axe-core finds nothing wrong on the page as it is. */
+async function accessible(page, name) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+  const found = violations.map(({ id, help, nodes }) => `${id} (${help}): ${nodes.slice(0, 3).map((node) => `${node.target.join(' ')} ${node.any.concat(node.all, node.none).map(({ message }) => message).join(', ')}`).join('; ')}`);
+  check(found.length === 0, `${name}: axe-core finds nothing:\n  ${found.join('\n  ')}`);
+}
+
+/** Checks axe-core and the width of the page in light and dark, wide and at 320 pixels, and takes two pictures. */
+async function everyLook(page, name) {
+  const size = page.viewportSize();
+  await accessible(page, `${name}, light`);
+  await picture(page, `${name}-light`);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await accessible(page, `${name}, dark`);
+  await page.setViewportSize({ width: 320, height: 740 });
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  check(wide <= 320, `${name}: nothing is wider than 320 pixels: ${wide}`);
+  await accessible(page, `${name}, dark, 320 pixels`);
+  await picture(page, `${name}-dark`);
+  await page.emulateMedia({ colorScheme: 'light' });
+  await accessible(page, `${name}, light, 320 pixels`);
+  await page.setViewportSize(size);
+}
+
+/** Every heading, label and text is there, and `everyLook` holds. */
 async function looks(page, name) {
   const wrong = await page.evaluate(() => {
     const all = [];
@@ -142,19 +169,11 @@ async function looks(page, name) {
       if (!button.textContent.trim() && !button.getAttribute('aria-label')) all.push(`no words: ${button.outerHTML}`);
     }
     if (document.activeElement === document.body && document.querySelector('input:not([type=hidden]), .primary')) all.push('nothing has the focus');
-    if (!document.title.includes('promlet') || document.title === 'promlet') all.push(`the title does not say where one is: ${document.title}`);
+    if (!document.title.includes('promlet') || document.title === 'promlet') all.push(`the title does not name the page: ${document.title}`);
     return all;
   });
   check(wrong.length === 0, `${name}: ${wrong.join('; ')}`);
-  await picture(page, `${name}-light`);
-  const size = page.viewportSize();
-  await page.emulateMedia({ colorScheme: 'dark' });
-  await page.setViewportSize({ width: 340, height: 740 });
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
-  check(wide <= 340, `${name}: nothing is wider than a narrow screen: ${wide}`);
-  await picture(page, `${name}-dark`);
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
+  await everyLook(page, name);
 }
 
 /** Waits for words, and says what stood there instead. */
@@ -172,6 +191,29 @@ function totp(secret, ahead = 0) {
   const digest = createHmac('sha1', key).update(step).digest();
   const at = digest.at(-1) & 15;
   return String((digest.readUInt32BE(at) & 0x7fffffff) % 1_000_000).padStart(6, '0');
+}
+
+/** A button that copies a text. */
+async function copies(page, place, label, pattern) {
+  await browser.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(given.server).origin });
+  await place.getByRole('button', { name: label }).click();
+  await place.getByRole('button', { name: label.replace('Copy', 'Copied') }).waitFor();
+  const copied = await page.evaluate(() => navigator.clipboard.readText());
+  check(pattern.test(copied), `${label}: ${copied}`);
+}
+
+/** Success and failure of the forms of an account. */
+async function accountForms(page, part) {
+  const profile = part('Profile');
+  await profile.getByRole('button', { name: 'Save' }).click();
+  await profile.locator('.success:has-text("Saved.")').waitFor();
+  check(await profile.locator('.alert').first().textContent() === '', 'a success is no alert');
+  announced.push('/auth/password/change');
+  const password = part('Password');
+  await password.locator('[name="current_password"]').fill('not my password');
+  await password.locator('[name="new_password"]').fill('a long enough passphrase');
+  await password.getByRole('button', { name: 'Change password' }).click();
+  await password.locator('.alert:has-text("The current password is wrong.")').waitFor();
 }
 
 const scenarios = {
@@ -295,11 +337,12 @@ const scenarios = {
     check(new URL(page.url()).pathname === '/', `the link leads to the page: ${page.url()}`);
     check(await page.locator('.metrics li').count() > 10, 'the demo has metrics to choose from');
     await drawn(page, 'the first look');
-    await picture(page, 'first');
+    await everyLook(page, 'first');
 
     await page.fill('#query', '');
     await page.locator('#query').pressSequentially('sum by (route) (rate(shop_http_req', { delay: 15 });
     await page.waitForSelector('.options li');
+    await accessible(page, 'suggestions');
     await picture(page, 'suggestions');
     const offered = await page.locator('.options .what').allTextContents();
     check(offered.includes('shop_http_requests_total'), `names are suggested while typing: ${offered}`);
@@ -319,7 +362,7 @@ const scenarios = {
     await page.click('#tab-table');
     await page.waitForSelector('table.result tbody tr');
     check(await page.locator('table.result tbody tr').count() >= 2, 'the table has rows');
-    await picture(page, 'table');
+    await everyLook(page, 'table');
     const shared = page.url();
     await page.click('#tab-chart');
 
@@ -329,7 +372,7 @@ const scenarios = {
     await page.waitForFunction(() => document.querySelector('metric-chart').dataset.state === 'error');
     const wrong = await chart(page);
     check(wrong.message.includes('bad_expr'), `a wrong query says so in place: ${wrong.message}`);
-    await picture(page, 'error');
+    await everyLook(page, 'error');
 
     const other = watch(await browser.newPage());
     await other.emulateMedia({ colorScheme: 'dark' });
@@ -338,7 +381,8 @@ const scenarios = {
     check(await other.inputValue('#query') === QUERY, 'a shared address opens the same query');
     await other.click('#tab-chart');
     await drawn(other, 'dark');
-    await picture(other, 'chart-dark');
+    await everyLook(other, 'chart');
+    await other.emulateMedia({ colorScheme: 'dark' });
     await other.setViewportSize({ width: 320, height: 720 });
     await other.waitForTimeout(300);
     const wide = await other.evaluate(() => document.documentElement.scrollWidth);
@@ -352,6 +396,185 @@ const scenarios = {
     await picture(other, 'sign-in');
   },
 
+  /** What a trial in a browser found wrong on the explore page. */
+  async trial() {
+    const page = watch(await browser.newPage());
+    const open = async (parameters) => {
+      await page.goto(`${given.server}/?${new URLSearchParams(parameters)}`);
+      await page.waitForSelector('.menu');
+    };
+    const query = (text) => page.locator('#query').fill(text);
+    const draft = () => page.inputValue('#query');
+    await page.goto(given.link);
+    await page.waitForSelector('.metrics li');
+    // Metrics that the demo does not have: a single old sample, a single new one, infinities.
+    const now = Date.now();
+    const old = now - 3 * 86_400_000;
+    const write = (text) => page.evaluate(async (text) => {
+      const key = await (await fetch('/api/v1/orgs/demo/api-keys', { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: '{"name":"trial","scopes":["ingest"]}' })).json();
+      const response = await fetch('/api/v1/orgs/demo/import', { method: 'POST', credentials: 'omit', headers: { Authorization: `Bearer ${key.secret}`, 'Content-Type': 'text/plain' }, body: text });
+      return `${response.status} ${await response.text()}`;
+    }, text);
+    const listed = await page.locator('.metrics li').count();
+    const written = await write(`old_metric 1 ${old}\nnew_metric 2 ${now}\ninfinite_metric +Inf ${now - 30_000}\ninfinite_metric +Inf ${now}\n`);
+    check(written.startsWith('204') || written.startsWith('200'), `the samples are stored: ${written}`);
+
+    // The list of metrics updates itself.
+    await page.evaluate(() => document.dispatchEvent(new Event('visibilitychange')));
+    await page.waitForFunction((before) => document.querySelectorAll('.metrics li').length === before + 3, listed);
+    // One entry a histogram; the filter searches names, types and help in any case of letters.
+    const names = await page.locator('.metrics .name').allTextContents();
+    check(names.includes('shop_http_request_duration_seconds') && !names.some((name) => /_(bucket|sum)$/.test(name)), `a histogram is one entry: ${names}`);
+    await page.fill('#metric-filter', 'MEMORY in USE');
+    await page.waitForFunction(() => document.querySelector('.metrics').childElementCount === 1);
+    check(await page.textContent('.browser [role="status"]') === '1 metric', `one metric is counted: ${await page.textContent('.browser [role="status"]')}`);
+    // A query made by a metric's entry is in the history.
+    await page.locator('.metrics button').click();
+    await settled(page);
+    const card = await draft();
+    await query('');
+    await page.keyboard.press('ArrowUp');
+    check(await draft() === card, `the history has ${card}: ${await draft()}`);
+
+    // The newest sample is part of every range, at long steps too.
+    for (const range of ['30d', '7d', '1d']) {
+      await open({ org: 'demo', expr: 'new_metric', range });
+      await page.waitForFunction(() => document.querySelector('metric-chart')?.dataset.state === 'drawn');
+    }
+    check((await chart(page)).points >= 1, 'one sample is drawn');
+    // Old data: the newest sample is offered.
+    await open({ org: 'demo', expr: 'old_metric', range: '1h' });
+    await page.getByText('Go to the newest sample').click();
+    await page.waitForFunction(() => document.querySelector('metric-chart')?.dataset.state === 'drawn');
+    // While a fixed range is shown, it is named, and the refresh says that it is paused.
+    check(await page.locator('.fixed').isVisible() && await page.inputValue('#refresh') === 'paused', 'the range is named and the refresh is paused');
+    check(await page.locator('[name="range"]:checked').count() === 0, 'no relative range is chosen');
+    await everyLook(page, 'fixed-range');
+    await page.getByText('Back to the last 1h').click();
+    await page.getByText('Go to the newest sample').waitFor();
+    // Infinities are named.
+    await open({ org: 'demo', expr: 'infinite_metric', range: '15m' });
+    await settled(page);
+    check((await chart(page)).message.includes('Every value is infinite'), `infinities are named: ${(await chart(page)).message}`);
+    // The evaluator's infos.
+    const info = 'rate(host_memory_used_bytes[5m])';
+    await open({ org: 'demo', expr: info, range: '15m' });
+    await page.waitForFunction(() => /counter/.test(document.querySelector('metric-chart').shadowRoot.querySelector('.frame').textContent));
+    await page.click('#tab-table');
+    await shown(page, '.warnings', 'counter');
+
+    // An organisation that is not there is named, and no other one is queried.
+    const queried = [];
+    page.on('request', (request) => queried.push(request.url()));
+    await open({ org: 'nosuch', expr: 'up' });
+    await shown(page, 'h1', 'not a member of nosuch');
+    check(!queried.some((url) => url.includes('/query/')), `nothing is queried: ${queried}`);
+    await everyLook(page, 'no-such-organisation');
+
+    // The arrow keys move through the ranges and keep the focus.
+    await open({ org: 'demo', expr: QUERY, range: '1h' });
+    await settled(page);
+    await page.focus('[name="range"][value="1h"]');
+    for (let press = 0; press < 2; press += 1) await page.keyboard.press('ArrowRight');
+    const focused = await page.evaluate(() => document.activeElement?.value);
+    check(focused === '6h' && page.url().includes('range=6h'), `two arrow keys lead to 6h: ${focused} ${page.url()}`);
+    // A query that was edited but not run survives: a click runs it, a reload keeps it.
+    await query('host_load1');
+    await page.locator('[name="range"][value="1h"]').click();
+    check(await draft() === 'host_load1' && page.url().includes('expr=host_load1'), `a click on a range runs the edited query: ${page.url()}`);
+    await query('host_load5');
+    await page.click('#tab-table');
+    await page.waitForSelector('table.result tbody tr');
+    check(page.url().includes('expr=host_load5'), `a click on a tab runs the edited query: ${page.url()}`);
+    await query('host_load15 + ');
+    await page.reload();
+    await page.waitForSelector('.menu');
+    await page.waitForFunction(() => document.querySelector('#query')?.value === 'host_load15 +' || document.querySelector('#query')?.value === 'host_load15 + ');
+
+    // A table goes on refreshing after the page was hidden.
+    await open({ org: 'demo', expr: 'host_load1', tab: 'table' });
+    await page.selectOption('#refresh', '5');
+    await page.waitForSelector('table.result tbody tr');
+    const hide = (hidden) => page.evaluate((hidden) => {
+      Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, hidden);
+    await hide(true);
+    await page.waitForTimeout(6_000);
+    const instants = () => queried.filter((url) => url.includes('/query/expr-instant')).length;
+    const before = instants();
+    await hide(false);
+    await page.waitForTimeout(500);
+    check(instants() === before + 1, `the table is loaded when the page is visible again: ${instants()} of ${before + 1}`);
+    await page.waitForTimeout(5_500);
+    check(instants() >= before + 2, 'and goes on refreshing');
+
+    // Completion: labels inside by(), on() and matchers without a name; Ctrl+Z undoes it.
+    await page.click('#tab-chart');
+    const typed = async (text, wanted) => {
+      await query('');
+      await page.locator('#query').pressSequentially(text);
+      await page.waitForFunction((wanted) => [...document.querySelectorAll('.options .what')].some((node) => node.textContent === wanted), wanted);
+    };
+    await typed('sum(rate(shop_http_requests_total[5m])) by (rou', 'route');
+    await page.keyboard.press('Tab');
+    check((await draft()).endsWith('by (route'), `Tab completes the label: ${await draft()}`);
+    await page.keyboard.press('Control+z');
+    check((await draft()).endsWith('by (rou'), `Ctrl+Z undoes the completion: ${await draft()}`);
+    await typed('shop_queue_depth * on (que', 'queue');
+    await typed('{rou', 'route');
+    await query('');
+    await page.keyboard.press('Escape');
+
+    // The account menu closes on a click elsewhere, so that Run can be reached.
+    await query(QUERY);
+    await page.click('.menu summary');
+    check(await page.locator('.menu[open]').count() === 1, 'the menu is open');
+    await page.locator('.browser h2').click();
+    check(await page.locator('.menu[open]').count() === 0, 'the menu is closed');
+    await page.click('.run');
+    await settled(page);
+    // Cached results have no samples to count.
+    await open({ org: 'demo', expr: QUERY, range: '1h', start: Math.floor(now / 1000) - 7200, end: Math.floor(now / 1000) - 3600 });
+    await settled(page);
+    await page.click('.run');
+    await page.waitForTimeout(300);
+    check(!/\b0 samples/.test(await page.textContent('.stats')), `no "0 samples": ${await page.textContent('.stats')}`);
+    // Zoom by keyboard.
+    await open({ org: 'demo', expr: QUERY, range: '1h' });
+    await settled(page);
+    await page.focus('metric-chart [role="slider"]');
+    await page.keyboard.press('+');
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('start'));
+    await settled(page);
+    await page.focus('metric-chart [role="slider"]');
+    await page.keyboard.press('0');
+    await page.waitForFunction(() => !new URLSearchParams(location.search).has('start'));
+
+    // The session ends while a query is being edited: it is there after the next sign-in.
+    await settled(page);
+    await query('host_load1 * 2');
+    await page.route('**/query/**', (route) => route.fulfill({ status: 401, contentType: 'application/problem+json', body: '{"code":"session_invalid","status":401}' }));
+    await page.route('**/auth/me', (route) => route.fulfill({ status: 401, contentType: 'application/problem+json', body: '{"code":"session_invalid","status":401}' }));
+    announced.push('/query/', '/auth/me');
+    await page.evaluate(() => document.querySelector('metric-chart').reload());
+    await page.waitForSelector('[name="password"]');
+    await page.unroute('**/query/**');
+    await page.unroute('**/auth/me');
+    await page.reload();
+    await page.waitForSelector('.menu');
+    check(await draft() === 'host_load1 * 2', `the draft is there after the sign-in: ${await draft()}`);
+
+    // A page may set display and height of the element.
+    const plot = await page.evaluate(() => {
+      const element = document.querySelector('metric-chart');
+      element.style.setProperty('display', 'block');
+      element.style.setProperty('height', '300px');
+      return element.shadowRoot.querySelector('.plot').clientHeight;
+    });
+    check(plot >= 200, `the plot fills the element: ${plot}`);
+  },
+
   /** The page of another origin, with a token and no cookie. */
   async embed() {
     const page = watch(await browser.newPage());
@@ -359,11 +582,11 @@ const scenarios = {
     await page.goto(given.embed);
     await drawn(page, 'embed');
     check((await browser.cookies()).length === 0, 'no cookie is needed');
-    await picture(page, 'embed');
+    await everyLook(page, 'embed');
     await page.emulateMedia({ colorScheme: 'dark' });
     await page.waitForTimeout(300);
     await drawn(page, 'embed, dark');
-    await picture(page, 'embed-dark');
+    await accessible(page, 'embed, dark');
   },
 
   /** The pure functions below the pages, in the browser that runs them. */
@@ -374,8 +597,8 @@ const scenarios = {
     const results = await page.evaluate(async () => {
       const { formatDuration, formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
       const { columns, fullName } = await import('/chart/columns.js');
-      const { splitMatchers } = await import('/chart/question.js');
-      const { atCaret, firstQuery, unitOf } = await import('/app/promql.js');
+      const { splitMatchers } = await import('/chart/query.js');
+      const { atCaret, firstQuery, unitOf } = await import('/model/promql.js');
       const caret = (text) => { const found = atCaret(text); return found && [found.kind, found.word, found.metric, found.label].filter(Boolean).join(' '); };
       const grid = columns([{ metric: { job: 'a' }, values: [[100, '1'], [120, '+Inf'], [130, 'NaN']] }, { metric: { job: 'b' }, values: [] }], { start: 100, end: 130, step: 10 });
       return [
@@ -405,14 +628,14 @@ const scenarios = {
     const document = await (await fetch(`${given.server}/api/v1/openapi.json`)).json();
     const count = Object.values(document.paths).reduce((sum, path) => sum + Object.keys(path).length, 0);
     check(await page.locator('.operation').count() === count, `all ${count} operations are listed`);
-    await picture(page, 'docs-light');
+    await everyLook(page, 'docs');
     await page.keyboard.press('/');
     await page.keyboard.type('rotate');
     check(await page.locator('.operation:visible').count() === 1, 'the search finds the one');
     await page.locator('.operation:visible summary').click();
     await page.waitForSelector('.try');
-    const shown = await page.locator('.operation:visible').innerText();
-    for (const words of ['overlap_s', 'reauth_required', 'admin', 'curl -X POST']) check(shown.includes(words), `${words} is shown: ${shown}`);
+    const text = await page.locator('.operation:visible').innerText();
+    for (const words of ['overlap_s', 'reauth_required', 'admin', 'curl -X POST']) check(text.includes(words), `${words} is shown: ${text}`);
     await picture(page, 'docs-operation');
     await page.fill('#search', 'version uptime');
     await page.locator('.operation:visible summary').click();
@@ -423,6 +646,12 @@ const scenarios = {
     // A field in the path and one in the query become the curl line and the request.
     await page.goto(`${given.server}/docs#get_orgs_slug_query_expr_instant`);
     await page.waitForSelector('#get_orgs_slug_query_expr_instant .try');
+    const requests = [];
+    page.on('request', (request) => requests.push(request.url()));
+    await page.locator('#get_orgs_slug_query_expr_instant .try button.primary').click();
+    await shown(page, '#get_orgs_slug_query_expr_instant .reply', 'Enter slug first');
+    check(!requests.some((url) => url.includes('%7B')), `an empty part of the path is not sent: ${requests}`);
+    await everyLook(page, 'docs-operation-open');
     await page.fill('#get_orgs_slug_query_expr_instant-slug', 'a b/c');
     await page.fill('#get_orgs_slug_query_expr_instant-expr', "up{a='1'}");
     const curl = await page.locator('#get_orgs_slug_query_expr_instant .curl .shape').innerText();
@@ -431,7 +660,7 @@ const scenarios = {
     await page.locator('#get_orgs_slug_query_expr_instant .try button.primary').click();
     await page.waitForFunction(() => document.querySelector('#get_orgs_slug_query_expr_instant .status')?.textContent.startsWith('401'));
     await page.emulateMedia({ colorScheme: 'dark' });
-    await picture(page, 'docs-dark');
+    await picture(page, 'docs-response');
     await page.setViewportSize({ width: 390, height: 844 });
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
     check(wide <= 390, `nothing is wider than a narrow screen: ${wide}`);
@@ -600,7 +829,7 @@ const scenarios = {
     announced.push('/api/v1/auth/me', '/api/v1/auth/login');
     await page.goto(given.server);
     await page.waitForSelector('[name="slug"]');
-    await picture(page, 'setup');
+    await everyLook(page, 'setup');
     await page.fill('[name="name"]', 'Ada');
     await page.fill('[name="email"]', 'ada@example.com');
     await page.fill('[name="password"]', 'correct horse battery staple');
@@ -610,7 +839,8 @@ const scenarios = {
     await page.waitForSelector('.add-data');
     await page.click('text=Create a key');
     await page.waitForFunction(() => /credentials: msk_\w{20,}/.test(document.querySelector('.snippet').textContent));
-    await picture(page, 'add-data');
+    await copies(page, page.locator('.add-data'), 'Copy configuration', /credentials: msk_/);
+    await everyLook(page, 'add-data');
     await page.click('.menu summary');
     await page.click('text=Sign out');
     await page.fill('[name="email"]', 'ada@example.com');
@@ -631,7 +861,7 @@ const scenarios = {
     await signIn(page, given.server);
     await page.click('.menu summary');
     await page.click('.menu >> text=Your account');
-    await shown(page, 'main', '(this one)');
+    await shown(page, 'main', '(this session)');
     await shown(page, 'main', 'Off: a password');
     await looks(page, 'account');
     const part = (heading) => page.locator(`section.part:has(h2:text-is("${heading}"))`);
@@ -647,17 +877,19 @@ const scenarios = {
     const secret = await factor.locator('.snippet').textContent();
     await factor.locator('[name="code"]').fill(totp(secret));
     await factor.getByText('Turn on').click();
-    await shown(page, 'main', 'Recovery codes, shown this once');
+    await shown(page, 'main', 'Recovery codes, shown only now');
     const [code] = (await factor.locator('.snippet').textContent()).split('\n');
-    await picture(page, 'account-factor');
+    await copies(page, factor, 'Copy recovery codes', /^\S+\n\S+/);
+    await everyLook(page, 'account-factor');
     await factor.locator('[name="given"]').fill(code);
     await factor.locator('[name="password"]').fill(given.password);
     await factor.getByText('Turn off').click();
     await shown(page, 'main', 'Off: a password');
+    await accountForms(page, part);
     const sessions = part('Sessions');
-    check(await sessions.getByText('(this one)').count() === 1, 'the session of this browser is marked');
+    check(await sessions.getByText('(this session)').count() === 1, 'the session of this browser is marked');
     check(await part('Accounts of this server').getByText(given.email).count() === 1, 'who administers the server sees its accounts');
-    check(await part('What was done on this server').getByText('login.ok').count() > 0, 'and who signed in');
+    check(await part('Server audit log, last 90 days').getByText('login.ok').count() > 0, 'and who signed in');
 
     await page.click('.menu summary');
     await page.click('.menu >> text=Organisation');
@@ -669,24 +901,26 @@ const scenarios = {
     await invites.locator('[name="role"]').selectOption('editor');
     await invites.getByRole('button', { name: 'Invite' }).click();
     await shown(page, 'main', '/invite#token=ivt_');
+    await copies(page, invites, 'Copy invitation link', /\/invite#token=ivt_/);
     await invites.getByText('Withdraw').click();
-    await shown(page, 'main', 'No invitation is open');
+    await shown(page, 'main', 'No open invitations');
     const keys = part('API keys');
     await keys.locator('[name="name"]').fill('website');
     for (const scope of ['embed', 'read', 'ingest']) await keys.locator(`[name="${scope}"]`).check();
     await keys.locator('summary:has-text("Limits")').click();
     await keys.locator('[name="read_rps"]').fill('250');
     await keys.locator('[name="samples"]').fill('50000');
-    await keys.getByText('Embed tokens: who signs them').click();
+    await keys.getByText('Embed tokens: signature and permissions').click();
     await keys.locator('[name="match"]').fill('tenant="a"');
     await keys.locator('[name="max_lookback_s"]').fill('a week');
-    await keys.getByText('Make key').click();
-    await shown(page, 'main', 'How far back: a duration such as');
+    await keys.getByText('Create key').click();
+    await shown(page, 'main', 'Oldest data: enter a duration such as');
     await keys.locator('[name="max_lookback_s"]').fill('7d');
     await looks(page, 'organisation-new-key');
-    await keys.getByText('Make key').click();
+    await keys.getByText('Create key').click();
     await shown(page, 'main', 'Secret of website');
     check(/msk_\w{60,}/.test(await keys.locator('.notice .snippet').textContent()), 'the secret is shown');
+    await copies(page, keys, 'Copy secret', /^msk_\w{60,}$/);
     await keys.locator('summary:has-text("website")').click();
     const stored = async () => {
       const answer = await page.evaluate((org) => fetch(`/api/v1/orgs/${org}/api-keys`).then((response) => response.json()), given.org);
@@ -709,6 +943,12 @@ const scenarios = {
     check(limits.ingest.rate_limit_rps === 100 && limits.tokens === 100, `and the defaults where it was left empty: ${JSON.stringify(limits)}`);
     check(await key.locator('[name="read_rps"]').inputValue() === '250' && await key.locator('[name="samples"]').inputValue() === '50000', 'and are there to be changed');
     await looks(page, 'organisation-key');
+    await key.getByText('Mint an embed token').click();
+    await key.locator('[name="lifetime"]').fill('10m');
+    await key.getByText('Mint token').click();
+    await copies(page, key, 'Copy Embed token', /^eyJ[\w-]+\.[\w-]+\.[\w-]+$/);
+    await copies(page, key, 'Copy HTML snippet', /<metric-chart org="\w+" .*token="eyJ/);
+    await looks(page, 'organisation-embed-token');
     // The form: restrictions, origins, another scope.
     await key.locator('[name="metrics"]').fill('http_*\nup');
     await key.locator('[name="ask_expr"]').uncheck();
@@ -750,15 +990,23 @@ const scenarios = {
     await shown(page, 'dialog', 'older than fifteen minutes');
     await picture(page, 'organisation-is-it-you');
     await page.fill('dialog [name="password"]', given.password);
-    await page.click('dialog >> text=Go on');
+    await page.click('dialog >> text=Continue');
     await shown(page, 'main', 'New secret of website');
     await keys.locator('summary:has-text("website")').click();
     await keys.getByText('Delete').click();
-    await keys.getByText('None yet.').waitFor();
+    await shown(page, 'dialog', 'stop working at once');
+    await accessible(page, 'a confirmation');
+    await page.keyboard.press('Escape');
+    check(await keys.locator('.key').count() === 1, 'Escape deletes nothing');
+    await keys.getByText('Delete').click();
+    await page.click('dialog >> text=Delete key');
+    await keys.getByText('No keys.').waitFor();
     const settings = part('Settings');
     await settings.locator('[name="retention_days"]').fill('30');
     await settings.getByText('Save').click();
     await settings.getByText('Saved.').waitFor();
+    // The log follows the page without a reload.
+    await shown(page, 'main', 'settings.changed');
     await page.reload();
     await part('Settings').locator('[name="retention_days"]').waitFor();
     check(await part('Settings').locator('[name="retention_days"]').inputValue() === '30', 'the retention is kept');

@@ -1,7 +1,7 @@
 //! Chromium and its driver, for the tests that look at pages.
 //!
-//! Chromium comes from apt, its driver (playwright-core) from npm below `target/`; if either is
-//! unavailable, the test fails and reports it.
+//! Chromium comes from apt, its driver (playwright-core) and axe-core from npm below `target/`; if
+//! one is unavailable, the test fails and reports it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +12,8 @@ use super::packages::{installed, npm};
 
 /// The driver's major version: a new one may drop the Chromium of Debian stable.
 const PLAYWRIGHT: &str = "playwright-core@1";
+/// Finds violations of WCAG in a page. A new major version may have new rules.
+const AXE: &str = "axe-core@4";
 
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -25,8 +27,9 @@ pub(crate) fn target() -> &'static Path {
 /// Runs one scenario of the driver; its words go to this test's output.
 pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), String> {
     let (chromium, module) = (installed("chromium", "chromium"), npm("browser", PLAYWRIGHT));
+    let axe = npm("axe", AXE);
     let mut given = json!({
-        "module": module, "chromium": chromium, "pictures": target().join("pictures"), "server": server,
+        "module": module, "axe": axe, "chromium": chromium, "pictures": target().join("pictures"), "server": server,
     });
     let object = given.as_object_mut().expect("an object");
     object.extend(more.as_object().expect("an object").clone());

@@ -1,116 +1,181 @@
-// The cabinet: finds out who is there and shows sign-in, first run, explore, the account or the organisation.
+// Entry of the cabinet: finds out the session and shows the page of the address.
 
 import './embed.js';
 import { h } from './chart/dom.js';
-import { account } from './app/account.js';
-import { explore, readAddress } from './app/explore.js';
-import { mailed } from './app/mailed.js';
-import { organisation } from './app/organisation.js';
-import { invited, secondFactor, setUp, signIn } from './app/sign_in.js';
-import { ROOT, ownPath, send, whoAmI } from './app/server.js';
-import { recall, remember } from './app/storage.js';
+import { ROOT, currentUser, ownPath, pageUrl, send } from './client/server.js';
+import { accountMenu } from './components/menu.js';
+import { errorText } from './model/error_text.js';
+import { readAddress } from './model/explore_state.js';
+import { recall, remember } from './model/storage.js';
+import { explore } from './pages/explore.js';
 
-const view = document.getElementById('app');
+/**
+ * @typedef {import('./client/types.js').Me} Me
+ * @typedef {import('./client/types.js').AuthConfig} AuthConfig
+ */
+
+const view = /** @type {HTMLElement} */ (document.getElementById('app'));
+/** The explore page while it is shown. @type {ReturnType<typeof explore>|null} */
 let page = null;
 
 async function start() {
   page?.stop();
   page = null;
-  const config = await send('GET', '/auth/config');
+  const config = /** @type {AuthConfig} */ (await send('GET', '/auth/config'));
   const path = location.pathname.slice(ROOT.length).replace(/(.)\/+$/, '$1');
-  const token = new URLSearchParams(location.hash.slice(1)).get('token');
-  const opened = token && !config.needs_setup ? mailed(path) : null;
-  if (opened) {
+  const fragment = new URLSearchParams(location.hash.slice(1));
+  const token = fragment.get('token');
+  if (token && !config.needs_setup && ['/login/reset', '/login/signup', '/login/email'].includes(path)) {
+    const { mailed } = await import('./pages/mailed.js');
     // A secret must not stay in the history of this browser.
     history.replaceState(null, '', `${ROOT}/login`);
-    return opened(view, config, token, () => start().catch(broken));
+    return mailed(path, view, config, token, restart);
   }
-  const me = config.needs_setup ? null : await whoAmI();
-  if (path === '/invite' && !config.needs_setup) return invited(view, config, me, () => start().catch(broken));
+  const me = config.needs_setup ? null : await currentUser();
+  if (path === '/invite' && !config.needs_setup)
+    return (await import('./pages/invitation.js')).invitation(view, config, me, restart);
   if (me) return cabinet(me, config, path);
-  if (config.needs_setup) return setUp(view, config, start);
-  const waiting = new URLSearchParams(location.hash.slice(1));
-  const pending = waiting.get('pending');
+  if (config.needs_setup) return (await import('./pages/set_up.js')).setUp(view, config, restart);
+  const { secondFactor, signIn } = await import('./pages/sign_in.js');
+  const pending = fragment.get('pending');
   if (path === '/login/2fa' && pending) {
-    const to = ownPath(waiting.get('redirect'));
+    const to = ownPath(fragment.get('redirect'));
     history.replaceState(null, '', `${ROOT}/login`);
-    return secondFactor(view, pending, () => signIn(view, config, start), () => (to ? location.assign(to) : start()));
+    return secondFactor(
+      view,
+      pending,
+      () => signIn(view, config, restart),
+      () => (to ? location.assign(to) : restart()),
+    );
   }
-  return signIn(view, config, start);
+  // The entry of the history keeps its state: the draft of a query survives the sign-in.
+  return signIn(view, config, restart);
 }
 
-function cabinet(me, config, path) {
+const restart = () => void start().catch(showFailure);
+
+/**
+ * @param {Me} me
+ * @param {AuthConfig} config
+ * @param {string} path below the root
+ */
+async function cabinet(me, config, path) {
   const orgs = me.orgs ?? [];
   const state = readAddress(['', '/', '/organisation'].includes(path) ? location.search : '');
-  const wished = [state.org, recall('org', '')].find((slug) => orgs.some((org) => org.slug === slug));
-  state.org = wished ?? orgs[0]?.slug ?? '';
-  const org = orgs.find(({ slug }) => slug === state.org);
-  const picker = h('select', { id: 'org', 'aria-label': 'Organisation' },
-    orgs.map(({ slug, name }) => h('option', { value: slug, text: name || slug, selected: slug === state.org })));
+  const foreign = state.org !== '' && !orgs.some(({ slug }) => slug === state.org);
+  const org =
+    orgs.find(({ slug }) => slug === state.org) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
+  const picker = h(
+    'select',
+    { id: 'org', 'aria-label': 'Organisation' },
+    foreign && h('option', { value: '', text: 'Choose…', selected: true }),
+    orgs.map(({ slug, name }) =>
+      h('option', { value: slug, text: name || slug, selected: !foreign && slug === org?.slug }),
+    ),
+  );
   picker.addEventListener('change', () => {
     const at = path === '/organisation' ? path : '/';
-    history.pushState(null, '', `${ROOT}${at}?${new URLSearchParams({ org: picker.value })}`);
+    history.pushState(null, '', pageUrl(at, { org: picker.value }));
     page?.stop();
-    cabinet(me, config, at);
-  });
-  const who = me.user?.name || me.user?.email || 'You';
-  const out = h('button', { type: 'button', text: 'Sign out' });
-  out.addEventListener('click', async () => {
-    out.disabled = true;
-    try {
-      await send('POST', '/auth/logout');
-    } catch (error) {
-      out.disabled = false;
-      menu.querySelector('.trouble')?.remove();
-      out.after(h('p', { class: 'hint trouble', role: 'alert', text: `Not signed out for good: ${error.message}` }));
-      return;
-    }
-    history.replaceState(null, '', `${ROOT}/login`);
-    start().catch(broken);
-  });
-  const menu = h('details', { class: 'menu' },
-    h('summary', { 'aria-label': `Account of ${who}` }, h('span', { class: 'avatar', 'aria-hidden': 'true', text: who.slice(0, 1).toUpperCase() })),
-    h('div', { class: 'card' }, h('strong', { text: who }), me.user?.email !== who && h('span', { text: me.user?.email ?? '' }),
-      org && h('span', { class: 'hint', text: `${org.role} of ${org.name || org.slug}` }),
-      h('a', { class: 'button', href: `${ROOT}/account`, text: 'Your account' }),
-      org && h('a', { class: 'button', href: `${ROOT}/organisation?${new URLSearchParams({ org: org.slug })}`, text: 'Organisation' }), out));
-  menu.addEventListener('keydown', (event) => {
-    if (event.key !== 'Escape') return;
-    menu.open = false;
-    menu.querySelector('summary').focus();
-  });
-  menu.addEventListener('focusout', (event) => { if (event.relatedTarget && !menu.contains(event.relatedTarget)) menu.open = false; });
-  const top = h('header', { class: 'top' },
-    h('a', { class: 'brand', href: `${ROOT}/` }, h('img', { src: `${ROOT}/favicon.svg`, alt: '', width: '26', height: '26' }), h('span', { text: 'promlet' })),
-    orgs.length > 0 && picker, menu);
-  const lost = () => start().catch(broken);
-  if (path === '/account' || (path === '/organisation' && org)) {
     page = null;
-    if (org) remember('org', org.slug);
-    view.replaceChildren(top, path === '/account' ? account(me, config, lost) : organisation(me, org, lost));
-    view.querySelector('h1').focus();
-    return;
+    cabinet(me, config, at).catch(showFailure);
+  });
+  const signedOut = () => {
+    history.replaceState(null, '', `${ROOT}/login`);
+    restart();
+  };
+  const top = h(
+    'header',
+    { class: 'top' },
+    h(
+      'a',
+      { class: 'brand', href: `${ROOT}/` },
+      h('img', { src: `${ROOT}/favicon.svg`, alt: '', width: '26', height: '26' }),
+      h('span', { text: 'promlet' }),
+    ),
+    orgs.length > 0 && picker,
+    accountMenu({ me, org: foreign ? undefined : org, signedOut }),
+  );
+  const show = (/** @type {Node} */ main) => {
+    view.replaceChildren(top, main);
+    const heading = view.querySelector('h1');
+    heading?.setAttribute('tabindex', '-1');
+    heading?.focus();
+  };
+  if (path === '/account') {
+    const { account } = await import('./pages/account.js');
+    return show(account(me, config, restart));
   }
-  if (!org) {
-    view.replaceChildren(top, h('main', { class: 'explore' }, h('section', { class: 'card' }, h('h1', { text: 'No organisation' }),
-      h('p', { text: 'You are signed in, but you are a member of no organisation yet. Ask an administrator to invite you.' }))));
-    return;
+  if (foreign || !org) {
+    document.title = 'No such organisation · promlet';
+    return show(
+      h(
+        'main',
+        { class: 'explore' },
+        h(
+          'section',
+          { class: 'card stack' },
+          ...(foreign
+            ? [
+                h('h1', { text: `You are not a member of ${state.org}` }),
+                h('p', {
+                  text: 'The organisation does not exist, or you are not one of its members. Nothing was queried.',
+                }),
+                org &&
+                  h(
+                    'p',
+                    {},
+                    h('a', {
+                      class: 'button primary',
+                      href: pageUrl('/', { org: org.slug }),
+                      text: `Open ${org.name || org.slug}`,
+                    }),
+                  ),
+              ]
+            : [
+                h('h1', { text: 'No organisation' }),
+                h('p', {
+                  text: 'You are not a member of an organisation yet. Ask an administrator for an invitation.',
+                }),
+              ]),
+        ),
+      ),
+    );
   }
   remember('org', org.slug);
-  page = explore({ state, role: org.role, lost });
+  if (path === '/organisation') {
+    const { organisation } = await import('./pages/organisation.js');
+    return show(organisation(me, org, restart));
+  }
+  state.org = org.slug;
+  page = explore({ state, role: org.role, signedOut: restart });
   view.replaceChildren(top, page.node);
   page.start();
 }
 
-function broken(error) {
-  view.replaceChildren(h('main', { class: 'gate' }, h('section', { class: 'card' }, h('h1', { text: 'promlet does not answer' }),
-    h('p', { role: 'alert', text: error.message }), h('button', { type: 'button', class: 'primary', text: 'Try again', on: { click: () => start().catch(broken) } }))));
+/** @param {unknown} error */
+function showFailure(error) {
+  document.title = 'No answer · promlet';
+  view.replaceChildren(
+    h(
+      'main',
+      { class: 'gate' },
+      h(
+        'section',
+        { class: 'card' },
+        h('h1', { text: 'promlet does not answer' }),
+        h('p', { role: 'alert', text: errorText(error) }),
+        h('button', { type: 'button', class: 'primary', text: 'Try again', on: { click: restart } }),
+      ),
+    ),
+  );
 }
 
-// Back and forward between organisations; within one, explore listens itself.
+// Back and forward between organisations; within one, the explore page listens itself.
 addEventListener('popstate', () => {
   const { org } = readAddress(location.search);
-  if (page && org && org !== document.getElementById('org')?.value) start().catch(broken);
+  const picker = document.getElementById('org');
+  if (!page || (org && picker instanceof HTMLSelectElement && org !== picker.value)) restart();
 });
 
-start().catch(broken);
+restart();

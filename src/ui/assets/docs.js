@@ -1,30 +1,58 @@
 // A viewer of /api/v1/openapi.json with a way to send requests to this server.
 
 import { h } from './chart/dom.js';
-import { ROOT } from './app/server.js';
+import { ROOT } from './client/server.js';
+import { requestForm } from './docs/request_form.js';
+import { kind, shape } from './docs/schema.js';
 
-const view = document.getElementById('docs');
+/**
+ * @typedef {import('./docs/schema.js').Api} Api
+ * @typedef {import('./docs/schema.js').Operation} Operation
+ */
+
+const view = /** @type {HTMLElement} */ (document.getElementById('docs'));
 const VERBS = ['get', 'post', 'patch', 'delete'];
-/** An answer longer than this is cut on the page. */
-const SHOWN_MAX = 20_000;
 
 const found = await fetch(`${ROOT}/api/v1/openapi.json`, { cache: 'no-store' }).catch(() => null);
 if (found?.ok) show(await found.json());
-else view.replaceChildren(h('p', { class: 'booting', role: 'alert', text: 'The document of the API cannot be read. Is it switched off (PROMLET_DOCS=off)?' }));
+else
+  view.replaceChildren(
+    h('h1', { class: 'unseen', text: 'API' }),
+    h('p', {
+      class: 'booting',
+      role: 'alert',
+      text: 'The API document cannot be read. It may be switched off (PROMLET_DOCS=off).',
+    }),
+  );
 
+/** @param {Api} api */
 function show(api) {
-  const all = Object.entries(api.paths).flatMap(([path, methods]) => VERBS.filter((verb) => methods[verb])
-    .map((verb) => operation(api, verb, path, methods[verb])));
-  const groups = api.tags.map(({ name, description }) => {
-    const own = all.filter(({ tag }) => tag === name);
-    const count = h('span', { class: 'count', text: String(own.length) });
-    const id = `group-${name.toLowerCase().replace(/[^a-z]+/g, '-')}`;
-    const node = h('section', { class: 'group', id, 'aria-labelledby': `${id}-title` },
-      h('h2', { id: `${id}-title` }, name, h('span', { class: 'hint', text: description })), ...own.map((one) => one.node));
-    return { own, node, count, link: h('li', {}, h('a', { href: `#${id}` }, name, count)) };
-  }).filter(({ own }) => own.length > 0);
-  const search = h('input', { type: 'search', id: 'search', placeholder: 'Search: login, rotate, 429', 'aria-label': 'Search the API', autocomplete: 'off', spellcheck: 'false' });
-  const none = h('p', { class: 'quiet', role: 'status', hidden: true, text: 'Nothing fits.' });
+  const all = Object.entries(/** @type {Object<string, Object<string, Operation>>} */ (api.paths)).flatMap(
+    ([path, methods]) => VERBS.filter((verb) => methods[verb]).map((verb) => operation(api, verb, path, methods[verb])),
+  );
+  const groups = /** @type {{name: string, description: string}[]} */ (api.tags)
+    .map(({ name, description }) => {
+      const own = all.filter(({ tag }) => tag === name);
+      const count = h('span', { class: 'count', text: String(own.length) });
+      const id = `group-${name.toLowerCase().replace(/[^a-z]+/g, '-')}`;
+      const node = h(
+        'section',
+        { class: 'group', id, 'aria-labelledby': `${id}-title` },
+        h('h2', { id: `${id}-title` }, name, h('span', { class: 'hint', text: description })),
+        ...own.map((one) => one.node),
+      );
+      return { own, node, count, link: h('li', {}, h('a', { href: `#${id}` }, name, count)) };
+    })
+    .filter(({ own }) => own.length > 0);
+  const search = h('input', {
+    type: 'search',
+    id: 'search',
+    placeholder: 'Search: login, rotate, 429',
+    'aria-label': 'Search the API',
+    autocomplete: 'off',
+    spellcheck: 'false',
+  });
+  const none = h('p', { class: 'quiet', role: 'status', hidden: true, text: 'No operation matches.' });
   const filter = () => {
     const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
     for (const { own, node, count } of groups) {
@@ -39,40 +67,88 @@ function show(api) {
   };
   search.addEventListener('input', filter);
   document.addEventListener('keydown', (event) => {
-    if (event.key !== '/' || ['INPUT', 'TEXTAREA'].includes(document.activeElement?.tagName)) return;
+    if (event.key !== '/' || ['INPUT', 'TEXTAREA'].includes(document.activeElement?.tagName ?? '')) return;
     event.preventDefault();
     search.focus();
   });
-  document.getElementById('version').textContent = `API ${api.info.version}`;
+  const version = document.getElementById('version');
+  if (version) version.textContent = `API ${api.info.version}`;
   view.replaceChildren(
-    h('nav', { 'aria-label': 'Parts of the API' }, search, h('ul', {}, groups.map(({ link }) => link))),
-    h('div', { class: 'operations' }, h('p', { class: 'about' }, ...marked(api.info.description)), ...groups.map(({ node }) => node), none));
+    h(
+      'nav',
+      { 'aria-label': 'Parts of the API' },
+      search,
+      h(
+        'ul',
+        {},
+        groups.map(({ link }) => link),
+      ),
+    ),
+    h(
+      'div',
+      { class: 'operations' },
+      h('h1', { text: 'API' }),
+      h('p', { class: 'about' }, ...marked(api.info.description)),
+      ...groups.map(({ node }) => node),
+      none,
+    ),
+  );
   /** Opens the operation that the address names, whatever was searched for. */
   const open = () => {
     const node = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
     if (!node) return;
-    if (node.hidden || node.parentElement.hidden) {
+    if (node.hidden || node.parentElement?.hidden) {
       search.value = '';
       filter();
     }
-    if (node.tagName === 'DETAILS') node.open = true;
+    if (node instanceof HTMLDetailsElement) node.open = true;
     node.scrollIntoView();
   };
   open();
   addEventListener('hashchange', open);
 }
 
-/** `code` between backticks. */
+/**
+ * Text with `code` between backticks.
+ * @param {string} text
+ * @returns {(Node|string)[]}
+ */
 function marked(text) {
   return text.split('`').map((piece, index) => (index % 2 ? h('code', { text: piece }) : piece));
 }
 
+/**
+ * @param {Api} api
+ * @param {string} verb
+ * @param {string} path
+ * @param {Operation} about
+ */
 function operation(api, verb, path, about) {
-  const text = [verb, path, about.summary, about.operationId, about.tags[0], ...Object.values(about.responses).map(({ description }) => description)].join(' ').toLowerCase();
-  const node = h('details', { class: 'card operation', id: about.operationId },
-    h('summary', {}, h('span', { class: `verb ${verb}`, text: verb.toUpperCase() }),
-      h('span', { class: 'path' }, ...path.split(/(\{[^}]+\})/).map((part) => (part.startsWith('{') ? h('i', { text: part }) : part))),
-      h('span', { class: 'summary' }, ...marked(about.summary))));
+  const text = [
+    verb,
+    path,
+    about.summary,
+    about.operationId,
+    about.tags[0],
+    ...Object.values(/** @type {Object<string, any>} */ (about.responses)).map(({ description }) => description),
+  ]
+    .join(' ')
+    .toLowerCase();
+  const node = h(
+    'details',
+    { class: 'card operation', id: about.operationId },
+    h(
+      'summary',
+      {},
+      h('span', { class: `verb ${verb}`, text: verb.toUpperCase() }),
+      h(
+        'span',
+        { class: 'path' },
+        ...path.split(/(\{[^}]+\})/).map((part) => (part.startsWith('{') ? h('i', { text: part }) : part)),
+      ),
+      h('span', { class: 'summary' }, ...marked(about.summary)),
+    ),
+  );
   // The content is built when the section is opened.
   node.addEventListener('toggle', () => {
     if (node.open && node.childElementCount === 1) node.append(inside(api, verb, path, about));
@@ -80,174 +156,76 @@ function operation(api, verb, path, about) {
   return { node, text, tag: about.tags[0] };
 }
 
+/**
+ * @param {string} title
+ * @param {...import('./chart/dom.js').Child} children
+ */
 const part = (title, ...children) => h('section', { class: 'part' }, h('h3', { text: title }), ...children);
 
+/**
+ * @param {Api} api
+ * @param {string} verb
+ * @param {string} path
+ * @param {Operation} about
+ */
 function inside(api, verb, path, about) {
   const body = about.requestBody?.content;
   const media = body && Object.keys(body)[0];
-  const parameters = about.parameters ?? [];
-  const good = Object.entries(about.responses).filter(([status]) => status < 400);
-  const bad = Object.entries(about.responses).filter(([status]) => status >= 400);
-  return h('div', { class: 'inside' },
+  const parameters = /** @type {any[]} */ (about.parameters ?? []);
+  const responses = Object.entries(/** @type {Object<string, any>} */ (about.responses));
+  const good = responses.filter(([status]) => Number(status) < 400);
+  const bad = responses.filter(([status]) => Number(status) >= 400);
+  return h(
+    'div',
+    { class: 'inside' },
     h('p', { text: about.description }),
-    parameters.length > 0 && part('Parameters', h('table', { class: 'fields' }, h('tbody', {}, parameters.map((one) => h('tr', {},
-      h('td', { class: one.required && 'must', text: one.name }),
-      h('td', {}, one.description, ' ', h('span', { class: 'kind', text: kind(one.schema) }))))))),
-    body && part(`Body: ${Object.keys(body).join(' or ')}`, about.requestBody.description && h('p', { text: about.requestBody.description }), shape(api, body[media].schema)),
-    part('Answers', h('ul', { class: 'answers' }, good.map(([status, { description, content }]) => {
-      const schema = content?.['application/json']?.schema;
-      return h('li', {}, h('b', { text: status }), h('div', {}, description, schema && shape(api, schema)));
-    }))),
-    part('Refusals', h('ul', { class: 'answers' }, bad.map(([status, { description }]) =>
-      h('li', {}, h('b', { class: 'bad', text: status }), h('div', {}, ...marked(description)))))),
-    trial(api, verb, path, about, media));
-}
-
-/** A schema's kind in a few words. */
-function kind(schema) {
-  if (schema.enum) return schema.enum.join(' | ');
-  if (schema.type === 'array') return `${kind(schema.items)}, repeatable`;
-  const limits = [schema.minimum, schema.maximum].some((limit) => limit !== undefined) ? ` ${schema.minimum ?? ''}…${schema.maximum ?? ''}` : '';
-  return `${schema.type ?? ''}${limits}${schema.examples ? `, as in ${schema.examples.join(', ')}` : ''}`;
-}
-
-/** A schema as the JSON it allows, with names followed two levels deep. */
-function shape(api, schema) {
-  const pre = h('pre', { class: 'shape', tabindex: '0' });
-  const write = (text, note) => pre.append(note ? h('span', { class: 'note', text }) : text);
-  draw(schema, '', 0);
-  return pre;
-
-  function draw(one, indent, depth) {
-    if (one.$ref) {
-      const name = one.$ref.split('/').pop();
-      const target = api.components.schemas[name];
-      if (depth > 3) return write(name, true);
-      return draw(target, indent, depth + 1);
-    }
-    const choices = one.anyOf ?? (Array.isArray(one.type) && one.type.length > 1 ? one.type.map((type) => ({ ...one, type })) : null);
-    if (choices) return choices.forEach((choice, index) => { if (index) write(' | '); draw(choice, indent, depth); });
-    if ('const' in one) return write(JSON.stringify(one.const));
-    if (one.enum) return write(one.enum.map((value) => JSON.stringify(value)).join(' | '));
-    if (one.type === 'array' && one.prefixItems) {
-      write('[');
-      one.prefixItems.forEach((item, index) => { if (index) write(', '); draw(item, indent, depth); });
-      return write(']');
-    }
-    if (one.type === 'array') {
-      write('[');
-      draw(one.items ?? {}, indent, depth);
-      return write(', …]');
-    }
-    if (one.properties) {
-      write('{\n');
-      for (const [name, value] of Object.entries(one.properties)) {
-        write(`${indent}  ${JSON.stringify(name)}${one.required?.includes(name) ? '' : '?'}: `);
-        draw(value, `${indent}  `, depth + 1);
-        write(',');
-        if (value.description) write(`  // ${value.description}`, true);
-        write('\n');
-      }
-      return write(`${indent}}`);
-    }
-    if (typeof one.additionalProperties === 'object') {
-      write('{ "…": ');
-      draw(one.additionalProperties, indent, depth);
-      return write(' }');
-    }
-    const [least, most] = [one.minimum ?? one.minLength, one.maximum ?? one.maxLength];
-    const limits = least === undefined && most === undefined ? '' : ` ${least ?? ''}…${most ?? ''}`;
-    const notes = `${one.type === 'string' && one.format ? ` (${one.format})` : ''}${one.type === 'null' ? '' : limits}`;
-    return write(`${one.type ?? 'anything'}${notes}`);
-  }
-}
-
-/** An example of what a body may be: what is required, in its simplest form. */
-function example(api, schema, depth = 0) {
-  const one = schema.$ref ? api.components.schemas[schema.$ref.split('/').pop()] : schema;
-  if (depth > 5) return null;
-  if (one.anyOf) return example(api, one.anyOf[0], depth + 1);
-  if ('const' in one) return one.const;
-  if (one.enum) return one.enum[0];
-  const type = Array.isArray(one.type) ? one.type[0] : one.type;
-  if (type === 'object') {
-    const wanted = Object.entries(one.properties ?? {}).filter(([name]) => one.required?.includes(name));
-    return Object.fromEntries(wanted.map(([name, value]) => [name, example(api, value, depth + 1)]));
-  }
-  if (type === 'array') return [example(api, one.items ?? {}, depth + 1)];
-  return { string: '', integer: one.minimum ?? 0, number: 0, boolean: false }[type] ?? null;
-}
-
-const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
-
-/** Fields to fill in, the curl line that they make, and what this server answers to it. */
-function trial(api, verb, path, about, media) {
-  const binary = media && !media.includes('json') && !media.includes('form');
-  const rows = (about.parameters ?? []).map((one) => {
-    const id = `${about.operationId}-${one.name}`;
-    const input = h('input', { id, spellcheck: 'false', autocomplete: 'off', placeholder: one.required ? 'required' : '' });
-    return { one, input, row: h('tr', {}, h('td', {}, h('label', { for: id, text: one.name })), h('td', {}, input)) };
-  });
-  const schema = media && about.requestBody.content[media].schema;
-  const body = media && !binary && h('textarea', { rows: '5', spellcheck: 'false', 'aria-label': 'Body' });
-  if (body && media.includes('json')) body.value = JSON.stringify(example(api, schema), null, 2);
-  else if (body) body.value = new URLSearchParams(Object.entries(schema.properties ?? {}).filter(([name]) => schema.required?.includes(name)).map(([name]) => [name, ''])).toString();
-  const schemes = about.security.flatMap((one) => Object.keys(one));
-  const keyed = schemes.some((name) => name !== 'session');
-  const token = h('input', { type: 'password', autocomplete: 'off', 'aria-label': 'Bearer token or API key', placeholder: 'Bearer token or API key; empty: the session of this browser' });
-  const curl = h('pre', { class: 'shape', tabindex: '0', 'aria-label': 'The same with curl' });
-  const copied = h('button', { type: 'button', text: 'Copy' });
-  copied.addEventListener('click', async () => {
-    await navigator.clipboard?.writeText(curl.textContent).catch(() => null);
-    copied.textContent = 'Copied';
-    setTimeout(() => { copied.textContent = 'Copy'; }, 1_500);
-  });
-  const said = h('div', { class: 'reply part', role: 'status' });
-  const send = h('button', { class: 'primary', text: 'Send' });
-  const target = () => {
-    let at = path;
-    const query = new URLSearchParams();
-    for (const { one, input } of rows) {
-      if (one.in === 'path') at = at.replace(`{${one.name}}`, input.value ? encodeURIComponent(input.value) : `{${one.name}}`);
-      else if (input.value !== '') query.append(one.name, input.value);
-    }
-    return `${ROOT}${at}${query.size ? `?${query}` : ''}`;
-  };
-  const draw = () => {
-    const words = ['curl'];
-    if (verb !== 'get') words.push('-X', verb.toUpperCase());
-    words.push(quoted(`${location.origin}${target()}`));
-    // A secret typed here stays in its field.
-    if (token.value || (keyed && !schemes.includes('session'))) words.push('-H "Authorization: Bearer $TOKEN"');
-    else if (schemes.includes('session')) words.push('-b cookies');
-    if (media) words.push('-H', quoted(`Content-Type: ${media}`));
-    if (body) words.push('-d', quoted(body.value));
-    if (binary) words.push('--data-binary', '@file');
-    curl.textContent = words.join(' ');
-  };
-  const form = h('form', { class: 'try' }, h('h3', { text: 'Try it' }),
-    rows.length > 0 && h('table', { class: 'fields' }, h('tbody', {}, rows.map(({ row }) => row))), body,
-    keyed && token, h('div', { class: 'curl' }, curl, copied),
-    !binary && h('div', { class: 'row' }, send, verb !== 'get' && h('span', { class: 'hint', text: 'This really changes things.' })), said);
-  form.addEventListener('input', draw);
-  form.addEventListener('submit', async (event) => {
-    event.preventDefault();
-    send.disabled = true;
-    const headers = { ...(media ? { 'Content-Type': media } : {}), ...(token.value ? { Authorization: `Bearer ${token.value}` } : {}) };
-    try {
-      const begun = performance.now();
-      const response = await fetch(target(), { method: verb.toUpperCase(), headers, body: body ? body.value : undefined, credentials: token.value ? 'omit' : 'same-origin', cache: 'no-store', redirect: 'manual' });
-      const took = Math.round(performance.now() - begun);
-      let text = await response.text();
-      if (response.headers.get('Content-Type')?.includes('json')) text = JSON.stringify(JSON.parse(text), null, 2);
-      said.replaceChildren(h('p', { class: 'status', text: `${response.status || 'a redirect'} in ${took} ms` }),
-        text && h('pre', { class: 'shape', tabindex: '0', text: text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)}\n…` : text }));
-    } catch (error) {
-      said.replaceChildren(h('p', { class: 'alert', text: `No answer: ${error.message}` }));
-    } finally {
-      send.disabled = false;
-    }
-  });
-  draw();
-  return form;
+    parameters.length > 0 &&
+      part(
+        'Parameters',
+        h(
+          'table',
+          { class: 'fields' },
+          h(
+            'tbody',
+            {},
+            parameters.map((one) =>
+              h(
+                'tr',
+                {},
+                h('th', { scope: 'row', class: one.required && 'must', text: one.name }),
+                h('td', {}, one.description, ' ', h('span', { class: 'kind', text: kind(one.schema) })),
+              ),
+            ),
+          ),
+        ),
+      ),
+    body &&
+      part(
+        `Body: ${Object.keys(body).join(' or ')}`,
+        about.requestBody.description && h('p', { text: about.requestBody.description }),
+        shape(api, body[media].schema),
+      ),
+    part(
+      'Responses',
+      h(
+        'ul',
+        { class: 'answers' },
+        good.map(([status, { description, content }]) => {
+          const schema = content?.['application/json']?.schema;
+          return h('li', {}, h('b', { text: status }), h('div', {}, description, schema && shape(api, schema)));
+        }),
+      ),
+    ),
+    part(
+      'Errors',
+      h(
+        'ul',
+        { class: 'answers' },
+        bad.map(([status, { description }]) =>
+          h('li', {}, h('b', { class: 'bad', text: status }), h('div', {}, ...marked(description))),
+        ),
+      ),
+    ),
+    requestForm(api, verb, path, about, media),
+  );
 }

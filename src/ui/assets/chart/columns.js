@@ -1,78 +1,156 @@
 // A query's matrix as columns over one grid of times, and short names for its series.
 
 /**
- * @typedef {{labels: Object<string, string>, name: string, full: string, values: Float64Array,
- *   low: number, high: number, mean: number, last: number, present: number}} Series
- * @typedef {{start: number, step: number, count: number, series: Series[], total: number}} Columns
+ * @typedef {Object} Series
+ * @property {Object<string, string>} labels
+ * @property {string} name what the legend shows
+ * @property {string} full the selector that names exactly this series
+ * @property {Float64Array} values one a step; NaN where the series has no point
+ * @property {number} low the lowest finite value; Infinity without one
+ * @property {number} high the highest finite value; -Infinity without one
+ * @property {number} mean of the finite values
+ * @property {number} last the last value, which may be infinite; NaN without one
+ * @property {number} present the number of points, infinite values included
+ * @property {number} infinite the number of infinite values
+ * @property {number} colour index of the colour
+ * @property {number} dash index of the dash pattern
+ *
+ * @typedef {Object} Columns
+ * @property {number} start unix seconds of the first step
+ * @property {number} end unix seconds of the last step, inclusive
+ * @property {number} step seconds between two steps; the last gap is shorter if `tail` is set
+ * @property {Float64Array} times unix seconds of each step
+ * @property {number} count number of steps
+ * @property {Series[]} series at most `SERIES_MAX`
+ * @property {number} total number of series in the response
+ *
+ * @typedef {{metric?: Object<string, string>, values?: [number, string][]}} MatrixRow
  */
 
-/** Lines beyond these are not drawn: they would be unreadable and exhaust a phone. */
+/** More lines are not drawn: they would be unreadable and exhaust a phone. */
 export const SERIES_MAX = 300;
 /** The server answers at most 11,000 steps; one more for a grid that includes both ends. */
 const STEPS_MAX = 11001;
 
-const number = (text) => (text === '+Inf' ? Infinity : text === '-Inf' ? -Infinity : Number(text));
+/**
+ * The number that a response writes as text.
+ * @param {string} text
+ */
+export const parseValue = (text) => (text === '+Inf' ? Infinity : text === '-Inf' ? -Infinity : Number(text));
 
 /**
- * Columns of a matrix answer. A step without a point holds NaN, which is drawn as a gap.
- * @param {{metric: Object<string, string>, values: [number, string][]}[]} matrix
- * @param {{start: number, end: number, step: number}} steps
- * @param {string} [template] legend text with {{label}} in it
+ * Columns of a matrix response. A step without a point holds NaN, which is drawn as a gap.
+ * @param {MatrixRow[]} matrix
+ * @param {{start: number, end: number, step: number}} grid
+ * @param {string|null} [template] legend text with {{label}} in it
+ * @param {{time: number, matrix: MatrixRow[]}|null} [tail] one more step after the grid's last one
  * @returns {Columns}
  */
-export function columns(matrix, { start, end, step }, template) {
-  const count = Math.min(STEPS_MAX, Math.floor((end - start) / step + 1e-6) + 1);
-  const series = matrix.slice(0, SERIES_MAX).map((row) => {
-    const values = new Float64Array(count).fill(NaN);
+export function columns(matrix, { start, end, step }, template, tail = null) {
+  const regular = Math.max(0, Math.min(STEPS_MAX, Math.floor((end - start) / step + 1e-6) + 1));
+  const last = tail && regular > 0 && tail.time > start + (regular - 1) * step ? tail.time : null;
+  const count = regular + (last === null ? 0 : 1);
+  const times = Float64Array.from({ length: count }, (_, index) =>
+    index < regular ? start + index * step : Number(last),
+  );
+  /** @type {Map<string, Float64Array>} */
+  const rows = new Map();
+  /** @type {Map<string, Object<string, string>>} */
+  const labels = new Map();
+  const rowOf = (/** @type {MatrixRow} */ row) => {
+    const full = fullName(row.metric ?? {});
+    let values = rows.get(full);
+    if (!values) {
+      values = new Float64Array(count).fill(NaN);
+      rows.set(full, values);
+      labels.set(full, row.metric ?? {});
+    }
+    return values;
+  };
+  const total = new Set(matrix.map((row) => fullName(row.metric ?? {})));
+  for (const row of matrix.slice(0, SERIES_MAX)) {
+    const values = rowOf(row);
     for (const [at, text] of row.values ?? []) {
       const index = Math.round((at - start) / step);
-      if (index >= 0 && index < count) values[index] = number(text);
+      if (index >= 0 && index < regular) values[index] = parseValue(text);
     }
-    return { labels: row.metric ?? {}, values, ...summary(values) };
-  });
-  name(series, template);
-  return { start, step, count, series, total: matrix.length };
+  }
+  for (const row of last === null ? [] : (tail?.matrix ?? [])) {
+    const full = fullName(row.metric ?? {});
+    const known = total.has(full);
+    total.add(full);
+    const point = row.values?.at(-1);
+    if (point && (rows.has(full) || (!known && rows.size < SERIES_MAX))) rowOf(row)[count - 1] = parseValue(point[1]);
+  }
+  const series = [...rows].map(([full, values]) => ({
+    labels: labels.get(full) ?? {},
+    name: '',
+    full,
+    values,
+    colour: 0,
+    dash: 0,
+    ...summary(values),
+  }));
+  nameSeries(series, template);
+  return { start, end: times[count - 1] ?? start, step, times, count, series, total: total.size };
 }
 
+/** @param {Float64Array} values */
 function summary(values) {
-  let [low, high, sum, present, last] = [Infinity, -Infinity, 0, 0, NaN];
+  let [low, high, sum, present, infinite, last] = [Infinity, -Infinity, 0, 0, 0, NaN];
   for (const value of values) {
     if (Number.isNaN(value)) continue;
     last = value;
     present += 1;
-    if (!Number.isFinite(value)) continue;
+    if (!Number.isFinite(value)) {
+      infinite += 1;
+      continue;
+    }
     low = Math.min(low, value);
     high = Math.max(high, value);
     sum += value;
   }
-  return { low, high, mean: sum / present, last, present };
+  return { low, high, mean: sum / (present - infinite), last, present, infinite };
 }
 
-/** `up{job="api"}`, as PromQL writes it. */
+/**
+ * A selector as PromQL writes it: `up{job="api"}`.
+ * @param {Object<string, string>} labels
+ */
 export function fullName(labels) {
-  const pairs = Object.entries(labels).filter(([label]) => label !== '__name__')
+  const pairs = Object.entries(labels)
+    .filter(([label]) => label !== '__name__')
     .map(([label, value]) => `${label}=${JSON.stringify(value)}`);
   const metric = labels.__name__ ?? '';
   return pairs.length || !metric ? `${metric}{${pairs.join(', ')}}` : metric;
 }
 
-/** Names with only what tells the series apart: a label that all share says nothing in a legend. */
-function name(series, template) {
+/**
+ * Sets names with only the labels that differ: a label that all series share is no help in a
+ * legend.
+ * @param {Series[]} series
+ * @param {string|null} [template]
+ */
+function nameSeries(series, template) {
   const labels = new Set(series.flatMap((one) => Object.keys(one.labels)));
-  const telling = [...labels].filter((label) => series.some((one) => one.labels[label] !== series[0].labels[label]));
-  const metric = telling.includes('__name__');
-  const rest = telling.filter((label) => label !== '__name__').sort();
+  const differing = [...labels].filter((label) => series.some((one) => one.labels[label] !== series[0].labels[label]));
+  const metric = differing.includes('__name__');
+  const rest = differing.filter((label) => label !== '__name__').sort();
   for (const one of series) {
-    one.full = fullName(one.labels);
-    const values = rest.filter((label) => one.labels[label] !== undefined)
+    const values = rest
+      .filter((label) => one.labels[label] !== undefined)
       .map((label) => (rest.length === 1 ? one.labels[label] || '""' : `${label}=${one.labels[label]}`));
     const short = [metric ? one.labels.__name__ : '', ...values].filter(Boolean).join(' ');
-    one.name = template ? template.replaceAll(/\{\{\s*([\w.]+)\s*\}\}/g, (_, label) => one.labels[label] ?? '')
+    one.name = template
+      ? template.replaceAll(/\{\{\s*([\w.]+)\s*\}\}/g, (_, label) => one.labels[label] ?? '')
       : short || (series.length === 1 ? one.full.replace(/^\{\}$/, 'value') : one.full);
   }
 }
 
-/** Lowest and highest finite value of the series that are shown; null when there is none. */
+/**
+ * The lowest and the highest finite value of some series; null if there is none.
+ * @param {Series[]} series
+ */
 export function bounds(series) {
   let [low, high] = [Infinity, -Infinity];
   for (const one of series) {

@@ -1,10 +1,14 @@
-// Building nodes. Text only ever becomes a text node, so foreign bytes stay text.
+// Creates DOM nodes; text only ever becomes a text node, so hostile text stays text.
+
+/** @typedef {Node|string|null|undefined|false|0} Child */
 
 /**
- * @param {string} tag
- * @param {Object<string, any>} [properties] `on` holds listeners, `class` the class, null and false leave an
- *   attribute out; a property with a dash, or one the node does not know, is an attribute
- * @param {...(Node|string|null|undefined|false)} children
+ * @template {string} Tag
+ * @param {Tag} tag
+ * @param {Object<string, any>} [properties] `on` holds listeners, `class` the class, `text` the
+ *   text content; every other property is an attribute, and null, undefined and false leave it out
+ * @param {...(Child|Child[])} children null, undefined, false and '' are skipped
+ * @returns {Tag extends keyof HTMLElementTagNameMap ? HTMLElementTagNameMap[Tag] : HTMLElement}
  */
 export function h(tag, properties = {}, ...children) {
   const node = document.createElement(tag);
@@ -15,6 +19,6 @@ export function h(tag, properties = {}, ...children) {
     else if (name === 'text') node.textContent = value;
     else node.setAttribute(name, value === true ? '' : value);
   }
-  node.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
-  return node;
+  for (const child of children.flat()) if (child) node.append(child);
+  return /** @type {any} */ (node);
 }

@@ -1,15 +1,29 @@
-// Drawing on a canvas: axes, lines, and the crosshair on a canvas above. Sizes are CSS pixels.
+// Draws axes, lines, and the crosshair on a canvas above. Sizes are CSS pixels.
 
 import { formatValue, timeTicks, valueAxis } from './scale.js';
 
-/** More lines than this are a texture: no dots, thinner strokes. */
+/**
+ * @typedef {import('./columns.js').Columns} Columns
+ * @typedef {import('./columns.js').Series} Series
+ * @typedef {import('./style.js').Colours} Colours
+ * @typedef {CanvasRenderingContext2D} Pen
+ * @typedef {ReturnType<typeof layout>} Layout
+ */
+
+/** With more lines than this, lines are thin and the crosshair has no dots. */
 const CROWD = 40;
-/** A line's dashes change each time the colours begin again, so that sixteen lines stay sixteen. */
+/** The radius of a point without neighbours. */
+const DOT = 2.5;
+/**
+ * The dashes of a line change each time the colours repeat, so that sixteen lines stay distinct.
+ */
 const DASHES = [[], [6, 4], [2, 3], [9, 4, 2, 4]];
 
 /**
- * Where things are: computed once per drawing, and used by the pointer as well.
- * @param {CanvasRenderingContext2D} pen
+ * The positions of a drawing, computed once for each and used by the pointer as well.
+ * @param {Pen} pen
+ * @param {{width: number, height: number, data: Columns, span: {low: number, high: number},
+ *   unit: string, font: string}} wanted
  */
 export function layout(pen, { width, height, data, span, unit, font }) {
   pen.font = font;
@@ -17,21 +31,42 @@ export function layout(pen, { width, height, data, span, unit, font }) {
   const texts = axis.ticks.map((tick) => formatValue(tick, unit, axis.step));
   const left = Math.ceil(Math.max(24, ...texts.map((text) => pen.measureText(text).width))) + 12;
   const plot = { left, top: 8, right: width - 10, bottom: height - 24 };
-  const end = data.start + data.step * (data.count - 1);
-  const seconds = Math.max(end - data.start, data.step);
+  const { end, step, count } = data;
+  const seconds = Math.max(end - data.start, step);
   return {
-    width, height, plot, axis, texts, unit, font, end,
-    x: (at) => plot.left + ((at - data.start) / seconds) * (plot.right - plot.left),
-    y: (value) => plot.bottom - ((value - axis.low) / (axis.high - axis.low)) * (plot.bottom - plot.top),
-    value: (y) => axis.low + ((plot.bottom - y) / (plot.bottom - plot.top)) * (axis.high - axis.low),
-    index: (x) => Math.round(((x - plot.left) / (plot.right - plot.left)) * (seconds / data.step)),
+    width,
+    height,
+    plot,
+    axis,
+    texts,
+    unit,
+    font,
+    end,
+    x: (/** @type {number} */ at) => plot.left + ((at - data.start) / seconds) * (plot.right - plot.left),
+    y: (/** @type {number} */ value) =>
+      plot.bottom - ((value - axis.low) / (axis.high - axis.low)) * (plot.bottom - plot.top),
+    value: (/** @type {number} */ y) =>
+      axis.low + ((plot.bottom - y) / (plot.bottom - plot.top)) * (axis.high - axis.low),
+    index: (/** @type {number} */ x) => {
+      const at = data.start + ((x - plot.left) / (plot.right - plot.left)) * seconds;
+      const index = Math.round((at - data.start) / step);
+      // The last gap may be shorter than a step.
+      if (count > 1 && index >= count - 2)
+        return at > (data.times[count - 2] + end) / 2 ? count - 1 : Math.min(index, count - 2);
+      return index;
+    },
   };
 }
 
-/** Grid, axes and lines. `shown` is the series to draw, with their colours. */
+/**
+ * Draws grid, axes and lines. `shown` is the series to draw, `lit` the highlighted one.
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {{data: Columns, shown: Series[], colours: Colours, lit: Series|null}} what
+ */
 export function paint(pen, place, { data, shown, colours, lit }) {
   pen.clearRect(0, 0, place.width, place.height);
-  axes(pen, place, data, colours);
+  drawAxes(pen, place, data, colours);
   pen.save();
   pen.beginPath();
   const { left, top, right, bottom } = place.plot;
@@ -41,19 +76,25 @@ export function paint(pen, place, { data, shown, colours, lit }) {
   // Round joins and dashes cost most where they are invisible.
   pen.lineJoin = dense || shown.length > CROWD ? 'bevel' : 'round';
   pen.lineCap = 'round';
-  if (shown.length === 1) area(pen, place, data, shown[0], colours.series[shown[0].colour]);
+  if (shown.length === 1) drawArea(pen, place, data, shown[0], colours.series[shown[0].colour]);
   // A lit series is drawn last, on top of the dimmed rest.
   for (const one of [...shown].sort((a, b) => Number(a === lit) - Number(b === lit))) {
     pen.globalAlpha = lit && lit !== one ? 0.16 : 1;
     pen.strokeStyle = colours.series[one.colour];
     pen.lineWidth = lit === one ? 2.5 : dense || shown.length > CROWD ? 1.1 : 1.75;
     pen.setLineDash(dense ? [] : DASHES[one.dash % DASHES.length]);
-    (dense ? thick : line)(pen, place, data, one.values);
+    (dense ? drawDense : drawLine)(pen, place, data, one.values);
   }
   pen.restore();
 }
 
-function axes(pen, place, data, colours) {
+/**
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {Columns} data
+ * @param {Colours} colours
+ */
+function drawAxes(pen, place, data, colours) {
   const { plot, axis, texts } = place;
   pen.font = place.font;
   pen.lineWidth = 1;
@@ -81,6 +122,13 @@ function axes(pen, place, data, colours) {
   }
 }
 
+/**
+ * @param {Pen} pen
+ * @param {number} x1
+ * @param {number} y1
+ * @param {number} x2
+ * @param {number} y2
+ */
 function stroke(pen, x1, y1, x2, y2) {
   pen.beginPath();
   pen.moveTo(x1, y1);
@@ -88,31 +136,55 @@ function stroke(pen, x1, y1, x2, y2) {
   pen.stroke();
 }
 
-/** One series, point by point, with a gap where there is no value. */
-function line(pen, place, data, values) {
+/**
+ * Draws one series, point by point, with a gap where it has no value.
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {Columns} data
+ * @param {Float64Array} values
+ */
+function drawLine(pen, place, data, values) {
   pen.beginPath();
   let drawing = false;
+  /** @type {[number, number][]} */
+  const dots = [];
   for (let index = 0; index < data.count; index += 1) {
     const value = values[index];
     if (!Number.isFinite(value)) {
       drawing = false;
       continue;
     }
-    const [x, y] = [place.x(data.start + index * data.step), place.y(value)];
+    const [x, y] = [place.x(data.times[index]), place.y(value)];
     pen[drawing ? 'lineTo' : 'moveTo'](x, y);
     // A point without neighbours would be a line of no length: draw it as a dot.
-    if (!drawing && !Number.isFinite(values[index + 1])) pen.lineTo(x + 0.01, y);
+    if (!drawing && !Number.isFinite(values[index + 1])) dots.push([x, y]);
     drawing = true;
   }
   pen.stroke();
+  pen.fillStyle = pen.strokeStyle;
+  pen.beginPath();
+  for (const [x, y] of dots) {
+    pen.moveTo(x, y);
+    pen.arc(x, y, DOT, 0, 2 * Math.PI);
+  }
+  pen.fill();
 }
 
 /**
- * One series with more points than pixels: draws the lowest and the highest of each pixel column, which looks the same.
+ * Draws the lowest and the highest value of each pixel column: the same picture of a series with
+ * more points than pixels.
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {Columns} data
+ * @param {Float64Array} values
  */
-function thick(pen, place, data, values) {
+function drawDense(pen, place, data, values) {
   pen.beginPath();
-  let [column, low, high, from] = [null, 0, 0, null];
+  /** @type {number|null} */
+  let column = null;
+  /** @type {number|null} */
+  let from = null;
+  let [low, high] = [0, 0];
   const flush = () => {
     if (column === null) return;
     const [bottom, top] = [place.y(low), place.y(high)];
@@ -130,7 +202,7 @@ function thick(pen, place, data, values) {
       from = null;
       continue;
     }
-    const x = Math.round(place.x(data.start + index * data.step));
+    const x = Math.round(place.x(data.times[index]));
     if (x !== column) {
       flush();
       [column, low, high] = [x, value, value];
@@ -142,8 +214,15 @@ function thick(pen, place, data, values) {
   pen.stroke();
 }
 
-/** A soft fill under a single series, down to zero or to the edge. */
-function area(pen, place, data, one, colour) {
+/**
+ * Fills below a single series, down to zero or to the edge.
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {Columns} data
+ * @param {Series} one
+ * @param {string} colour
+ */
+function drawArea(pen, place, data, one, colour) {
   const ground = place.y(Math.min(Math.max(0, place.axis.low), place.axis.high));
   const fill = pen.createLinearGradient(0, place.plot.top, 0, place.plot.bottom);
   fill.addColorStop(0, colour);
@@ -151,10 +230,11 @@ function area(pen, place, data, one, colour) {
   fill.addColorStop(1, /^rgb\(/.test(colour) ? colour.replace('rgb(', 'rgba(').replace(')', ', 0)') : 'transparent');
   pen.fillStyle = fill;
   pen.globalAlpha = 0.22;
+  /** @type {number|null} */
   let from = null;
   for (let index = 0; index <= data.count; index += 1) {
     const value = index < data.count ? one.values[index] : NaN;
-    const x = place.x(data.start + index * data.step);
+    const x = place.x(data.times[index]);
     if (Number.isFinite(value)) {
       if (from === null) {
         pen.beginPath();
@@ -163,7 +243,7 @@ function area(pen, place, data, one, colour) {
       }
       pen.lineTo(x, place.y(value));
     } else if (from !== null) {
-      pen.lineTo(place.x(data.start + (index - 1) * data.step), ground);
+      pen.lineTo(place.x(data.times[index - 1]), ground);
       pen.fill();
       from = null;
     }
@@ -171,7 +251,13 @@ function area(pen, place, data, one, colour) {
   pen.globalAlpha = 1;
 }
 
-/** The crosshair at one step, a dot on each line, and the band of a drag. */
+/**
+ * Draws the crosshair at one step, a dot on each line, and the band of a drag.
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {{data: Columns, shown: Series[], colours: Colours, cursor: number|null,
+ *   band: number[]|null}} what
+ */
 export function paintCursor(pen, place, { data, shown, colours, cursor, band }) {
   pen.clearRect(0, 0, place.width, place.height);
   const { plot } = place;
@@ -182,7 +268,7 @@ export function paintCursor(pen, place, { data, shown, colours, cursor, band }) 
     pen.globalAlpha = 1;
   }
   if (cursor === null) return;
-  const x = place.x(data.start + cursor * data.step);
+  const x = place.x(data.times[cursor]);
   pen.strokeStyle = colours.cursor;
   pen.lineWidth = 1;
   stroke(pen, Math.round(x) + 0.5, plot.top, Math.round(x) + 0.5, plot.bottom);

@@ -1,18 +1,20 @@
-// Ticks, rounding and the words for numbers and times. Pure functions; times are unix seconds.
+// Ticks, rounding and the text of numbers and times. Pure functions; times are unix seconds.
 
-/** Steps a person reads at a glance, in seconds; the last ones are days. */
+/** Steps that a person reads at a glance, in seconds, ascending. */
 const STEPS = [
-  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-  86400, 172800, 604800, 1209600, 2592000, 7776000, 31536000,
+  1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600,
+  2592000, 7776000, 31536000,
 ];
 const DAY = 86400;
 const MONTH = 2592000;
 
+/** @type {Object<string, number>} */
 const UNITS = { ms: 0.001, s: 1, m: 60, h: 3600, d: DAY, w: 7 * DAY, y: 365 * DAY };
 
 /**
  * A Prometheus duration ("90s", "1h30m") or plain seconds, in seconds; null for anything else.
- * @param {string} text
+ * @param {string|null|undefined} text
+ * @returns {number|null}
  */
 export function parseDuration(text) {
   const trimmed = String(text ?? '').trim();
@@ -23,11 +25,20 @@ export function parseDuration(text) {
   return seconds > 0 && Number.isFinite(seconds) ? seconds : null;
 }
 
-/** Seconds as a Prometheus duration: 5400 is "1h30m". */
+/**
+ * Seconds as a Prometheus duration: 5400 is "1h30m".
+ * @param {number} seconds
+ */
 export function formatDuration(seconds) {
   let left = Math.round(seconds * 1000);
   let text = '';
-  for (const [unit, size] of [['d', DAY], ['h', 3600], ['m', 60], ['s', 1], ['ms', 0.001]]) {
+  for (const [unit, size] of /** @type {[string, number][]} */ ([
+    ['d', DAY],
+    ['h', 3600],
+    ['m', 60],
+    ['s', 1],
+    ['ms', 0.001],
+  ])) {
     const count = Math.floor(left / (size * 1000));
     if (count > 0) text += `${count}${unit}`;
     left -= count * size * 1000;
@@ -47,11 +58,13 @@ export function niceStep(range, points) {
 
 /**
  * Round bounds and ticks around the values low..high.
- * Values that are not far above zero get an axis from zero: without it a small wobble looks like an outage.
+ * Values that are not far above zero get an axis from zero: without it a small wobble looks like an
+ * outage.
  * @param {number} low
  * @param {number} high
  * @param {number} count wished number of intervals
- * @param {string} unit "bytes" counts by 1024
+ * @param {string} [unit] "bytes" counts by 1024, "seconds" in minutes, hours and days
+ * @returns {{low: number, high: number, step: number, ticks: number[]}}
  */
 export function valueAxis(low, high, count, unit) {
   if (!(low <= high)) [low, high] = [0, 1];
@@ -65,9 +78,15 @@ export function valueAxis(low, high, count, unit) {
   const raw = (high - low) / Math.max(1, count);
   const base = unit?.startsWith('bytes') && raw >= 1 ? 2 : 10;
   const power = base ** Math.floor(Math.log(raw) / Math.log(base));
-  const step = base === 2
-    ? (raw > power ? power * 2 : power)
-    : ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999) ?? 10) * power;
+  const decimal = ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= raw * 0.999) ?? 10) * power;
+  const step =
+    base === 2
+      ? raw > power
+        ? power * 2
+        : power
+      : unit === 'seconds' && raw > 1
+        ? (STEPS.find((one) => one >= raw * 0.999) ?? decimal)
+        : decimal;
   const first = Math.floor(low / step + 1e-9);
   const last = Math.ceil(high / step - 1e-9);
   const ticks = [];
@@ -75,16 +94,59 @@ export function valueAxis(low, high, count, unit) {
   return { low: first * step, high: Math.max(last, first + 1) * step, step, ticks };
 }
 
-const PREFIXES = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k'], [1, ''], [1e-3, 'm'], [1e-6, 'µ'], [1e-9, 'n']];
-const BYTES = [[2 ** 50, 'PiB'], [2 ** 40, 'TiB'], [2 ** 30, 'GiB'], [2 ** 20, 'MiB'], [2 ** 10, 'KiB'], [1, 'B']];
-const SPANS = [[DAY, 'd'], [3600, 'h'], [120, 'min', 60], [1, 's'], [1e-3, 'ms'], [1e-6, 'µs'], [1e-9, 'ns']];
+/** @type {[number, string][]} */
+const PREFIXES = [
+  [1e12, 'T'],
+  [1e9, 'G'],
+  [1e6, 'M'],
+  [1e3, 'k'],
+  [1, ''],
+  [1e-3, 'm'],
+  [1e-6, 'µ'],
+  [1e-9, 'n'],
+];
+/** @type {[number, string][]} */
+const BYTES = [
+  [2 ** 50, 'PiB'],
+  [2 ** 40, 'TiB'],
+  [2 ** 30, 'GiB'],
+  [2 ** 20, 'MiB'],
+  [2 ** 10, 'KiB'],
+  [1, 'B'],
+];
+/**
+ * Least value, symbol, and the divisor where it is not the least value.
+ * @type {[number, string, number?][]}
+ */
+const SPANS = [
+  [DAY, 'd'],
+  [3600, 'h'],
+  [120, 'min', 60],
+  [1, 's'],
+  [1e-3, 'ms'],
+  [1e-6, 'µs'],
+  [1e-9, 'ns'],
+];
 
-/** The size and the sign a value is written with. */
+/** @type {[number, string][]} */
+const WHOLE_SPANS = [
+  [DAY, 'd'],
+  [3600, 'h'],
+  [60, 'min'],
+  [1, 's'],
+];
+
+/**
+ * The divisor and the symbol that a value is written with.
+ * @param {number} value
+ * @param {string} unit
+ * @returns {[number, string]}
+ */
 function prefix(value, unit) {
   const size = Math.abs(value);
-  if (unit === 'bytes') return BYTES.find(([least]) => size >= least) ?? BYTES.at(-1);
+  if (unit === 'bytes') return BYTES.find(([least]) => size >= least) ?? [1, 'B'];
   if (unit === 'seconds') {
-    const [least, sign, divisor] = SPANS.find(([from]) => size >= from * 0.9999) ?? SPANS.at(-1);
+    const [least, sign, divisor] = SPANS.find(([from]) => size >= from * 0.9999) ?? [1e-9, 'ns'];
     return [divisor ?? least, sign];
   }
   if (size >= 1e15 || size < 1e-9) return [1, ''];
@@ -94,10 +156,11 @@ function prefix(value, unit) {
 }
 
 /**
- * A value in words, as exact as its neighbours need: with a step (an axis) or four digits (a reading).
+ * A value as text: as exact as an axis with that step needs, or four digits without a step.
  * @param {number} value
- * @param {string} [unit] none, bytes, bytes/s, seconds, percent (of 1), or a word that is put behind
+ * @param {string} [unit] none, bytes, bytes/s, seconds, percent (of 1), or a suffix
  * @param {number} [step]
+ * @returns {string}
  */
 export function formatValue(value, unit = '', step = 0) {
   if (unit === 'bytes/s') return Number.isFinite(value) ? `${formatValue(value, 'bytes', step)}/s` : formatValue(value);
@@ -105,15 +168,24 @@ export function formatValue(value, unit = '', step = 0) {
   if (!Number.isFinite(value)) return value > 0 ? '+Inf' : '-Inf';
   if (unit === 'percent') return `${digits(value * 100, step * 100)} %`;
   if (value === 0) return unit === 'bytes' ? '0 B' : '0';
-  // An axis takes thousands early (1.5k), a reading late (1234).
-  const [size, sign] = step && !unit && Math.abs(value) >= 1000
-    ? PREFIXES.find(([least]) => Math.abs(value) >= least) : prefix(value, unit);
+  // The ticks of an axis are whole in the largest unit that divides the step.
+  const whole = unit === 'seconds' && step >= 1 ? WHOLE_SPANS.find(([size]) => step % size === 0) : undefined;
+  if (whole) return `${Math.round(value / whole[0])} ${whole[1]}`;
+  // An axis shortens from 1,000 (1.5k), a single value from 10,000 (1234).
+  const [size, sign] =
+    step && !unit && Math.abs(value) >= 1000
+      ? (PREFIXES.find(([least]) => Math.abs(value) >= least) ?? [1, ''])
+      : prefix(value, unit);
   const number = digits(value / size, step / size);
   if (!unit || unit === 'none') return `${number}${sign}`;
   if (unit === 'bytes' || unit === 'seconds') return `${number} ${sign}`;
   return `${number}${sign} ${unit}`;
 }
 
+/**
+ * @param {number} value
+ * @param {number} step 0 for four digits
+ */
 function digits(value, step) {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e15 || size < 1e-9)) return value.toExponential(3);
@@ -129,34 +201,51 @@ function digits(value, step) {
 const DATE = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
 const MONTHS = new Intl.DateTimeFormat('en', { month: 'short', year: 'numeric' });
 const CLOCK = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
-const SECONDS = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' });
+const SECONDS = new Intl.DateTimeFormat('en', {
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hourCycle: 'h23',
+});
 const MOMENT = new Intl.DateTimeFormat('en', {
-  weekday: 'short', month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23',
+  weekday: 'short',
+  month: 'short',
+  day: 'numeric',
+  hour: '2-digit',
+  minute: '2-digit',
+  second: '2-digit',
+  hourCycle: 'h23',
 });
 
-/** A moment in local time, in full: "Sat, Nov 21, 12:05:30". */
+/**
+ * A moment in local time, in full: "Sat, Nov 21, 12:05:30".
+ * @param {number} at
+ */
 export const formatMoment = (at) => MOMENT.format(at * 1000);
 
-/** Seconds that local time is ahead of UTC at a moment. */
-const ahead = (at) => -60 * new Date(at * 1000).getTimezoneOffset();
+/** The seconds by which local time is ahead of UTC at a moment. */
+const ahead = (/** @type {number} */ at) => -60 * new Date(at * 1000).getTimezoneOffset();
 
 /**
- * Ticks at round local times, at most `count`: where, what, and whether a new day begins there.
+ * Ticks at round local times, about `count`. `major` marks the beginning of a day.
  * @param {number} start
- * @param {number} end
+ * @param {number} end inclusive
  * @param {number} count
+ * @returns {{at: number, text: string, major: boolean}[]}
  */
 export function timeTicks(start, end, count) {
   const step = niceStep(end - start, count);
+  /** @type {{at: number, text: string, major: boolean}[]} */
   const ticks = [];
-  const push = (at, text, major) => at >= start && at <= end && ticks.push({ at, text, major });
+  const push = (/** @type {number} */ at, /** @type {string} */ text, /** @type {boolean} */ major) =>
+    at >= start && at <= end && ticks.push({ at, text, major });
   if (step >= MONTH) {
     const months = step >= 31536000 ? 12 : step >= 7776000 ? 3 : 1;
     const from = new Date(start * 1000);
     for (let index = 0; ticks.length <= count && index < 600; index += 1) {
       const at = new Date(from.getFullYear(), Math.floor(from.getMonth() / months) * months + index * months, 1);
-      if (at / 1000 > end) break;
-      push(at / 1000, MONTHS.format(at), false);
+      if (at.getTime() / 1000 > end) break;
+      push(at.getTime() / 1000, MONTHS.format(at), false);
     }
     return ticks;
   }

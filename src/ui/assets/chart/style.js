@@ -1,17 +1,25 @@
-// The element's style sheet. A constructed sheet is no inline style, so the strictest policy allows it.
+// The style sheet of <metric-chart>. A constructed sheet is no inline style, so the strictest
+// policy allows it.
 
 /**
- * Eight colours that people with any kind of colour vision tell apart, at 3:1 or better on their background.
+ * Light and dark variants of eight colours that people with any colour vision can distinguish, with
+ * a contrast of at least 3:1.
  * A page overrides them, like everything named --metric-chart-*, from its own style sheet.
  */
 const SERIES = [
-  ['#2563c9', '#7aaeff'], ['#c2500a', '#ff9d5c'], ['#047857', '#3fd0a4'], ['#b0307f', '#f58fc8'],
-  ['#8a6100', '#f2c14e'], ['#6d3fd1', '#b9a1ff'], ['#0b7d94', '#62d3e8'], ['#56606e', '#b4bfcc'],
+  ['#2563c9', '#7aaeff'],
+  ['#c2500a', '#ff9d5c'],
+  ['#047857', '#3fd0a4'],
+  ['#b0307f', '#f58fc8'],
+  ['#8a6100', '#f2c14e'],
+  ['#6d3fd1', '#b9a1ff'],
+  ['#0b7d94', '#62d3e8'],
+  ['#56606e', '#b4bfcc'],
 ];
 
 const css = `
 :host {
-  display: flex; flex-direction: column; min-width: 0; position: relative;
+  display: block; min-width: 0; position: relative;
   --background: var(--metric-chart-background, light-dark(#ffffff, #15171e));
   --text: var(--metric-chart-text, light-dark(#1c2130, #e8eaf0));
   --muted: var(--metric-chart-muted, light-dark(#5b6474, #9aa4b5));
@@ -25,14 +33,16 @@ const css = `
   font: 13px/1.45 var(--metric-chart-font, ui-sans-serif, system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif);
   font-variant-numeric: tabular-nums;
 }
+/* The page may set display and height of the element itself; the layout inside does not depend on it. */
+.frame { display: flex; flex-direction: column; min-width: 0; height: 100%; }
 :host([hidden]) { display: none; }
 :host([theme="light"]) { color-scheme: light; }
 :host([theme="dark"]) { color-scheme: dark; }
 :host([theme="auto"]) { color-scheme: light dark; }
 * { box-sizing: border-box; }
-.title { margin: 0 0 6px; font-size: 14px; font-weight: 600; text-wrap: balance; }
+.title { flex: none; margin: 0 0 6px; font-size: 14px; font-weight: 600; text-wrap: balance; }
 .title:empty, .note:empty, .legend:empty { display: none; }
-.plot { position: relative; flex: 1 1 var(--metric-chart-height, 280px); min-height: 140px; }
+.plot { position: relative; flex: 1 1 var(--metric-chart-height, 280px); min-height: 120px; }
 canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
 .cursor { border-radius: 6px; touch-action: pan-y; cursor: crosshair; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
@@ -53,7 +63,7 @@ canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
 .d2 { background: repeating-linear-gradient(90deg, currentColor 0 2px, transparent 2px 4px); }
 .d3 { background: repeating-linear-gradient(90deg, currentColor 0 7px, transparent 7px 9px, currentColor 9px 11px, transparent 11px 13px); }
 ${SERIES.map((_, index) => `.c${index} { color: var(--s${index}); }`).join(' ')}
-.legend { display: flex; flex-wrap: wrap; gap: 2px 4px; margin-top: 6px; max-height: 116px; overflow: auto; }
+.legend { flex: 0 1 auto; min-height: 28px; display: flex; flex-wrap: wrap; gap: 2px 4px; margin-top: 6px; max-height: 116px; overflow: auto; }
 .legend button {
   display: inline-flex; align-items: center; gap: 7px; max-width: 100%; min-height: 24px; padding: 1px 8px; border: 0; border-radius: 6px;
   background: none; color: var(--text); font: inherit; font-size: 12px; cursor: pointer;
@@ -90,14 +100,24 @@ sheet.replaceSync(css);
 
 const NAMES = ['background', 'text', 'muted', 'grid', 'axis', 'cursor', 'accent'];
 
-/** The canvas colours of the current scheme. `probe` is any node of the element. */
+/**
+ * @typedef {{background: string, text: string, muted: string, grid: string, axis: string,
+ *   cursor: string, accent: string, series: string[]}} Colours
+ */
+
+/**
+ * The canvas colours of the current scheme.
+ * @param {HTMLElement} probe any node of the element
+ * @returns {Colours}
+ */
 export function colours(probe) {
-  const resolve = (name) => {
+  const resolve = (/** @type {string} */ name) => {
     probe.style.color = `var(--${name})`;
     return getComputedStyle(probe).color;
   };
-  const found = Object.fromEntries(NAMES.map((name) => [name, resolve(name)]));
+  const found = /** @type {any} */ (Object.fromEntries(NAMES.map((name) => [name, resolve(name)])));
   return { ...found, series: SERIES.map((_, index) => resolve(`s${index}`)) };
 }
 
+/** The number of series colours before they repeat. */
 export const COLOURS = SERIES.length;

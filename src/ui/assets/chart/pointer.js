@@ -1,0 +1,150 @@
+// Pointer and keyboard of a chart: the cursor's step, and ranges to zoom to.
+
+/** A drag shorter than this is a click, in pixels. */
+const DRAG_MIN = 6;
+/** The shortest range that the keyboard zooms to, in seconds. */
+const ZOOM_MIN = 5;
+
+/**
+ * @typedef {Object} PointerHost
+ * @property {() => import('./columns.js').Columns|null} data
+ * @property {() => import('./paint.js').Layout|null} place
+ * @property {() => boolean} zoomed
+ * @property {() => void} redraw draws the cursor again
+ * @property {() => void} speak updates the text for screen readers
+ * @property {(range: {start: number, end: number}|null) => void} zoom unix seconds; null resets
+ */
+
+/** The cursor of a chart. */
+export class Pointer {
+  /** The step under the cursor; null without one. @type {number|null} */
+  step = null;
+  /**
+   * The pointer's height in the plot; null while the keyboard moves the cursor.
+   * @type {number|null}
+   */
+  height = null;
+  /** @type {{from: number, to: number, moved: boolean}|null} */
+  #drag = null;
+  #host;
+
+  /**
+   * @param {HTMLElement} surface
+   * @param {PointerHost} host
+   */
+  constructor(surface, host) {
+    this.#host = host;
+    surface.addEventListener('pointerdown', (event) => this.#press(event, surface));
+    surface.addEventListener('pointermove', (event) => this.#point(event));
+    surface.addEventListener('pointerup', () => this.#release());
+    surface.addEventListener('pointercancel', () => {
+      this.#drag = null;
+      this.move(null);
+    });
+    surface.addEventListener('pointerleave', (event) => {
+      if (event.pointerType === 'mouse' && !this.#drag) this.move(null);
+    });
+    surface.addEventListener('dblclick', () => {
+      if (host.zoomed()) host.zoom(null);
+    });
+    surface.addEventListener('keydown', (event) => this.#key(event));
+    surface.addEventListener('blur', () => this.move(null));
+  }
+
+  /** The two edges of a drag, in pixels of the plot; null without one. */
+  get band() {
+    return this.#drag?.moved ? [this.#drag.from, this.#drag.to] : null;
+  }
+
+  /**
+   * Moves the cursor to a step, or removes it.
+   * @param {number|null} index
+   * @param {number|null} [height] of the pointer in the plot; null for the keyboard
+   */
+  move(index, height = null) {
+    const data = this.#host.data();
+    if (!data) return;
+    const at = index === null ? null : Math.max(0, Math.min(data.count - 1, index));
+    if (at === this.step && height === this.height) return;
+    [this.step, this.height] = [at, height];
+    this.#host.redraw();
+    if (height === null) this.#host.speak();
+  }
+
+  /**
+   * @param {PointerEvent} event
+   * @param {HTMLElement} surface
+   */
+  #press(event, surface) {
+    if (event.button !== 0) return;
+    if (event.pointerType === 'mouse' && this.#host.place()) {
+      this.#drag = { from: event.offsetX, to: event.offsetX, moved: false };
+      surface.setPointerCapture(event.pointerId);
+    }
+    this.#point(event);
+  }
+
+  /** @param {PointerEvent} event */
+  #point(event) {
+    const place = this.#host.place();
+    if (!place) return;
+    if (this.#drag) {
+      const { left, right } = place.plot;
+      this.#drag.to = Math.max(left, Math.min(right, event.offsetX));
+      this.#drag.moved ||= Math.abs(this.#drag.to - this.#drag.from) > DRAG_MIN;
+    }
+    this.move(place.index(event.offsetX), event.offsetY);
+  }
+
+  #release() {
+    const [drag, place, data] = [this.#drag, this.#host.place(), this.#host.data()];
+    this.#drag = null;
+    if (!drag?.moved || !place || !data) return;
+    const edge = (/** @type {number} */ x) => data.times[Math.max(0, Math.min(data.count - 1, place.index(x)))];
+    const [start, end] = [edge(drag.from), edge(drag.to)].sort((a, b) => a - b);
+    this.#host.redraw();
+    if (end > start) this.#host.zoom({ start, end });
+  }
+
+  /**
+   * Zooms around the cursor, or around the middle without one; never beyond now.
+   * @param {number} factor of the range: below 1 zooms in
+   */
+  #zoomBy(factor) {
+    const data = this.#host.data();
+    if (!data) return;
+    const around = this.step === null ? (data.start + data.end) / 2 : data.times[this.step];
+    const start = Math.max(1, Math.round(around - (around - data.start) * factor));
+    const end = Math.min(Math.round(around + (data.end - around) * factor), Math.floor(Date.now() / 1000));
+    if (end - start >= ZOOM_MIN) this.#host.zoom({ start, end });
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const data = this.#host.data();
+    if (!data || event.ctrlKey || event.metaKey || event.altKey) return;
+    const last = data.count - 1;
+    const at = this.step ?? last;
+    const leap = Math.max(1, Math.round(last / 10));
+    const one = event.shiftKey ? leap : 1;
+    /** @type {Object<string, () => void>} */
+    const keys = {
+      ArrowLeft: () => this.move(at - one),
+      ArrowRight: () => this.move(at + one),
+      PageDown: () => this.move(at - leap),
+      PageUp: () => this.move(at + leap),
+      Home: () => this.move(0),
+      End: () => this.move(last),
+      Escape: () => this.move(null),
+      '+': () => this.#zoomBy(0.5),
+      '=': () => this.#zoomBy(0.5),
+      '-': () => this.#zoomBy(2),
+      0: () => {
+        if (this.#host.zoomed()) this.#host.zoom(null);
+      },
+    };
+    if (!Object.hasOwn(keys, event.key)) return;
+    event.preventDefault();
+    keys[event.key]();
+  }
+}

@@ -1,0 +1,61 @@
+// The overlay of a chart: loading, empty, error.
+
+import { h } from './dom.js';
+
+/** Warnings beyond these are left to the load event. */
+export const NOTES_MAX = 3;
+
+/**
+ * @typedef {'idle'|'loading'|'drawn'|'empty'|'error'} State
+ *
+ * @typedef {Object} Situation
+ * @property {State} state
+ * @property {boolean} hasData whether an earlier response is on the screen
+ * @property {boolean} infinite whether every value is infinite
+ * @property {string[]} messages warnings and infos of the response
+ * @property {import('./request.js').ApiError} [problem] the error, in state `error`
+ * @property {() => void} retry
+ */
+
+/**
+ * Fills the overlay for a state.
+ * @param {HTMLElement} box
+ * @param {Situation} situation
+ */
+export function showState(box, { state, hasData, infinite, messages, problem, retry }) {
+  box.className = `state ${state}`;
+  if (state === 'loading' && !hasData) {
+    box.replaceChildren(
+      h(
+        'div',
+        { class: 'bars', 'aria-hidden': 'true' },
+        [1, 2, 3, 4, 5].map(() => h('i')),
+      ),
+      h('p', { text: 'Loading…' }),
+    );
+  } else if (state === 'empty') {
+    box.replaceChildren(
+      h('strong', { text: 'No data in this range' }),
+      ...messages.slice(0, NOTES_MAX).map((text) => h('p', { text })),
+    );
+  } else if (state === 'error' && hasData) {
+    box.classList.add('late');
+    box.replaceChildren(h('span', { text: `Not updated: ${problem?.detail}` }));
+  } else if (state === 'error') {
+    const invalid = problem?.status === 400;
+    const trace = [problem?.code, problem?.requestId].filter(Boolean).join(' · ');
+    box.replaceChildren(
+      h('strong', { text: invalid ? 'This query cannot run' : 'No chart' }),
+      h('p', { text: problem?.detail }),
+      ...(trace ? [h('p', { class: 'code', text: trace })] : []),
+      ...(invalid ? [] : [h('button', { type: 'button', text: 'Try again', on: { click: retry } })]),
+    );
+  } else if (state === 'drawn' && infinite) {
+    box.replaceChildren(
+      h('strong', { text: 'Every value is infinite' }),
+      h('p', { text: 'An infinite value has no place on the axis. The legend and the table show it.' }),
+    );
+  } else {
+    box.replaceChildren();
+  }
+}

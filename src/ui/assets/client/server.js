@@ -1,0 +1,77 @@
+// Requests of the cabinet, all to its own origin with the session cookie.
+
+import { ApiError, fetchData, readError } from '../chart/request.js';
+
+/** The path prefix of this server: empty, or the path of the public URL behind a proxy. */
+export const ROOT = new URL('..', import.meta.url).pathname.replace(/\/+$/, '');
+const BASE = `${location.origin}${ROOT}/api/v1`;
+
+/** Dispatches `change` after each request that changed something on the server. */
+export const changes = new EventTarget();
+
+/**
+ * The absolute path of a path of this server; null for one that leads to another site.
+ * @param {string|null|undefined} text
+ */
+export function ownPath(text) {
+  if (!text || !/^\/(?![/\\])[\x21-\x5b\x5d-\x7e]*$/.test(text)) return null;
+  const url = new URL(text, location.origin);
+  const path = `${url.pathname}${url.search}${url.hash}`;
+  if (url.origin !== location.origin || path.startsWith('//')) return null;
+  return path === ROOT || path.startsWith(`${ROOT}/`) ? path : `${ROOT}${path}`;
+}
+
+/**
+ * The URL of a page of this server with parameters.
+ * @param {string} path
+ * @param {Object<string, string>} parameters
+ */
+export const pageUrl = (path, parameters) => `${ROOT}${path}?${new URLSearchParams(parameters)}`;
+
+/**
+ * Sends a request. Returns the JSON body, or null for 204.
+ * @param {string} method
+ * @param {string} path below /api/v1
+ * @param {Object<string, any>} [body]
+ * @returns {Promise<any>}
+ */
+export async function send(method, path, body) {
+  const response = await fetch(`${BASE}${path}`, {
+    method,
+    credentials: 'same-origin',
+    cache: 'no-store',
+    headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  }).catch(() => {
+    throw new ApiError({ code: 'unreachable', detail: 'The server does not answer. Is it still running?' });
+  });
+  if (!response.ok) throw await readError(response);
+  const answer = response.status === 204 ? null : await response.json();
+  if (method !== 'GET') changes.dispatchEvent(new Event('change'));
+  return answer;
+}
+
+/**
+ * Reads data of an organisation; waits and retries where the server asks for it.
+ * @param {string} org
+ * @param {string} path below the organisation
+ * @param {Object<string, any>} [params] undefined and '' are left out
+ * @param {AbortSignal} [signal]
+ */
+export function readOrg(org, path, params = {}, signal = undefined) {
+  const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== ''));
+  return fetchData({ base: BASE, path: `/orgs/${encodeURIComponent(org)}${path}`, params: query, signal });
+}
+
+/**
+ * The account that is signed in, or null.
+ * @returns {Promise<import('./types.js').Me|null>}
+ */
+export async function currentUser() {
+  try {
+    return await send('GET', '/auth/me');
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 401) return null;
+    throw error;
+  }
+}

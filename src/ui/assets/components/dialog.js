@@ -1,0 +1,100 @@
+// Dialogs: a confirmation that says what is lost, and the prompt to sign in again.
+
+import { h } from '../chart/dom.js';
+import { ApiError } from '../chart/request.js';
+import { send } from '../client/server.js';
+import { field, form } from './form.js';
+
+/**
+ * Shows a modal dialog until `close` is called or Escape is pressed.
+ * @template T
+ * @param {string} heading
+ * @param {T} cancelled the result of Escape
+ * @param {(close: (result: T) => void) => (Node|null)[]} content
+ * @returns {Promise<T>}
+ */
+function openDialog(heading, cancelled, content) {
+  const before = document.activeElement;
+  const title = h('h2', { id: 'dialog-title', text: heading });
+  const dialog = h('dialog', { class: 'card stack', 'aria-labelledby': title.id }, title);
+  return new Promise((resolve) => {
+    const close = (/** @type {T} */ result) => {
+      dialog.remove();
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+      resolve(result);
+    };
+    dialog.append(...content(close).filter((node) => node !== null));
+    dialog.addEventListener('cancel', () => close(cancelled));
+    document.body.append(dialog);
+    dialog.showModal();
+  });
+}
+
+/**
+ * Asks for a confirmation.
+ * @param {{heading: string, loss: string, action: string}} question `loss` says what will be lost,
+ *   `action` is the text of the button
+ * @returns {Promise<boolean>}
+ */
+export function confirmed({ heading, loss, action }) {
+  return openDialog(heading, false, (close) => [
+    h('p', { text: loss }),
+    h(
+      'div',
+      { class: 'row' },
+      h('button', { type: 'button', class: 'danger', text: action, on: { click: () => close(true) } }),
+      h('button', { type: 'button', text: 'Cancel', autofocus: true, on: { click: () => close(false) } }),
+    ),
+  ]);
+}
+
+/**
+ * Asks for the password or a code, where an action needs a recent login. Returns whether the login
+ * succeeded.
+ * @param {import('../client/types.js').Me} me
+ * @returns {Promise<boolean>}
+ */
+function reauthenticate(me) {
+  const possible = me.user.has_password || me.twofa.enabled;
+  const given = me.user.has_password
+    ? field('Password', 'password', { type: 'password', autocomplete: 'current-password', maxlength: '1024' })
+    : field('Code of your authenticator app', 'code', { inputmode: 'numeric', autocomplete: 'one-time-code' });
+  return openDialog('Confirm it is you', false, (close) => [
+    h('p', {
+      class: 'hint',
+      text: possible
+        ? 'Your last login is older than fifteen minutes.'
+        : 'Your last login is older than fifteen minutes: sign out and in again.',
+    }),
+    possible
+      ? form(
+          {
+            submit: 'Continue',
+            messages: { invalid_credentials: 'The password is wrong.' },
+            action: async (values) => {
+              await send('POST', '/auth/reauth', values);
+              close(true);
+            },
+          },
+          given,
+        )
+      : null,
+    h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(false) } }),
+  ]);
+}
+
+/**
+ * Sends a request; where the server demands a recent login, asks for it and sends again.
+ * @param {import('../client/types.js').Me} me
+ * @param {string} method
+ * @param {string} path
+ * @param {Object<string, any>} [body]
+ */
+export async function sendConfirmed(me, method, path, body) {
+  try {
+    return await send(method, path, body);
+  } catch (error) {
+    if (!(error instanceof ApiError) || error.code !== 'reauth_required' || !(await reauthenticate(me))) throw error;
+    return send(method, path, body);
+  }
+}

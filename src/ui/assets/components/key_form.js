@@ -1,0 +1,282 @@
+// The fields of an API key, also as JSON: edited JSON is saved instead of the fields.
+
+import { h } from '../chart/dom.js';
+import { formatDuration, parseDuration } from '../chart/scale.js';
+import { checkbox, field, lines } from './form.js';
+
+/**
+ * @typedef {import('./form.js').Values} Values
+ * @typedef {import('../client/types.js').ApiKey} ApiKey
+ * @typedef {import('../client/types.js').Policy} Policy
+ */
+
+/** What an embed token may request, by the name in a policy. @type {Object<string, string>} */
+const ENDPOINTS = {
+  metrics: 'list metrics',
+  labels: 'list labels',
+  range: 'structured queries over a range',
+  instant: 'structured queries at one time',
+  expr: 'any PromQL',
+};
+/** @type {Object<string, string>} */
+const SCOPES = { ingest: 'write samples', read: 'read (Grafana)', embed: 'sign embed tokens' };
+
+/** The lines of a text that are not blank. @param {string} text */
+const nonEmptyLines = (text) =>
+  text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter(Boolean);
+
+/**
+ * The scopes of a key.
+ * @param {string[]} [held]
+ */
+export const scopeFields = (held = []) =>
+  h(
+    'div',
+    { class: 'row' },
+    Object.entries(SCOPES).map(([name, text]) => checkbox(text, name, held.includes(name))),
+  );
+
+/** @param {Values} values */
+export const scopesOf = (values) => Object.keys(SCOPES).filter((name) => values[name]);
+
+/**
+ * The fields of a policy. An empty list permits nothing; only the checkbox permits everything.
+ * @param {Policy} [policy]
+ */
+export function policyFields(policy = {}) {
+  const only = (/** @type {'metrics'|'exprs'} */ name, /** @type {string} */ label, /** @type {string} */ hint) =>
+    h(
+      'div',
+      { class: 'stack' },
+      lines(`Only these ${label}s`, name, (policy[name] ?? []).join('\n'), 2, hint),
+      checkbox(`any ${label}, if none is listed`, `any_${name}`, !policy[name]),
+    );
+  const duration = (
+    /** @type {'max_lookback_s'|'max_range_s'|'min_step_s'} */ name,
+    /** @type {string} */ label,
+    /** @type {string} */ hint,
+  ) =>
+    field(
+      label,
+      name,
+      { required: false, value: policy[name] ? formatDuration(Number(policy[name])) : '', placeholder: 'no limit' },
+      hint,
+    );
+  return [
+    lines(
+      'Label matchers',
+      'match',
+      (policy.match ?? []).join('\n'),
+      2,
+      'One a line, such as tenant="a". Every series must match all of them.',
+    ),
+    only('metrics', 'metric', 'One a line; * is a wildcard, as in http_*.'),
+    h(
+      'fieldset',
+      { class: 'row' },
+      h('legend', { text: 'Tokens may' }),
+      Object.entries(ENDPOINTS).map(([name, text]) =>
+        checkbox(text, `ask_${name}`, !policy.endpoints || policy.endpoints.includes(name)),
+      ),
+    ),
+    only('exprs', 'expression', 'One a line: the exact PromQL that is permitted.'),
+    h(
+      'div',
+      { class: 'settings' },
+      duration('max_lookback_s', 'Oldest data', 'Such as 7d.'),
+      duration('max_range_s', 'Longest range', 'Of one query.'),
+      duration('min_step_s', 'Smallest step', 'Such as 15s.'),
+    ),
+  ];
+}
+
+/**
+ * The policy of such fields.
+ * @param {Values} values
+ * @returns {Policy & {match: string[]}}
+ * @throws {Error} for a value that is no duration
+ */
+export function policyOf(values) {
+  const duration = (/** @type {string} */ name, /** @type {string} */ label) => {
+    if (!values[name].trim()) return null;
+    const seconds = parseDuration(values[name]);
+    if (!Number.isInteger(seconds)) throw new Error(`${label}: enter a duration such as 15s, 12h or 7d.`);
+    return seconds;
+  };
+  const only = (/** @type {string} */ name) => {
+    const listed = nonEmptyLines(values[name]);
+    return listed.length === 0 && values[`any_${name}`] ? null : listed;
+  };
+  const permitted = Object.keys(ENDPOINTS).filter((name) => values[`ask_${name}`]);
+  return {
+    endpoints: permitted.length === Object.keys(ENDPOINTS).length ? null : permitted,
+    metrics: only('metrics'),
+    match: nonEmptyLines(values.match),
+    exprs: only('exprs'),
+    max_range_s: duration('max_range_s', 'Longest range'),
+    max_lookback_s: duration('max_lookback_s', 'Oldest data'),
+    min_step_s: duration('min_step_s', 'Smallest step'),
+  };
+}
+
+/**
+ * Whether a policy restricts anything.
+ * @param {Policy & {match: string[]}} policy
+ */
+export const restricts = ({ match, ...rest }) => match.length > 0 || Object.values(rest).some((one) => one !== null);
+
+/**
+ * The limits of a new key by field: part, setting, label, default.
+ * @type {Object<string, [string, string, string, string]>}
+ */
+const RATES = {
+  read_rps: ['read', 'rate_limit_rps', 'Read requests per second', '1000'],
+  token_rps: ['embed', 'rate_limit_rps', 'Requests per second with embed tokens', 'server\u2019s default'],
+  written_rps: ['ingest', 'rate_limit_rps', 'Write requests per second', '100'],
+  samples: ['ingest', 'samples_per_s', 'Samples per second', '2000000'],
+};
+
+export const rateFields = () =>
+  h(
+    'div',
+    { class: 'settings' },
+    Object.entries(RATES).map(([name, [, , label, usual]]) =>
+      field(label, name, { required: false, inputmode: 'numeric', pattern: '[0-9]*', placeholder: usual }),
+    ),
+  );
+
+/**
+ * The limits that were entered, by part, for the scopes of the key.
+ * @param {Values} values
+ * @param {string[]} held
+ * @returns {Object<string, Object<string, number>>}
+ */
+export function ratesOf(values, held) {
+  /** @type {Object<string, Object<string, number>>} */
+  const set = {};
+  for (const [name, [part, setting]] of Object.entries(RATES)) {
+    if (held.includes(part) && values[name].trim()) set[part] = { ...set[part], [setting]: Number(values[name]) };
+  }
+  return set;
+}
+
+/** The settings of a key that a person changes. @param {ApiKey} row */
+function settingsOf(row) {
+  const { alg, ...embed } = row.embed;
+  return {
+    name: row.name,
+    scopes: row.scopes,
+    expires_at: row.expires_at,
+    disabled: row.disabled,
+    embed,
+    ingest: row.ingest,
+    read: row.read,
+  };
+}
+
+/**
+ * The fields of a key, and `changes` that they make.
+ * @param {ApiKey} row
+ */
+export function keyFields(row) {
+  const number = (/** @type {string} */ label, /** @type {string} */ name, /** @type {number} */ value) =>
+    field(label, name, { value: String(value), inputmode: 'numeric', pattern: '[0-9]+' });
+  const part = (
+    /** @type {string} */ name,
+    /** @type {string} */ title,
+    /** @type {(Node|Node[]|false)[]} */ ...fields
+  ) => row.scopes.includes(name) && h('fieldset', { class: 'stack' }, h('legend', { text: title }), fields.flat());
+  const labels = Object.entries(row.ingest.labels)
+    .map(([name, value]) => `${name}=${value}`)
+    .join('\n');
+  const json = lines(
+    'Settings',
+    'json',
+    '',
+    14,
+    'As the API has it. If you edit this, it is saved instead of the fields above.',
+  );
+  const whole = /** @type {HTMLTextAreaElement} */ (json.querySelector('textarea'));
+  whole.value = JSON.stringify(settingsOf(row), null, 2);
+  const shown = whole.value;
+  const pem =
+    row.embed.alg !== 'HS256' && lines('Public key', 'public_key', row.embed.public_key ?? '', 4, 'SPKI PEM or a JWK.');
+  const fields = [
+    field('Name', 'name', { maxlength: '200', value: row.name }),
+    scopeFields(row.scopes),
+    part(
+      'embed',
+      'Embed tokens',
+      lines(
+        'Origins',
+        'origins',
+        row.embed.origins.join('\n'),
+        2,
+        'Pages that may use a token: one origin (scheme and host) a line; * permits every page.',
+      ),
+      policyFields(row.embed.policy),
+      h(
+        'div',
+        { class: 'settings' },
+        number('Requests per second', 'rps', row.embed.rate_limit_rps),
+        number('Token lifetime (seconds)', 'ttl', row.embed.max_token_ttl_s),
+      ),
+      pem,
+    ),
+    part('read', 'Reading', number('Requests per second', 'read_rps', row.read.rate_limit_rps)),
+    part(
+      'ingest',
+      'Writing',
+      lines('Labels set on every series', 'labels', labels, 2, 'name=value, one a line.'),
+      h(
+        'div',
+        { class: 'settings' },
+        number('Requests per second', 'written_rps', row.ingest.rate_limit_rps),
+        number('Samples per second', 'samples', row.ingest.samples_per_s),
+      ),
+    ),
+    h('details', {}, h('summary', { text: 'As JSON' }), json),
+  ];
+  const changes = (/** @type {Values} */ values) => {
+    if (values.json !== shown) return parseJson(values.json);
+    const held = scopesOf(values);
+    /** @type {Object<string, any>} */
+    const set = { name: values.name, scopes: held };
+    if (held.includes('embed') && values.origins !== undefined) {
+      set.embed = {
+        origins: nonEmptyLines(values.origins),
+        policy: policyOf(values),
+        rate_limit_rps: Number(values.rps),
+        max_token_ttl_s: Number(values.ttl),
+        ...(pem ? { public_key: values.public_key.trim() } : {}),
+      };
+    }
+    if (held.includes('read') && values.read_rps !== undefined) set.read = { rate_limit_rps: Number(values.read_rps) };
+    if (held.includes('ingest') && values.labels !== undefined) {
+      const pairs = nonEmptyLines(values.labels).map((line) => {
+        const at = line.indexOf('=');
+        if (at < 1) throw new Error(`${line}: a label is name=value.`);
+        return [line.slice(0, at).trim(), line.slice(at + 1).trim()];
+      });
+      set.ingest = {
+        labels: Object.fromEntries(pairs),
+        rate_limit_rps: Number(values.written_rps),
+        samples_per_s: Number(values.samples),
+      };
+    }
+    return set;
+  };
+  return { fields: /** @type {HTMLElement[]} */ (fields.filter(Boolean)), changes };
+}
+
+/** @param {string} text */
+function parseJson(text) {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`The settings are not JSON: ${error instanceof Error ? error.message : error}`);
+  }
+}

@@ -1,0 +1,166 @@
+// The PromQL that completion needs: the context of the caret, units of results, the first query for
+// a metric.
+
+/** Names of functions and aggregations, in alphabetical order. */
+export const FUNCTIONS = (
+  'abs absent absent_over_time avg avg_over_time bottomk ceil changes clamp clamp_max clamp_min count ' +
+  'count_over_time count_values delta deriv exp floor group histogram_quantile idelta increase irate label_join ' +
+  'label_replace last_over_time ln log10 log2 max max_over_time min min_over_time predict_linear quantile ' +
+  'quantile_over_time rate resets round scalar sort sort_desc sqrt stddev stddev_over_time sum sum_over_time time ' +
+  'timestamp topk vector'
+).split(' ');
+
+/** Keywords that a list of label names follows. */
+const LABEL_LISTS = /\b(?:by|without|on|ignoring|group_left|group_right)\s*$/i;
+const KEYWORDS = new Set([
+  'by',
+  'without',
+  'on',
+  'ignoring',
+  'group_left',
+  'group_right',
+  'and',
+  'or',
+  'unless',
+  'bool',
+  'offset',
+  'start',
+  'end',
+  'inf',
+  'nan',
+]);
+/** Longer expressions are not searched for metric names; the caret's own context is always read. */
+const SEARCHED_MAX = 20_000;
+
+/**
+ * @typedef {Object} Completion
+ * @property {'name'|'label'|'value'} kind a name is a metric or a function
+ * @property {string} word the part before the caret that a suggestion replaces
+ * @property {string} [metric] the metric whose labels are meant; none: labels of any metric
+ * @property {string} [label]
+ * @property {boolean} [list] whether the label stands in a list such as `by (...)`, without a
+ *   matcher
+ */
+
+/**
+ * What can be completed at the caret, or null.
+ * @param {string} before the text before the caret
+ * @param {string} [after] the text after it
+ * @returns {Completion|null}
+ */
+export function atCaret(before, after = '') {
+  let [quote, brace, from] = ['', -1, 0];
+  /** Positions of the round brackets that are open at the caret. @type {number[]} */
+  const open = [];
+  for (let index = 0; index < before.length; index += 1) {
+    const sign = before[index];
+    if (quote) {
+      if (sign === '\\' && quote !== '`') index += 1;
+      else if (sign === quote) quote = '';
+    } else if ('"\'`'.includes(sign)) {
+      [quote, from] = [sign, index + 1];
+    } else if (sign === '{') {
+      brace = index;
+    } else if (sign === '}') {
+      brace = -1;
+    } else if (sign === '(') {
+      open.push(index);
+    } else if (sign === ')') {
+      open.pop();
+    }
+  }
+  const named = brace < 0 ? '' : (before.slice(0, brace).match(/[a-zA-Z_:][\w:]*$/)?.[0] ?? '');
+  const metric = named && !KEYWORDS.has(named) ? { metric: named } : {};
+  if (quote) {
+    const [, label, sign] =
+      (brace < 0 ? null : before.slice(brace, from - 1).match(/([a-zA-Z_]\w*)\s*(=~|!~|!=|=)\s*$/)) ?? [];
+    const text = before.slice(from);
+    // In a pattern the alternative under the caret is meant.
+    return label
+      ? { kind: 'value', word: sign.endsWith('~') ? (text.split('|').at(-1) ?? '') : text, ...metric, label }
+      : null;
+  }
+  if (brace >= 0) {
+    const word = before.slice(brace).match(/[{,]\s*([a-zA-Z_]\w*)?$/);
+    return word ? { kind: 'label', word: word[1] ?? '', ...metric } : null;
+  }
+  const bracket = open.at(-1);
+  if (bracket !== undefined && LABEL_LISTS.test(before.slice(0, bracket))) {
+    const word = before.slice(bracket).match(/[(,]\s*([a-zA-Z_]\w*)?$/);
+    if (!word) return null;
+    // `sum by (x) (metric)` names it later, `sum(metric) by (x)` and `on` earlier.
+    const next = metricsOf(after)[0] ?? metricsOf(before.slice(0, bracket)).at(-1);
+    return { kind: 'label', word: word[1] ?? '', list: true, ...(next ? { metric: next } : {}) };
+  }
+  // A word right after a digit or a bracket is a duration: rate(x[5m.
+  const word = before.match(/(?:^|[^\w:[])([a-zA-Z_:][\w:]*)$/)?.[1];
+  return word ? { kind: 'name', word } : null;
+}
+
+const TEXTS = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`/g;
+/** Parts that hold neither operators nor metrics: label matchers, windows, label lists. */
+const ASIDES = /\{[^{}]*\}|\[[^\]]*\]|\b(?:by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)/g;
+/** Operators and functions whose results are not in the metric's unit. */
+const CHANGED =
+  /[*/%^]|\b(?:count|count_over_time|count_values|absent|absent_over_time|changes|resets|group|time|timestamp|ln|log2|log10|exp|sqrt|bool)\b/;
+/** @type {[RegExp, string][]} */
+const SUFFIXES = [
+  [/_bytes(_total|_sum)?$/, 'bytes'],
+  [/_seconds(_total|_sum)?$/, 'seconds'],
+  [/_ratio$/, 'percent'],
+];
+/** Buckets count observations; only a quantile of them is in the unit of the histogram. */
+const BUCKETS = /_bucket$/;
+
+/**
+ * The names of metrics in an expression, in its order, each once.
+ * @param {string} expr
+ * @returns {string[]}
+ */
+export function metricsOf(expr) {
+  const code = expr.slice(0, SEARCHED_MAX).replace(TEXTS, '""').replace(ASIDES, ' ');
+  const found = [...code.matchAll(/(?<![\w:.])([a-zA-Z_:][\w:]*)(?![\w:]|\s*\()/g)].map(([, name]) => name);
+  return [...new Set(found.filter((name) => !KEYWORDS.has(name.toLowerCase()) && !FUNCTIONS.includes(name)))];
+}
+
+/**
+ * The unit of a query's values as far as the names of its metrics determine it; otherwise ''.
+ * @param {string} expr
+ * @returns {string}
+ */
+export function unitOf(expr) {
+  const code = expr.replace(TEXTS, '').replace(ASIDES, '');
+  if (CHANGED.test(code)) return '';
+  const words = (code.match(/[a-zA-Z_:][\w:]*/g) ?? []).filter(
+    (word) => word.includes('_') && !FUNCTIONS.includes(word),
+  );
+  const units = new Set(
+    words.map((word) => unitOfName(code.includes('histogram_quantile') ? word.replace(BUCKETS, '') : word)),
+  );
+  if (units.size !== 1) return '';
+  const [unit] = units;
+  // Seconds per second have no unit; a quantile of a histogram keeps the unit of its observations.
+  if (!/\b(?:i?rate|deriv)\s*\(/.test(code) || code.includes('histogram_quantile')) return unit;
+  return unit === 'bytes' ? 'bytes/s' : '';
+}
+
+/** @param {string} name of a metric */
+const unitOfName = (name) => SUFFIXES.find(([end]) => end.test(name))?.[1] ?? '';
+
+/**
+ * Whether a metric's name needs no quotes in a query; OTLP allows any UTF-8.
+ * @param {string} name
+ */
+export const isPlainName = (name) => /^[a-zA-Z_:][\w:]*$/.test(name);
+
+/**
+ * A useful first query for a metric of which only name and type are known.
+ * @param {{name: string, type: string}} metric
+ * @returns {string}
+ */
+export function firstQuery({ name, type }) {
+  if (!isPlainName(name)) return `{__name__=${JSON.stringify(name)}}`;
+  if (name.endsWith('_bucket')) return `histogram_quantile(0.95, sum by (le) (rate(${name}[5m])))`;
+  if (type === 'counter' || /_(total|count|sum)$/.test(name)) return `rate(${name}[5m])`;
+  return name;
+}

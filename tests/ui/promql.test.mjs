@@ -1,0 +1,125 @@
+// The context of the caret, units of results, and the families of a metric list.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { counted, families, matchesFilter } from '../../src/ui/assets/model/metrics.js';
+import { atCaret, firstQuery, metricsOf, unitOf } from '../../src/ui/assets/model/promql.js';
+
+/** The context at the sign `|`. */
+const at = (text) => atCaret(...text.split('|', 2));
+
+test('label lists offer the labels of the metric that is aggregated', () => {
+  assert.deepEqual(at('sum by (rou|) (rate(shop_requests_total[5m]))'), {
+    kind: 'label',
+    word: 'rou',
+    list: true,
+    metric: 'shop_requests_total',
+  });
+  assert.deepEqual(at('sum(rate(shop_requests_total{a="b"}[5m])) by (|'), {
+    kind: 'label',
+    word: '',
+    list: true,
+    metric: 'shop_requests_total',
+  });
+  assert.deepEqual(at('sum by (rou|'), { kind: 'label', word: 'rou', list: true });
+  assert.deepEqual(at('a_x / on (job, ins|) b_x'), { kind: 'label', word: 'ins', list: true, metric: 'b_x' });
+  assert.deepEqual(at('a_x * on(i) group_left(ver|'), { kind: 'label', word: 'ver', list: true, metric: 'a_x' });
+  assert.deepEqual(at('sum without(x|'), { kind: 'label', word: 'x', list: true });
+});
+
+test('matchers offer labels and values, with and without a metric', () => {
+  assert.deepEqual(at('x{|'), { kind: 'label', word: '', metric: 'x' });
+  assert.deepEqual(at('x{a="b", c|'), { kind: 'label', word: 'c', metric: 'x' });
+  assert.deepEqual(at('{jo|'), { kind: 'label', word: 'jo' });
+  assert.deepEqual(at('x{a=~"b|c'), { kind: 'value', word: 'b', metric: 'x', label: 'a' });
+  assert.deepEqual(atCaret('x{a=~"b|c'), { kind: 'value', word: 'c', metric: 'x', label: 'a' });
+  assert.deepEqual(at('{a="b|'), { kind: 'value', word: 'b', label: 'a' });
+  assert.equal(at('"x|'), null);
+});
+
+test('names are completed outside lists, and durations are not names', () => {
+  assert.deepEqual(at('sum(ra|'), { kind: 'name', word: 'ra' });
+  assert.equal(at('rate(x[5m|'), null);
+  assert.deepEqual(at('sum by (a) (ra|'), { kind: 'name', word: 'ra' });
+  assert.equal(at('clamp(x, 1|'), null);
+});
+
+test('the metrics of an expression are its selectors', () => {
+  assert.deepEqual(metricsOf('sum by (le) (rate(a_bucket{x="y_z"}[5m])) / on (job) b and c_d offset 5m'), [
+    'a_bucket',
+    'b',
+    'c_d',
+  ]);
+  assert.deepEqual(metricsOf('{__name__="x"}'), []);
+  assert.deepEqual(metricsOf('1e3 + 5'), []);
+});
+
+test('buckets count, and only their quantiles have the unit', () => {
+  assert.equal(unitOf('a_seconds_bucket'), '');
+  assert.equal(unitOf('a_seconds_count'), '');
+  assert.equal(unitOf('histogram_quantile(0.9, rate(a_seconds_bucket[5m]))'), 'seconds');
+  assert.equal(unitOf('a_seconds_sum'), 'seconds');
+  assert.equal(unitOf('sum(rate(a_bytes_total{x="/"}[5m]))'), 'bytes/s');
+  assert.equal(unitOf('a_bytes / b_bytes'), '');
+});
+
+test('a histogram is one family, and its query is a quantile', () => {
+  const metric = (name, type, series = 1, help = '') => ({ name, type, series, help });
+  const list = [
+    metric('a_bucket', 'histogram', 10),
+    metric('a_count', 'histogram'),
+    metric('a_sum', 'histogram', 1, 'Time'),
+    metric('b_count', 'counter'),
+    metric('c', 'summary', 3),
+    metric('c_count', 'summary'),
+    metric('c_sum', 'summary'),
+    metric('up', 'gauge'),
+  ];
+  const found = families(list);
+  assert.deepEqual(
+    found.map(({ name, type, series }) => [name, type, series]),
+    [
+      ['a', 'histogram', 12],
+      ['b_count', 'counter', 1],
+      ['c', 'summary', 5],
+      ['up', 'gauge', 1],
+    ],
+  );
+  assert.equal(firstQuery(found[0].first), 'histogram_quantile(0.95, sum by (le) (rate(a_bucket[5m])))');
+  assert.equal(found[0].help, 'Time');
+  assert.equal(
+    found.reduce((sum, { members }) => sum + members.length, 0),
+    list.length,
+  );
+});
+
+test('the filter ignores the case of letters and searches names, types and help', () => {
+  const [family] = families([{ name: 'host_memory_used_bytes', type: 'gauge', series: 1, help: 'Memory in use.' }]);
+  assert.ok(matchesFilter(family, 'MEMORY use'));
+  assert.ok(matchesFilter(family, 'GAUGE'));
+  assert.ok(matchesFilter(family, ''));
+  assert.ok(!matchesFilter(family, 'disk'));
+});
+
+test('counts agree with their nouns', () => {
+  assert.deepEqual(
+    [counted(0, 'metric'), counted(1, 'metric'), counted(1200, 'metric')],
+    ['0 metrics', '1 metric', '1,200 metrics'],
+  );
+  assert.equal(counted(2, 'query', 'queries'), '2 queries');
+});
+
+test('long and unbalanced expressions are read in linear time', () => {
+  const begun = performance.now();
+  for (const text of [
+    '('.repeat(100_000),
+    '{'.repeat(100_000),
+    'by ('.repeat(50_000),
+    `${'a'.repeat(100_000)}(`,
+    '"'.repeat(99_999),
+  ]) {
+    atCaret(text);
+    metricsOf(text);
+  }
+  assert.ok(performance.now() - begun < 2_000, `${performance.now() - begun} ms`);
+});
