@@ -106,6 +106,7 @@ test('a threshold is the last step at or below a value', () => {
     ['green', 'green', 'yellow', 'yellow', 'red', 'green', 'green', 'green']);
   assert.deepEqual([0, 20, 180, 200].map((value) => at(value, 'percentage', 0, 200)),
     ['green', 'yellow', 'red', 'red']);
+  assert.deepEqual([49, 55, 60].map((value) => at(value, 'percentage', 50, 60)), ['green', 'yellow', 'red']);
   assert.equal(thresholdOf(1, undefined, 0, 1), null);
   assert.equal(thresholdOf(1, { steps: [] }, 0, 1), null);
 });
