@@ -142,6 +142,7 @@ async function accessible(page, name) {
 /** Checks axe-core and the width of the page in light and dark, wide and at 320 pixels, and takes two pictures. */
 async function everyLook(page, name) {
   const size = page.viewportSize();
+  await page.emulateMedia({ colorScheme: 'light' });
   await accessible(page, `${name}, light`);
   await picture(page, `${name}-light`);
   await page.emulateMedia({ colorScheme: 'dark' });

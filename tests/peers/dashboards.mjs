@@ -2,8 +2,9 @@
 //
 //   PROMLET_SHARED=../shared node tests/peers/dashboards.mjs
 //
-// Reads every JSON file below `dashboards/` of that folder. Fails unless each one imports, is exported as it came,
-// has at least 96 % of its panels drawn as their kind, and every expression has its variables replaced.
+// Reads every JSON file below `dashboards/` of that folder. Fails unless each one imports, is
+// exported as it came, has at least 96 % of its panels drawn as their kind, and every expression
+// has its variables replaced.
 
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';

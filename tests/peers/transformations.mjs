@@ -5,6 +5,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
 import { thresholdOf } from '../../src/ui/assets/model/color.js';
+import { applyFieldConfig } from '../../src/ui/assets/model/fields.js';
 import { mapValue } from '../../src/ui/assets/model/mappings.js';
 import { fieldNames } from '../../src/ui/assets/model/names.js';
 import { REDUCER_IDS, reduceValues } from '../../src/ui/assets/model/reduce.js';
@@ -221,6 +222,62 @@ function mappingsAndThresholds() {
   }
 }
 
+/** Properties that the peer takes from a field configuration. */
+const property = (id, path, isCustom = false) => ({
+  id, path, isCustom, name: id, process: (value) => value, shouldApply: () => true, settings: {}, override: undefined,
+  editor: undefined,
+});
+
+function fieldConfigs() {
+  const registry = new grafana.FieldConfigOptionsRegistry();
+  for (const id of ['unit', 'decimals', 'displayName', 'noValue']) registry.register(property(id, id));
+  for (const id of ['lineWidth', 'hideFrom.legend']) registry.register({ ...property(`custom.${id}`, id, true) });
+  const theme = grafana.createTheme();
+  for (let round = 0; round < Number(rounds) * 3; round += 1) {
+    const seed = SEED + round;
+    const pick = chooser(seed);
+    const frames = randomFrames(pick).map((frame) => ({ name: '', ...frame }));
+    for (const frame of frames) for (const field of frame.fields) if (pick.chance(0.2)) field.config.unit = 'own';
+    const shown = fieldNames(frames).flat();
+    const matcher = () => pick.one([
+      { id: 'byName', options: pick.one(shown) }, { id: 'byName', options: pick.one(['Value', 'D', 'N1']) },
+      { id: 'byRegexp', options: '/a/' },
+      { id: 'byRegexp', options: 'Value' }, { id: 'byType', options: pick.one(['number', 'string', 'time']) },
+      { id: 'byFrameRefID', options: pick.one(['A', 'B']) },
+      { id: 'byNames', options: { mode: pick.one(['include', 'exclude']), names: pick.some(shown) } },
+      { id: 'byRegexpOrNames', options: { pattern: '/o/', names: pick.some(shown) } },
+      { id: 'byValue', options: { reducer: 'max', op: pick.one(['gt', 'lte', 'eq', 'neq']), value: pick.one([1, 7]) } },
+    ]);
+    const fieldConfig = {
+      defaults: {
+        ...(pick.chance(0.5) ? { unit: 's' } : {}), ...(pick.chance(0.5) ? { decimals: 1 } : {}),
+        ...(pick.chance(0.3) ? { displayName: pick.one(['D', 'alpha']) } : {}),
+        custom: pick.chance(0.5) ? { lineWidth: 1, hideFrom: { legend: false } } : {},
+      },
+      overrides: Array.from({ length: pick.below(4) }, () => ({ matcher: matcher(), properties: pick.some([
+        { id: 'unit', value: pick.one(['m', 'bytes']) }, { id: 'decimals', value: pick.one([0, 3]) },
+        { id: 'custom.lineWidth', value: pick.one([2, 5]) }, { id: 'custom.hideFrom.legend', value: true },
+        { id: 'displayName', value: pick.one(['N1', 'beta']) }, { id: 'noValue', value: 'none' },
+      ]) })),
+    };
+    const chosen = ({ config }) => [config.unit, config.decimals, config.noValue, config.custom?.lineWidth,
+      config.custom?.hideFrom?.legend].map((value) => value ?? null);
+    const ours = applyFieldConfig(frames, structuredClone(fieldConfig)).map((frame) => frame.fields.map((field) =>
+      [field.config.displayName, ...chosen(field)]));
+    const applied = grafana.applyFieldOverrides({
+      data: copy(frames), fieldConfig: structuredClone(fieldConfig), replaceVariables: (text) => text, theme,
+      fieldConfigRegistry: registry,
+    });
+    const plainNames = fieldNames(frames);
+    const theirs = applied.map((frame, at) => frame.fields.map((field, index) => {
+      const template = field.config.displayName;
+      return [template || plainNames[at][index], ...chosen(field)];
+    }));
+    verify('field configuration', seed, () => assert.deepEqual(ours, theirs),
+      () => `${JSON.stringify(fieldConfig)} of ${JSON.stringify(frames)}`);
+  }
+}
+
 function names() {
   for (let round = 0; round < Number(rounds) * 3; round += 1) {
     const seed = SEED + round;
@@ -237,6 +294,7 @@ console.log(`seed ${SEED}, ${rounds} rounds`);
 reducers();
 mappingsAndThresholds();
 names();
+fieldConfigs();
 await transformations();
 console.log(`${compared} comparisons equal, ${skipped} left out for a listed difference`);
 for (const [what, count] of failures) console.log(`${what}: ${count} differ`);

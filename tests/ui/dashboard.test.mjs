@@ -116,6 +116,11 @@ test('supported_types_leave_the_report_empty', () => {
   templating: { list: kinds.map((type) => ({ name: type, type })) } }), []);
 });
 
+test('queries_without_a_name_get_the_first_free_letters', () => {
+  const { targets } = panelOf({ type: 'stat', targets: [{ refId: 'B', expr: 'x' }, ...Array(27).fill({ expr: 'y' })] });
+  assert.deepEqual([1, 2, 25, 26, 27].map((at) => targets[at].refId), ['A', 'C', 'Z', 'AA', 'AB']);
+});
+
 test('a_library_panel_is_read_from_the_exported_elements', () => {
   const source = { title: 't',
     __elements: { u: { kind: 1, model: { type: 'stat', title: 'from', targets: [{ expr: 'up' }] } } },

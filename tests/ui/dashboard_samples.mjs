@@ -62,7 +62,12 @@ export function useAll(dashboard) {
   expandRepeats(dashboard.panels, selections);
 }
 
-/** Each place inside a JSON value. @param {any} value @param {string[]} path @returns {string[][]} */
+/**
+ * Each place inside a JSON value.
+ * @param {any} value
+ * @param {string[]} path
+ * @returns {string[][]}
+ */
 export function placesOf(value, path = []) {
   if (typeof value !== 'object' || value === null) return [path];
   return [path, ...Object.keys(value).flatMap((name) => placesOf(value[name], [...path, name]))];

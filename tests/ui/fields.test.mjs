@@ -56,6 +56,17 @@ test('each matcher finds its fields', () => {
   assert.equal(found({ id: 'byRegexp', options: '(a+)+$' }), '000');
 });
 
+test('an override sees the name from before a rename that asked for it, and the place of a field', () => {
+  const frames = [frame([field('a', [1]), field('a', [2]), field('c', [3])])];
+  const rename = { matcher: { id: 'byName', options: 'a 2' }, properties: [{ id: 'displayName', value: 'new' }] };
+  const unit = (/** @type {any} */ matcher) => configs(frames,
+    { overrides: [rename, { matcher, properties: [{ id: 'unit', value: 'hit' }] }] }).map((one) =>
+      (one.unit ? 1 : 0)).join('');
+  assert.equal(unit({ id: 'byName', options: 'a 2' }), '010');
+  assert.equal(unit({ id: 'byName', options: 'new' }), '000');
+  assert.equal(unit({ id: 'first' }), '100');
+});
+
 test('keys from a dashboard cannot change prototypes', () => {
   const hostile = JSON.parse(`{
     "defaults": {"__proto__": {"unit": "x"}, "custom": {"__proto__": {"y": 1}}},
@@ -95,6 +106,7 @@ test('a threshold is the last step at or below a value', () => {
     ['green', 'green', 'yellow', 'yellow', 'red', 'green', 'green', 'green']);
   assert.deepEqual([0, 20, 180, 200].map((value) => at(value, 'percentage', 0, 200)),
     ['green', 'yellow', 'red', 'red']);
+  assert.deepEqual([49, 55, 60].map((value) => at(value, 'percentage', 50, 60)), ['green', 'yellow', 'red']);
   assert.equal(thresholdOf(1, undefined, 0, 1), null);
   assert.equal(thresholdOf(1, { steps: [] }, 0, 1), null);
 });

@@ -30,6 +30,13 @@ test('invalid, long and unbounded expressions are rejected', () => {
   for (const text of bad) assert.equal(safeRegex(text), null, String(text));
 });
 
+test('a test with the flag g or y is the same for each call', () => {
+  for (const text of ['/a/g', '/a/y', '/.*a/g']) {
+    const regex = safeRegex(text);
+    assert.deepEqual([regex?.test('ab'), regex?.test('ab'), regex?.test('ab')], [true, true, true], text);
+  }
+});
+
 test('text beyond the bound does not match and stays unchanged', () => {
   const long = 'a'.repeat(TEXT_MAX + 1);
   assert.equal(safeRegex('/a/')?.test(long), false);

@@ -22,7 +22,10 @@ function selections(given) {
   return new Map(Object.entries(given).map(([name, value]) => [name, { name, value, text: value, multi: true }]));
 }
 
-/** Title, repeated values and place of each panel. @param {ReturnType<typeof expandRepeats>} result */
+/**
+ * Title, repeated values and place of each panel.
+ * @param {ReturnType<typeof expandRepeats>} result
+ */
 function shown({ placed }) {
   return placed.map((one) => {
     const values = [...one.scoped.values()].map((copy) => `${copy.name}=${copy.value}`).join(',');

@@ -180,6 +180,12 @@ test('no transformation changes its input or fails on options of any form', () =
   }
 });
 
+test('a chain of transformations makes at most the columns of a table, with a notice', () => {
+  const double = { id: 'reduce', options: { mode: 'reduceFields', reducers: ['min', 'max'] } };
+  const { frames } = transform(table(), new Array(20).fill(double));
+  assert.deepEqual([frames[0].fields.length, frames[0].notice], [2000, 'Shows the first 2000 columns.']);
+});
+
 test('a joined frame has at most the rows of a table, with a notice', () => {
   const keys = (/** @type {string} */ name) =>
     frame([field('k', new Array(300).fill('same')), field(name, new Array(300).fill(1))]);

@@ -93,7 +93,8 @@ test('the_regular_expression_filters_and_captures', () => {
 test('a_costly_or_invalid_regular_expression_is_an_error_with_its_text', () => {
   for (const regex of ['/(a+)+$/', '/(/', `/${'a'.repeat(5000)}/`]) {
     assert.throws(() => optionsOf(variable({ regex }), ['a']),
-      (error) => error instanceof DashboardError && error.code === 'bad_regex');
+      (error) => error instanceof DashboardError && error.code === 'bad_regex'
+        && error.message.includes(regex.slice(0, 50)));
   }
 });
 
@@ -244,6 +245,14 @@ test('any_value_in_any_quotes_matches_itself', () => {
   }
 });
 
+test('escaped_quotes_do_not_end_a_string', () => {
+  const given = selections({ v: '"' });
+  const promql = { format: 'promql' };
+  assert.equal(interpolate('x{a="\\"$v"}', given, promql), 'x{a="\\"\\""}');
+  assert.equal(interpolate('x{a=`\\`,b="$v"}', given, promql), 'x{a=`\\`,b="\\""}');
+  assert.equal(interpolate('x{a="\'"} + $v', given, promql), 'x{a="\'"} + "', 'outside of a string a value stays');
+});
+
 test('quotes_in_a_comment_do_not_open_a_string', () => {
   assert.equal(interpolate('# it\'s\nup{a="$v"}', selections({ v: "'" }), { format: 'promql' }), '# it\'s\nup{a="\'"}');
 });
@@ -295,7 +304,7 @@ test('built_in_variables_of_links_describe_series_and_row', () => {
     ['${__user.login}', 'ann'], ['${__user.email}', 'ann@example.org'], ['$__user', '7'], ['$__name', 'S'],
     ['${__series.name}', 'S'], ['${__field.displayName}', 'CPU'], ['${__field.name}', 'Value'],
     ['${__field.labels.job}', 'a'], ['${__field.labels["k8s.pod"]}', 'p'], ['${__value.text}', '50 %'],
-    ['${__value.raw}', '0.5'], ['${__value.time}', '1000'], ['${__value.calc}', 'last'],
+    ['${__value.raw}', '0.5'], ['${__value.time}', '1000'], ['$__value', '0.5'], ['${__value.calc}', 'last'],
     ['${__data.fields[0]}', '10:00'], ['${__data.fields["my host"]}', 'web'],
     ['${__data.fields["my host"].numeric}', '4'], ['${__data.fields.Time}', '10:00'], ['${__data.refId}', 'A'],
     ['$__cell_1', 'web'], ['${__cell}', '50 %'], ['${__data.fields[9]}', ''], ['${__value.text:percentencode}',

@@ -112,9 +112,9 @@ export function tooltip(data, shown, index, unit, height) {
  */
 function valueText(data, shown, index, unit) {
   const rows = valuesAt(shown, index);
-  const said = rows.slice(0, SPOKEN_MAX).map(({ one, value }) => `${one.name} ${formatValue(value, unit)}`);
-  if (rows.length > SPOKEN_MAX) said.push(`and ${rows.length - SPOKEN_MAX} more`);
-  return `${formatMoment(data.times[index])}: ${said.join(', ') || 'no value'}`;
+  const texts = rows.slice(0, SPOKEN_MAX).map(({ one, value }) => `${one.name} ${formatValue(value, unit)}`);
+  if (rows.length > SPOKEN_MAX) texts.push(`and ${rows.length - SPOKEN_MAX} more`);
+  return `${formatMoment(data.times[index])}: ${texts.join(', ') || 'no value'}`;
 }
 
 /**

@@ -3,7 +3,7 @@
 // Which steps are asked: the grid lies on multiples of the step, so that a refresh moves the
 // picture without changing it and cached results stay useful. Its last step may be up to one step
 // older than now, which at two hours a step would hide the newest samples. A second request for one
-// point at `now` (the tail) closes that gap; for steps of at most TAIL_STEP_MIN seconds the grid
+// point at `now` (the tail) closes that gap; for steps of at most GRID_ONLY_STEP_MAX seconds the grid
 // alone is new enough. A step after `now` is never asked: the server's lookback would find nothing
 // there.
 
@@ -34,7 +34,7 @@ const TIME_ATTRIBUTES = ['token', 'token-endpoint', 'range', 'start', 'end', 'st
 /** Parameters of a structured query that are sent as they are. */
 const PLAIN = ['metric', 'fn', 'window', 'agg', 'by', 'without', 'q', 'k'];
 /** The longest step, in seconds, whose grid needs no tail. */
-const TAIL_STEP_MIN = 15;
+const GRID_ONLY_STEP_MAX = 15;
 
 /**
  * Splits `job="a,b", env=~"x|y"` at the commas that are not inside quotes.
@@ -61,7 +61,7 @@ export function timeGrid({ now, range, step, fixed = null }) {
       start: end - Math.ceil(range / step) * step,
       end,
       step,
-      tail: step > TAIL_STEP_MIN && whole > end ? whole : null,
+      tail: step > GRID_ONLY_STEP_MAX && whole > end ? whole : null,
     };
   }
   const start = Math.floor(fixed.start / step) * step;

@@ -1,5 +1,4 @@
-// Requests to a promlet server: credentials, renewal of embed tokens, waiting for Retry-After,
-// errors.
+// Requests to a promlet server: credentials, renewal of embed tokens, retries, errors.
 
 /** The longest Retry-After that is honoured, in seconds. */
 const WAIT_MAX = 60;

@@ -1,5 +1,4 @@
-// The style sheet of <metric-chart>. A constructed sheet is no inline style, so the strictest
-// policy allows it.
+// The style sheet of <metric-chart>, constructed because the policy forbids inline styles.
 
 /**
  * Light and dark variants of eight colours that people with any colour vision can distinguish, with

@@ -90,7 +90,8 @@ export function shape(api, schema) {
     }
     const [least, most] = [one.minimum ?? one.minLength, one.maximum ?? one.maxLength];
     const limits = least === undefined && most === undefined ? '' : ` ${least ?? ''}…${most ?? ''}`;
-    const notes = `${one.type === 'string' && one.format ? ` (${one.format})` : ''}${one.type === 'null' ? '' : limits}`;
+    const format = one.type === 'string' && one.format ? ` (${one.format})` : '';
+    const notes = `${format}${one.type === 'null' ? '' : limits}`;
     return write(`${one.type ?? 'anything'}${notes}`);
   }
 }

@@ -10,7 +10,9 @@ export const COLUMNS_MAX = 2000;
 
 /** @param {string} text a number as the query API writes it; the start of a native bucket too */
 export function numberOf(text) {
-  return text === '+Inf' || text === 'Inf' ? Infinity : text === '-Inf' ? -Infinity : Number(text);
+  const number = Number(text);
+  if (!Number.isNaN(number)) return number;
+  return text === '+Inf' || text === 'Inf' ? Infinity : text === '-Inf' ? -Infinity : NaN;
 }
 
 /**

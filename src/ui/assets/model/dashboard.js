@@ -18,17 +18,20 @@ import { order } from './variables.js';
 /** @typedef {import('./support.js').ReportLine} ReportLine */
 
 /**
- * @typedef {{key: string, name: string, enable: boolean, hide: boolean, color: string, expr: string, step: string,
- *   titleFormat: string, textFormat: string, tagKeys: string, useValueForTime: boolean, builtIn: boolean,
- *   supported: boolean, panelIds: number[], exclude: boolean}} Annotation
+ * @typedef {{key: string, name: string, enable: boolean, hide: boolean, color: string,
+ *   expr: string, step: string, titleFormat: string, textFormat: string, tagKeys: string,
+ *   useValueForTime: boolean, builtIn: boolean, supported: boolean, panelIds: number[],
+ *   exclude: boolean}} Annotation
  * `panelIds`: the panels that show it, or with `exclude` those that do not; empty means all.
  *
- * @typedef {{source: any, path: string[], uid: string, title: string, description: string, tags: string[],
- *   time: {from: string | number, to: string | number}, refresh: string, timezone: string, weekStart: string,
- *   graphTooltip: number, editable: boolean, schemaVersion: number, variables: Variable[],
- *   annotations: Annotation[], links: Json[], panels: Panel[]}} Dashboard
- * `source` is the JSON as it came, `path` where the dashboard is in it. `panels` are in the order of their places;
- * a row that is not collapsed owns the panels after it. `graphTooltip`: 1 shares the crosshair, 2 the tooltip too.
+ * @typedef {{source: any, path: string[], uid: string, title: string, description: string,
+ *   tags: string[], time: {from: string | number, to: string | number}, refresh: string,
+ *   timezone: string, weekStart: string, graphTooltip: number, editable: boolean,
+ *   schemaVersion: number, variables: Variable[], annotations: Annotation[], links: Json[],
+ *   panels: Panel[]}} Dashboard
+ * `source` is the JSON as it came, `path` where the dashboard is in it. `panels` are in the order
+ * of their places; a row that is not collapsed owns the panels after it. `graphTooltip`: 1 shares
+ * the crosshair, 2 the tooltip too.
  */
 
 /**
@@ -74,8 +77,11 @@ function parsed(text) {
   }
 }
 
-/** Names on the way to the dashboard: `{dashboard, meta}` of the API, or `{apiVersion, kind, spec}`.
- *  @param {any} source @returns {string[]} */
+/**
+ * Names on the way to the dashboard: `{dashboard, meta}` of the API, or `{apiVersion, kind, spec}`.
+ * @param {any} source
+ * @returns {string[]}
+ */
 function pathOf(source) {
   /** @param {unknown} value */
   const isDashboard = (value) => isObject(value) && ['panels', 'rows', 'templating', 'schemaVersion', 'title']
@@ -119,8 +125,13 @@ function checkCounts(root) {
   }
 }
 
-/** The entries of a list that are objects, with their index. @param {unknown} list @param {string} name
- *  @param {Report} report @returns {{raw: Json, at: number}[]} */
+/**
+ * The entries of a list that are objects, with their index.
+ * @param {unknown} list
+ * @param {string} name
+ * @param {Report} report
+ * @returns {{raw: Json, at: number}[]}
+ */
 function entriesOf(list, name, report) {
   if (list !== undefined && list !== null && !Array.isArray(list)) report.add(null, `${name} is not a list`, 'error');
   const entries = listOf(list).map((raw, at) => ({ raw, at }));
@@ -149,7 +160,12 @@ function readVariables(root, report) {
   return variables;
 }
 
-/** @param {Json} root @param {(source: unknown) => string} pluginOf @param {Report} report @returns {Annotation[]} */
+/**
+ * @param {Json} root
+ * @param {(source: unknown) => string} pluginOf
+ * @param {Report} report
+ * @returns {Annotation[]}
+ */
 function readAnnotations(root, pluginOf, report) {
   return entriesOf(objectOf(root.annotations).list, 'annotations.list', report).map(({ raw, at }) => {
     const plugin = pluginOf(raw.datasource);
@@ -172,14 +188,24 @@ function readAnnotations(root, pluginOf, report) {
   });
 }
 
-/** A library panel of an exported file is in `__elements`. @param {Json} raw @param {Json} root @returns {Json} */
+/**
+ * A library panel of an exported file is in `__elements`.
+ * @param {Json} raw
+ * @param {Json} root
+ * @returns {Json}
+ */
 function withLibrary(raw, root) {
   const uid = textOf(objectOf(raw.libraryPanel).uid);
   const model = own(own(own(root, '__elements'), uid), 'model');
   return uid !== '' && isObject(model) ? { ...model, ...raw } : raw;
 }
 
-/** @param {Json} root @param {(source: unknown) => string} pluginOf @param {Report} report @returns {Panel[]} */
+/**
+ * @param {Json} root
+ * @param {(source: unknown) => string} pluginOf
+ * @param {Report} report
+ * @returns {Panel[]}
+ */
 function readPanels(root, pluginOf, report) {
   /** @type {{panel: Panel, placed: boolean}[]} */
   const found = [];
@@ -224,7 +250,10 @@ function sortByPlace(panels) {
   return panels.sort((left, right) => left.gridPos.y - right.gridPos.y || left.gridPos.x - right.gridPos.x);
 }
 
-/** Puts the panels without a place below the others, two in a line. @param {{panel: Panel, placed: boolean}[]} found */
+/**
+ * Puts the panels without a place below the others, two in a line.
+ * @param {{panel: Panel, placed: boolean}[]} found
+ */
 function placed(found) {
   const bottom = bottomOf(found.filter((one) => one.placed).map((one) => one.panel));
   found.filter((one) => !one.placed).forEach(({ panel }, at) => {

@@ -126,7 +126,9 @@ function rangeOf(fields) {
  * @returns {Frame[]}
  */
 export function applyFieldConfig(frames, fieldConfig, { replace = (text) => text } = {}) {
-  const naming = namingOf(frames);
+  /** @type {Map<Field, string>} */
+  const asked = new Map();
+  const naming = { ...namingOf(frames), asked };
   const { defaults = {}, overrides: given } = fieldConfig ?? {};
   const overrides = (Array.isArray(given) ? given.slice(0, OVERRIDES_MAX) : [])
     .filter(isRecord).map(({ matcher, properties }) => ({
@@ -137,28 +139,34 @@ export function applyFieldConfig(frames, fieldConfig, { replace = (text) => text
   let shared;
   const all = () => (shared === undefined ? (shared = rangeOf(frames.flatMap((frame) => frame.fields
     .filter((field) => field.type === 'number')))) : shared);
-  return frames.map((frame) => ({
-    ...frame,
-    fields: frame.fields.map((field) => {
-      const config = copied(field.config);
+  return frames.map((frame) => {
+    const made = { ...frame, fields: frame.fields.map((field) => ({ ...field, config: copied(field.config) })) };
+    made.fields.forEach((field, index) => {
+      const { config } = field;
+      const original = frame.fields[index];
+      const shown = fieldName({ ...original, config: { ...original.config, displayName: undefined } }, frame, naming);
+      // Matchers see the name of the defaults.
+      const fillName = () => {
+        if (typeof config.displayName !== 'string' || !config.displayName) delete config.displayName;
+        else config.displayName = displayName(config.displayName, original, frame, shown, replace);
+      };
       if (isRecord(defaults)) fillIn(config, defaults);
+      fillName();
       for (const { test, properties } of overrides) {
-        if (!test?.(field, frame, naming)) continue;
+        if (!test?.(field, made, naming)) continue;
         for (const { id, value } of properties) setProperty(config, id, value);
+        if (properties.some(({ id }) => id === 'displayName')) fillName();
       }
       tidy(config);
-      const shown = fieldName({ ...field, config: { ...field.config, displayName: undefined } }, frame, naming);
-      config.displayName = typeof config.displayName === 'string' && config.displayName
-        ? displayName(config.displayName, field, frame, shown, replace) : shown;
-      const configured = { ...field, config };
+      config.displayName ??= shown;
       if (field.type === 'number') {
-        const own = config.min !== undefined && config.max !== undefined ? null : config.fieldMinMax ? rangeOf([field])
-          : all();
-        configured.range = { min: config.min ?? own?.min ?? 0, max: config.max ?? own?.max ?? 100 };
+        const set = config.min !== undefined && config.max !== undefined;
+        const own = set ? null : config.fieldMinMax ? rangeOf([field]) : all();
+        field.range = { min: config.min ?? own?.min ?? 0, max: config.max ?? own?.max ?? 100 };
       }
-      return configured;
-    }),
-  }));
+    });
+    return made;
+  });
 }
 
 /**

@@ -101,7 +101,12 @@ export function formatValue(value, format, context) {
 /** Where in PromQL a reference is: inside the quotes of a string, in a comment, or outside (''). */
 /** @typedef {'"' | "'" | '`' | '#' | ''} Place */
 
-/** The place after `text`, which starts at `place`. @param {string} text @param {Place} place @returns {Place} */
+/**
+ * The place after `text`, which starts at `place`.
+ * @param {string} text
+ * @param {Place} place
+ * @returns {Place}
+ */
 export function placeAfter(text, place) {
   for (let at = 0; at < text.length; at += 1) {
     const char = text[at];
@@ -123,9 +128,10 @@ function quoted(text, place) {
 }
 
 /**
- * The value inside PromQL when the reference names no format. As in Grafana's Prometheus data source, a variable
- * with several values or with All is a regular expression, `(a|b)` or one escaped value, and any other variable is
- * a literal. Beyond Grafana, escaping follows the quotes around the reference: each value matches itself.
+ * The value inside PromQL when the reference names no format. As in Grafana's Prometheus data
+ * source, a variable with several values or with All is a regular expression, `(a|b)` or one
+ * escaped value, and any other variable is a literal. Beyond Grafana, escaping follows the quotes
+ * around the reference: each value matches itself.
  * @param {Value} value
  * @param {Named} variable
  * @param {Place} place

@@ -82,9 +82,13 @@ export function framesOf(answer, target, { several = false } = {}) {
   return rows.map((row) => {
     const labels = { ...row.metric };
     const all = points(row);
-    const times = Float64Array.from(all, ([at]) => at * 1000);
     const text = answer.resultType === 'string';
-    const values = text ? all.map(([, value]) => value) : Float64Array.from(all, ([, value]) => valueOf(value));
+    const times = new Float64Array(all.length);
+    const values = text ? all.map(([, value]) => value) : new Float64Array(all.length);
+    for (let index = 0; index < all.length; index += 1) {
+      times[index] = all[index][0] * 1000;
+      if (!text) values[index] = valueOf(all[index][1]);
+    }
     const name = legendOf(labels, target, only);
     return frameOf([
       field('Time', 'time', times),

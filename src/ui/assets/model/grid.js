@@ -30,7 +30,12 @@ export class Skyline {
     this.heights.fill(y + h, x, x + w);
   }
 
-  /** The highest and then leftmost place of a size. @param {number} w @param {number} h @returns {GridPos} */
+  /**
+   * The highest and then leftmost place of a size.
+   * @param {number} w
+   * @param {number} h
+   * @returns {GridPos}
+   */
   place(w, h) {
     let best = 0;
     for (let x = 1; x + w <= COLUMNS; x += 1) if (this.top(x, w) < this.top(best, w)) best = x;
@@ -42,7 +47,11 @@ export class Skyline {
   }
 }
 
-/** A usable place from any value; null without width and height. @param {unknown} value @returns {GridPos | null} */
+/**
+ * A usable place from any value; null without width and height.
+ * @param {unknown} value
+ * @returns {GridPos | null}
+ */
 export function gridPosOf(value) {
   const pos = /** @type {Json} */ (typeof value === 'object' && value !== null ? value : {});
   if (numberOf(pos.w) === null || numberOf(pos.h) === null) return null;
@@ -51,18 +60,22 @@ export function gridPosOf(value) {
   return { x: wholeOf(pos.x, 0, COLUMNS - w, 0), y: wholeOf(pos.y, 0, ROWS_MAX, 0), w, h };
 }
 
-/** Height in grid rows of `250px`, `250` or nothing. @param {unknown} height @param {number} fallback */
+/**
+ * Height in grid rows of `250px`, `250` or nothing.
+ * @param {unknown} height
+ * @param {number} fallback
+ */
 function rowsOf(height, fallback) {
   const px = numberOf(textOf(height).replace(/px$/, '')) ?? 0;
   return px > 0 ? Math.min(HEIGHT_MAX, Math.max(3, Math.ceil(px / CELL))) : fallback;
 }
 
 /**
- * The panels of an old dashboard with `rows`, in order, with row panels if any row is collapsed, titled
- * or repeated. Widths are in twelfths there.
+ * The panels of an old dashboard with `rows`, in order, with row panels if any row is collapsed,
+ * titled or repeated. Widths are in twelfths there.
  * @param {Json} dashboard
- * @returns {{raw: Json, gridPos: GridPos, row: Json | null, path: (string | number)[]}[]}
- *   `row` is the collapsed row that a panel is inside; a row itself has the path of the old row.
+ * @returns {{raw: Json, gridPos: GridPos, row: Json | null, path: (string | number)[]}[]} `row` is
+ *   the collapsed row that a panel is inside; a row itself has the path of the old row.
  */
 export function placeRows(dashboard) {
   const rows = objectsOf(dashboard.rows);

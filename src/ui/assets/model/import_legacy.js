@@ -83,8 +83,12 @@ function convertAlertList(panel) {
       .map((state) => [textOf(state), true])) } };
 }
 
-/** Options that the new state panels share with the plugins before them. @param {Json} panel @param {string} type
- *  @returns {Converted} */
+/**
+ * Options that the new state panels share with the plugins before them.
+ * @param {Json} panel
+ * @param {string} type
+ * @returns {Converted}
+ */
 function convertStates(panel, type) {
   return { type, fieldConfig: {
     defaults: { custom: { fillOpacity: 80 }, color: { mode: 'thresholds' },
@@ -123,8 +127,8 @@ export function typeOf(panel) {
 }
 
 /**
- * A panel's type, field configuration and options in today's shape. Panels of today only have their value mappings
- * and thresholds put in order; unknown types stay as they are.
+ * A panel's type, field configuration and options in today's shape. Panels of today only have their
+ * value mappings and thresholds put in order; unknown types stay as they are.
  * @param {Json} panel
  * @param {Note} note
  * @returns {Converted & {legacy: boolean}}

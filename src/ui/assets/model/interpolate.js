@@ -8,21 +8,22 @@ import { durationMs, durationText, roundInterval } from './time.js';
  * @typedef {import('./formats.js').Value} Value
  * @typedef {import('./formats.js').Place} Place
  * @typedef {{text: string, value: string}} Option
- * @typedef {{name: string, type?: string, multi?: boolean, includeAll?: boolean, allValue?: string | null,
- *   value: Value, text: Value, options?: Option[], autoCount?: number, autoMin?: string,
- *   filters?: {label: string, op: string, value: string}[]}} Selection
+ * @typedef {{name: string, type?: string, multi?: boolean, includeAll?: boolean,
+ *   allValue?: string | null, value: Value, text: Value, options?: Option[], autoCount?: number,
+ *   autoMin?: string, filters?: {label: string, op: string, value: string}[]}} Selection
  * The selected value of one variable; `$__all` means All.
  * @typedef {Map<string, Selection>} Selections
  *
- * @typedef {{format?: string, limit?: number, timeZone?: string,
- *   range?: {from: number, to: number, raw?: {from: string | number, to: string | number}},
- *   interval?: {intervalMs: number, rateIntervalMs: number},
- *   dashboard?: {title?: string, uid?: string}, org?: {id?: string | number, name?: string},
- *   user?: {id?: string | number, login?: string, email?: string},
- *   series?: {name?: string}, field?: {name?: string, displayName?: string, labels?: Record<string, string>},
- *   value?: {text?: string, raw?: unknown, numeric?: unknown, time?: unknown, calc?: string},
- *   data?: {refId?: string, fields: {name: string, text?: string, raw?: unknown, numeric?: unknown}[]}}} Context
- * `format` is the format of references that name none: `promql` in queries, `text` in titles, `glob` by default.
+ * @typedef {{format?: string, limit?: number, timeZone?: string, range?: {from: number, to: number,
+ *   raw?: {from: string | number, to: string | number}}, interval?: {intervalMs: number,
+ *   rateIntervalMs: number}, dashboard?: {title?: string, uid?: string},
+ *   org?: {id?: string | number, name?: string}, user?: {id?: string | number, login?: string,
+ *   email?: string}, series?: {name?: string}, field?: {name?: string, displayName?: string,
+ *   labels?: Record<string, string>}, value?: {text?: string, raw?: unknown, numeric?: unknown,
+ *   time?: unknown, calc?: string}, data?: {refId?: string, fields: {name: string, text?: string,
+ *   raw?: unknown, numeric?: unknown}[]}}} Context
+ * `format` is the format of references that name none: `promql` in queries, `text` in titles,
+ * `glob` by default.
  */
 
 /** Value of a variable whose selection is All. */
@@ -30,7 +31,10 @@ export const ALL = '$__all';
 /** Custom values of All may contain variables; this many levels are followed. */
 const LEVELS_MAX = 4;
 
-/** Grafana's syntax: `$name`, `[[name:format]]`, `${name.field:format}`. Bounds keep matching linear. */
+/**
+ * Grafana's syntax: `$name`, `[[name:format]]`, `${name.field:format}`. Bounds keep matching
+ * linear.
+ */
 const REFERENCE =
   /\$(\w+)|\[\[(\w{1,128}?)(?::([^\]]{1,256}))?\]\]|\$\{(\w{1,128})(?:\.([^:}]{1,256}))?(?::([^}]{1,256}))?\}/g;
 
@@ -40,8 +44,8 @@ export function referencesOf(text) {
 }
 
 /**
- * The text with all known variables replaced; unknown references stay. Throws a DashboardError when the result is
- * over 1 MiB, or over 64 KiB for the format `promql`.
+ * The text with all known variables replaced; unknown references stay. Throws a DashboardError when
+ * the result is over 1 MiB, or over 64 KiB for the format `promql`.
  * @param {string} text
  * @param {Selections} selections
  * @param {Context} [context]
@@ -51,7 +55,12 @@ export function interpolate(text, selections, context = {}) {
   return replaced(text, selections, context, 0);
 }
 
-/** @param {string} text @param {Selections} selections @param {Context} context @param {number} level */
+/**
+ * @param {string} text
+ * @param {Selections} selections
+ * @param {Context} context
+ * @param {number} level
+ */
 function replaced(text, selections, context, level) {
   const promql = context.format === 'promql';
   const limit = context.limit ?? (promql ? QUERY_MAX : TEXT_MAX);
@@ -81,7 +90,10 @@ function replaced(text, selections, context, level) {
 
 /**
  * @param {{name: string, path: string, format: string | undefined}} reference
- * @param {Selections} selections @param {Context} context @param {Place} place @param {number} level
+ * @param {Selections} selections
+ * @param {Context} context
+ * @param {Place} place
+ * @param {number} level
  * @returns {string | null} null for an unknown variable
  */
 function one({ name, path, format }, selections, context, place, level) {
@@ -176,8 +188,13 @@ const BUILT_IN = new Map(Object.entries({
     .map((selection) => formatValue(selection.value, 'queryparam', { name: selection.name })).join('&'),
 }));
 
-/** @param {string} name @param {string} path @param {Selections} selections @param {Context} context
- *  @returns {string | null} */
+/**
+ * @param {string} name
+ * @param {string} path
+ * @param {Selections} selections
+ * @param {Context} context
+ * @returns {string | null}
+ */
 function builtIn(name, path, selections, context) {
   const cell = /^__cell_(\d{1,4})$/.exec(name);
   const macro = BUILT_IN.get(name);
@@ -196,8 +213,11 @@ function valuePart(path, { value }) {
   return path === '' ? value?.raw ?? value?.text : own(value, path);
 }
 
-/** A part of the same row: `fields[0]`, `fields["name"].numeric`, `fields.name`. @param {string} path
- *  @param {Context} context */
+/**
+ * A part of the same row: `fields[0]`, `fields["name"].numeric`, `fields.name`.
+ * @param {string} path
+ * @param {Context} context
+ */
 function dataPart(path, { data }) {
   if (!data) return null;
   if (path === 'refId') return data.refId;

@@ -3,9 +3,18 @@
 import { defined, isObject, listOf, numberOf, objectOf, objectsOf, textOf } from './limits.js';
 
 /** @typedef {import('./limits.js').Json} Json */
-/** @typedef {(what: string, severity?: 'info' | 'warning' | 'error') => void} Note adds a line to the report */
-/** @typedef {{defaults: Json, overrides: {matcher: Json, properties: {id: string, value: unknown}[]}[]}} FieldConfig */
-/** @typedef {{type: string, fieldConfig: FieldConfig, options: Json, transformations?: Json[]}} Converted */
+/**
+ * @typedef {(what: string, severity?: 'info' | 'warning' | 'error') => void} Note adds a line to
+ *   the report
+ */
+/**
+ * @typedef {{defaults: Json, overrides: {matcher: Json, properties: {id: string,
+ *   value: unknown}[]}[]}} FieldConfig
+ */
+/**
+ * @typedef {{type: string, fieldConfig: FieldConfig, options: Json, transformations?: Json[]}}
+ *   Converted
+ */
 
 /** Old names of calculations, in `valueName`, in legends and in table columns. */
 const CALCULATIONS = new Map(Object.entries({
@@ -39,7 +48,8 @@ export function thresholdsOf(limits, colors) {
 }
 
 /**
- * Thresholds of any version as today's: steps in ascending order, the first one without a limit (`null`).
+ * Thresholds of any version as today's: steps in ascending order, the first one without a limit
+ * (`null`).
  * @param {unknown} value a list of steps, or `{mode, steps}`
  */
 export function stepsOf(value) {
@@ -68,7 +78,8 @@ function rangeMapping(from, to, result) {
 }
 
 /**
- * `valueMaps` and `rangeMaps` of singlestat and table columns; `mappingType` says which of them counts.
+ * `valueMaps` and `rangeMaps` of singlestat and table columns; `mappingType` says which of them
+ * counts.
  * @param {Json} source
  * @returns {Json[]}
  */
@@ -127,7 +138,12 @@ export function linksOf(links) {
   });
 }
 
-/** Options of a reduction to one value. @param {unknown} calculation @param {Json} [more] @returns {Json} */
+/**
+ * Options of a reduction to one value.
+ * @param {unknown} calculation
+ * @param {Json} [more]
+ * @returns {Json}
+ */
 export function reduceOptions(calculation, more = {}) {
   return { values: false, calcs: [calculationOf(calculation)], fields: '', ...more };
 }

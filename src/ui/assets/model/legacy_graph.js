@@ -46,8 +46,12 @@ function nullProperties(mode) {
   return mode === 'null as zero' ? { nullValueMode: 'null as zero' } : {};
 }
 
-/** Looks of lines, bars and points, of the panel or of one series. @param {Json} source @param {Json} base
- *  values for what the source leaves out @returns {Record<string, unknown>} */
+/**
+ * Looks of lines, bars and points, of the panel or of one series.
+ * @param {Json} source
+ * @param {Json} base values for what the source leaves out
+ * @returns {Record<string, unknown>}
+ */
 function lookProperties(source, base) {
   /** @param {string} name */
   const has = (name) => Object.hasOwn(source, name);
@@ -76,7 +80,10 @@ function lookProperties(source, base) {
   return { ...result, ...nullProperties(source.nullPointMode) };
 }
 
-/** `custom.lineWidth` and plain names into `{custom: {lineWidth}}`. @param {Record<string, unknown>} properties */
+/**
+ * `custom.lineWidth` and plain names into `{custom: {lineWidth}}`.
+ * @param {Record<string, unknown>} properties
+ */
 function nested(properties) {
   /** @type {Json} */
   const result = { custom: {} };
@@ -87,7 +94,12 @@ function nested(properties) {
   return result;
 }
 
-/** @param {Json} override of the old panel @param {Json} panel @param {Json} rightAxis @param {Note} note */
+/**
+ * @param {Json} override of the old panel
+ * @param {Json} panel
+ * @param {Json} rightAxis
+ * @param {Note} note
+ */
 function seriesOverride(override, panel, rightAxis, note) {
   /** @type {Record<string, unknown>} */
   const properties = lookProperties(override, panel);

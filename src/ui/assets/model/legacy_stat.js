@@ -8,7 +8,8 @@ import { defined, isObject, numberOf, objectOf, objectsOf, textOf } from './limi
 /** @typedef {import('./legacy_common.js').Converted} Converted */
 
 /**
- * `options.prefix` and `options.postfix` are this model's own: today's stat panel has no such options.
+ * `options.prefix` and `options.postfix` are this model's own: today's stat panel has no such
+ * options.
  * @param {Json} panel
  * @param {Note} note
  * @returns {Converted}
@@ -55,8 +56,8 @@ export function isOldGauge(panel) {
 }
 
 /**
- * Stat, gauge and bar gauge of versions 5.4 to 6.7: `valueOptions` or `fieldOptions` instead of a field
- * configuration.
+ * Stat, gauge and bar gauge of versions 5.4 to 6.7: `valueOptions` or `fieldOptions` instead of a
+ * field configuration.
  * @param {Json} panel
  * @returns {Converted}
  */

@@ -63,7 +63,8 @@ function transformationsOf(panel, note) {
 }
 
 /**
- * An old table names the sorted column by its index: `options.sortBy[0].column` instead of `displayName`.
+ * An old table names the sorted column by its index: `options.sortBy[0].column` instead of
+ * `displayName`.
  * @param {Json} panel
  * @param {Note} note
  * @returns {Converted}

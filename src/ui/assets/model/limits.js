@@ -42,12 +42,20 @@ export function isObject(value) {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** The value, or an empty object for anything but an object. @param {unknown} value @returns {Json} */
+/**
+ * The value, or an empty object for anything but an object.
+ * @param {unknown} value
+ * @returns {Json}
+ */
 export function objectOf(value) {
   return isObject(value) ? value : {};
 }
 
-/** The objects of a list; an empty list for anything else. @param {unknown} value @returns {Json[]} */
+/**
+ * The objects of a list; an empty list for anything else.
+ * @param {unknown} value
+ * @returns {Json[]}
+ */
 export function objectsOf(value) {
   return Array.isArray(value) ? value.filter(isObject) : [];
 }
@@ -57,26 +65,43 @@ export function listOf(value) {
   return Array.isArray(value) ? value : [];
 }
 
-/** Text of a string, number or boolean; the fallback otherwise. @param {unknown} value @param {string} [fallback] */
+/**
+ * Text of a string, number or boolean; the fallback otherwise.
+ * @param {unknown} value
+ * @param {string} [fallback]
+ */
 export function textOf(value, fallback = '') {
   if (typeof value === 'string') return value;
   return typeof value === 'number' || typeof value === 'boolean' ? String(value) : fallback;
 }
 
-/** A finite number, also from its text; null otherwise. @param {unknown} value @returns {number | null} */
+/**
+ * A finite number, also from its text; null otherwise.
+ * @param {unknown} value
+ * @returns {number | null}
+ */
 export function numberOf(value) {
   if (typeof value === 'string' && value.trim() !== '') value = Number(value);
   return typeof value === 'number' && Number.isFinite(value) ? value : null;
 }
 
-/** A whole number between both ends, inclusive. @param {unknown} value @param {number} low @param {number} high
- *  @param {number} fallback */
+/**
+ * A whole number between both ends, inclusive.
+ * @param {unknown} value
+ * @param {number} low
+ * @param {number} high
+ * @param {number} fallback
+ */
 export function wholeOf(value, low, high, fallback) {
   const number = numberOf(value);
   return number === null ? fallback : Math.min(high, Math.max(low, Math.round(number)));
 }
 
-/** An own property of an object; undefined for anything else. @param {unknown} value @param {string} name */
+/**
+ * An own property of an object; undefined for anything else.
+ * @param {unknown} value
+ * @param {string} name
+ */
 export function own(value, name) {
   return isObject(value) && Object.hasOwn(value, name) ? value[name] : undefined;
 }
@@ -87,7 +112,8 @@ export function defined(value) {
 }
 
 /**
- * Equality of JSON values: the order of keys does not count. Both values must be at most DEPTH_MAX deep.
+ * Equality of JSON values: the order of keys does not count. Both values must be at most DEPTH_MAX
+ * deep.
  * @param {unknown} left
  * @param {unknown} right
  * @returns {boolean}

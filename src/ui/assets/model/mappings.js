@@ -21,7 +21,6 @@ function regexOf(pattern) {
     regex = safeRegex(pattern);
     compiled.set(key, regex);
   }
-  if (regex) regex.lastIndex = 0;
   return regex;
 }
 
@@ -56,7 +55,6 @@ function byPattern(value, options) {
   if (typeof value !== 'string') return null;
   const regex = regexOf(options?.pattern);
   if (!regex?.test(value)) return null;
-  regex.lastIndex = 0;
   const { text } = options?.result ?? {};
   return { ...options?.result,
     ...(typeof text === 'string' ? { text: value.replace(regex, text.slice(0, PATTERN_MAX)) } : {}) };

@@ -19,20 +19,27 @@ const texts = (value) => (Array.isArray(value) ? value.filter((one) => typeof on
 
 /** @param {any} left @param {string} op @param {any} right */
 export function compares(left, op, right) {
-  if (left === null || left === undefined) return false;
+  const none = left === null || left === undefined;
   switch (op) {
     case 'eq': case '=': case '==': return left === right;
     case 'neq': case '!=': return left !== right;
-    case 'lt': case '<': return left < right;
-    case 'lte': case '<=': return left <= right;
-    case 'gt': case '>': return left > right;
-    case 'gte': case '>=': return left >= right;
+    case 'lt': case '<': return !none && left < right;
+    case 'lte': case '<=': return !none && left <= right;
+    case 'gt': case '>': return !none && left > right;
+    case 'gte': case '>=': return !none && left >= right;
     default: return false;
   }
 }
 
+/** @type {(field: Field, frame: Frame, naming: Naming) => string} the name when a matcher first asked for it */
+function shownName(field, frame, naming) {
+  const name = naming.asked?.get(field) ?? fieldName(field, frame, naming);
+  naming.asked?.set(field, name);
+  return name;
+}
+
 /** @param {(name: string) => boolean} test @returns {FieldTest} a test of the name that is shown */
-const byShownName = (test) => (field, frame, naming) => test(fieldName(field, frame, naming));
+const byShownName = (test) => (field, frame, naming) => test(shownName(field, frame, naming));
 
 /** @param {any} pattern @returns {FieldTest} */
 function byPattern(pattern) {
@@ -40,9 +47,9 @@ function byPattern(pattern) {
   return byShownName((name) => regex !== null && regex.test(name));
 }
 
-/** @param {string[]} names @returns {FieldTest} */
+/** @param {string[]} names @returns {FieldTest} a test of a field's own and shown name */
 const byAnyName = (names) => (field, frame, naming) =>
-  names.includes(field.name) || names.includes(fieldName(field, frame, naming));
+  names.includes(field.name) || names.includes(shownName(field, frame, naming));
 
 /** @param {any} options @param {Replace} replace @returns {FieldTest} */
 function byRegexpOrNames(options, replace) {

@@ -9,7 +9,7 @@
  * @property {string} help
  * @property {number} series of all members
  * @property {Metric[]} members
- * @property {Metric} first the member whose query a click runs: the buckets of a histogram
+ * @property {Metric} first the member that a click queries: the buckets of a histogram
  */
 
 /**

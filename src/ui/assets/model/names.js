@@ -22,8 +22,9 @@ export function fullName(labels) {
 
 /**
  * What the names of one set of frames depend on: whether frames differ in their names, and the only
- * label key among all fields (null when there are several or none).
- * @typedef {{differ: boolean, label: string | null}} Naming
+ * label key among all fields (null when there are several or none). With `asked`,
+ * a matcher sees the name that a field had when the first one asked for it, as in Grafana.
+ * @typedef {{differ: boolean, label: string | null, asked?: Map<Field, string>}} Naming
  * @param {Frame[]} frames
  * @returns {Naming}
  */

@@ -10,19 +10,20 @@ import { isPrometheus, PANEL_TYPES, PANELS_WITHOUT_QUERIES, transformationsOf } 
 /** @typedef {import('./support.js').Report} Report */
 
 /**
- * @typedef {{refId: string, expr: string, legendFormat: string, instant: boolean, range: boolean, format: string,
- *   interval: string, intervalFactor: number, hide: boolean, exemplar: boolean, datasource: unknown,
- *   unsupported: string | null}} Target
+ * @typedef {{refId: string, expr: string, legendFormat: string, instant: boolean, range: boolean,
+ *   format: string, interval: string, intervalFactor: number, hide: boolean, exemplar: boolean,
+ *   datasource: unknown, unsupported: string | null}} Target
  * `format`: `time_series`, `table` or `heatmap`. `unsupported`: why the query is not asked.
  *
- * @typedef {{key: string, id: number | null, type: string, sourceType: string, legacy: boolean, supported: boolean,
- *   title: string, description: string, gridPos: GridPos, targets: Target[], datasource: unknown,
- *   fieldConfig: {defaults: Json, overrides: {matcher: Json, properties: {id: string, value: unknown}[]}[]},
- *   options: Json, transformations: Json[], links: Json[], repeat: string, repeatDirection: 'h' | 'v',
- *   maxPerRow: number, timeFrom: string, timeShift: string, hideTimeOverride: boolean, interval: string,
- *   maxDataPoints: number | null, transparent: boolean, collapsed: boolean, panels: Panel[]}} Panel
- * `key` names the place in the source; it is unique. `type` is today's type, `sourceType` that of the source.
- * `panels` are those inside a collapsed row.
+ * @typedef {{key: string, id: number | null, type: string, sourceType: string, legacy: boolean,
+ *   supported: boolean, title: string, description: string, gridPos: GridPos, targets: Target[],
+ *   datasource: unknown, fieldConfig: {defaults: Json, overrides: {matcher: Json,
+ *   properties: {id: string, value: unknown}[]}[]}, options: Json, transformations: Json[],
+ *   links: Json[], repeat: string, repeatDirection: 'h' | 'v', maxPerRow: number, timeFrom: string,
+ *   timeShift: string, hideTimeOverride: boolean, interval: string, maxDataPoints: number | null,
+ *   transparent: boolean, collapsed: boolean, panels: Panel[]}} Panel
+ * `key` names the place in the source; it is unique. `type` is today's type, `sourceType` that of
+ * the source. `panels` are those inside a collapsed row.
  */
 
 /** @param {string[]} taken @returns {string} the first free one of A, B, ... Z, AA, AB, ... */
@@ -70,7 +71,8 @@ function targetsOf(raw, pluginOf, note) {
 
 /**
  * @param {Json} raw
- * @param {{key: string, gridPos: GridPos, pluginOf: (source: unknown) => string, report: Report}} context
+ * @param {{key: string, gridPos: GridPos, pluginOf: (source: unknown) => string, report: Report}}
+ *   context
  * @returns {Panel}
  */
 export function readPanel(raw, { key, gridPos, pluginOf, report }) {

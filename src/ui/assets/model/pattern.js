@@ -225,6 +225,14 @@ class BoundedRegExp extends RegExp {
     return found;
   }
 
+  /** Whether any part of a text matches; unlike the native method, the same for each call. @param {string} text */
+  test(text) {
+    this.lastIndex = 0;
+    const found = this.exec(text) !== null;
+    this.lastIndex = 0;
+    return found;
+  }
+
   /** @param {RegExp} sticky @param {string} text */
   start(sticky, text) {
     const keeps = this.global || this.sticky;

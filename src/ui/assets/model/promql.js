@@ -1,5 +1,4 @@
-// The PromQL that completion needs: the context of the caret, units of results, the first query for
-// a metric.
+// The PromQL of completion: the context of the caret, units, and first queries of metrics.
 
 /** Names of functions and aggregations, in alphabetical order. */
 export const FUNCTIONS = (
@@ -36,9 +35,9 @@ const SEARCHED_MAX = 20_000;
  * @typedef {Object} Completion
  * @property {'name'|'label'|'value'} kind a name is a metric or a function
  * @property {string} word the part before the caret that a suggestion replaces
- * @property {string} [metric] the metric whose labels are meant; none: labels of any metric
+ * @property {string} [metric] the metric of the labels; without it, labels of any metric
  * @property {string} [label]
- * @property {boolean} [list] whether the label stands in a list such as `by (...)`, without a
+ * @property {boolean} [list] whether the label is part of a list such as `by (...)`, without a
  *   matcher
  */
 

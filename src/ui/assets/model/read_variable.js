@@ -19,7 +19,8 @@ function valueOf(value) {
 }
 
 /**
- * Replaces the constants of an exported dashboard, `${VAR_NAME}`, in a text or in the texts of a small object.
+ * Replaces the constants of an exported dashboard, `${VAR_NAME}`, in a text or in the texts of a
+ * small object.
  * @param {unknown} value
  * @param {Map<string, string>} inputs
  * @param {number} [level]

@@ -10,10 +10,11 @@ import { ALL, isAll, withScope } from './interpolate.js';
 /** @typedef {import('./interpolate.js').Selections} Selections */
 
 /**
- * @typedef {{key: string, panel: Panel, gridPos: GridPos, scoped: Map<string, Selection>, row: string | null,
- *   collapsed: boolean}} Placed
- * `key` is unique: that of the panel, followed by the values of its copy. `scoped` holds the one value of each
- * repeated variable. `row` is the key of the row that owns it. `collapsed` is set on closed rows.
+ * @typedef {{key: string, panel: Panel, gridPos: GridPos, scoped: Map<string, Selection>,
+ *   row: string | null, collapsed: boolean}} Placed
+ * `key` is unique: that of the panel, followed by the values of its copy. `scoped` holds the one
+ * value of each repeated variable. `row` is the key of the row that owns it. `collapsed` is set on
+ * closed rows.
  */
 
 /** Most panels after repetition. */
@@ -58,8 +59,12 @@ function keyOf(key, copy) {
   return copy === null ? key : `${key}|${copy.name}=${urlEscaped(valuesOf(copy.value)[0])}`;
 }
 
-/** One panel and its copies, at their wanted places. @param {Panel} panel @param {Selections} selections
- *  @returns {{panel: Panel, copy: Selection | null, gridPos: GridPos}[]} */
+/**
+ * One panel and its copies, at their wanted places.
+ * @param {Panel} panel
+ * @param {Selections} selections
+ * @returns {{panel: Panel, copy: Selection | null, gridPos: GridPos}[]}
+ */
 function repeated(panel, selections) {
   const copies = copiesOf(panel.repeat, selections);
   const { x, y, w, h } = panel.gridPos;
@@ -74,8 +79,8 @@ function repeated(panel, selections) {
 }
 
 /**
- * The panels of one section, from row 0 of the grid: copies are made, panels below them move down, and no gap
- * remains above a panel.
+ * The panels of one section, from row 0 of the grid: copies are made, panels below them move down,
+ * and no gap remains above a panel.
  * @param {Panel[]} panels
  * @param {Selections} selections
  * @param {number} budget most copies to make
@@ -112,12 +117,14 @@ function byPlace(left, right) {
 }
 
 /**
- * All rows and panels to draw, in the order of their places. Panels of closed rows are left out. The result is the
- * same for the same input.
+ * All rows and panels to draw, in the order of their places. Panels of closed rows are left out.
+ * The result is the same for the same input.
  * @param {Panel[]} panels
  * @param {Selections} selections
- * @param {{collapsed?: Map<string, boolean>}} [options] rows that were opened or closed since, by key of the copy
- * @returns {{placed: Placed[], height: number, omitted: number}} `omitted`: copies beyond COPIES_MAX
+ * @param {{collapsed?: Map<string, boolean>}} [options] rows that were opened or closed since, by
+ *   key of the copy
+ * @returns {{placed: Placed[], height: number, omitted: number}} `omitted`: copies beyond
+ *   COPIES_MAX
  */
 export function expandRepeats(panels, selections, { collapsed = new Map() } = {}) {
   /** @type {Placed[]} */

@@ -1,4 +1,4 @@
-// What the page can draw and ask: panel types, transformations, data sources. The rest goes into the report.
+// What the page can draw and ask; the rest goes into the report.
 
 import { isObject, listOf, objectOf, objectsOf, own, textOf } from './limits.js';
 
@@ -33,7 +33,8 @@ export function isPrometheus(plugin) {
  * Finds the plugin of a data source. A reference without a known plugin counts as Prometheus.
  * @param {Json} root with `__inputs`
  * @param {{name: string, type: string, query: unknown}[]} variables
- * @returns {(source: unknown) => string} the plugin, `mixed`, or an empty text for the default data source
+ * @returns {(source: unknown) => string} the plugin, `mixed`, or an empty text for the default data
+ *   source
  */
 export function dataSourceFinder(root, variables) {
   /** @type {Map<string, string>} */
@@ -59,8 +60,11 @@ export function dataSourceFinder(root, variables) {
   };
 }
 
-/** @typedef {{panel: number | null, title: string, what: string, severity: 'info' | 'warning' | 'error'}} ReportLine
- *  `error`: it is not drawn as intended; `warning`: a part is missing; `info`: a difference without loss. */
+/**
+ * @typedef {{panel: number | null, title: string, what: string,
+ *   severity: 'info' | 'warning' | 'error'}} ReportLine `error`: it is not drawn as intended;
+ *   `warning`: a part is missing; `info`: a difference without loss.
+ */
 
 /** Collects lines of the report, each one once. */
 export class Report {
@@ -85,8 +89,13 @@ export class Report {
   }
 }
 
-/** Transformations of a panel, unknown ones included. @param {Json} panel @param {Json[]} extra
- *  @param {(what: string, severity?: 'info' | 'warning' | 'error') => void} note @returns {Json[]} */
+/**
+ * Transformations of a panel, unknown ones included.
+ * @param {Json} panel
+ * @param {Json[]} extra
+ * @param {(what: string, severity?: 'info' | 'warning' | 'error') => void} note
+ * @returns {Json[]}
+ */
 export function transformationsOf(panel, extra, note) {
   const list = [...objectsOf(panel.transformations), ...extra];
   if (list.length < listOf(panel.transformations).length) note('a transformation is not an object', 'warning');

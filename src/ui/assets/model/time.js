@@ -1,4 +1,4 @@
-// Time of a dashboard: `now-6h` and other expressions, time zones, query intervals. Times are ms since 1970.
+// Time of a dashboard: `now-6h`, time zones, query intervals. Times are ms since 1970.
 
 import { numberOf, textOf } from './limits.js';
 import { utcParts, wallTime, zoned } from './time_zone.js';
@@ -68,7 +68,12 @@ function absolute(text, timeZone) {
   return utc - (offset[0] === '-' ? -1 : 1) * minutes * 60_000;
 }
 
-/** @param {number} time @param {string} math @param {Clock & {roundUp?: boolean}} options @returns {number | null} */
+/**
+ * @param {number} time
+ * @param {string} math
+ * @param {Clock & {roundUp?: boolean}} options
+ * @returns {number | null}
+ */
 function shifted(time, math, options) {
   const text = math.replace(/\s+/g, '');
   const term = /([+-]|\/)(\d*)(fQ|fy|ms|[smhdwMQy])/gy;
@@ -105,7 +110,12 @@ function moved(time, count, unit, timeZone) {
   return zoned({ ...wall, year, month: month + 1, day: Math.min(wall.day, last) }, timeZone);
 }
 
-/** Start of the unit that the time is in. @param {number} time @param {string} unit @param {Clock} options */
+/**
+ * Start of the unit that the time is in.
+ * @param {number} time
+ * @param {string} unit
+ * @param {Clock} options
+ */
 function floor(time, unit, { timeZone, weekStart = 0 }) {
   if (unit === 'ms') return time;
   if (unit === 's') return Math.floor(time / 1000) * 1000;
@@ -123,14 +133,20 @@ function floor(time, unit, { timeZone, weekStart = 0 }) {
   return zoned(start, timeZone);
 }
 
-/** Last ms of the unit that the time is in. @param {number} time @param {string} unit @param {Clock} options */
+/**
+ * Last ms of the unit that the time is in.
+ * @param {number} time
+ * @param {string} unit
+ * @param {Clock} options
+ */
 function ceiling(time, unit, options) {
   if (unit === 'ms') return time;
   return moved(floor(time, unit, options), 1, unit, options.timeZone) - 1;
 }
 
 /**
- * The range of a dashboard. Invalid ends fall back to the last six hours; ends in the wrong order are swapped.
+ * The range of a dashboard. Invalid ends fall back to the last six hours; ends in the wrong order
+ * are swapped.
  * @param {{from?: unknown, to?: unknown} | null | undefined} raw
  * @param {Clock} [clock]
  * @returns {Range}
@@ -205,8 +221,8 @@ export function roundInterval(ms) {
 /**
  * `$__interval` and `$__rate_interval` of a query.
  * @param {{from: number, to: number, maxDataPoints?: number, minInterval?: string | number | null,
- *   scrapeInterval?: string | number | null, intervalFactor?: number}} query
- *   `minInterval` (without variables) and `scrapeInterval`: a duration, or a number of ms; 15 s by default.
+ *   scrapeInterval?: string | number | null, intervalFactor?: number}} query `minInterval` (without
+ *   variables) and `scrapeInterval`: a duration, or a number of ms; 15 s by default.
  * @returns {{interval: string, intervalMs: number, rateInterval: string, rateIntervalMs: number}}
  */
 export function intervalFor({ from, to, maxDataPoints = 1000, minInterval, scrapeInterval, intervalFactor = 1 }) {
@@ -230,8 +246,8 @@ function lengthOf(value) {
 }
 
 /**
- * The range of a panel with `timeFrom` (relative ranges only, as in Grafana) and `timeShift`. `info` is the text
- * for the panel's header; it is empty with `hideTimeOverride`.
+ * The range of a panel with `timeFrom` (relative ranges only, as in Grafana) and `timeShift`.
+ * `info` is the text for the panel's header; it is empty with `hideTimeOverride`.
  * @param {Range} range
  * @param {{timeFrom?: string | null, timeShift?: string | null, hideTimeOverride?: boolean}} panel
  * @param {Clock} [clock]

@@ -1,8 +1,10 @@
 // Wall clock times in a time zone, and their text in the patterns of Grafana's date format.
 
 /**
- * @typedef {{year: number, month: number, day: number, hour: number, minute: number, second: number, ms: number}} Wall
- * `month` is 1 to 12. A wall time to convert may have parts beyond their range: day 0 is the day before day 1.
+ * @typedef {{year: number, month: number, day: number, hour: number, minute: number,
+ *   second: number, ms: number}} Wall
+ * `month` is 1 to 12. A wall time to convert may have parts beyond their range: day 0 is the day
+ * before day 1.
  */
 
 /** Most time zones whose formatter is kept. */
@@ -13,7 +15,9 @@ const PATTERN_MAX = 256;
 /** @type {Map<string, Intl.DateTimeFormat | null>} null is UTC */
 const formatters = new Map();
 
-/** @param {string} [timeZone] `utc`, `browser`, empty, or an IANA name; an unknown one counts as UTC */
+/**
+ * @param {string} [timeZone] `utc`, `browser`, empty, or an IANA name; an unknown one counts as UTC
+ */
 function formatterOf(timeZone) {
   const name = timeZone || 'browser';
   const known = formatters.get(name);
@@ -61,7 +65,11 @@ export function wallTime(time, timeZone) {
     minute: Number(parts.minute), second: Number(parts.second), ms };
 }
 
-/** Distance of the zone's wall clock from UTC, in ms. @param {number} time @param {string} [timeZone] */
+/**
+ * Distance of the zone's wall clock from UTC, in ms.
+ * @param {number} time
+ * @param {string} [timeZone]
+ */
 function offsetAt(time, timeZone) {
   return utcParts(wallTime(time, timeZone)).getTime() - time;
 }
@@ -110,8 +118,8 @@ function offsetText(offset, separator) {
 }
 
 /**
- * A time as text. The pattern is `iso` (UTC, with ms), `seconds`, `ms`, or letters such as `YYYY-MM-DD HH:mm:ss`;
- * text in square brackets stays as it is.
+ * A time as text. The pattern is `iso` (UTC, with ms), `seconds`, `ms`, or letters such as
+ * `YYYY-MM-DD HH:mm:ss`; text in square brackets stays as it is.
  * @param {number} time
  * @param {string} [pattern]
  * @param {string} [timeZone]

@@ -11,12 +11,14 @@ import { safeRegex } from './pattern.js';
  * @typedef {import('./interpolate.js').Selections} Selections
  * @typedef {import('./formats.js').Value} Value
  *
- * @typedef {{key: string, name: string, type: string, label: string, description: string, hide: number,
- *   query: unknown, regex: string, sort: number, multi: boolean, includeAll: boolean, allValue: string | null,
- *   current: {text: Value, value: Value}, options: Option[], refresh: number, datasource: unknown, auto: boolean,
- *   autoCount: number, autoMin: string, valuesFormat: string, supported: boolean,
- *   filters: {label: string, op: string, value: string}[]}} Variable
- * `hide`: 0 shows label and value, 1 the value, 2 nothing. `filters`: the matchers of an ad hoc variable.
+ * @typedef {{key: string, name: string, type: string, label: string, description: string,
+ *   hide: number, query: unknown, regex: string, sort: number, multi: boolean, includeAll: boolean,
+ *   allValue: string | null, current: {text: Value, value: Value}, options: Option[],
+ *   refresh: number, datasource: unknown, auto: boolean, autoCount: number, autoMin: string,
+ *   valuesFormat: string, supported: boolean, filters: {label: string, op: string,
+ *   value: string}[]}} Variable
+ * `hide`: 0 shows label and value, 1 the value, 2 nothing. `filters`: the matchers of an ad hoc
+ * variable.
  */
 
 /** Kinds of variables that the page offers. */
@@ -32,8 +34,8 @@ function sourceOf(variable) {
 }
 
 /**
- * The variables with each one after those that it refers to; otherwise in their given order. Throws a
- * DashboardError that names the cycle when variables refer to each other.
+ * The variables with each one after those that it refers to; otherwise in their given order. Throws
+ * a DashboardError that names the cycle when variables refer to each other.
  * @param {Variable[]} variables
  * @returns {Variable[]}
  */
@@ -78,8 +80,8 @@ export function dependents(variables, name) {
 /**
  * Options of a variable.
  * @param {Variable} variable
- * @param {unknown[]} [answer] of a query: strings, `{text, value}`, or `{metric, value}` of an instant query; of a
- *   datasource variable: its data sources
+ * @param {unknown[]} [answer] of a query: strings, `{text, value}`, or `{metric, value}` of an
+ *   instant query; of a datasource variable: its data sources
  * @param {{regex?: string}} [replaced] the regular expression after its variables are replaced
  * @returns {Option[]}
  */
@@ -192,9 +194,11 @@ function matched(option, found) {
 }
 
 /**
- * Grafana's orders: 0 none, 1 and 2 by text, 3 and 4 by the first number in it, 5 and 6 by text without case,
- * 7 and 8 natural; even ones descend.
- * @param {Option[]} options @param {number} sort @returns {Option[]}
+ * Grafana's orders: 0 none, 1 and 2 by text, 3 and 4 by the first number in it, 5 and 6 by text
+ * without case, 7 and 8 natural; even ones descend.
+ * @param {Option[]} options
+ * @param {number} sort
+ * @returns {Option[]}
  */
 function sorted(options, sort) {
   if (sort < 1 || sort > 8) return options;
@@ -226,7 +230,8 @@ function natural(left, right) {
 }
 
 /**
- * The selection of a variable: the wanted value as far as the options have it, else the first option.
+ * The selection of a variable: the wanted value as far as the options have it, else the first
+ * option.
  * @param {Variable} variable
  * @param {Option[]} options
  * @param {Value} [wanted] value or text, for example from the URL; otherwise the current value

@@ -30,9 +30,10 @@ const ANNOTATION_FIELDS = [['name', 'name'], ['enable', 'enable'], ['hide', 'hid
   ['tagKeys', 'tagKeys'], ['useValueForTime', 'useValueForTime']];
 
 /**
- * The JSON of an edited dashboard. `edits` are fields of the model: a list such as `panels` replaces the whole list,
- * and its entries are matched with the source by `key`. An entry with an unknown key is new; with `copyOf`, the key
- * of another panel, it starts as a copy of that one. Without edits the result equals the source.
+ * The JSON of an edited dashboard. `edits` are fields of the model: a list such as `panels`
+ * replaces the whole list, and its entries are matched with the source by `key`. An entry with an
+ * unknown key is new; with `copyOf`, the key of another panel, it starts as a copy of that one.
+ * Without edits the result equals the source.
  * @param {Dashboard} dashboard as `readDashboard` returned it, or edited
  * @param {Partial<Dashboard>} [edits]
  * @returns {any}
@@ -56,8 +57,13 @@ export function writeDashboard(dashboard, edits = {}) {
   return result;
 }
 
-/** Sets a field that was edited, and deletes it when it was edited to null or undefined. @param {Json} raw
- *  @param {string} name @param {unknown} value @param {unknown} before */
+/**
+ * Sets a field that was edited, and deletes it when it was edited to null or undefined.
+ * @param {Json} raw
+ * @param {string} name
+ * @param {unknown} value
+ * @param {unknown} before
+ */
 function assign(raw, name, value, before) {
   if (sameJson(value, before)) return;
   if (value === undefined || value === null) delete raw[name];
@@ -106,8 +112,11 @@ function annotationFields(annotation, old) {
   return fields;
 }
 
-/** Keys, nesting and places: what decides whether panels are written in place. @param {Panel[]} panels
- *  @returns {unknown[]} */
+/**
+ * Keys, nesting and places: what decides whether panels are written in place.
+ * @param {Panel[]} panels
+ * @returns {unknown[]}
+ */
 function layoutOf(panels) {
   return panels.map((panel) => [panel.key, panel.gridPos, panel.collapsed, layoutOf(panel.panels)]);
 }

@@ -1,5 +1,4 @@
-// The account page: profile, security, organisations, and for administrators the accounts of the
-// server.
+// The account page: profile, security, organisations, and the accounts of the server.
 
 import { h } from '../chart/dom.js';
 import { pageUrl, send } from '../client/server.js';

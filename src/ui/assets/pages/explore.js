@@ -1,5 +1,4 @@
-// The explore page: a query, a time range, and the result as chart or table. Its state is its
-// address.
+// The explore page: a query, a time range, and the result. Its state is its address.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';

@@ -1,5 +1,4 @@
-// The page of an invitation: creates an account, or adds an organisation to the account that is
-// signed in.
+// The page of an invitation: creates an account, or adds an organisation to the current one.
 
 import { h } from '../chart/dom.js';
 import { ROOT, send } from '../client/server.js';

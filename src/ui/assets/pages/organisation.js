@@ -149,7 +149,7 @@ export function organisation(me, org, signedOut) {
       }),
       h('p', {
         class: 'hint',
-        text: 'A limit is a number, none, or empty for the default. Only a server administrator can exceed the default.',
+        text: 'A limit is a number, none, or empty for the default. Only server administrators can exceed the default.',
       }),
       h('div', { class: 'settings' }, inputs),
     );

@@ -34,10 +34,10 @@ export const TRANSFORMATION_IDS = [...TRANSFORMATIONS.keys()];
 
 /** @param {Frame} frame @returns {Frame} without the columns that are too many */
 function cut(frame) {
-  const { length } = frame.fields;
-  if (length <= COLUMNS_MAX) return frame;
-  const notice = `Shows the first ${COLUMNS_MAX} of ${length} columns.`;
-  return { ...frame, fields: frame.fields.slice(0, COLUMNS_MAX), ...noticed(notice, [frame]) };
+  if (frame.fields.length <= COLUMNS_MAX) return frame;
+  const notice = `Shows the first ${COLUMNS_MAX} columns.`;
+  const known = frame.notice?.includes(notice);
+  return { ...frame, fields: frame.fields.slice(0, COLUMNS_MAX), ...noticed(known ? '' : notice, [frame]) };
 }
 
 /**

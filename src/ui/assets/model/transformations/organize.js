@@ -87,9 +87,7 @@ export function renameByRegex(frames, options, context) {
   const pattern = context.replace(text(options.renamePattern)).slice(0, PATTERN_MAX);
   return frames.map((frame) => withFields(frame, frame.fields.map((field) => {
     const name = nameAlone(field, frame);
-    regex.lastIndex = 0;
     if (!regex.test(name)) return field;
-    regex.lastIndex = 0;
     return { ...field, config: { ...field.config, displayName: name.replace(regex, pattern).slice(0, NAME_MAX) } };
   })));
 }
