@@ -58,18 +58,18 @@ export class PanelFrame {
     this.#status = h('span', { class: 'panel-status', role: 'status' });
     this.#body = h('div', { class: `panel-body kind-${kindOf(placed.panel.type)}` });
     this.#notes = h('ul', { class: 'panel-notes', hidden: true });
-    const { description, links } = placed.panel;
+    const { description } = placed.panel;
     const menu = h('button', { type: 'button', class: 'panel-menu', 'aria-haspopup': 'true',
       on: { click: () => this.#menu(menu) } }, h('span', { 'aria-hidden': 'true', text: '⋮' }),
     h('span', { class: 'unseen', text: 'Menu of the panel' }));
-    const info = description.trim() !== '' && h('button', { type: 'button', class: 'panel-info',
+    const info = h('button', { type: 'button', class: 'panel-info', hidden: description.trim() === '',
       on: { click: () => openMenu(info, [h('p', { class: 'panel-description',
         text: this.#text(description) })]) } },
     h('span', { 'aria-hidden': 'true', text: 'i' }), h('span', { class: 'unseen', text: 'Description' }));
     this.node = h('section', { class: placed.panel.transparent ? 'panel transparent' : 'panel',
       'aria-labelledby': id, 'data-key': placed.key, 'data-kind': placed.panel.type },
-    h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info || null,
-      links.length >= 0 && menu), this.#body, this.#notes);
+    h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info,
+      menu), this.#body, this.#notes);
     this.titles();
   }
 

@@ -92,7 +92,7 @@ export function draw(box, view) {
         }
       });
       pen.restore();
-      paintAxes(pen, { ...place, axes: [{ ...axes[0], scale: { ...scale } }, null] }, { ...INKS[theme], grid: 'transparent' });
+      paintAxes(pen, place, { ...INKS[theme], grid: 'transparent' });
       return place;
     },
     tooltip(index, y, place) {
