@@ -79,7 +79,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("cookie", &["api"]),
     ("qrcodegen", &["api/auth/two_factor"]),
     ("form_urlencoded", &["api", "outbound"]),
-    ("flate2", &["api", "ingest/gzip"]),
+    ("flate2", &["api", "ingest/gzip", "ui/tests"]),
     ("zstd", &["api"]),
     ("lettre", &["outbound"]),
     ("url", &["outbound"]),

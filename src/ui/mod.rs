@@ -13,7 +13,7 @@
 //! /pages/*.js                      one view a file: sign-in, set-up, explore, account, ...
 //! /components/*.js                 parts that pages share: forms, dialogs, the query input, tables
 //! /model/*.js                      pure functions without a DOM, also run by node's test runner
-//! /client/*.js                     calls to the HTTP API, and the types of its answers; /api is the API
+//! /client/*.js                     requests to the API, and types of its answers; /api is the API
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
 //! /app.css  /favicon.svg

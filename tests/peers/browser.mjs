@@ -150,6 +150,8 @@ async function everyLook(page, name) {
   await page.setViewportSize({ width: 320, height: 740 });
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   check(wide <= 320, `${name}: nothing is wider than 320 pixels: ${wide}`);
+  const wider = await page.evaluate(() => [...document.querySelectorAll('.card')].filter((card) => card.checkVisibility() && card.scrollWidth > card.clientWidth).map((card) => `${card.querySelector('h1, h2')?.textContent}: ${card.scrollWidth} of ${card.clientWidth}`));
+  check(wider.length === 0, `${name}: no card is narrower than its content: ${wider}`);
   await accessible(page, `${name}, dark, 320 pixels`);
   await picture(page, `${name}-dark`);
   await page.emulateMedia({ colorScheme: 'light' });

@@ -14,10 +14,13 @@ const METRICS_MAX = 5;
  *   end: number}) => void}} options `seconds` is the length of the range to show
  */
 export async function newestHint({ org, expr, seconds, show }) {
+  // With a start the listing has metrics of any age; without one, only those of the last day.
   const names = metricsOf(expr).slice(0, METRICS_MAX);
   const found = await Promise.all(
     names.map(async (name) => {
-      const { data } = await readOrg(org, '/metrics', { search: name, limit: 1000 }).catch(() => ({ data: [] }));
+      const { data } = await readOrg(org, '/metrics', { search: name, start: 1, limit: 1000 }).catch(() => ({
+        data: [],
+      }));
       return /** @type {import('../client/types.js').Metric[]} */ (data).find((metric) => metric.name === name) ?? null;
     }),
   );

@@ -11,6 +11,9 @@ import { readAddress, writeAddress } from '../model/explore_state.js';
 import { metricsOf, unitOf } from '../model/promql.js';
 import { metricBrowser } from './metrics.js';
 
+/** The shortest time between two stores of the draft, in milliseconds. */
+const DRAFT_MS = 300;
+
 /**
  * @typedef {import('../model/explore_state.js').State} State
  * @typedef {import('../client/types.js').QueryAnswer} QueryAnswer
@@ -33,8 +36,23 @@ export function explore({ state, role, signedOut }) {
   const order = { descending: true };
 
   // The draft is part of the history entry: it survives a reload, and a sign-in after the session
-  // has ended.
-  const keepDraft = (/** @type {string} */ draft) => history.replaceState({ draft }, '');
+  // has ended. Browsers limit how often an entry may be replaced.
+  /** @type {string|null} */
+  let draft = null;
+  let draftTimer = 0;
+  let storedAt = -Infinity;
+  const storeDraft = () => {
+    clearTimeout(draftTimer);
+    if (draft !== null) history.replaceState({ draft }, '');
+    draft = null;
+    storedAt = performance.now();
+  };
+  const keepDraft = (/** @type {string} */ text) => {
+    draft = text;
+    if (performance.now() - storedAt > DRAFT_MS) storeDraft();
+    clearTimeout(draftTimer);
+    draftTimer = setTimeout(storeDraft, DRAFT_MS);
+  };
   const input = queryInput({ org, run: (expr) => navigate({ expr, zoom: null }), edited: keepDraft });
   const chart = /** @type {HTMLElement & {reload: () => Promise<void>, state: string}} */ (
     h('metric-chart', { org, class: 'chart' })
@@ -120,6 +138,8 @@ export function explore({ state, role, signedOut }) {
    */
   function navigate(change) {
     Object.assign(state, { expr: input.input.value.trim(), ...change });
+    // The draft is run, so the entry needs none.
+    draft = null;
     input.record(state.expr);
     const target = `${ROOT}/${writeAddress(state)}`;
     if (target !== `${location.pathname}${location.search}`) history.pushState(null, '', target);
@@ -249,7 +269,10 @@ export function explore({ state, role, signedOut }) {
     stats.textContent = '';
     warnings.replaceChildren();
     hint.replaceChildren();
-    if (error.status === 401) signedOut();
+    if (error.status === 401) {
+      storeDraft();
+      signedOut();
+    }
     if (error.code === 'bad_expr') input.input.setAttribute('aria-invalid', 'true');
   }
 
@@ -294,6 +317,8 @@ export function explore({ state, role, signedOut }) {
   const back = () => {
     const { org: other, ...rest } = readAddress(location.search);
     if (other && other !== org) return;
+    // It belongs to the entry that was left.
+    draft = null;
     Object.assign(state, rest);
     show();
     restoreDraft();
@@ -313,10 +338,11 @@ export function explore({ state, role, signedOut }) {
     document.removeEventListener('keydown', hotkey);
     document.removeEventListener('visibilitychange', wake);
     removeEventListener('popstate', back);
+    clearTimeout(draftTimer);
   };
   function restoreDraft() {
-    const draft = history.state?.draft;
-    if (typeof draft === 'string' && draft.trim() !== state.expr) input.set(draft);
+    const stored = history.state?.draft;
+    if (typeof stored === 'string' && stored.trim() !== state.expr) input.set(stored);
   }
   /** Shows the list of metrics, or how to send the first ones. */
   async function start() {
