@@ -66,7 +66,7 @@ export class PanelFrame {
       on: { click: () => openMenu(info, [h('p', { class: 'panel-description',
         text: this.#text(description) })]) } },
     h('span', { 'aria-hidden': 'true', text: 'i' }), h('span', { class: 'unseen', text: 'Description' }));
-    this.node = h('section', { class: placed.panel.transparent ? 'panel transparent' : 'panel',
+    this.node = h('div', { role: 'group', class: placed.panel.transparent ? 'panel transparent' : 'panel',
       'aria-labelledby': id, 'data-key': placed.key, 'data-kind': placed.panel.type },
     h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info,
       menu), this.#body, this.#notes);

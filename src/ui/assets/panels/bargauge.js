@@ -43,11 +43,14 @@ export function draw(box, view) {
     options.valueMode === 'hidden' ? null : value);
   });
   const vertical = options.orientation === 'vertical';
-  const grid = h('div', { class: vertical ? 'bars vertical' : 'bars', role: 'region', tabindex: '0',
+  const grid = h('div', { class: vertical ? 'bars vertical' : 'bars', role: 'group', tabindex: '0',
     'aria-label': 'Values' }, rows);
   box.replaceChildren(grid);
   return fitted(box, () => {
     const height = box.clientHeight / Math.max(1, rows.length);
-    grid.style.setProperty('--bar', `${Math.max(20, Math.min(Number(options.maxVizHeight) || 46, height - 6))}px`);
+    // Low rows have the name beside the bar.
+    const beside = !vertical && options.namePlacement !== 'top' && (height < 44 || options.namePlacement === 'left');
+    grid.classList.toggle('beside', beside);
+    grid.style.setProperty('--bar', `${Math.max(beside ? 12 : 34, Math.min(Number(options.maxVizHeight) || 60, height - 8))}px`);
   });
 }

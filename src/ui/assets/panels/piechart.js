@@ -28,7 +28,7 @@ export function draw(box, view) {
   const text = (/** @type {import('../plot/values.js').Shown} */ one) => `${one.prefix}${one.text}${one.suffix}`;
   const plot = h('div', { class: 'plot' });
   const list = legend.showLegend !== false && legend.displayMode !== 'hidden' && h('div', { class: 'legend-table',
-    role: 'region', 'aria-label': 'Legend', tabindex: '0' }, h('table', {},
+    role: 'group', 'aria-label': 'Legend', tabindex: '0' }, h('table', {},
   h('thead', { class: wanted.length === 0 ? 'unseen' : '' }, h('tr', {}, h('th', { scope: 'col', text: 'Name' }),
     wanted.includes('value') && h('th', { scope: 'col', class: 'value', text: 'Value' }),
     wanted.includes('percent') && h('th', { scope: 'col', class: 'value', text: 'Percent' }))),

@@ -54,9 +54,9 @@ export function draw(box, view) {
     const columns = gridColumns(tiles.length, width, height, options.orientation, 2.2);
     grid.style.setProperty('--columns', String(columns));
     const rows = Math.ceil(tiles.length / columns);
-    const room = { width: width / columns - 22, height: height / rows - 10 };
+    const room = { width: width / columns - 22, height: height / rows - 3 };
     const shared = Math.min(...tiles.map(({ text, name }) => fittingSize(text, room.width,
-      room.height * (name ? 0.55 : 0.8) * (options.graphMode === 'area' ? 0.8 : 1), { least: 12, most: 64 })));
+      room.height * (name ? 0.55 : 0.95) * (options.graphMode === 'area' ? 0.8 : 1), { least: 12, most: 64 })));
     for (const { value, name } of tiles) {
       value.style.fontSize = `${Number(sizes.valueSize) > 0 ? Math.min(200, sizes.valueSize) : shared}px`;
       const least = Math.max(11, Math.min(18, shared * 0.5));

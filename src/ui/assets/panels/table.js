@@ -105,7 +105,7 @@ function tableOf(frame, view, again) {
       memory.set('rows', limit + 5 * ROWS);
       again();
     } } });
-  return h('div', { class: 'table-scroll', tabindex: '0', role: 'region', 'aria-label': 'Table' },
+  return h('div', { class: 'table-scroll', tabindex: '0', role: 'group', 'aria-label': 'Table' },
     h('table', {}, panel.options.showHeader === false ? h('thead', { class: 'unseen' }, h('tr', {}, heads))
       : h('thead', {}, h('tr', {}, heads)),
     h('tbody', {}, rows.slice(0, limit).map((row) => h('tr', {}, columns.map((field) =>

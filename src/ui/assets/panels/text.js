@@ -19,6 +19,6 @@ export function draw(box, { panel, replace }) {
   const { mode = 'markdown', content = '' } = panel.options;
   const text = replace(String(content));
   const inner = mode === 'markdown' ? readMarkdown(text).map(made) : [h('pre', { text })];
-  box.replaceChildren(h('div', { class: 'prose', tabindex: '0', role: 'region', 'aria-label': 'Text' }, inner));
+  box.replaceChildren(h('div', { class: 'prose', tabindex: '0', role: 'group', 'aria-label': 'Text' }, inner));
   return {};
 }

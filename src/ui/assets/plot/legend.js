@@ -143,7 +143,7 @@ function tableLegend(items, calcs, options, host) {
     foot.replaceChildren(...(more ? [more] : []));
   };
   fill();
-  return h('div', { class: 'legend-table', role: 'region', 'aria-label': 'Legend', tabindex: '0' },
+  return h('div', { class: 'legend-table', role: 'group', 'aria-label': 'Legend', tabindex: '0' },
     h('table', {}, h('thead', {}, h('tr', {}, heads)), body), foot);
 }
 

@@ -42,7 +42,7 @@ export function plotData(frames, theme) {
   const seen = new Map();
   const series = fields.slice(0, SERIES_MAX).map(({ field }, index) => {
     const custom = record(field.config.custom);
-    const name = field.config.displayName || field.name;
+    const name = String(field.config.displayName || field.name).trim() || `Series ${index + 1}`;
     const count = seen.get(name) ?? 0;
     seen.set(name, count + 1);
     const sign = custom.transform === 'negative-Y' ? -1 : 1;
