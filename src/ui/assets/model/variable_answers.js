@@ -77,6 +77,8 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
     // one of a variable that could not be asked.
     const extra = variable.type === 'datasource' ? [] : list || problem ? given : [];
     if (variable.type === 'datasource') chosen = undefined;
+    // The text that the dashboard was saved with is the default.
+    if (variable.type === 'textbox' && !list && saved.length === 0) chosen = textOf(variable.query);
     selections.set(variable.name, selectionOf(variable, [...options, ...extra
       .filter(({ value }) => !options.some((option) => option.value === value || option.text === value))], chosen));
   }

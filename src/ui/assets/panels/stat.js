@@ -39,7 +39,9 @@ export function draw(box, view) {
     const link = linked(view, one, value);
     const tile = h('div', { class: `stat-tile justify-${options.justifyMode === 'center' ? 'center' : 'auto'}` },
       name || null, link);
-    if (options.graphMode === 'area') tile.append(sparkline(one, mode, view) ?? '');
+    const past = options.graphMode === 'area' && sparkline(one, mode, view);
+    if (past) tile.append(past);
+    tile.classList.toggle('with-past', Boolean(past));
     if (mode.startsWith('background') && one.color) {
       tile.style.backgroundColor = one.color;
       tile.style.color = inkOn(one.color);
@@ -56,7 +58,7 @@ export function draw(box, view) {
     const rows = Math.ceil(tiles.length / columns);
     const room = { width: width / columns - 22, height: height / rows - 3 };
     const shared = Math.min(...tiles.map(({ text, name }) => fittingSize(text, room.width,
-      room.height * (name ? 0.55 : 0.95) * (options.graphMode === 'area' ? 0.8 : 1), { least: 12, most: 64 })));
+      room.height * (name ? 0.55 : 0.95) * (options.graphMode === 'area' ? 0.68 : 1), { least: 12, most: 64 })));
     for (const { value, name } of tiles) {
       value.style.fontSize = `${Number(sizes.valueSize) > 0 ? Math.min(200, sizes.valueSize) : shared}px`;
       const least = Math.max(11, Math.min(18, shared * 0.5));

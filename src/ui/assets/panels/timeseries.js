@@ -59,7 +59,7 @@ export function draw(box, view) {
     const bounds = own.flatMap(({ field }) => (Number.isFinite(field.config.min) ? [field.config.min] : []));
     const tops = own.flatMap(({ field }) => (Number.isFinite(field.config.max) ? [field.config.max] : []));
     const [low, high] = extent(own, base > 1);
-    const scale = valueScale(low, high, Math.max(2, Math.round(height / 44)), {
+    const scale = valueScale(low, high, Math.max(2, Math.round(height / 32)), {
       unit: percent && !own.some(({ custom: { stacking } }) => record(stacking).mode !== 'percent') ? 'percentunit'
         : config.unit,
       decimals: config.decimals, log: base,

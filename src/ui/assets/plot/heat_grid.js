@@ -51,7 +51,7 @@ function bucketRows(frames) {
   if (!frame || !time || numbers.length === 0) return null;
   const times = floats(time.values);
   return { times, step: stepOf(times), field: numbers[0],
-    rows: numbers.map((field) => ({ name: field.config.displayName || field.name, bottom: field.bucket?.low ?? NaN,
+    rows: numbers.map((field) => ({ name: field.bucket ? field.name : field.config.displayName || field.name, bottom: field.bucket?.low ?? NaN,
       top: field.bucket?.high ?? NaN, counts: floats(field.values) })) };
 }
 

@@ -59,7 +59,7 @@ export function tickTexts(ticks, unit, decimals) {
     const texts = ticks.map((tick) => write(tick, places));
     if (ticks.every((tick, index) => write(tick, places + 3) === texts[index])) return texts;
   }
-  return ticks.map((tick) => write(tick, 3));
+  return ticks.map((tick) => write(tick, 2));
 }
 
 /**
