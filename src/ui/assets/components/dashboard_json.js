@@ -106,5 +106,5 @@ export function versionsView({ org, stored, editable, changed }) {
             if (sure) await restoreVersion(org, stored.uid, version, stored.version).then(changed, fail);
           } } })),
     ]), 'Versions', 'There are no versions.')), fail);
-  return h('section', { class: 'card part', 'aria-label': 'Versions' }, alert, place, preview);
+  return h('section', { class: 'card part' }, alert, place, preview);
 }
