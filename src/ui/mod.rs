@@ -9,14 +9,17 @@
 //! ```text
 //! /  /login  /login/*  /setup      index.html  one small page; the path selects the view
 //! /invite  /account  /organisation
+//! /dashboards  /dashboard          the list, and the one of `?uid=`
 //! /app.js                          entry of the cabinet: session, navigation, account menu
 //! /pages/*.js                      one view a file: sign-in, set-up, explore, account, ...
 //! /components/*.js                 parts that pages share: forms, dialogs, the query input, tables
+//! /panels/*.js                     one kind of dashboard panel a file
+//! /plot/*.js                       what panels share: scales, canvas, legend, single values
 //! /model/*.js                      pure functions without a DOM, also run by node's test runner
 //! /client/*.js                     requests to the API, and types of its answers; /api is the API
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
-//! /app.css  /favicon.svg
+//! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
 //!
@@ -124,9 +127,10 @@ pub const NOWHERE: &str = "/nowhere";
 
 /// Every file, once. A new file needs a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard"];
     Page   own "nowhere.html" => ["/nowhere"];
     Style  own "app.css" => ["/app.css"];
+    Style  own "dashboards.css" => ["/dashboards.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
@@ -151,6 +155,8 @@ const FILES: &[Embedded] = files! {
     Module own "pages/account.js" => ["/pages/account.js"];
     Module own "pages/account_security.js" => ["/pages/account_security.js"];
     Module own "pages/add_data.js" => ["/pages/add_data.js"];
+    Module own "pages/dashboard.js" => ["/pages/dashboard.js"];
+    Module own "pages/dashboards.js" => ["/pages/dashboards.js"];
     Module own "pages/explore.js" => ["/pages/explore.js"];
     Module own "pages/invitation.js" => ["/pages/invitation.js"];
     Module own "pages/mailed.js" => ["/pages/mailed.js"];
@@ -160,23 +166,113 @@ const FILES: &[Embedded] = files! {
     Module own "pages/set_up.js" => ["/pages/set_up.js"];
     Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
     Module own "components/copy.js" => ["/components/copy.js"];
+    Module own "components/dashboard_json.js" => ["/components/dashboard_json.js"];
     Module own "components/dialog.js" => ["/components/dialog.js"];
     Module own "components/embed_token.js" => ["/components/embed_token.js"];
     Module own "components/form.js" => ["/components/form.js"];
+    Module own "components/import_dashboard.js" => ["/components/import_dashboard.js"];
     Module own "components/key_form.js" => ["/components/key_form.js"];
     Module own "components/menu.js" => ["/components/menu.js"];
     Module own "components/newest.js" => ["/components/newest.js"];
+    Module own "components/panel_frame.js" => ["/components/panel_frame.js"];
+    Module own "components/panel_grid.js" => ["/components/panel_grid.js"];
+    Module own "components/panel_runner.js" => ["/components/panel_runner.js"];
     Module own "components/parts.js" => ["/components/parts.js"];
+    Module own "components/popup.js" => ["/components/popup.js"];
     Module own "components/query_input.js" => ["/components/query_input.js"];
     Module own "components/range_picker.js" => ["/components/range_picker.js"];
     Module own "components/result_table.js" => ["/components/result_table.js"];
+    Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
+    Module own "components/time_control.js" => ["/components/time_control.js"];
+    Module own "components/variable_bar.js" => ["/components/variable_bar.js"];
+    Module own "panels/barchart.js" => ["/panels/barchart.js"];
+    Module own "panels/bargauge.js" => ["/panels/bargauge.js"];
+    Module own "panels/gauge.js" => ["/panels/gauge.js"];
+    Module own "panels/heatmap.js" => ["/panels/heatmap.js"];
+    Module own "panels/histogram.js" => ["/panels/histogram.js"];
+    Module own "panels/kinds.js" => ["/panels/kinds.js"];
+    Module own "panels/list.js" => ["/panels/list.js"];
+    Module own "panels/piechart.js" => ["/panels/piechart.js"];
+    Module own "panels/stat.js" => ["/panels/stat.js"];
+    Module own "panels/state_timeline.js" => ["/panels/state_timeline.js"];
+    Module own "panels/table.js" => ["/panels/table.js"];
+    Module own "panels/text.js" => ["/panels/text.js"];
+    Module own "panels/timeseries.js" => ["/panels/timeseries.js"];
+    Module own "plot/bars.js" => ["/plot/bars.js"];
+    Module own "plot/canvas.js" => ["/plot/canvas.js"];
+    Module own "plot/heat_grid.js" => ["/plot/heat_grid.js"];
+    Module own "plot/legend.js" => ["/plot/legend.js"];
+    Module own "plot/lines.js" => ["/plot/lines.js"];
+    Module own "plot/paint.js" => ["/plot/paint.js"];
+    Module own "plot/scale.js" => ["/plot/scale.js"];
+    Module own "plot/series.js" => ["/plot/series.js"];
+    Module own "plot/svg.js" => ["/plot/svg.js"];
+    Module own "plot/sync.js" => ["/plot/sync.js"];
+    Module own "plot/values.js" => ["/plot/values.js"];
+    Module own "model/buckets.js" => ["/model/buckets.js"];
+    Module own "model/color.js" => ["/model/color.js"];
+    Module own "model/columns.js" => ["/model/columns.js"];
+    Module own "model/dashboard.js" => ["/model/dashboard.js"];
+    Module own "model/dashboard_address.js" => ["/model/dashboard_address.js"];
     Module own "model/error_text.js" => ["/model/error_text.js"];
     Module own "model/explore_state.js" => ["/model/explore_state.js"];
+    Module own "model/fields.js" => ["/model/fields.js"];
+    Module own "model/formats.js" => ["/model/formats.js"];
+    Module own "model/frame.js" => ["/model/frame.js"];
+    Module own "model/grid.js" => ["/model/grid.js"];
+    Module own "model/import_legacy.js" => ["/model/import_legacy.js"];
+    Module own "model/interpolate.js" => ["/model/interpolate.js"];
+    Module own "model/legacy_common.js" => ["/model/legacy_common.js"];
+    Module own "model/legacy_graph.js" => ["/model/legacy_graph.js"];
+    Module own "model/legacy_stat.js" => ["/model/legacy_stat.js"];
+    Module own "model/legacy_table.js" => ["/model/legacy_table.js"];
+    Module own "model/limits.js" => ["/model/limits.js"];
+    Module own "model/links.js" => ["/model/links.js"];
+    Module own "model/mappings.js" => ["/model/mappings.js"];
+    Module own "model/markdown.js" => ["/model/markdown.js"];
+    Module own "model/matchers.js" => ["/model/matchers.js"];
     Module own "model/metrics.js" => ["/model/metrics.js"];
+    Module own "model/names.js" => ["/model/names.js"];
+    Module own "model/palette.js" => ["/model/palette.js"];
+    Module own "model/panel.js" => ["/model/panel.js"];
+    Module own "model/panel_queries.js" => ["/model/panel_queries.js"];
+    Module own "model/pattern.js" => ["/model/pattern.js"];
     Module own "model/promql.js" => ["/model/promql.js"];
+    Module own "model/read_variable.js" => ["/model/read_variable.js"];
+    Module own "model/reduce.js" => ["/model/reduce.js"];
+    Module own "model/repeat.js" => ["/model/repeat.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
+    Module own "model/support.js" => ["/model/support.js"];
+    Module own "model/time.js" => ["/model/time.js"];
+    Module own "model/time_zone.js" => ["/model/time_zone.js"];
+    Module own "model/transformations/calculate.js" => ["/model/transformations/calculate.js"];
+    Module own "model/transformations/convert.js" => ["/model/transformations/convert.js"];
+    Module own "model/transformations/filter.js" => ["/model/transformations/filter.js"];
+    Module own "model/transformations/group.js" => ["/model/transformations/group.js"];
+    Module own "model/transformations/histogram.js" => ["/model/transformations/histogram.js"];
+    Module own "model/transformations/index.js" => ["/model/transformations/index.js"];
+    Module own "model/transformations/join.js" => ["/model/transformations/join.js"];
+    Module own "model/transformations/labels.js" => ["/model/transformations/labels.js"];
+    Module own "model/transformations/organize.js" => ["/model/transformations/organize.js"];
+    Module own "model/transformations/tools.js" => ["/model/transformations/tools.js"];
+    Module own "model/units.js" => ["/model/units.js"];
+    Module own "model/units/catalogue.js" => ["/model/units/catalogue.js"];
+    Module own "model/units/date.js" => ["/model/units/date.js"];
+    Module own "model/units/duration.js" => ["/model/units/duration.js"];
+    Module own "model/units/names.js" => ["/model/units/names.js"];
+    Module own "model/units/number.js" => ["/model/units/number.js"];
+    Module own "model/units/table.js" => ["/model/units/table.js"];
+    Module own "model/units/ticks.js" => ["/model/units/ticks.js"];
+    Module own "model/units/zone.js" => ["/model/units/zone.js"];
+    Module own "model/variable_answers.js" => ["/model/variable_answers.js"];
+    Module own "model/variable_query.js" => ["/model/variable_query.js"];
+    Module own "model/variables.js" => ["/model/variables.js"];
+    Module own "model/write_dashboard.js" => ["/model/write_dashboard.js"];
+    Module own "client/batch.js" => ["/client/batch.js"];
+    Module own "client/dashboards.js" => ["/client/dashboards.js"];
     Module own "client/server.js" => ["/client/server.js"];
     Module own "client/types.js" => ["/client/types.js"];
+    Module own "client/variables.js" => ["/client/variables.js"];
 };
 
 /// Returns the embedded file for `path` (without query and fragment, not percent-decoded).

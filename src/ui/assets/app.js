@@ -14,8 +14,11 @@ import { explore } from './pages/explore.js';
  * @typedef {import('./client/types.js').AuthConfig} AuthConfig
  */
 
+/** The paths of the pages that need the style sheet of dashboards. */
+const DASHBOARDS = ['/dashboards', '/dashboard'];
+
 const view = /** @type {HTMLElement} */ (document.getElementById('app'));
-/** The explore page while it is shown. @type {ReturnType<typeof explore>|null} */
+/** The page that is shown, if it has timers. @type {{stop: () => void}|null} */
 let page = null;
 
 async function start() {
@@ -61,7 +64,7 @@ const restart = () => void start().catch(showFailure);
  */
 async function cabinet(me, config, path) {
   const orgs = me.orgs ?? [];
-  const state = readAddress(['', '/', '/organisation'].includes(path) ? location.search : '');
+  const state = readAddress(['', '/', '/organisation', ...DASHBOARDS].includes(path) ? location.search : '');
   const foreign = state.org !== '' && !orgs.some(({ slug }) => slug === state.org);
   const org =
     orgs.find(({ slug }) => slug === state.org) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
@@ -74,7 +77,7 @@ async function cabinet(me, config, path) {
     ),
   );
   picker.addEventListener('change', () => {
-    const at = path === '/organisation' ? path : '/';
+    const at = path === '/organisation' ? path : DASHBOARDS.includes(path) ? '/dashboards' : '/';
     history.pushState(null, '', pageUrl(at, { org: picker.value }));
     page?.stop();
     page = null;
@@ -94,6 +97,7 @@ async function cabinet(me, config, path) {
       h('span', { text: 'promlet' }),
     ),
     orgs.length > 0 && picker,
+    org && !foreign && navigation(org.slug, path),
     accountMenu({ me, org: foreign ? undefined : org, signedOut }),
   );
   const show = (/** @type {Node} */ main) => {
@@ -147,11 +151,42 @@ async function cabinet(me, config, path) {
     const { organisation } = await import('./pages/organisation.js');
     return show(organisation(me, org, restart));
   }
+  if (DASHBOARDS.includes(path)) {
+    const [{ stylesheet }, shown] = await Promise.all([
+      import('./components/stylesheet.js'),
+      path === '/dashboard'
+        ? import('./pages/dashboard.js').then(({ dashboardPage }) => dashboardPage)
+        : import('./pages/dashboards.js').then(({ dashboards }) => dashboards),
+    ]);
+    await stylesheet('dashboards.css');
+    const made = shown({ org: org.slug, role: org.role, signedOut: restart });
+    page = made;
+    show(made.node);
+    return made.start();
+  }
   state.org = org.slug;
-  page = explore({ state, role: org.role, signedOut: restart });
-  view.replaceChildren(top, page.node);
-  page.start();
+  const made = explore({ state, role: org.role, signedOut: restart });
+  page = made;
+  view.replaceChildren(top, made.node);
+  made.start();
 }
+
+/**
+ * The links between the pages of an organisation.
+ * @param {string} org
+ * @param {string} path of the page that is shown
+ */
+const navigation = (org, path) =>
+  h(
+    'nav',
+    { class: 'pages', 'aria-label': 'Pages' },
+    [
+      { text: 'Explore', at: '/', paths: ['', '/'] },
+      { text: 'Dashboards', at: '/dashboards', paths: DASHBOARDS },
+    ].map(({ text, at, paths }) =>
+      h('a', { href: pageUrl(at, { org }), text, 'aria-current': paths.includes(path) ? 'page' : null }),
+    ),
+  );
 
 /** @param {unknown} error */
 function showFailure(error) {

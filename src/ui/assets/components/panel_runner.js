@@ -1,0 +1,171 @@
+// Asks the queries of the panels in sight: those that come into sight together share one request.
+
+import { ApiError } from '../chart/request.js';
+import { BATCH_MAX, queryBatch } from '../client/batch.js';
+
+/**
+ * @typedef {import('../model/panel_queries.js').PanelPlan} PanelPlan
+ * @typedef {import('../model/panel_queries.js').PanelQuery} PanelQuery
+ * @typedef {{query: PanelQuery, answer: import('../client/batch.js').BatchAnswer}} Answered
+ *
+ * @typedef {Object} Runnable
+ * @property {HTMLElement} node
+ * @property {() => PanelPlan} plan the queries for the current range; errors are shown in the panel
+ * @property {() => void} waiting
+ * @property {(plan: PanelPlan, answers: Answered[]) => void} show
+ * @property {(error: unknown) => void} fail
+ *
+ * @typedef {{frame: Runnable, visible: boolean, due: boolean, generation: number}} Entry
+ */
+
+/** Panels that come into sight within this time share a request, in milliseconds. */
+const GATHER_MS = 25;
+/** Panels are asked this far before they come into sight. */
+const MARGIN = '160px 0px';
+
+export class PanelRunner {
+  /** @type {Map<Element, Entry>} */
+  #entries = new Map();
+  /** @type {Set<AbortController>} */
+  #requests = new Set();
+  #timer = 0;
+  #stopped = false;
+  #org;
+  #signedOut;
+  #observer;
+
+  /** @param {{org: string, signedOut: () => void}} options `signedOut`: the session has ended */
+  constructor({ org, signedOut }) {
+    this.#org = org;
+    this.#signedOut = signedOut;
+    this.#observer = new IntersectionObserver((changed) => {
+      for (const { target, isIntersecting } of changed) {
+        const entry = this.#entries.get(target);
+        if (entry) entry.visible = isIntersecting;
+      }
+      this.#schedule();
+    }, { rootMargin: MARGIN });
+  }
+
+  /** @param {Runnable} frame */
+  add(frame) {
+    this.#entries.set(frame.node, { frame, visible: false, due: true, generation: 0 });
+    this.#observer.observe(frame.node);
+  }
+
+  /** @param {Runnable} frame */
+  remove(frame) {
+    this.#observer.unobserve(frame.node);
+    const entry = this.#entries.get(frame.node);
+    if (entry) entry.generation = -1;
+    this.#entries.delete(frame.node);
+  }
+
+  /** Asks all panels again: those in sight now, the others when they come into sight. */
+  refresh() {
+    for (const request of this.#requests) request.abort();
+    this.#requests.clear();
+    for (const entry of this.#entries.values()) entry.due = true;
+    this.#schedule();
+  }
+
+  /** Whether a request is under way. */
+  get busy() {
+    return this.#requests.size > 0;
+  }
+
+  /** @param {Runnable} frame */
+  retry(frame) {
+    const entry = this.#entries.get(frame.node);
+    if (!entry) return;
+    entry.due = true;
+    entry.visible = true;
+    this.#schedule();
+  }
+
+  stop() {
+    this.#stopped = true;
+    this.#observer.disconnect();
+    clearTimeout(this.#timer);
+    for (const request of this.#requests) request.abort();
+  }
+
+  #schedule() {
+    clearTimeout(this.#timer);
+    if (this.#stopped) return;
+    if ([...this.#entries.values()].some((entry) => entry.visible && entry.due)) {
+      this.#timer = setTimeout(() => this.#run(), GATHER_MS);
+    }
+  }
+
+  #run() {
+    /** Queries by time range: panels may have one of their own. @type {Map<string, Job[]>} */
+    const groups = new Map();
+    for (const entry of this.#entries.values()) {
+      if (!entry.visible || !entry.due) continue;
+      entry.due = false;
+      entry.generation += 1;
+      try {
+        const plan = entry.frame.plan();
+        entry.frame.waiting();
+        if (plan.queries.length === 0) {
+          entry.frame.show(plan, []);
+          continue;
+        }
+        const key = `${plan.range.from} ${plan.range.to}`;
+        const jobs = groups.get(key) ?? [];
+        groups.set(key, jobs);
+        jobs.push({ entry, plan, generation: entry.generation, answers: [], left: plan.queries.length });
+      } catch (error) {
+        entry.frame.fail(error);
+      }
+    }
+    for (const jobs of groups.values()) {
+      for (let at = 0; at < jobs.length;) {
+        let [end, queries] = [at, 0];
+        while (end < jobs.length && (end === at || queries + jobs[end].left <= BATCH_MAX)) {
+          queries += jobs[end].left;
+          end += 1;
+        }
+        this.#send(jobs.slice(at, end));
+        at = end;
+      }
+    }
+  }
+
+  /** @typedef {{entry: Entry, plan: PanelPlan, generation: number, answers: Answered[], left: number}} Job */
+
+  /** @param {Job[]} jobs with the same range */
+  async #send(jobs) {
+    const request = new AbortController();
+    this.#requests.add(request);
+    const { range } = jobs[0].plan;
+    const steps = jobs.flatMap(({ plan }) => plan.queries.map(({ step }) => step));
+    const longest = Math.max(...steps);
+    // The server evaluates from the start in steps: with a start that is a multiple of them, a
+    // refresh asks for the same times again.
+    const start = Math.floor(range.from / 1000 / longest) * longest;
+    const end = Math.floor(range.to / 1000);
+    const queries = jobs.flatMap(({ plan }, job) => plan.queries.map(({ expr, type, step }, index) => ({
+      id: `${job}.${index}`, expr, type, ...(type === 'range' ? { step } : { time: end }) })));
+    const current = (/** @type {Job} */ { entry, generation }) => entry.generation === generation;
+    try {
+      const missing = await queryBatch({ org: this.#org, start, end, step: Math.min(...steps), queries,
+        signal: request.signal,
+        answered: (answer) => {
+          const [job, index] = answer.id.split('.').map(Number);
+          const one = jobs[job];
+          one.answers[index] = { query: one.plan.queries[index], answer };
+          one.left -= 1;
+          if (one.left === 0 && current(one)) one.entry.frame.show(one.plan, one.answers);
+        } });
+      if (missing.length > 0) throw new ApiError({ code: 'incomplete_answer', detail: 'The answer ended too early.' });
+    } catch (error) {
+      if (request.signal.aborted) return;
+      if (error instanceof ApiError && error.status === 401) this.#signedOut();
+      for (const job of jobs) if (job.left > 0 && current(job)) job.entry.frame.fail(error);
+    } finally {
+      this.#requests.delete(request);
+    }
+  }
+}

@@ -1,0 +1,21 @@
+// Loads a style sheet that only some pages need.
+
+import { h } from '../chart/dom.js';
+import { ROOT } from '../client/server.js';
+
+/** @type {Map<string, Promise<void>>} */
+const loaded = new Map();
+
+/**
+ * Resolves when the sheet applies, or could not be loaded.
+ * @param {string} name of the file
+ * @returns {Promise<void>}
+ */
+export function stylesheet(name) {
+  const found = loaded.get(name) ?? new Promise((/** @type {(value: void) => void} */ resolve) => {
+    document.head.append(h('link', { rel: 'stylesheet', href: `${ROOT}/${name}`,
+      on: { load: () => resolve(), error: () => resolve() } }));
+  });
+  loaded.set(name, found);
+  return found;
+}

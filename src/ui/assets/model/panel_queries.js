@@ -1,0 +1,113 @@
+// The queries of a panel with its variables, time range and step, and the frames of their answers.
+
+import { applyFieldConfig } from './fields.js';
+import { framesOf } from './frame.js';
+import { interpolate } from './interpolate.js';
+import { applyPanelTime, intervalFor } from './time.js';
+import { transform } from './transformations/index.js';
+
+/**
+ * @typedef {import('./panel.js').Panel} Panel
+ * @typedef {import('./panel.js').Target} Target
+ * @typedef {import('./interpolate.js').Selections} Selections
+ * @typedef {import('./time.js').Range} Range
+ * @typedef {import('./frame.js').Frame} Frame
+ *
+ * @typedef {{target: Target, expr: string, type: 'range' | 'instant', step: number, legend: string}} PanelQuery
+ * `step` in seconds.
+ * @typedef {{range: Range, queries: PanelQuery[], problems: string[], context: import('./interpolate.js').Context}}
+ *   PanelPlan
+ */
+
+/** Kinds that show one value a series: their points are not limited by the width of the panel. */
+const POINTS = new Map([['stat', 200], ['gauge', 100], ['bargauge', 100], ['piechart', 100], ['table', 100],
+  ['heatmap', 120], ['state-timeline', 400], ['status-history', 100]]);
+/** Fewest and most points of a series that a panel asks. */
+const POINTS_MIN = 60;
+const POINTS_MAX = 1100;
+
+/**
+ * @param {Panel} panel
+ * @param {{selections: Selections, range: Range, now: number, width: number,
+ *   dashboard: {title: string, uid: string}}} view `width` of the panel in CSS pixels
+ * @returns {PanelPlan}
+ */
+export function planPanel(panel, { selections, range, now, width, dashboard }) {
+  const own = applyPanelTime(range, {
+    timeFrom: interpolate(panel.timeFrom, selections), timeShift: interpolate(panel.timeShift, selections),
+    hideTimeOverride: panel.hideTimeOverride,
+  }, { now });
+  const wanted = panel.maxDataPoints ?? POINTS.get(panel.type) ?? Math.round(width);
+  const maxDataPoints = Math.min(POINTS_MAX, Math.max(panel.maxDataPoints === null ? POINTS_MIN : 1, wanted));
+  /** @type {string[]} */
+  const problems = [];
+  /** @type {PanelQuery[]} */
+  const queries = [];
+  let context = {};
+  for (const target of panel.targets) {
+    if (target.hide) continue;
+    if (target.unsupported) {
+      if (target.expr || target.unsupported) problems.push(`Query ${target.refId}: ${target.unsupported}.`);
+      continue;
+    }
+    const minInterval = interpolate(target.interval || panel.interval, selections);
+    const interval = intervalFor({ from: own.from, to: own.to, maxDataPoints, minInterval,
+      intervalFactor: target.intervalFactor });
+    context = { range: own, interval, dashboard };
+    const expr = interpolate(target.expr, selections, { ...context, format: 'promql' });
+    if (expr.trim() === '') continue;
+    const query = { target, expr, step: interval.intervalMs / 1000,
+      legend: interpolate(target.legendFormat, selections, { ...context, format: 'text' }) };
+    if (target.range) queries.push({ ...query, type: 'range' });
+    if (target.instant) queries.push({ ...query, type: 'instant' });
+  }
+  if (!('interval' in context)) {
+    context = { range: own, interval: intervalFor({ from: own.from, to: own.to, maxDataPoints }), dashboard };
+  }
+  return { range: own, queries, problems, context };
+}
+
+/** Defaults of the kinds whose series have colours of their own. */
+const SERIES_KINDS = new Set(['timeseries', 'barchart', 'piechart', 'histogram']);
+
+/** @param {Panel} panel @returns {Panel['fieldConfig']} with the defaults of its kind */
+function configOf(panel) {
+  const { defaults, overrides } = panel.fieldConfig;
+  const mode = SERIES_KINDS.has(panel.type) ? 'palette-classic' : 'thresholds';
+  return {
+    overrides,
+    defaults: {
+      ...defaults,
+      color: defaults.color?.mode ? defaults.color : { mode },
+      thresholds: Array.isArray(defaults.thresholds?.steps) && defaults.thresholds.steps.length > 0
+        ? defaults.thresholds
+        : { mode: 'absolute', steps: [{ color: 'green', value: null }, { color: 'red', value: 80 }] },
+    },
+  };
+}
+
+/**
+ * The frames that a panel draws.
+ * @param {Panel} panel
+ * @param {{query: PanelQuery, answer: import('./frame.js').Answer}[]} answers
+ * @param {(text: string) => string} replace fills in variables
+ * @returns {{frames: Frame[], unsupported: string[]}}
+ */
+export function panelFrames(panel, answers, replace) {
+  const several = answers.length > 1;
+  const raw = answers.flatMap(({ query, answer }) => framesOf(answer, {
+    refId: query.target.refId, legendFormat: query.legend, format: formatOf(panel, query.target, answer),
+    expr: query.expr,
+  }, { several }));
+  const { frames, unsupported } = transform(raw, panel.transformations, { replace });
+  return { frames: applyFieldConfig(frames, configOf(panel), { replace }), unsupported };
+}
+
+/** Heatmaps of buckets and tables of instant queries need no format. @param {Panel} panel
+ *  @param {Target} target @param {import('./frame.js').Answer} answer */
+function formatOf(panel, target, answer) {
+  if (panel.type !== 'heatmap' || panel.options.calculate === true) return target.format;
+  const rows = Array.isArray(answer.result) ? answer.result : [];
+  const buckets = rows.some((row) => row?.metric?.le !== undefined || row?.histograms || row?.histogram);
+  return buckets ? 'heatmap' : target.format;
+}

@@ -1,0 +1,66 @@
+// Bars beside each other or stacked, one group a category, as an SVG with an axis of values.
+
+import { svg } from './svg.js';
+import { valueScale } from './scale.js';
+import { INKS } from './paint.js';
+
+/**
+ * @typedef {{name: string, color: string, values: number[], texts: string[]}} BarSeries one value a category
+ */
+
+/**
+ * @param {{width: number, height: number, categories: string[], series: BarSeries[], stacked: boolean,
+ *   theme: 'light' | 'dark', unit?: string, decimals?: number, min?: number, max?: number, gap?: number,
+ *   opacity?: number, label: string}} options sizes in CSS pixels; `gap`: the part of a category without bars
+ * @returns {SVGElement}
+ */
+export function barChart({ width, height, categories, series, stacked, theme, unit, decimals, min, max, gap = 0.2,
+  opacity = 0.8, label }) {
+  const inks = INKS[theme];
+  let [low, high] = [0, 0];
+  categories.forEach((_, at) => {
+    let [up, down] = [0, 0];
+    for (const { values } of series) {
+      const value = Number.isFinite(values[at]) ? values[at] : 0;
+      if (stacked) value >= 0 ? (up += value) : (down += value);
+      else [up, down] = [Math.max(up, value), Math.min(down, value)];
+    }
+    [low, high] = [Math.min(low, down), Math.max(high, up)];
+  });
+  const scale = valueScale(low, high, Math.max(2, Math.round(height / 44)), { unit, decimals, min, max, zero: true });
+  const left = Math.min(width * 0.35, Math.max(...scale.texts.map((text) => text.length * 6.2), 10) + 10);
+  const [right, top] = [width - 6, 8];
+  const wide = (right - left) / Math.max(1, categories.length);
+  const turned = wide < Math.max(...categories.map((text) => Math.min(text.length, 24) * 6), 1);
+  const bottom = height - (turned ? Math.min(80, height * 0.35) : 22);
+  const y = (/** @type {number} */ value) => bottom - Math.min(1, Math.max(0, scale.at(value))) * (bottom - top);
+  /** @type {SVGElement[]} */
+  const shapes = [];
+  scale.ticks.forEach((tick, index) => {
+    const at = Math.round(y(tick)) + 0.5;
+    shapes.push(svg('line', { x1: left, x2: right, y1: at, y2: at, stroke: tick === 0 ? inks.axis : inks.grid }),
+      svg('text', { x: left - 6, y: at + 4, 'text-anchor': 'end', fill: inks.muted, 'font-size': 11 }, scale.texts[index]));
+  });
+  const every = Math.max(1, Math.ceil(14 / Math.max(1, wide)));
+  categories.forEach((name, at) => {
+    const from = left + at * wide + (wide * gap) / 2;
+    const each = (wide * (1 - gap)) / (stacked ? 1 : Math.max(1, series.length));
+    let [up, down] = [0, 0];
+    series.forEach((one, index) => {
+      const value = one.values[at];
+      if (!Number.isFinite(value)) return;
+      const start = stacked ? (value >= 0 ? up : down) : 0;
+      const end = start + value;
+      if (stacked) value >= 0 ? (up = end) : (down = end);
+      shapes.push(svg('rect', { x: from + (stacked ? 0 : index * each), width: Math.max(1, each - (each > 4 ? 1 : 0)),
+        y: Math.min(y(start), y(end)), height: Math.max(0.5, Math.abs(y(start) - y(end))), fill: one.color,
+        'fill-opacity': opacity }, svg('title', {}, `${name}: ${one.name} ${one.texts[at]}`)));
+    });
+    if (at % every > 0) return;
+    const x = left + (at + 0.5) * wide;
+    const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
+    shapes.push(svg('text', { x, y: bottom + 14, fill: inks.muted, 'font-size': 11,
+      'text-anchor': turned ? 'end' : 'middle', ...(turned ? { transform: `rotate(-40 ${x} ${bottom + 14})` } : {}) }, text));
+  });
+  return svg('svg', { width, height, role: 'img', 'aria-label': label }, ...shapes);
+}

@@ -1,0 +1,238 @@
+// The canvas of a plot over time: size, pointer, keyboard, zoom, tooltip and the shared crosshair.
+
+import { h } from '../chart/dom.js';
+import { placeTooltip } from '../chart/legend.js';
+import { FONT, INKS, clipToPlot, paintCrosshair } from './paint.js';
+
+/**
+ * @typedef {import('./paint.js').Layout} Layout
+ * @typedef {import('./paint.js').Pen} Pen
+ * @typedef {import('../panels/kinds.js').View} View
+ *
+ * @typedef {Object} Content
+ * @property {string} label of the plot for screen readers
+ * @property {Float64Array} times in milliseconds, ascending
+ * @property {(pen: Pen, width: number, height: number) => Layout} paint
+ * @property {(index: number, y: number | null, place: Layout) => Node[]} tooltip
+ * @property {(index: number) => string} speak the values at a time as a sentence
+ * @property {(pen: Pen, place: Layout, index: number) => void} [marks] paints dots at the cursor
+ */
+
+/** A drag shorter than this is a click, in pixels. */
+const DRAG_MIN = 6;
+/** The shortest range to zoom to, in milliseconds. */
+const ZOOM_MIN = 5000;
+
+export class PlotCanvas {
+  /** @type {Layout | null} */
+  #place = null;
+  /** @type {number | null} */
+  #index = null;
+  /** @type {number | null} */
+  #time = null;
+  /** @type {{from: number, to: number} | null} */
+  #drag = null;
+  #frame = 0;
+  #base = h('canvas', { 'aria-hidden': 'true' });
+  #over = h('canvas', { 'aria-hidden': 'true' });
+  #tip = h('div', { class: 'plot-tip', hidden: true, 'aria-hidden': 'true' });
+  #cursor;
+  #unfollow;
+  #observer;
+  #follow;
+
+  /**
+   * @param {View} view
+   * @param {Content} content
+   */
+  constructor(view, content) {
+    this.view = view;
+    this.content = content;
+    this.#cursor = h('div', { class: 'plot-cursor', role: 'slider', tabindex: '0', 'aria-label': content.label,
+      'aria-valuemin': '0', 'aria-valuemax': String(Math.max(0, content.times.length - 1)), 'aria-valuenow': '0',
+      'data-focus': 'plot', 'aria-keyshortcuts': 'Plus Minus' });
+    this.node = h('div', { class: 'plot' }, this.#base, this.#over, this.#cursor, this.#tip);
+    this.#speak();
+    this.#follow = (/** @type {number | null} */ time) => {
+      this.#time = time;
+      this.#paintOver();
+    };
+    this.#unfollow = view.sync.follow(this.#follow);
+    this.#listen();
+    this.#observer = new ResizeObserver(() => this.redraw());
+    this.#observer.observe(this.node);
+  }
+
+  #listen() {
+    const at = this.#cursor;
+    at.addEventListener('pointerdown', (event) => {
+      if (event.button !== 0 || event.pointerType !== 'mouse') return;
+      this.#drag = { from: event.offsetX, to: event.offsetX };
+      at.setPointerCapture(event.pointerId);
+    });
+    at.addEventListener('pointermove', (event) => {
+      if (this.#drag) this.#drag.to = event.offsetX;
+      this.#point(event.offsetX, event.offsetY);
+    });
+    at.addEventListener('pointerup', () => this.#zoom());
+    at.addEventListener('pointercancel', () => {
+      this.#drag = null;
+      this.#leave();
+    });
+    at.addEventListener('pointerleave', () => {
+      if (!this.#drag) this.#leave();
+    });
+    at.addEventListener('blur', () => this.#leave());
+    at.addEventListener('keydown', (event) => this.#key(event));
+  }
+
+  #leave() {
+    this.#index = null;
+    this.#time = null;
+    this.#tip.hidden = true;
+    this.view.sync.move(null, this.#follow);
+    this.#paintOver();
+  }
+
+  /** @param {number} x @param {number} y */
+  #point(x, y) {
+    if (!this.#place) return;
+    const time = this.#place.time(Math.min(this.#place.right, Math.max(this.#place.left, x)));
+    this.#move(nearest(this.content.times, time), x, y);
+  }
+
+  /** @param {number} index @param {number} [x] @param {number | null} [y] null for the keyboard */
+  #move(index, x, y = null) {
+    const place = this.#place;
+    const { times } = this.content;
+    if (!place || times.length === 0) return;
+    this.#index = Math.max(0, Math.min(times.length - 1, index));
+    this.#time = times[this.#index];
+    this.view.sync.move(this.#time, this.#follow);
+    this.#paintOver();
+    this.#speak();
+    const rows = this.content.tooltip(this.#index, y, place);
+    this.#tip.hidden = rows.length === 0;
+    this.#tip.replaceChildren(...rows);
+    placeTooltip(this.#tip, { width: place.width, height: Math.max(place.height, 60) }, x ?? place.x(this.#time),
+      y ?? place.top);
+  }
+
+  #speak() {
+    const at = this.#index ?? Math.max(0, this.content.times.length - 1);
+    this.#cursor.setAttribute('aria-valuenow', String(at));
+    this.#cursor.setAttribute('aria-valuetext', this.content.times.length ? this.content.speak(at) : 'no data');
+  }
+
+  #zoom() {
+    const [drag, place] = [this.#drag, this.#place];
+    this.#drag = null;
+    if (!drag || !place || Math.abs(drag.to - drag.from) < DRAG_MIN) return;
+    const [from, to] = [drag.from, drag.to].sort((a, b) => a - b)
+      .map((x) => Math.round(place.time(Math.min(place.right, Math.max(place.left, x)))));
+    this.#paintOver();
+    if (to - from >= ZOOM_MIN) this.view.zoom({ from, to });
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const { times } = this.content;
+    if (times.length === 0 || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = this.#index ?? times.length - 1;
+    const leap = Math.max(1, Math.round(times.length / 10));
+    const around = times[at];
+    const scaled = (/** @type {number} */ factor) => {
+      const { from, to } = this.view.range;
+      const range = { from: Math.round(around - (around - from) * factor), to: Math.round(around + (to - around) * factor) };
+      if (range.to - range.from >= ZOOM_MIN) this.view.zoom(range);
+    };
+    /** @type {Map<string, () => void>} */
+    const keys = new Map([
+      ['ArrowLeft', () => this.#move(at - (event.shiftKey ? leap : 1))],
+      ['ArrowRight', () => this.#move(at + (event.shiftKey ? leap : 1))],
+      ['Home', () => this.#move(0)],
+      ['End', () => this.#move(times.length - 1)],
+      ['Escape', () => this.#leave()],
+      ['+', () => scaled(0.5)],
+      ['=', () => scaled(0.5)],
+      ['-', () => scaled(2)],
+    ]);
+    const action = keys.get(event.key);
+    if (!action) return;
+    event.preventDefault();
+    action();
+  }
+
+  /** Paints in the next frame of the browser. */
+  redraw() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = requestAnimationFrame(() => this.#paint());
+  }
+
+  #paint() {
+    const { clientWidth: width, clientHeight: height } = this.node;
+    if (width < 20 || height < 20) return;
+    const pen = penOf(this.#base, width, height);
+    if (!pen) return;
+    pen.clearRect(0, 0, width, height);
+    pen.font = FONT;
+    this.#place = this.content.paint(pen, width, height);
+    this.#paintOver();
+  }
+
+  #paintOver() {
+    const place = this.#place;
+    const used = this.#time !== null || this.#drag !== null;
+    if (!place || (!used && this.#over.width <= 1)) return;
+    if (!used) {
+      [this.#over.width, this.#over.height] = [1, 1];
+      return;
+    }
+    const pen = penOf(this.#over, place.width, place.height);
+    if (!pen) return;
+    pen.clearRect(0, 0, place.width, place.height);
+    const inks = INKS[this.view.theme];
+    if (this.#drag && Math.abs(this.#drag.to - this.#drag.from) >= DRAG_MIN) {
+      pen.fillStyle = inks.muted;
+      pen.globalAlpha = 0.2;
+      pen.fillRect(Math.min(this.#drag.from, this.#drag.to), place.top, Math.abs(this.#drag.to - this.#drag.from),
+        place.bottom - place.top);
+      pen.globalAlpha = 1;
+    }
+    if (this.#time === null) return;
+    paintCrosshair(pen, place, inks, this.#time);
+    if (this.#index !== null && this.content.marks) {
+      clipToPlot(pen, place);
+      this.content.marks(pen, place, this.#index);
+      pen.restore();
+    }
+  }
+
+  destroy() {
+    cancelAnimationFrame(this.#frame);
+    this.#observer.disconnect();
+    this.#unfollow();
+  }
+}
+
+/** The pen of a canvas with a size in CSS pixels. @param {HTMLCanvasElement} canvas @param {number} width
+ *  @param {number} height */
+export function penOf(canvas, width, height) {
+  const ratio = Math.min(3, devicePixelRatio || 1);
+  const [w, t] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== w || canvas.height !== t) [canvas.width, canvas.height] = [w, t];
+  const pen = canvas.getContext('2d');
+  pen?.setTransform(ratio, 0, 0, ratio, 0, 0);
+  return pen;
+}
+
+/** The index of the time that is nearest. @param {Float64Array} times ascending @param {number} time */
+export function nearest(times, time) {
+  let [low, high] = [0, times.length - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (times[middle] < time) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && time - times[low - 1] < times[low] - time ? low - 1 : low;
+}

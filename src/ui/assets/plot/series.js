@@ -1,0 +1,166 @@
+// The series that a plot draws: columns over one grid of times, colours, axes and stacks.
+
+import { colorOf, safeRegex } from '../model/fields.js';
+import { align } from '../model/frame.js';
+
+/**
+ * @typedef {import('../model/frame.js').Frame} Frame
+ * @typedef {import('../model/frame.js').Field} Field
+ *
+ * @typedef {Object} PlotSeries
+ * @property {string} key the same after a refresh
+ * @property {string} name
+ * @property {string} color
+ * @property {Field} field
+ * @property {Record<string, any>} custom `fieldConfig.defaults.custom` and overrides
+ * @property {Float64Array} values as they are shown in legend and tooltip
+ * @property {Float64Array} drawn after stacking
+ * @property {Float64Array | null} base the lower edge of a stacked area
+ * @property {number} gap longest time between two points that are connected, in milliseconds
+ * @property {string} unit
+ * @property {0 | 1} axis left or right
+ * @property {boolean} inLegend
+ * @property {boolean} inTooltip
+ *
+ * @typedef {{times: Float64Array, series: PlotSeries[], total: number}} PlotData
+ */
+
+/** More lines are not drawn: they would be unreadable. */
+export const SERIES_MAX = 500;
+
+/** @param {unknown} value @returns {Record<string, any>} */
+const record = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
+
+/**
+ * @param {Frame[]} frames
+ * @param {'light' | 'dark'} theme
+ * @returns {PlotData}
+ */
+export function plotData(frames, theme) {
+  const { times, columns, fields } = align(frames);
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const series = fields.slice(0, SERIES_MAX).map(({ field }, index) => {
+    const custom = record(field.config.custom);
+    const name = String(field.config.displayName || field.name).trim() || `Series ${index + 1}`;
+    const count = seen.get(name) ?? 0;
+    seen.set(name, count + 1);
+    const sign = custom.transform === 'negative-Y' ? -1 : 1;
+    const zero = field.config.nullValueMode === 'null as zero';
+    const column = columns[index];
+    const values = zero || sign < 0
+      ? column.map((value) => (Number.isNaN(value) ? (zero ? 0 : value) : sign * value)) : column;
+    const hidden = record(custom.hideFrom);
+    return {
+      key: count === 0 ? name : `${name} ${count}`, name, color: colorOf(field, undefined, index, { theme, name }),
+      field, custom, values, drawn: values, base: null, gap: gapOf(times, values, custom.spanNulls),
+      unit: field.config.unit ?? '', axis: /** @type {0 | 1} */ (0), inLegend: hidden.legend !== true,
+      inTooltip: hidden.tooltip !== true, hidden: hidden.viz === true,
+    };
+  }).filter(({ hidden }) => !hidden);
+  setAxes(series);
+  return { times, series, total: fields.length };
+}
+
+/**
+ * Two points further apart than one and a half steps of their series have a gap between them.
+ * @param {Float64Array} times
+ * @param {Float64Array} values
+ * @param {unknown} spanNulls true, or the longest gap in milliseconds that is bridged
+ */
+function gapOf(times, values, spanNulls) {
+  if (spanNulls === true) return Infinity;
+  let [step, last] = [Infinity, -Infinity];
+  for (let index = 0; index < times.length; index += 1) {
+    if (Number.isNaN(values[index])) continue;
+    step = Math.min(step, times[index] - last);
+    last = times[index];
+  }
+  const gap = step * 1.5;
+  return typeof spanNulls === 'number' && spanNulls > 0 ? Math.max(gap, spanNulls) : gap;
+}
+
+/** The second unit has the right axis, unless the dashboard names an axis. @param {PlotSeries[]} series */
+function setAxes(series) {
+  const left = series.find(({ custom }) => custom.axisPlacement !== 'right');
+  for (const one of series) {
+    const placement = one.custom.axisPlacement;
+    const other = left !== undefined && one.unit !== left.unit && placement !== 'left';
+    one.axis = placement === 'right' || (other && placement !== 'hidden') ? 1 : 0;
+  }
+  if (series.length > 0 && series.every(({ axis }) => axis === 1)) {
+    // Series on the right only leave the left axis empty.
+    for (const one of series) one.axis = 1;
+  }
+}
+
+/**
+ * Stacks the shown series, positive and negative values apart.
+ * @param {PlotSeries[]} shown in drawing order; `drawn` and `base` are set
+ * @param {number} count of times
+ */
+export function stack(shown, count) {
+  /** @type {Map<string, {positive: Float64Array, negative: Float64Array, members: PlotSeries[], percent: boolean}>} */
+  const groups = new Map();
+  for (const one of shown) {
+    const { mode, group } = record(one.custom.stacking);
+    [one.drawn, one.base] = [one.values, null];
+    if (mode !== 'normal' && mode !== 'percent') continue;
+    const key = `${one.axis} ${String(group)} ${mode} ${one.custom.drawStyle === 'bars'}`;
+    const found = groups.get(key) ?? { positive: new Float64Array(count), negative: new Float64Array(count),
+      members: [], percent: mode === 'percent' };
+    groups.set(key, found);
+    found.members.push(one);
+  }
+  for (const { positive, negative, members, percent } of groups.values()) {
+    const total = new Float64Array(count).fill(1);
+    if (percent) {
+      total.fill(0);
+      for (const { values } of members) values.forEach((value, index) => (total[index] += Math.abs(value) || 0));
+    }
+    for (const one of members) {
+      const below = one.values.some((value) => value < 0) && !one.values.some((value) => value > 0);
+      const sum = below ? negative : positive;
+      one.base = sum.slice();
+      one.drawn = one.values.map((value, index) => {
+        if (!Number.isFinite(value)) return NaN;
+        sum[index] += percent ? (total[index] === 0 ? 0 : value / total[index]) : value;
+        return sum[index];
+      });
+    }
+  }
+  return [...groups.values()].some(({ percent }) => percent);
+}
+
+/**
+ * The series down to which another one is filled (`fillBelowTo`): a name or `/expression/`.
+ * @param {PlotSeries} one
+ * @param {PlotSeries[]} all
+ */
+export function fillTarget(one, all) {
+  const wanted = one.custom.fillBelowTo;
+  if (typeof wanted !== 'string' || wanted === '') return null;
+  const pattern = /^\/(.*)\/$/.exec(wanted);
+  const regex = pattern ? safeRegex(pattern[1]) : null;
+  return all.find((other) => other !== one && (regex ? regex.test(other.name) : other.name === wanted)) ?? null;
+}
+
+/**
+ * Lowest and highest finite value of series; low is greater than high without one.
+ * @param {PlotSeries[]} series
+ * @param {boolean} [positive] leaves out zero and below, for a logarithmic scale
+ * @returns {[number, number]}
+ */
+export function extent(series, positive = false) {
+  let [low, high] = [Infinity, -Infinity];
+  for (const { drawn, base } of series) {
+    for (let index = 0; index < drawn.length; index += 1) {
+      const value = drawn[index];
+      if (!Number.isFinite(value) || (positive && value <= 0)) continue;
+      if (value < low) low = value;
+      if (value > high) high = value;
+      if (base && !positive && base[index] < low) low = base[index];
+    }
+  }
+  return [low, high];
+}
