@@ -100,32 +100,18 @@ fn the_sign_in_link_leads_to_a_page_that_draws_what_is_typed() {
     drive("explore", &server, &json!({"link": link}));
 }
 
-/// The compiler's major version: a new one may find new errors in correct modules.
-const TYPESCRIPT: &str = "typescript@5";
-
-#[test]
-fn every_module_of_the_ui_passes_the_strict_type_checker() {
-    let compiler = packages::npm("typescript", TYPESCRIPT).join("node_modules/typescript/bin/tsc");
-    let mut check = Command::new("node");
-    check.arg(compiler).arg("--project").arg(root().join("tests/ui/tsconfig.json"));
-    run(&mut check, "the modules of the UI have type errors");
-}
-
-#[test]
-fn the_unit_tests_of_the_pure_modules_pass() {
-    packages::installed("node", "nodejs");
-    let tests = std::fs::read_dir(root().join("tests/ui")).expect("a folder");
-    let mut files: Vec<_> = tests.map(|entry| entry.expect("an entry").path()).collect();
-    files.retain(|path| path.to_string_lossy().ends_with(".test.mjs"));
-    assert!(files.len() >= 3, "{files:?}");
-    run(Command::new("node").arg("--test").args(files), "unit tests of the UI fail");
-}
-
 #[test]
 fn the_defects_of_the_first_trial_in_a_browser_stay_fixed() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, link, _) = demo(dir.path());
     drive("trial", &server, &json!({"link": link}));
+}
+
+#[test]
+fn dashboards_are_imported_shown_saved_and_deleted_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("dashboards", &server, &json!({"link": link, "org": "demo"}));
 }
 
 #[test]

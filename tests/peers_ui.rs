@@ -1,0 +1,75 @@
+//! The modules of the UI without a server: the type checker, the unit tests of the pure modules,
+//! units and transformations beside those of Grafana, and public dashboards.
+//!
+//! Node comes from apt, TypeScript and `@grafana/data` from npm below `target/`; if one is
+//! unavailable, the test fails and reports it.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use packages::{installed, npm, run};
+
+/// A new major version may find new errors in correct modules.
+const TYPESCRIPT: &str = "typescript@5";
+/// A new major version may format values in another way.
+const GRAFANA: &str = "@grafana/data@11";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Returns a command that runs a script of `tests/peers`.
+fn script(name: &str) -> Command {
+    let mut node = Command::new(installed("node", "nodejs"));
+    node.arg(root().join("tests/peers").join(name)).current_dir(root());
+    node
+}
+
+#[test]
+fn every_module_passes_the_strict_type_checker() {
+    let compiler = npm("typescript", TYPESCRIPT).join("node_modules/typescript/bin/tsc");
+    let mut check = Command::new(installed("node", "nodejs"));
+    check.arg(compiler).arg("--project").arg(root().join("tests/ui/tsconfig.json"));
+    run(&mut check, "the modules of the UI have type errors");
+}
+
+#[test]
+fn the_unit_tests_of_the_pure_modules_pass() {
+    let tests = std::fs::read_dir(root().join("tests/ui")).expect("a folder");
+    let mut files: Vec<PathBuf> = tests.map(|entry| entry.expect("an entry").path()).collect();
+    files.retain(|path| path.to_string_lossy().ends_with(".test.mjs"));
+    assert!(files.len() >= 15, "{files:?}");
+    let mut node = Command::new(installed("node", "nodejs"));
+    let said = run(node.arg("--test").args(files), "unit tests of the UI fail");
+    assert!(said.contains("# skipped 0") && said.contains("# todo 0"), "{said}");
+}
+
+#[test]
+fn values_in_all_units_have_the_text_that_grafana_gives_them() {
+    println!("{}", run(script("units.mjs").arg(npm("grafana", GRAFANA)), "units differ from Grafana's"));
+}
+
+#[test]
+fn transformations_reducers_and_mappings_give_what_grafana_gives() {
+    let mut compare = script("transformations.mjs");
+    // Text is converted to times in the zone of the process.
+    compare.arg(npm("grafana", GRAFANA)).env("TZ", "UTC");
+    println!("{}", run(&mut compare, "transformations differ from Grafana's"));
+}
+
+#[test]
+fn public_dashboards_are_imported_without_an_edit() {
+    let shared = std::env::var_os("PROMLET_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
+    assert!(
+        shared.join("dashboards").is_dir(),
+        "{} has no dashboards; PROMLET_SHARED names the folder that has them",
+        shared.display()
+    );
+    println!("{}", run(script("dashboards.mjs").env("PROMLET_SHARED", shared), "a dashboard is not imported"));
+}
