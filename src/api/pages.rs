@@ -1,30 +1,61 @@
 //! Serves the files of the UI on every path that is neither a route nor below the API.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use super::encoding::Coding;
 use super::error::{ApiError, Code};
+use crate::sync::IgnorePoison as _;
 use crate::ui::{Asset, NOWHERE, Ui};
+
+/// The files of the UI, and the compressed bodies of those with an immutable path.
+#[derive(Clone)]
+struct Pages {
+    ui: Ui,
+    coded: Arc<Mutex<HashMap<(&'static str, Coding), (Bytes, Coding)>>>,
+}
 
 /// Returns a router for the UI's paths.
 pub fn router(ui: Ui) -> Router {
-    Router::new().fallback(page).with_state(ui)
+    Router::new().fallback(page).with_state(Pages { ui, coded: Arc::default() })
 }
 
-async fn page(State(ui): State<Ui>, request: Request) -> Response {
-    match ui.file(request.uri().path()) {
-        Ok(_) if request.uri().path() == NOWHERE => nowhere(&ui, &request),
-        Ok(None) => nowhere(&ui, &request),
+impl Pages {
+    /// Compresses the body of a file. The result for an immutable path is kept: the files of the
+    /// binary bound their number.
+    fn code(&self, asset: &mut Asset, coding: Coding) -> (Bytes, Coding) {
+        let bytes = std::mem::take(&mut asset.bytes);
+        let Some(name) = asset.immutable.filter(|_| coding != Coding::Identity) else {
+            let (body, coding) = coding.whole(bytes.into_owned());
+            return (Bytes::from(body), coding);
+        };
+        if let Some(known) = self.coded.lock().ignore_poison().get(&(name, coding)) {
+            return known.clone();
+        }
+        let (body, used) = coding.whole_once(bytes.into_owned());
+        let made = (Bytes::from(body), used);
+        self.coded.lock().ignore_poison().insert((name, coding), made.clone());
+        made
+    }
+}
+
+async fn page(State(pages): State<Pages>, request: Request) -> Response {
+    match pages.ui.file(request.uri().path()) {
+        Ok(_) if request.uri().path() == NOWHERE => nowhere(&pages, &request),
+        Ok(None) => nowhere(&pages, &request),
         Ok(Some(_)) if !matches!(*request.method(), Method::GET | Method::HEAD) => {
             let refused = ApiError::new(Code::MethodNotAllowed, "pages are read with GET").into_response();
             ([(header::ALLOW, HeaderValue::from_static("GET, HEAD"))], refused).into_response()
         }
         Ok(Some(asset)) => {
             let held = request.headers().get(header::IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-            answer(asset, held)
+            answer(&pages, asset, held, Coding::of(request.headers()))
         }
         Err(error) => {
             tracing::error!(%error, "a file of the UI folder cannot be served");
@@ -34,35 +65,46 @@ async fn page(State(ui): State<Ui>, request: Request) -> Response {
 }
 
 /// Returns 404: a page for browsers, a problem body for programs.
-fn nowhere(ui: &Ui, request: &Request) -> Response {
+fn nowhere(pages: &Pages, request: &Request) -> Response {
     let accept = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let page = match accept.is_some_and(|accept| accept.contains("text/html")) {
-        true => ui.nowhere().unwrap_or_else(|error| {
+        true => pages.ui.nowhere().unwrap_or_else(|error| {
             tracing::error!(%error, "a file of the UI folder cannot be served");
             None
         }),
         false => None,
     };
     match page {
-        Some(asset) => (StatusCode::NOT_FOUND, answer(asset, None)).into_response(),
+        Some(asset) => {
+            let coding = Coding::of(request.headers());
+            (StatusCode::NOT_FOUND, answer(pages, asset, None, coding)).into_response()
+        }
         None => ApiError::new(Code::NotFound, "there is no such page").into_response(),
     }
 }
 
 /// Returns the file, or 304 if the browser has it. `no-cache` makes browsers revalidate, so that a
-/// new version of the binary takes effect at once.
-fn answer(asset: Asset, held: Option<&str>) -> Response {
+/// new version of the binary takes effect at once; immutable paths are never revalidated.
+fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -> Response {
     let held = held.is_some_and(|tags| asset.is_held(tags));
     let mut response = if held {
         StatusCode::NOT_MODIFIED.into_response()
     } else {
-        let mut response = Response::new(Body::from(asset.bytes.into_owned()));
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+        let (body, coding) = pages.code(&mut asset, coding);
+        let mut response = Response::new(Body::from(body));
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type));
+        if let Some(name) = coding.name() {
+            headers.insert(header::CONTENT_ENCODING, name);
+        }
         response
     };
     let headers = response.headers_mut();
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-    if let Ok(etag) = HeaderValue::from_str(&asset.etag) {
+    let caching = if asset.immutable.is_some() { "public, max-age=31536000, immutable" } else { "no-cache" };
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(caching));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    // The bodies of one file differ by coding, so its tag is a weak one (RFC 9110 section 8.8.1).
+    if let Ok(etag) = HeaderValue::from_str(&format!("W/{}", asset.etag)) {
         headers.insert(header::ETAG, etag);
     }
     if asset.any_origin {

@@ -23,12 +23,21 @@
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
 //!
+//! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers all
+//! files of the binary. Pages refer to these paths, so browsers never revalidate them, and a new
+//! binary changes all of them at once. Each page lists the modules that its script imports, so that
+//! browsers load them together instead of level by level; `/embed.js` does the same for pages of
+//! other origins.
+//!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 /// The maximal size in bytes of a file that is read from a folder ([`Ui::from_dir`]). The whole
 /// embedded UI is a tenth of it, so a larger file is a mistake.
@@ -74,16 +83,20 @@ pub struct Asset {
     /// Whether pages of other origins load this file. Modules are fetched with CORS, so such a file
     /// needs `Access-Control-Allow-Origin: *` (and never credentials).
     pub any_origin: bool,
+    /// The name of the file if its path contains the hash of its content: the path returns the same
+    /// bytes for ever.
+    pub immutable: Option<&'static str>,
 }
 
 impl Asset {
     fn new(file: &Embedded, bytes: Cow<'static, [u8]>) -> Self {
         Self {
             content_type: file.kind.content_type(),
-            etag: etag(&bytes),
+            etag: format!("\"{:016x}\"", fnv(FNV_START, &bytes)),
             bytes,
             kind: file.kind,
             any_origin: file.any_origin,
+            immutable: None,
         }
     }
 
@@ -287,6 +300,55 @@ fn find(path: &str) -> Option<&'static Embedded> {
     FILES.iter().find(|file| file.paths.contains(&path))
 }
 
+/// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
+/// digits.
+static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
+    let hash =
+        FILES.iter().fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    format!("/assets/{hash:016x}")
+});
+
+/// The modules that each module imports statically, by name.
+static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(|| {
+    let modules = FILES.iter().filter(|file| file.kind == AssetKind::Module);
+    modules.map(|file| (file.name, imports(file.name, &String::from_utf8_lossy(file.bytes)))).collect()
+});
+
+/// Returns the names of the modules that a module imports statically, or exports from. Such a
+/// statement begins a line, and ends with a semicolon.
+fn imports(name: &str, source: &str) -> Vec<String> {
+    let (folder, _) = name.rsplit_once('/').unwrap_or_default();
+    let statements = ["\nimport ", "\nexport {"].into_iter().flat_map(|start| source.split(start).skip(1));
+    let specifiers = statements.filter_map(|rest| rest.split(';').next()?.rsplit('\'').nth(1));
+    specifiers.filter(|text| text.starts_with('.')).map(|specifier| joined(folder, specifier)).collect()
+}
+
+/// Resolves a relative module specifier.
+fn joined(folder: &str, specifier: &str) -> String {
+    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
+    for part in specifier.split('/') {
+        match part {
+            "." => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+/// Returns the module and all modules that it imports, directly or through others.
+fn with_imports(name: &str) -> BTreeSet<&'static str> {
+    let (mut found, mut queue) = (BTreeSet::new(), vec![name]);
+    while let Some(name) = queue.pop() {
+        if let Some((name, imported)) = IMPORTS.get_key_value(name)
+            && found.insert(*name)
+        {
+            queue.extend(imported.iter().map(String::as_str));
+        }
+    }
+    found
+}
+
 /// The reason why a file of an editing folder could not be served.
 #[derive(Debug, thiserror::Error)]
 pub enum UiError {
@@ -350,15 +412,23 @@ impl Ui {
     /// [`UiError`], only with [`Ui::from_dir`], if the file is missing, unreadable or over 1 MiB.
     /// Reads block the calling thread, which is acceptable for one person who edits.
     pub fn file(&self, path: &str) -> Result<Option<Asset>, UiError> {
-        let Some(file) = find(path) else { return Ok(None) };
+        // A file of the folder changes, so none has an immutable path.
+        let below = path.strip_prefix(IMMUTABLE_ROOT.as_str()).filter(|_| self.folder.is_none());
+        let found = find(below.unwrap_or(path));
+        let Some(file) = found.filter(|file| below.is_none() || file.kind != AssetKind::Page) else {
+            return Ok(None);
+        };
         if self.without_docs && (file.name.starts_with("docs.") || file.name.starts_with("docs/")) {
             return Ok(None);
         }
         let bytes = match &self.folder {
+            Some(folder) => Cow::Owned(self.placed(file, read(folder.join(file.name))?)),
+            None if file.kind == AssetKind::Page => Cow::Owned(self.placed(file, with_immutable_paths(file))),
+            None if below.is_none() && file.name == EMBED => Cow::Owned(embed_loader()),
             None => Cow::Borrowed(file.bytes),
-            Some(folder) => Cow::Owned(read(folder.join(file.name))?),
         };
-        Ok(Some(Asset::new(file, self.placed(file, bytes))))
+        let immutable = below.map(|_| file.name);
+        Ok(Some(Asset { immutable, ..Asset::new(file, bytes) }))
     }
 
     /// Returns the page for URLs that do not exist.
@@ -370,7 +440,7 @@ impl Ui {
     }
 
     /// Puts a page's own addresses, which begin at the root, below the prefix.
-    fn placed(&self, file: &Embedded, bytes: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
+    fn placed(&self, file: &Embedded, bytes: Vec<u8>) -> Vec<u8> {
         if self.prefix.is_empty() || file.kind != AssetKind::Page {
             return bytes;
         }
@@ -379,8 +449,40 @@ impl Ui {
             let (attribute, _) = start.split_at(start.len() - 1);
             text.replace(start, &format!("{attribute}{}/", self.prefix))
         });
-        Cow::Owned(placed.into_bytes())
+        placed.into_bytes()
     }
+}
+
+/// Returns a page that refers to the immutable paths of its files, and lists the modules that its
+/// script imports.
+fn with_immutable_paths(page: &Embedded) -> Vec<u8> {
+    let root = IMMUTABLE_ROOT.as_str();
+    let mut text = String::from_utf8_lossy(page.bytes).into_owned();
+    let mut preloads = String::new();
+    for file in FILES.iter().filter(|file| file.kind != AssetKind::Page) {
+        let own = format!("=\"/{}\"", file.name);
+        if !text.contains(&own) {
+            continue;
+        }
+        text = text.replace(&own, &format!("=\"{root}/{}\"", file.name));
+        for name in with_imports(file.name).into_iter().filter(|name| *name != file.name) {
+            _ = writeln!(preloads, "  <link rel=\"modulepreload\" href=\"{root}/{name}\">");
+        }
+    }
+    text.replace("</head>", &format!("{preloads}</head>")).into_bytes()
+}
+
+/// The module that pages of other origins load.
+const EMBED: &str = "embed.js";
+
+/// Returns a module that imports the immutable [`EMBED`] and, beside it, everything that it imports,
+/// so that a page of another origin revalidates one small file, and loads the rest in parallel.
+fn embed_loader() -> Vec<u8> {
+    let mut text = String::from("// Loads <metric-chart> from paths whose content never changes.\n");
+    for name in with_imports(EMBED).into_iter().filter(|name| *name != EMBED).chain([EMBED]) {
+        _ = writeln!(text, "import '.{}/{name}';", IMMUTABLE_ROOT.as_str());
+    }
+    text.into_bytes()
 }
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
@@ -396,13 +498,13 @@ fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     }
 }
 
-/// Returns the 64-bit FNV-1a hash, which suffices for an `ETag` because it only tells builds of a
-/// file apart.
-fn etag(bytes: &[u8]) -> String {
-    let hash = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    format!("\"{hash:016x}\"")
+/// The hash of no bytes.
+const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Extends a 64-bit FNV-1a hash, which suffices for `ETag` and paths because it only tells builds of
+/// a file apart.
+fn fnv(start: u64, bytes: &[u8]) -> u64 {
+    bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]

@@ -40,8 +40,8 @@ import { Visibility } from './chart/visibility.js';
  */
 
 const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
-/** The server's public URL: the folder of this file. */
-const SERVER = new URL('.', import.meta.url).href.replace(/\/$/, '');
+/** The server's public URL: the folder of this file, without that of its version. */
+const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
 class MetricChart extends HTMLElement {
   static observedAttributes = [...QUERY_ATTRIBUTES, 'title', 'unit', 'legend', 'theme', 'refresh'];
 

@@ -3,7 +3,7 @@
 import { ApiError, fetchData, readError } from '../chart/request.js';
 
 /** The path prefix of this server: empty, or the path of the public URL behind a proxy. */
-export const ROOT = new URL('..', import.meta.url).pathname.replace(/\/+$/, '');
+export const ROOT = new URL('..', import.meta.url).pathname.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
 const BASE = `${location.origin}${ROOT}/api/v1`;
 
 /** Dispatches `change` after each request that changed something on the server. */
