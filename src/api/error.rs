@@ -319,11 +319,11 @@ impl ApiError {
         self.problem_body(Some(request_id), false).to_string()
     }
 
-    /// Returns the members of the problem body for a line of a batch, whose `status` is a word. The
-    /// HTTP status that a single query would have is `http_status`.
+    /// Returns the members of the problem body for a line of a batch, in which the HTTP status is
+    /// `http_status`.
     pub(super) fn line_members(&self) -> Map<String, Value> {
         let Value::Object(mut members) = self.problem_body(None, true) else { return Map::new() };
-        members.insert("status".into(), "error".into());
+        members.remove("status");
         members.insert("http_status".into(), self.0.code.status().as_u16().into());
         members
     }

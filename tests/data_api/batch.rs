@@ -518,49 +518,80 @@ async fn a_batch_beyond_its_limits_is_refused_before_its_first_line() {
     }
 }
 
-#[tokio::test]
-async fn a_slow_reader_holds_a_bounded_part_of_the_results() {
-    let fixture = DataFixture::with_shop().await;
-    // Each result has ten series of eleven thousand points, about 2.5 MB.
+/// Writes `series` series of a metric whose results have eleven thousand points each.
+async fn write_wide(fixture: &DataFixture, series: usize) {
     let ones: Vec<(i64, f64)> = vec![((NOW - 11_000) * 1_000, 1.5)];
-    let names: Vec<String> = (0..10).map(|n| n.to_string()).collect();
+    let names: Vec<String> = (0..series).map(|n| n.to_string()).collect();
     let labels: Vec<[(&str, &str); 2]> =
         names.iter().map(|n| [("__name__", "wide"), ("n", n.as_str())]).collect();
     let series: Vec<Series<'_>> = labels.iter().map(|labels| (labels.as_slice(), ones.as_slice())).collect();
     fixture.write(&series).await;
-    let queries: Vec<Value> =
-        (0..40).map(|n| range(&n.to_string(), &format!("sum_over_time(wide[4h]) + {n}"))).collect();
-    let mut all = body(&queries);
+}
+
+/// A batch over eleven thousand seconds.
+fn wide(queries: &[Value]) -> Value {
+    let mut all = body(queries);
     (all["start"], all["step"]) = (json!(NOW - 10_999), json!(1));
-    let memory = async || {
-        let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
-        let line =
-            page.lines().find(|line| line.starts_with("promlet_query_memory_bytes ")).expect("a gauge");
-        line.split(' ').nth(1).and_then(|text| text.parse::<u64>().ok()).expect("a number")
-    };
-    let mut response = open(&fixture, &all, "identity").await;
-    let mut text = next_frame(&mut response).await;
-    // The running slices end by themselves; no further one starts without a poll.
-    while !running(&fixture).await.is_empty() {
-        tokio::task::yield_now().await;
-    }
-    let held = memory().await;
-    assert!(held > 1 << 20, "{held}");
-    assert!(held < 40 << 20, "all results have 70 MB of values: {held}");
+    all
+}
+
+/// The bytes that all queries hold.
+async fn memory(fixture: &DataFixture) -> u64 {
+    let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
+    let line = page.lines().find(|line| line.starts_with("promlet_query_memory_bytes ")).expect("a gauge");
+    line.split(' ').nth(1).and_then(|text| text.parse::<u64>().ok()).expect("a number")
+}
+
+/// Reads the rest of a batch, and checks that each query has a whole line with `series` series.
+async fn read_rest(mut text: Vec<u8>, response: Response<Body>, queries: u64, series: usize) {
     text.extend(response.into_body().collect().await.expect("a body").to_bytes());
     let text = String::from_utf8(text).expect("UTF-8");
     let mut ids: Vec<u64> = Vec::new();
     for line in text.lines() {
         let line: Value = serde_json::from_str(line).expect("a line is whole");
         if let Some(id) = line["id"].as_str() {
-            assert_eq!(line["data"]["result"].as_array().expect("a list").len(), 10);
+            assert_eq!(line["data"]["result"].as_array().expect("a list").len(), series);
             ids.push(id.parse().expect("a number"));
         }
     }
     ids.sort_unstable();
-    assert_eq!(ids, (0..40).collect::<Vec<_>>());
-    assert!(text.ends_with("}\n") && text.contains("{\"done\":true,\"queries\":40,\"failed\":0,"));
-    while memory().await > 0 {
+    assert_eq!(ids, (0..queries).collect::<Vec<_>>());
+    assert!(text.contains(&format!("{{\"done\":true,\"queries\":{queries},\"failed\":0,")));
+}
+
+#[tokio::test]
+async fn a_slow_reader_holds_a_bounded_part_of_the_results() {
+    let fixture = DataFixture::with_shop().await;
+    // Each result has about 2 MB, so it is encoded while the client reads it.
+    write_wide(&fixture, 10).await;
+    let queries: Vec<Value> =
+        (0..40).map(|n| range(&n.to_string(), &format!("sum_over_time(wide[4h]) + {n}"))).collect();
+    let mut response = open(&fixture, &wide(&queries), "identity").await;
+    let text = next_frame(&mut response).await;
+    // The running slices end by themselves; no further one starts without a poll.
+    while !running(&fixture).await.is_empty() {
         tokio::task::yield_now().await;
     }
+    let held = memory(&fixture).await;
+    assert!(held > 1 << 20, "{held}");
+    assert!(held < 40 << 20, "all results have 70 MB of values: {held}");
+    read_rest(text, response, 40, 10).await;
+    while memory(&fixture).await > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn equal_queries_share_their_result_in_memory() {
+    let fixture = DataFixture::with_shop().await;
+    write_wide(&fixture, 4).await;
+    let queries: Vec<Value> = (0..60).map(|n| range(&n.to_string(), "sum_over_time(wide[4h])")).collect();
+    let mut response = open(&fixture, &wide(&queries), "identity").await;
+    let text = next_frame(&mut response).await;
+    while !running(&fixture).await.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let held = memory(&fixture).await;
+    assert!(held < 4 << 20, "60 texts have 50 MB: {held}");
+    read_rest(text, response, 60, 4).await;
 }

@@ -93,10 +93,13 @@ impl Batch {
     /// not enough memory.
     fn parse(deps: &ReadDeps, access: &QueryAccess, body: &[u8]) -> ApiResult<Batch> {
         let lease = deps.memory.lease(access.access.org);
-        let bytes = body.len() * TEXT_COPIES + QUERIES_MAX * QUERY_BYTES;
-        lease.grow_to(bytes as u64, &|| false).map_err(QueryError::from)?;
+        let text_bytes = body.len() * TEXT_COPIES;
+        lease.grow_to(text_bytes as u64, &|| false).map_err(QueryError::from)?;
         let body: BatchBody = parse_json(body)?;
         body.check()?;
+        let bytes = (text_bytes + body.queries.listed.len() * QUERY_BYTES) as u64;
+        lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
+        lease.shrink_to(bytes);
         let timeout = timeout(&mut Params::of_pairs(pairs([("timeout", body.timeout.clone())])))?;
         let now = deps.clock.now();
         let prepare = |item: &BatchItem| BatchQuery {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX};
 use super::response::{Beginning, Envelope, QueryBody, value_memory_bytes};
@@ -28,10 +28,10 @@ pub(in crate::api::orgs) enum BodyFormat {
     Prometheus,
 }
 
-/// One line of the response to a batch, not compressed.
+/// A line of the response to a batch without its id, not compressed.
 pub(super) enum EncodedLine {
-    /// The whole line; its bytes are charged to the lease.
-    Whole(Vec<u8>, Arc<Lease>),
+    /// The whole line; its bytes are charged to the lease. Equal queries share both.
+    Whole(Bytes, Option<Arc<Lease>>),
     /// A long line that is encoded while the client reads it, and the bytes of its values, which
     /// are charged until then.
     Large(Body, usize),
@@ -111,11 +111,13 @@ impl QueryRun {
         QueryBody::encode(envelope, self.coding, bytes_max, &self.lanes, self.access.org, lease)
     }
 
-    /// Encodes one line of a batch, without compression.
+    /// Encodes one line of a batch, without its opening brace and id, and without compression.
     ///
     /// # Errors
     /// Those of [`QueryBody::encode`], and 503 if there is no memory for the text until it is sent.
-    pub(super) fn encode_line(&self, envelope: Envelope) -> ApiResult<EncodedLine> {
+    pub(super) fn encode_line(&self, mut envelope: Envelope) -> ApiResult<EncodedLine> {
+        envelope.head.remove(0);
+        envelope.tail.push(b'\n');
         let bytes_max = self.options.body_bytes_max;
         let _computing = self.lanes.workers().begin_query();
         let beginning = Beginning::encode(envelope, bytes_max, &self.lanes, Some(&self.lease))?;
@@ -124,7 +126,7 @@ impl QueryRun {
                 let bytes = text.len() as u64;
                 self.lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
                 self.lease.shrink_to(bytes);
-                Ok(EncodedLine::Whole(text, Arc::clone(&self.lease)))
+                Ok(EncodedLine::Whole(text.into(), Some(Arc::clone(&self.lease))))
             }
             Beginning::Prefix(prefix) => {
                 let lease = Some(Arc::clone(&self.lease));

@@ -53,15 +53,6 @@ pub(in crate::api::orgs) struct Envelope {
     pub(in crate::api::orgs) tail: Vec<u8>,
 }
 
-impl Envelope {
-    /// Returns the envelope of a line that begins with `prefix` instead of the opening brace.
-    pub(super) fn into_line(mut self, prefix: &[u8]) -> Envelope {
-        self.head.splice(..1, prefix.iter().copied());
-        self.tail.push(b'\n');
-        self
-    }
-}
-
 impl QueryBody {
     /// Compresses a complete body.
     pub(in crate::api::orgs) fn whole(body: Vec<u8>, coding: Coding) -> QueryBody {

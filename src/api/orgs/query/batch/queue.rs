@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::{Batch, BatchQuery};
@@ -31,9 +32,12 @@ const SLICE: Duration = Duration::from_millis(10);
 /// No query starts while lines with as many bytes wait for the client.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
 
-/// A line that waits for the client, and the bytes that it counts in the backlog.
+/// A line that waits for the client.
 pub(super) struct QueuedLine {
-    pub(super) line: EncodedLine,
+    /// The beginning of the line, with the id.
+    pub(super) prefix: Vec<u8>,
+    pub(super) rest: EncodedLine,
+    /// The bytes that the line counts in the backlog.
     pub(super) bytes: usize,
 }
 
@@ -216,19 +220,15 @@ impl BatchQueue {
         let timeout = query.timeout.unwrap_or(timeout).min(timeout);
         let request = QueryRequest::from(self.access.clone()).within(Some(timeout)).listed(text.clone());
         let mut run = self.deps.start(request, Arc::clone(cancelled))(None);
-        let id = unanswered.id();
         let done = run.execute(|run| {
             run.deadline.admit(0)?;
             let evaluated = query.evaluate(run)?;
-            let line = run.encode_line(evaluated.envelope.into_line(&line_prefix(id)))?;
-            Ok((line, evaluated.has_annotations))
+            Ok((run.encode_line(evaluated.envelope)?, evaluated.has_annotations))
         });
         match done {
             Ok((EncodedLine::Whole(line, lease), has_annotations)) => {
-                let prefix = line_prefix(id).len();
-                let shared = SharedResult { text, has_annotations, line: line[prefix..].into() };
-                unanswered.answer(EncodedLine::Whole(line, lease));
-                Some(shared)
+                unanswered.answer(EncodedLine::Whole(line.clone(), lease.clone()));
+                Some(SharedResult { text, has_annotations, line, lease })
             }
             Ok((large, _)) => {
                 unanswered.answer(large);
@@ -241,31 +241,31 @@ impl BatchQueue {
         }
     }
 
-    fn send(&self, line: EncodedLine) {
-        let bytes = match &line {
-            EncodedLine::Whole(text, _) => text.len(),
-            EncodedLine::Large(_, bytes) => *bytes,
-        };
+    fn send(&self, id: &str, rest: EncodedLine) {
+        let mut prefix = br#"{"id":"#.to_vec();
+        prom_json::text(id, &mut prefix);
+        prefix.push(b',');
+        let bytes = prefix.len()
+            + match &rest {
+                EncodedLine::Whole(text, _) => text.len(),
+                EncodedLine::Large(_, bytes) => *bytes,
+            };
         self.backlog.fetch_add(bytes, Ordering::Relaxed);
         // Without a client nothing reads the line.
-        drop(self.lines.send(QueuedLine { line, bytes }));
+        drop(self.lines.send(QueuedLine { prefix, rest, bytes }));
     }
 
     fn send_error(&self, id: &str, error: &ApiError) {
         self.failed.fetch_add(1, Ordering::Relaxed);
-        let mut line = line_prefix(id);
-        line.extend_from_slice(br#""status":"error""#);
+        let mut line = br#""status":"error""#.to_vec();
         for (name, value) in error.line_members() {
-            if name != "status" {
-                line.push(b',');
-                prom_json::text(&name, &mut line);
-                line.push(b':');
-                line.extend_from_slice(value.to_string().as_bytes());
-            }
+            line.push(b',');
+            prom_json::text(&name, &mut line);
+            line.push(b':');
+            line.extend_from_slice(value.to_string().as_bytes());
         }
         line.extend_from_slice(b"}\n");
-        let lease = Arc::new(self.deps.memory.lease(self.org()));
-        self.send(EncodedLine::Whole(line, lease));
+        self.send(id, EncodedLine::Whole(line.into(), None));
     }
 
     /// Returns the last line, which shows that no line is missing.
@@ -279,14 +279,6 @@ impl BatchQueue {
         line.extend_from_slice(b"}\n");
         line
     }
-}
-
-/// Returns the beginning of a line.
-pub(super) fn line_prefix(id: &str) -> Vec<u8> {
-    let mut text = br#"{"id":"#.to_vec();
-    prom_json::text(id, &mut text);
-    text.push(b',');
-    text
 }
 
 /// Removes the flag of a group from the running ones when the group ends.
@@ -308,13 +300,10 @@ struct Unanswered<'q> {
 }
 
 impl Unanswered<'_> {
-    fn id(&self) -> &str {
-        self.id.as_deref().unwrap_or_default()
-    }
-
     fn answer(mut self, line: EncodedLine) {
-        self.id = None;
-        self.queue.send(line);
+        if let Some(id) = self.id.take() {
+            self.queue.send(&id, line);
+        }
     }
 
     fn fail(mut self, error: &ApiError) {
@@ -337,8 +326,8 @@ struct SharedResult {
     /// The text of the expression.
     text: String,
     has_annotations: bool,
-    /// The line without the id.
-    line: Box<[u8]>,
+    line: Bytes,
+    lease: Option<Arc<Lease>>,
 }
 
 impl SharedResult {
@@ -349,16 +338,7 @@ impl SharedResult {
         if self.has_annotations && !same_text {
             return Some(other);
         }
-        let line = [&line_prefix(&other.id), &self.line[..]].concat();
-        let lease = Arc::new(queue.deps.memory.lease(queue.org()));
-        let bytes = line.len() as u64;
-        match lease.grow_to(bytes, &|| false) {
-            Ok(()) => {
-                lease.shrink_to(bytes);
-                queue.send(EncodedLine::Whole(line, lease));
-            }
-            Err(refused) => queue.send_error(&other.id, &QueryError::from(refused).into()),
-        }
+        queue.send(&other.id, EncodedLine::Whole(self.line.clone(), self.lease.clone()));
         None
     }
 }

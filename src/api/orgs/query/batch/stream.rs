@@ -100,11 +100,12 @@ impl BatchStream {
                 }
                 continue;
             }
-            let Some(QueuedLine { line, bytes }) = self.next_line(context) else { break };
-            match line {
-                EncodedLine::Whole(line, _lease) => {
+            let Some(QueuedLine { prefix, rest, bytes }) = self.next_line(context) else { break };
+            text.extend_from_slice(&prefix);
+            match rest {
+                EncodedLine::Whole(rest, _lease) => {
                     self.queue.sent(bytes);
-                    if text.is_empty() { text = line } else { text.extend_from_slice(&line) }
+                    text.extend_from_slice(&rest);
                 }
                 EncodedLine::Large(body, _) => self.long = Some((body, bytes)),
             }
