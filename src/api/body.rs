@@ -100,7 +100,7 @@ impl Default for BodyDeadlines {
     }
 }
 
-/// The bytes of ingest bodies in memory, over all requests. A body is held from its arrival to its
+/// The bytes of ingest bodies and of batches of queries in memory, over all requests. A body is held from its arrival to its
 /// response, and a thousand connections with 8 MiB each would hold 8 GiB. One organisation holds at
 /// most half of the limit.
 #[derive(Debug)]
@@ -182,6 +182,7 @@ const MEMORY_CHECK_BYTES: u64 = 1 << 20;
 enum BodyClass {
     Auth,
     QueryForm,
+    QueryBatch,
     Ingest,
     Other,
 }
@@ -197,6 +198,7 @@ impl BodyClass {
             (Some("write" | "import" | "otlp"), ..) => BodyClass::Ingest,
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => BodyClass::Ingest,
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
+            (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
             _ => BodyClass::Other,
         }
     }
@@ -207,6 +209,7 @@ impl BodyClass {
             BodyClass::Auth => 16 * 1024,
             BodyClass::Other => 64 * 1024,
             BodyClass::QueryForm => 256 * 1024,
+            BodyClass::QueryBatch => 1024 * 1024,
             BodyClass::Ingest => INGEST_BYTES_MAX,
         }
     }
@@ -241,7 +244,7 @@ pub(super) fn bound(
     let expects_continue = request.headers().contains_key(header::EXPECT);
     let drains = (!expects_continue).then(|| drains.clone());
     let timeout = if class == BodyClass::Ingest { deadlines.ingest } else { deadlines.other };
-    let guard = (class == BodyClass::Ingest).then(|| {
+    let guard = matches!(class, BodyClass::Ingest | BodyClass::QueryBatch).then(|| {
         let slug = slug_of(request.uri().path()).unwrap_or_default().into();
         Arc::new(IngestBytesGuard { of: Arc::clone(ingest), slug, bytes: AtomicU64::new(0) })
     });
@@ -418,12 +421,19 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &S) -> ApiResult<Json<T>> {
-        if !is_json(request.headers()) {
-            return Err(ApiError::new(Code::UnsupportedMediaType, "send Content-Type: application/json"));
-        }
-        let bytes = read(request.into_body(), usize::MAX).await?;
-        parse_json(&bytes).map(Json)
+        parse_json(&read_json(request).await?).map(Json)
     }
+}
+
+/// Reads a JSON body without parsing it. The limit of its path applies.
+///
+/// # Errors
+/// 415 `unsupported_media_type`, and those of [`read`].
+pub async fn read_json(request: Request) -> ApiResult<Bytes> {
+    if !is_json(request.headers()) {
+        return Err(ApiError::new(Code::UnsupportedMediaType, "send Content-Type: application/json"));
+    }
+    read(request.into_body(), usize::MAX).await
 }
 
 /// Returns whether the content type is `application/json`, with or without parameters.
@@ -587,6 +597,8 @@ mod tests {
         assert_eq!(post("/api/v1/orgs"), 64);
         assert_eq!(post("/api/v1/orgs/acme/api-keys"), 64);
         assert_eq!(post("/api/v1/orgs/acme/prometheus/api/v1/query"), 256);
+        assert_eq!(post("/api/v1/orgs/acme/query/batch"), 1_024);
+        assert_eq!(post("/api/v1/orgs/acme/query/batch/more"), 64);
         for path in [
             "/api/v1/orgs/acme/write",
             "/api/v1/orgs/acme/prometheus/api/v1/write",

@@ -240,6 +240,18 @@ impl Encoder {
         Ok(self.take())
     }
 
+    /// Makes the output contain all bytes so far, so that the client can decompress them.
+    ///
+    /// # Errors
+    /// Those of [`Encoder::push`].
+    pub fn flush(&mut self) -> io::Result<()> {
+        match &mut self.stream {
+            EncoderStream::Plain(_) => Ok(()),
+            EncoderStream::Gzip(encoder) => encoder.flush(),
+            EncoderStream::Zstd(encoder) => encoder.flush(),
+        }
+    }
+
     /// Returns the output so far, which may be empty.
     pub fn take(&mut self) -> Vec<u8> {
         match &mut self.stream {

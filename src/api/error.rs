@@ -319,6 +319,15 @@ impl ApiError {
         self.problem_body(Some(request_id), false).to_string()
     }
 
+    /// Returns the members of the problem body for a line of a batch, in which the HTTP status is
+    /// `http_status`.
+    pub(super) fn line_members(&self) -> Map<String, Value> {
+        let Value::Object(mut members) = self.problem_body(None, true) else { return Map::new() };
+        members.remove("status");
+        members.insert("http_status".into(), self.0.code.status().as_u16().into());
+        members
+    }
+
     fn prometheus_body(&self) -> Value {
         json!({ "status": "error", "errorType": self.0.code.error_type(), "error": self.0.detail })
     }

@@ -126,6 +126,12 @@ impl Lanes {
         self.0.workers.reserve_cores(usize::from(shared));
     }
 
+    /// Returns the most threads of the query lane that one organisation may use now.
+    pub fn query_share(&self) -> usize {
+        let shared = &self.0.query.shared;
+        shared.share(&shared.lock())
+    }
+
     /// Returns a permit of the query lane for work on the caller's thread, or `None` if no thread
     /// is free, jobs are waiting, or the organisation has its share of the threads.
     pub fn try_inline(&self, org: OrgId) -> Option<InlinePermit<'_>> {

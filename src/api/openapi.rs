@@ -314,6 +314,10 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                             "application/json": { "schema": shape("map<any>") },
                         })
                     }
+                    text if text.starts_with("ndjson ") => {
+                        let line = text.trim_start_matches("ndjson ");
+                        response["content"] = json!({ "application/x-ndjson": { "schema": shape(line) } });
+                    }
                     text => {
                         let json = text.strip_prefix("html ").unwrap_or(text);
                         response["content"] = json!({ "application/json": { "schema": shape(json) } });

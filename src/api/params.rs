@@ -70,6 +70,11 @@ impl Params {
         Params::merged(query, b"")
     }
 
+    /// Returns parameters that were members of a JSON object.
+    pub fn of_pairs(pairs: Vec<(String, String)>) -> Params {
+        Params { pairs }
+    }
+
     /// The most parameters of a request, inclusive. No endpoint accepts more than 32 of one name.
     pub const COUNT_MAX: usize = 1_000;
 

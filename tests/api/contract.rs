@@ -43,8 +43,13 @@ impl Contract {
         let essence = media.split(';').next().unwrap_or_default();
         let content = &response["content"][essence];
         assert!(content.is_object(), "{place}: {essence} is not documented here");
-        if essence.ends_with("json") {
-            let value: Value = serde_json::from_str(&reply.body).expect("JSON");
+        let documents: Vec<&str> = match essence {
+            "application/x-ndjson" => reply.body.lines().collect(),
+            _ if essence.ends_with("json") => vec![&reply.body],
+            _ => Vec::new(),
+        };
+        for document in documents {
+            let value: Value = serde_json::from_str(document).expect("JSON");
             let mut wrong = Vec::new();
             self.check(&content["schema"], &value, "$", &mut wrong);
             assert!(wrong.is_empty(), "{place}: {}", wrong.join("; "));

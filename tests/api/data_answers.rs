@@ -91,6 +91,13 @@ fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &
                 .header(header::CONTENT_ENCODING, coding)
                 .body(Body::from(body))
         }
+        (_, "POST") if path.ends_with("/query/batch") => {
+            // Errors of a single query are in its line, so only the batch itself can be wrong.
+            let timeout = if query == MALFORMED { "soon" } else { "1s" };
+            let up = json!({ "id": "A", "expr": "up", "type": "range" });
+            let batch = json!({ "timeout": timeout, "queries": [up] });
+            asked(&path).header(header::CONTENT_TYPE, "application/json").body(Body::from(batch.to_string()))
+        }
         (_, "POST") => asked(&path).header(header::CONTENT_TYPE, FORM).body(Body::from(query.to_owned())),
         _ => asked(&format!("{path}?{query}")).body(Body::empty()),
     };
@@ -142,6 +149,9 @@ async fn every_route_of_samples_and_questions_answers() {
 /// Parameters that are given twice.
 const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
 
+/// A parameter that is not UTF-8.
+const MALFORMED: &str = "x=%ff";
+
 #[tokio::test]
 async fn every_route_refuses_queries_with_the_documented_errors() {
     let stage = stage(TestServerOptions::default()).await;
@@ -151,7 +161,7 @@ async fn every_route_refuses_queries_with_the_documented_errors() {
         walk(&stage, &document, code, |row| Some(make(row))).await;
     };
     walk(Code::DuplicateParameter, &|row| request(row, TWICE, who(row))).await;
-    walk(Code::InvalidParameter, &|row| request(row, "x=%ff", who(row))).await;
+    walk(Code::InvalidParameter, &|row| request(row, MALFORMED, who(row))).await;
     walk(Code::BadExpr, &|row| request(row, &about(row, "up{"), who(row))).await;
     let pattern = "label_replace(up, \"a\", \"b\", \"c\", \"(\")";
     walk(Code::QueryFailed, &|row| request(row, &about(row, pattern), who(row))).await;

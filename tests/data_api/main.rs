@@ -6,6 +6,7 @@
 mod test_server;
 mod wire;
 
+mod batch;
 mod deleting;
 mod importing;
 mod listings;

@@ -131,7 +131,11 @@ impl DataFixture {
     /// Returns a server with five series of a small shop: counters of two jobs and two tenants, and
     /// `up`. They have a sample every 15 seconds of the 15 minutes before `NOW`.
     pub(crate) async fn with_shop() -> DataFixture {
-        let fixture = DataFixture::new().await;
+        DataFixture::with_shop_of(DataFixture::new().await).await
+    }
+
+    /// Writes the series of [`DataFixture::with_shop`].
+    pub(crate) async fn with_shop_of(fixture: DataFixture) -> DataFixture {
         let rising = |rate: f64| {
             (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, rate * 15.0 * n as f64)).collect::<Vec<_>>()
         };

@@ -391,6 +391,18 @@ const ORGANISATIONS: &[Operation] = &[
         .body("{| token: string, origin?: string | null |}")
         .responses(&[(200, "Introspection", "The reason why the token fails, or what it grants")]),
     at("GET /orgs/{slug}/ingest/rejects").responses(&[(200, "Rejects", "The last refusals")]),
+    at("POST /orgs/{slug}/query/batch")
+        .body(
+            "{| start?: BatchParameter, end?: BatchParameter, step?: BatchParameter, time?: BatchParameter, \
+             timeout?: BatchParameter, queries: BatchQuery[] 'At most 1,000' |}",
+        )
+        .responses(&[(
+            200,
+            "ndjson BatchLine",
+            "A line for each query as soon as it is ready, and a last line with `done`; a response without it is not \
+             complete",
+        )])
+        .errors(&[Code::InvalidParameter]),
     at("GET /orgs/{slug}/queries").responses(&[(200, "Queries", "The running queries")]),
     at("DELETE /orgs/{slug}/queries/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus").responses(&[(200, "text", "A confirmation")]),
@@ -558,7 +570,7 @@ pub(super) fn texts() -> impl Iterator<Item = &'static str> {
         taken.into_iter().chain(
             answered
                 .filter(|text| !matches!(*text, "" | "text" | "protobuf"))
-                .map(|text| text.strip_prefix("html ").unwrap_or(text)),
+                .map(|text| text.strip_prefix("html ").or(text.strip_prefix("ndjson ")).unwrap_or(text)),
         )
     })
 }

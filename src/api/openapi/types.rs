@@ -131,6 +131,31 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "{ status: \"success\", data: Result, warnings: string[], infos?: string[], query: any 'The evaluated PromQL expression \
          and its times', explain?: PlanNode, stats: { series?: integer, samples?: integer, elapsed_ms?: number } }",
     ),
+    ("BatchParameter", "string | number | boolean | null"),
+    (
+        "BatchQuery",
+        "{| id: string(1..64) 'Unique in the batch', expr: string 'The PromQL expression, at most 64 KiB', \
+         type: \"range\" | \"instant\", start?: BatchParameter, end?: BatchParameter, step?: BatchParameter, \
+         time?: BatchParameter, limit?: BatchParameter 'The maximum number of series; also called max_series', \
+         max_series?: BatchParameter, timeout?: BatchParameter, explain?: BatchParameter, nocache?: BatchParameter |}",
+    ),
+    (
+        "BatchResult",
+        "{ id: string, status: \"success\", data: Result, warnings: string[], infos?: string[], query: any 'The evaluated \
+         PromQL expression and its times', explain?: PlanNode, stats: { series?: integer, samples?: integer, \
+         elapsed_ms?: number } }",
+    ),
+    (
+        "BatchError",
+        "{ id: string, status: \"error\", http_status: integer(400..599) 'The status of the same query as a request of its \
+         own', type: string, title: string, code: string 'The stable error code', detail: string, errorType: string, \
+         error: string, errors?: FieldError[] }",
+    ),
+    (
+        "BatchEnd",
+        "{ done: true, queries: integer, failed: integer 'The number of error lines', elapsed_ms: number }",
+    ),
+    ("BatchLine", "BatchResult | BatchError | BatchEnd"),
     ("PrometheusQuery", "{ status: \"success\", data: Result, warnings?: string[], infos?: string[] }"),
     ("PrometheusData", "{ status: \"success\", data: any, warnings?: string[], infos?: string[] }"),
     ("Cost", "{ series: integer, samples: integer, memory_bytes: integer }"),

@@ -1,10 +1,11 @@
 //! The native query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
-//! `query/expr-range` (docs/specification.md C5), and `query/estimate`, which estimates the cost of
-//! a query.
+//! `query/expr-range` (docs/specification.md C5), `query/estimate`, which estimates the cost of a
+//! query, and `query/batch`, which runs many queries.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
+mod batch;
 pub(super) mod body;
 pub(super) mod deadline;
 pub(super) mod deps;
@@ -16,13 +17,15 @@ pub(super) mod run;
 pub(super) mod selectors;
 mod structured;
 
+use std::time::Duration;
+
 use axum::extract::State;
 use axum::response::Response;
 
 use body::{BodyFormat, series_count};
 pub use deps::{ReadDeps, ReadOptions};
 use request::{PendingRead, ReadRequest, timeout};
-use response::QueryBody;
+use response::Envelope;
 use run::{EvalOptions, QueryRun};
 use structured::StructuredParams;
 
@@ -33,7 +36,7 @@ use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{METRIC_NAME, Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::explain::{Estimate, PlanNode};
-use crate::promql::{Query, Value};
+use crate::promql::{Annotations, Query, Value};
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -68,6 +71,7 @@ pub fn routes() -> Routes<ReadDeps> {
             "Estimate the cost of an expression",
             estimate,
         )
+        .merge(batch::routes())
 }
 
 /// The greatest `limit` on the series of a result, inclusive (docs/specification.md C5).
@@ -138,6 +142,80 @@ struct QueryWindow {
     limit: usize,
 }
 
+/// A query whose parameters have been parsed. Its expression has not been parsed yet; that is work
+/// for the query lane.
+#[derive(Clone)]
+struct PreparedQuery {
+    params: QueryParams,
+    window: QueryWindow,
+    timeout: Option<Duration>,
+    /// The names of the parameters that the query does not use.
+    unused: Vec<String>,
+}
+
+impl QueryParams {
+    /// Takes the parameters.
+    ///
+    /// # Errors
+    /// 400 `invalid_parameter` and `duplicate_parameter`.
+    fn take(params: &mut Params, mode: QueryMode, accepts: AcceptedQuery) -> ApiResult<QueryParams> {
+        let eval = EvalOptions { lookback_ms: None, nocache: flag(params, "nocache")? };
+        let kind = query_kind(params, accepts)?;
+        Ok(QueryParams { kind, mode, explain: flag(params, "explain")?, eval })
+    }
+
+    /// Returns the endpoint that a token must grant.
+    fn endpoint(&self) -> Endpoint {
+        match (&self.kind, self.mode) {
+            (QueryKind::Expression(_), _) => Endpoint::Expr,
+            (QueryKind::Structured(_), QueryMode::Range) => Endpoint::Range,
+            (QueryKind::Structured(_), QueryMode::Instant) => Endpoint::Instant,
+        }
+    }
+
+    /// Takes the times, the limits and all other parameters.
+    ///
+    /// # Errors
+    /// 400 `invalid_parameter` and `duplicate_parameter`, 403 `embed_restricted`.
+    fn prepare(
+        self,
+        params: &mut Params,
+        now: Timestamp,
+        range_ms_max: i64,
+        grant: &Grant,
+    ) -> ApiResult<PreparedQuery> {
+        let steps = match self.mode {
+            QueryMode::Range => range_steps(params, now, range_ms_max, grant)?,
+            QueryMode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
+        };
+        let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
+        let timeout = timeout(params)?;
+        let window = QueryWindow { steps, limit };
+        Ok(PreparedQuery { params: self, window, timeout, unused: params.unknown() })
+    }
+}
+
+impl PreparedQuery {
+    /// Returns the text for the list of running queries.
+    fn listed(&self) -> String {
+        match &self.params.kind {
+            QueryKind::Expression(text) => text.clone(),
+            QueryKind::Structured(shape) => shape.metric().to_owned(),
+        }
+    }
+
+    /// Returns the time from the first step to the last.
+    fn range(&self) -> TimeRange {
+        TimeRange::new(self.window.steps.start(), self.window.steps.end())
+    }
+
+    /// Evaluates the query. Runs on the query lane or inline.
+    fn evaluate(self, run: &mut QueryRun) -> ApiResult<EvaluatedQuery> {
+        warn_of_unused(run, self.unused);
+        evaluate(run, &self.params, self.window)
+    }
+}
+
 async fn respond(
     deps: ReadDeps,
     mut read: PendingRead,
@@ -145,33 +223,16 @@ async fn respond(
     accepts: AcceptedQuery,
 ) -> ApiResult<Response> {
     let mut params = std::mem::take(&mut read.params);
-    let eval = EvalOptions { lookback_ms: None, nocache: flag(&mut params, "nocache")? };
-    let kind = query_kind(&mut params, accepts)?;
-    let query = QueryParams { kind, mode, explain: flag(&mut params, "explain")?, eval };
-    let endpoint = match (&query.kind, query.mode) {
-        (QueryKind::Expression(_), _) => Endpoint::Expr,
-        (QueryKind::Structured(_), QueryMode::Range) => Endpoint::Range,
-        (QueryKind::Structured(_), QueryMode::Instant) => Endpoint::Instant,
-    };
-    let request = read.enter(Some(endpoint))?;
-    let now = deps.clock.now();
-    let steps = match query.mode {
-        QueryMode::Range => range_steps(&mut params, now, deps.options.range_ms_max, request.grant())?,
-        QueryMode::Instant => Steps::once(params.time("time", now)?.unwrap_or(now)),
-    };
-    let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
-    let range = TimeRange::new(steps.start(), steps.end());
-    let request = request.within(timeout(&mut params)?).inline_over(range);
-    let unknown = params.unknown();
-    let listed = match &query.kind {
-        QueryKind::Expression(text) => text.clone(),
-        QueryKind::Structured(shape) => shape.metric().to_owned(),
-    };
+    let query = QueryParams::take(&mut params, mode, accepts)?;
+    let request = read.enter(Some(query.endpoint()))?;
+    let (now, range_ms_max) = (deps.clock.now(), deps.options.range_ms_max);
+    let query = query.prepare(&mut params, now, range_ms_max, request.grant())?;
+    let request = request.within(query.timeout).inline_over(query.range()).listed(query.listed());
     let work = move |run: &mut QueryRun| {
-        warn_of_unused(run, unknown);
-        evaluate(run, &query, QueryWindow { steps, limit })
+        let evaluated = query.evaluate(run)?;
+        run.encode(evaluated.envelope)
     };
-    deps.respond_large(request.listed(listed), work).await
+    deps.respond_large(request, work).await
 }
 
 /// Adds a warning for each parameter that the handler did not take.
@@ -220,8 +281,16 @@ async fn estimate(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<
     deps.respond(request, work).await
 }
 
-/// Evaluates a query and encodes its response. Runs on the query lane or inline.
-fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> ApiResult<QueryBody> {
+/// The result of a query.
+struct EvaluatedQuery {
+    envelope: Envelope,
+    /// Whether the evaluation added warnings or infos. They state positions in the text of the
+    /// expression.
+    has_annotations: bool,
+}
+
+/// Evaluates a query. Runs on the query lane or inline.
+fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> ApiResult<EvaluatedQuery> {
     let instant = params.mode == QueryMode::Instant;
     let (expr, text) = match &params.kind {
         QueryKind::Expression(text) => (run.expression("expr", text)?, text.clone()),
@@ -240,6 +309,7 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
         true => run.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,
         false => (run.evaluate(&query, params.eval)?, None),
     };
+    let has_annotations = answer.annotations != Annotations::default();
     let infos = run.annotate(answer.annotations);
     let mut value = answer.value;
     let series = series_count(&value);
@@ -249,7 +319,7 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
     if let QueryKind::Structured(shape) = &params.kind {
         warn_of_unknown(run, shape.metric(), &value)?;
     }
-    run.result(value, &infos, BodyFormat::Native, |out| {
+    let envelope = run.envelope(value, &infos, BodyFormat::Native, |out| {
         out.extend_from_slice(br#","query":{"expr":"#);
         prom_json::text(&printed, out);
         write_steps(&window.steps, instant, out);
@@ -266,7 +336,8 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
             out.extend_from_slice(br#","explain":"#);
             write_plan(plan, out);
         }
-    })
+    });
+    Ok(EvaluatedQuery { envelope, has_annotations })
 }
 
 /// Writes milliseconds, rounded to the microsecond.

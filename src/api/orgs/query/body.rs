@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use axum::body::{Body, Bytes};
+
 use super::inline::{BODY_BYTES_MAX, CODED_BYTES_MAX};
-use super::response::{Envelope, QueryBody};
+use super::response::{Beginning, Envelope, QueryBody, value_memory_bytes};
 use super::run::QueryRun;
 use crate::api::encoding::Coding;
 use crate::api::error::ApiResult;
 use crate::api::prom_json;
 use crate::model::Labels;
-use crate::promql::{Annotations, Value};
+use crate::promql::{Annotations, Lease, QueryError, Value};
 
 /// The beginning of every success body.
 const SUCCESS: &[u8] = br#"{"status":"success","#;
@@ -24,6 +26,15 @@ pub(in crate::api::orgs) enum BodyFormat {
     Native,
     /// The format of Prometheus (docs/specification.md C6).
     Prometheus,
+}
+
+/// A line of the response to a batch without its id, not compressed.
+pub(super) enum EncodedLine {
+    /// The whole line; its bytes are charged to the lease. Equal queries share both.
+    Whole(Bytes, Option<Arc<Lease>>),
+    /// A long line that is encoded while the client reads it, and the bytes of its values, which
+    /// are charged until then.
+    Large(Body, usize),
 }
 
 impl QueryRun {
@@ -62,7 +73,7 @@ impl QueryRun {
     /// Encodes the response body of a result: `write` appends the members after `data`.
     ///
     /// # Errors
-    /// Those of [`QueryBody::encode`].
+    /// Those of [`QueryRun::encode`].
     pub(in crate::api::orgs) fn result(
         &self,
         value: Value,
@@ -70,16 +81,61 @@ impl QueryRun {
         style: BodyFormat,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> ApiResult<QueryBody> {
-        self.admit_inline_body(prom_json::estimated_bytes(&value))?;
+        self.encode(self.envelope(value, infos, style, write))
+    }
+
+    /// Returns a result with the text around it: `write` appends the members after `data`.
+    pub(super) fn envelope(
+        &self,
+        value: Value,
+        infos: &[String],
+        style: BodyFormat,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Envelope {
         let head = [SUCCESS, br#""data":{"#].concat();
         let mut tail = vec![b'}'];
         write(&mut tail);
         self.write_annotations(infos, style, &mut tail);
-        let envelope = Envelope { head, value, tail };
+        Envelope { head, value, tail }
+    }
+
+    /// Encodes a response body.
+    ///
+    /// # Errors
+    /// Those of [`QueryBody::encode`].
+    pub(super) fn encode(&self, envelope: Envelope) -> ApiResult<QueryBody> {
+        self.admit_inline_body(prom_json::estimated_bytes(&envelope.value))?;
         let lease = Some(Arc::clone(&self.lease));
         let bytes_max = self.options.body_bytes_max;
         let _computing = self.lanes.workers().begin_query();
         QueryBody::encode(envelope, self.coding, bytes_max, &self.lanes, self.access.org, lease)
+    }
+
+    /// Encodes one line of a batch, without its opening brace and id, and without compression.
+    ///
+    /// # Errors
+    /// Those of [`QueryBody::encode`], and 503 if there is no memory for the text until it is sent.
+    pub(super) fn encode_line(&self, mut envelope: Envelope) -> ApiResult<EncodedLine> {
+        envelope.head.remove(0);
+        envelope.tail.push(b'\n');
+        let bytes_max = self.options.body_bytes_max;
+        let _computing = self.lanes.workers().begin_query();
+        let beginning = Beginning::encode(envelope, bytes_max, &self.lanes, Some(&self.lease))?;
+        match beginning {
+            Beginning::Whole(text) => {
+                let bytes = text.len() as u64;
+                self.lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
+                self.lease.shrink_to(bytes);
+                Ok(EncodedLine::Whole(text.into(), Some(Arc::clone(&self.lease))))
+            }
+            Beginning::Prefix(prefix) => {
+                let lease = Some(Arc::clone(&self.lease));
+                let bytes = value_memory_bytes(prefix.value()) as usize;
+                let (org, coding) = (self.access.org, Coding::Identity);
+                let body = QueryBody::stream(*prefix, coding, bytes_max, &self.lanes, org, lease)?;
+                Ok(EncodedLine::Large(body.into_body(), bytes))
+            }
+        }
     }
 
     fn write_annotations(&self, infos: &[String], style: BodyFormat, out: &mut Vec<u8>) {

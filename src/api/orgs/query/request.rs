@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, Request};
 
 use super::deps::ReadDeps;
@@ -9,7 +10,7 @@ use super::inline::QueryFingerprint;
 use crate::api::body;
 use crate::api::callers::{Endpoint, Grant, PrometheusCaller, QueryAccess, QueryCaller};
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::params::Params;
+use crate::api::params::{Params, PathOf};
 use crate::api::router::{parameters, pattern, required_auth};
 use crate::api::routes::Auth;
 use crate::model::TimeRange;
@@ -104,6 +105,29 @@ impl FromRequest<ReadDeps> for ReadRequest {
         let (read, endpoint) = PendingRead::of(request, deps).await?;
         let query = read.enter(endpoint)?;
         Ok(ReadRequest { query, params: read.params, name: read.name })
+    }
+}
+
+/// A batch whose caller has entered the organisation in the path, with the endpoint that the row of
+/// the route states. Its body has not been parsed yet; that is work for the query lane.
+pub(super) struct BatchRequest {
+    pub(super) access: QueryAccess,
+    pub(super) body: Bytes,
+}
+
+impl FromRequest<ReadDeps> for BatchRequest {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &ReadDeps) -> ApiResult<BatchRequest> {
+        let (mut parts, body) = request.into_parts();
+        let caller: QueryCaller = PrometheusCaller::from_request_parts(&mut parts, &()).await?.into();
+        let Auth::PrometheusCaller(endpoint) = required_auth(&parts)? else {
+            return Err(ApiError::internal("a handler runs a batch, but its row admits no API keys"));
+        };
+        let PathOf(slug) = PathOf::<String>::from_request_parts(&mut parts, &()).await?;
+        let access = caller.enter_for(&slug, endpoint)?;
+        let body = body::read_json(Request::from_parts(parts, body)).await?;
+        Ok(BatchRequest { access, body })
     }
 }
 

@@ -30,10 +30,10 @@ use crate::promql::{Lease, QueryError, Value};
 pub(super) const WHOLE_BYTES_MAX: usize = 1 << 20;
 /// The JSON bytes of one chunk, which a connection holds in addition to the values. Writing them
 /// takes about 0.2 ms, compressing them about 2 ms.
-const CHUNK_BYTES: usize = 128 << 10;
+pub(super) const CHUNK_BYTES: usize = 128 << 10;
 /// The longest time for a client to read a large body, because the values stay in memory until
 /// then.
-const DOWNLOAD_MAX: Duration = Duration::from_secs(600);
+pub(super) const DOWNLOAD_MAX: Duration = Duration::from_secs(600);
 
 /// A JSON body and its content coding.
 #[derive(Debug)]
@@ -74,24 +74,26 @@ impl QueryBody {
         org: OrgId,
         lease: Option<Arc<Lease>>,
     ) -> ApiResult<QueryBody> {
-        let too_large = BodyTooLarge { bytes_max };
-        let Envelope { head: mut text, value, tail } = envelope;
-        if min_encoded_bytes(&value) > bytes_max {
-            return Err(too_large.into());
+        match Beginning::encode(envelope, bytes_max, lanes, lease.as_ref())? {
+            Beginning::Whole(text) => Ok(QueryBody::whole(text, coding)),
+            Beginning::Prefix(prefix) => QueryBody::stream(*prefix, coding, bytes_max, lanes, org, lease),
         }
-        let value = Arc::new(value);
-        text.reserve(prom_json::estimated_bytes(&value).min(WHOLE_BYTES_MAX));
-        let mut cursor = encode_prefix(&value, lanes.workers(), lease.as_deref(), &mut text);
-        if cursor.fill(&value, WHOLE_BYTES_MAX.min(bytes_max.saturating_add(1)), &mut text) {
-            text.extend_from_slice(&tail);
-            if text.len() > bytes_max {
-                return Err(too_large.into());
-            }
-            return Ok(QueryBody::whole(text, coding));
-        }
-        if text.len() > bytes_max {
-            return Err(too_large.into());
-        }
+    }
+
+    /// Returns the body of a result whose beginning has been encoded. `lease` is held until the
+    /// value is dropped.
+    ///
+    /// # Errors
+    /// 503 if there is no memory to hold the values until the client has read them.
+    pub(super) fn stream(
+        prefix: ResultPrefix,
+        coding: Coding,
+        bytes_max: usize,
+        lanes: &Lanes,
+        org: OrgId,
+        lease: Option<Arc<Lease>>,
+    ) -> ApiResult<QueryBody> {
+        let ResultPrefix { mut text, value, cursor, tail } = prefix;
         if let Some(lease) = &lease {
             // An evaluation has charged more than this, a cached result nothing.
             let bytes = value_memory_bytes(&value);
@@ -112,16 +114,82 @@ impl QueryBody {
         Ok(QueryBody { body: Body::new(stream), coding })
     }
 
+    /// Returns the body without its headers.
+    pub(super) fn into_body(self) -> Body {
+        self.body
+    }
+
     /// Returns a 200 response. `Vary` makes caches distinguish clients by their `Accept-Encoding`.
     pub(in crate::api::orgs) fn into_response(self) -> Response {
-        let mut response = Response::new(self.body);
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
-        if let Some(name) = self.coding.name() {
-            headers.insert(header::CONTENT_ENCODING, name);
+        response_of(self.body, self.coding, HeaderValue::from_static("application/json"))
+    }
+}
+
+/// Returns a 200 response with a body that has this coding and media type.
+pub(super) fn response_of(body: Body, coding: Coding, media: HeaderValue) -> Response {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, media);
+    headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+    if let Some(name) = coding.name() {
+        headers.insert(header::CONTENT_ENCODING, name);
+    }
+    response
+}
+
+/// The encoded beginning of a result, without compression.
+pub(super) enum Beginning {
+    /// All of it.
+    Whole(Vec<u8>),
+    /// The first [`WHOLE_BYTES_MAX`] bytes of a large result.
+    Prefix(Box<ResultPrefix>),
+}
+
+/// The beginning of a large result and the part that is not encoded yet.
+pub(super) struct ResultPrefix {
+    text: Vec<u8>,
+    value: Arc<Value>,
+    cursor: ResultCursor,
+    tail: Vec<u8>,
+}
+
+impl ResultPrefix {
+    /// Returns the whole result.
+    pub(super) fn value(&self) -> &Value {
+        &self.value
+    }
+}
+
+impl Beginning {
+    /// Encodes a result up to [`WHOLE_BYTES_MAX`] bytes.
+    ///
+    /// # Errors
+    /// 422 if the body is known to be larger than `bytes_max`.
+    pub(super) fn encode(
+        envelope: Envelope,
+        bytes_max: usize,
+        lanes: &Lanes,
+        lease: Option<&Arc<Lease>>,
+    ) -> ApiResult<Beginning> {
+        let too_large = BodyTooLarge { bytes_max };
+        let Envelope { head: mut text, value, tail } = envelope;
+        if min_encoded_bytes(&value) > bytes_max {
+            return Err(too_large.into());
         }
-        response
+        let value = Arc::new(value);
+        text.reserve(prom_json::estimated_bytes(&value).min(WHOLE_BYTES_MAX));
+        let mut cursor = encode_prefix(&value, lanes.workers(), lease.map(Arc::as_ref), &mut text);
+        let is_whole = cursor.fill(&value, WHOLE_BYTES_MAX.min(bytes_max.saturating_add(1)), &mut text);
+        if is_whole {
+            text.extend_from_slice(&tail);
+        }
+        if text.len() > bytes_max {
+            return Err(too_large.into());
+        }
+        Ok(match is_whole {
+            true => Beginning::Whole(text),
+            false => Beginning::Prefix(Box::new(ResultPrefix { text, value, cursor, tail })),
+        })
     }
 }
 

@@ -143,7 +143,7 @@ impl ReadDeps {
 
     /// Lists a query, and returns a function that starts it. The query sees the data that is stored
     /// when that function is called.
-    fn start(
+    pub(super) fn start(
         &self,
         request: QueryRequest,
         cancelled: Arc<AtomicBool>,
@@ -203,7 +203,7 @@ const SCOPED: &str = "this token grants only some of the series; the others are 
 impl QueryRun {
     /// Runs `work`. It runs a second time, on the lane, if it took too long inline, so the state of
     /// the first run is cleared.
-    fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
+    pub(super) fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
         self.warnings.clear();
         self.charged_bytes.set(0);
         if let Some(listed) = &self.listed {
