@@ -100,9 +100,9 @@ impl Default for BodyDeadlines {
     }
 }
 
-/// The bytes of ingest bodies and of batches of queries in memory, over all requests. A body is held from its arrival to its
-/// response, and a thousand connections with 8 MiB each would hold 8 GiB. One organisation holds at
-/// most half of the limit.
+/// The bytes of bodies with samples, dashboards or batches of queries in memory, over all requests. A
+/// body is held from its arrival to its response, and a thousand connections with 8 MiB each would
+/// hold 8 GiB. One organisation holds at most half of the limit.
 #[derive(Debug)]
 pub struct IngestBytes {
     bytes_max: u64,
@@ -174,6 +174,10 @@ impl Drop for IngestBytesGuard {
 /// The most bytes of a body with samples, before decompression, inclusive.
 const INGEST_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
+/// The most bytes of a body with a dashboard. Its handler reads at most about 1 MiB of it, and then
+/// refuses it with the limit of dashboards.
+const DASHBOARD_BYTES_MAX: u64 = 4 * 1024 * 1024;
+
 /// The bytes of a body between two checks of the available memory.
 const MEMORY_CHECK_BYTES: u64 = 1 << 20;
 
@@ -184,6 +188,7 @@ enum BodyClass {
     QueryForm,
     QueryBatch,
     Ingest,
+    Dashboard,
     Other,
 }
 
@@ -196,6 +201,7 @@ impl BodyClass {
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("write" | "import" | "otlp"), ..) => BodyClass::Ingest,
+            (Some("dashboards"), ..) => BodyClass::Dashboard,
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => BodyClass::Ingest,
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
             (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
@@ -210,6 +216,7 @@ impl BodyClass {
             BodyClass::Other => 64 * 1024,
             BodyClass::QueryForm => 256 * 1024,
             BodyClass::QueryBatch => 1024 * 1024,
+            BodyClass::Dashboard => DASHBOARD_BYTES_MAX,
             BodyClass::Ingest => INGEST_BYTES_MAX,
         }
     }
@@ -244,7 +251,8 @@ pub(super) fn bound(
     let expects_continue = request.headers().contains_key(header::EXPECT);
     let drains = (!expects_continue).then(|| drains.clone());
     let timeout = if class == BodyClass::Ingest { deadlines.ingest } else { deadlines.other };
-    let guard = matches!(class, BodyClass::Ingest | BodyClass::QueryBatch).then(|| {
+    let is_large = matches!(class, BodyClass::Ingest | BodyClass::Dashboard | BodyClass::QueryBatch);
+    let guard = is_large.then(|| {
         let slug = slug_of(request.uri().path()).unwrap_or_default().into();
         Arc::new(IngestBytesGuard { of: Arc::clone(ingest), slug, bytes: AtomicU64::new(0) })
     });
@@ -596,6 +604,7 @@ mod tests {
         assert_eq!(post("/api/v1/auth/login"), 16);
         assert_eq!(post("/api/v1/orgs"), 64);
         assert_eq!(post("/api/v1/orgs/acme/api-keys"), 64);
+        assert_eq!(post("/api/v1/orgs/acme/dashboards/a"), 4 * 1_024);
         assert_eq!(post("/api/v1/orgs/acme/prometheus/api/v1/query"), 256);
         assert_eq!(post("/api/v1/orgs/acme/query/batch"), 1_024);
         assert_eq!(post("/api/v1/orgs/acme/query/batch/more"), 64);

@@ -34,7 +34,11 @@ pub(super) fn is_open(path: &str) -> bool {
 }
 
 const EXPOSED: HeaderValue =
-    HeaderValue::from_static("ratelimit, ratelimit-policy, retry-after, x-request-id");
+    HeaderValue::from_static("etag, location, ratelimit, ratelimit-policy, retry-after, x-request-id");
+/// The request headers of pages with a token, and of the operator's own pages.
+const OPEN_HEADERS: HeaderValue = HeaderValue::from_static("authorization, content-type");
+const TRUSTED_HEADERS: HeaderValue =
+    HeaderValue::from_static("authorization, content-type, if-match, if-none-match");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
 
 /// Returns the response to a preflight request. Returns `None` for other requests and for paths
@@ -52,12 +56,14 @@ pub(super) fn preflight(
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let out = response.headers_mut();
+    let mut allowed = OPEN_HEADERS;
     if is_trusted(origin, trusted) {
+        allowed = TRUSTED_HEADERS;
         out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
         out.insert(header::ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
         out.insert(
             header::ACCESS_CONTROL_ALLOW_METHODS,
-            HeaderValue::from_static("GET, POST, PATCH, DELETE"),
+            HeaderValue::from_static("GET, POST, PUT, PATCH, DELETE"),
         );
     } else if is_open(path) {
         out.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
@@ -66,7 +72,7 @@ pub(super) fn preflight(
     } else {
         return None;
     }
-    out.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static("authorization, content-type"));
+    out.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, allowed);
     out.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     out.insert(header::VARY, HeaderValue::from_static("Origin"));
     Some(response)

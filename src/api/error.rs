@@ -112,8 +112,15 @@ codes! {
         IdentityInUse "identity_in_use" "Identity already in use",
         KeyIsAsymmetric "key_is_asymmetric" "The server holds no private key",
         Conflict "conflict" "Conflict",
+        AlreadyExists "already_exists" "Already exists",
+        Provisioned "provisioned" "Provided by a file of the server",
+        LimitReached "limit_reached" "Limit reached",
     }
-    413 { BodyTooLarge "body_too_large" "Body too large", }
+    412 { VersionConflict "version_conflict" "Another version is stored", }
+    413 {
+        BodyTooLarge "body_too_large" "Body too large",
+        DashboardTooLarge "dashboard_too_large" "Dashboard too large",
+    }
     414 { UriTooLong "uri_too_long" "URL too long", }
     415 { UnsupportedMediaType "unsupported_media_type" "Unsupported media type", }
     421 { HostNotAllowed "host_not_allowed" "Host not allowed", }
@@ -124,7 +131,9 @@ codes! {
         // field.
         QueryFailed "query_failed" "Query failed",
         WeakPassword "weak_password" "Password too weak",
+        InvalidDashboard "invalid_dashboard" "Invalid dashboard",
     }
+    428 { PreconditionRequired "precondition_required" "If-Match is required", }
     429 {
         RateLimited "rate_limited" "Too many requests",
         LoginThrottled "login_throttled" "Too many failed logins",

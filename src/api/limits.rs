@@ -34,6 +34,9 @@ pub const MAILS_AN_HOUR: u32 = 100;
 /// The number of invitations that one organisation, and one account, may mail in an hour.
 pub const INVITATIONS_AN_HOUR: u32 = 100;
 
+/// The number of versions of dashboards that one organisation may store in a minute.
+pub const DASHBOARD_SAVES_A_MINUTE: u32 = 120;
+
 /// The limits that an operator may set.
 #[derive(Clone, Copy, Debug)]
 pub struct LimitsOptions {
@@ -95,6 +98,7 @@ pub struct Limits {
     mail: KeyedBuckets<MailClass>,
     invitations: KeyedBuckets<Inviter>,
     minting: KeyedBuckets<KeyId>,
+    saves: KeyedBuckets<OrgId>,
 }
 
 impl Limits {
@@ -104,6 +108,7 @@ impl Limits {
         let most = options.entries_max;
         let unspecified = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         let (quarter_hour, hour) = (Duration::from_secs(15 * 60), Duration::from_secs(3_600));
+        let minute = Duration::from_secs(60);
         Limits {
             sessions: KeyedWindows::new(),
             keys: KeyedWindows::new(),
@@ -124,6 +129,7 @@ impl Limits {
                 most,
             ),
             minting: KeyedBuckets::new(per_second(20), KeyId::from_bytes([0; 10]), &ticker, most),
+            saves: KeyedBuckets::new(spread(DASHBOARD_SAVES_A_MINUTE, minute), OrgId(0), &ticker, most),
             options,
             ticker,
         }
@@ -274,6 +280,24 @@ impl Limits {
         Ok(Charge { policy: "minting", limit: LIMIT, remaining })
     }
 
+    /// Charges a version of a dashboard to its organisation, at most [`DASHBOARD_SAVES_A_MINUTE`].
+    /// Every 2 MiB of changes cause an export of all accounts, which other changes wait for.
+    ///
+    /// # Errors
+    /// 429 `rate_limited`, scope `organisation`.
+    pub fn charge_dashboard(&self, org: OrgId) -> ApiResult<()> {
+        let refused = |wait| {
+            let detail =
+                format!("an organisation stores at most {DASHBOARD_SAVES_A_MINUTE} dashboards a minute");
+            ApiError::new(Code::RateLimited, detail)
+                .with("limit", DASHBOARD_SAVES_A_MINUTE)
+                .with("window_s", 60)
+                .with("scope", "organisation")
+                .with_retry_after(wait)
+        };
+        self.saves.charge(&org).map(drop).map_err(refused)
+    }
+
     /// Removes buckets that are unused again. To be called once a minute.
     pub fn sweep(&self) {
         for bucket in [&self.anonymous, &self.mail_from] {
@@ -285,6 +309,7 @@ impl Limits {
         self.mail_to_from.limiter.retain_recent();
         self.invitations.limiter.retain_recent();
         self.minting.limiter.retain_recent();
+        self.saves.limiter.retain_recent();
     }
 
     /// Returns the current number of entries of sessions, API keys and addresses.

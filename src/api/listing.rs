@@ -40,6 +40,17 @@ impl<I: Ord + Display + FromStr> SortKey for (Timestamp, I) {
     }
 }
 
+/// A number.
+impl SortKey for u32 {
+    fn write(&self) -> String {
+        self.to_string()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+}
+
 /// A name.
 impl SortKey for String {
     fn write(&self) -> String {

@@ -245,9 +245,10 @@ fn operation_id(row: &RouteDoc) -> String {
     words.fold(row.method.to_ascii_lowercase(), |id, word| format!("{id}_{word}"))
 }
 
-const TAGS: [(&str, &str); 6] = [
+const TAGS: [(&str, &str); 7] = [
     ("Authentication", "Sign-in, sessions, and the account"),
     ("Organisations", "Organisations, members, API keys, and embed tokens"),
+    ("Dashboards", "Dashboards in Grafana's JSON, and their versions"),
     ("Discover and query", "Metrics, labels, and queries"),
     ("Prometheus", "The Prometheus HTTP API of each organisation"),
     ("Ingestion", "Ingestion of samples"),
@@ -263,6 +264,7 @@ fn tag(path: &str) -> &'static str {
             "Ingestion"
         }
         _ if below("/prometheus") => "Prometheus",
+        _ if below("/dashboards") => "Dashboards",
         _ if below("{slug}/quer") || below("{slug}/metrics") || below("{slug}/labels") => {
             "Discover and query"
         }
@@ -282,6 +284,8 @@ fn path_parameters(path: &str) -> Vec<Value> {
                 "label" => "The label name, percent-encoded",
                 "provider" => providers.as_str(),
                 "user_id" => "The id of the user",
+                "uid" => "The uid of the dashboard",
+                "version" => "The number of the version",
                 _ => "The id of the object",
             };
             json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })

@@ -44,6 +44,13 @@ impl PathValues for (String, String) {
     }
 }
 
+impl PathValues for (String, String, String) {
+    fn of(parameters: Vec<(&str, Cow<'_, str>)>) -> Option<(String, String, String)> {
+        let [(_, one), (_, two), (_, three)] = <[_; 3]>::try_from(parameters).ok()?;
+        Some((one.into_owned(), two.into_owned(), three.into_owned()))
+    }
+}
+
 impl<T: PathValues + Send, S: Send + Sync> FromRequestParts<S> for PathOf<T> {
     type Rejection = ApiError;
 

@@ -62,7 +62,7 @@ pub enum Auth {
 /// One row of the route table, as the OpenAPI document and the tests see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RouteDoc {
-    /// `GET`, `POST`, `PATCH` or `DELETE`.
+    /// `GET`, `POST`, `PUT`, `PATCH` or `DELETE`.
     pub method: &'static str,
     /// The whole path with `{parameters}`: `/api/v1/orgs/{slug}/metrics`.
     pub path: String,
@@ -122,6 +122,18 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
         handler: H,
     ) -> Routes<S> {
         self.row("POST", path, auth, summary, handler)
+    }
+
+    /// Adds `PUT path`.
+    #[must_use]
+    pub fn put<H: Handler<T, S, Future = ResponseFuture> + Sync, T: 'static>(
+        self,
+        path: &'static str,
+        auth: Auth,
+        summary: &'static str,
+        handler: H,
+    ) -> Routes<S> {
+        self.row("PUT", path, auth, summary, handler)
     }
 
     /// Adds `PATCH path`.
@@ -205,6 +217,7 @@ impl Routes {
         for (row, handler) in self.rows.into_iter().zip(self.handlers) {
             let method = match row.method {
                 "POST" => Method::POST,
+                "PUT" => Method::PUT,
                 "PATCH" => Method::PATCH,
                 "DELETE" => Method::DELETE,
                 _ => Method::GET,

@@ -15,6 +15,7 @@
 //! | `audit` | the audit log |
 //! | `auth` | passwords, throttling, mailed links, second factors, providers, sessions |
 //! | `keys` | API keys and embed tokens |
+//! | `dashboards` | dashboards, their versions, stars and files |
 //! | `orgs` | organisations, members, invitations, removal |
 //! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
 //!
@@ -24,6 +25,7 @@
 mod accounts;
 mod audit;
 mod auth;
+mod dashboards;
 mod keys;
 mod network;
 mod options;
@@ -66,6 +68,16 @@ pub use auth::reauth::{Reauth, ReauthError};
 pub use auth::second_factor::RecoveryCodes;
 pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
 pub use auth::totp::{Enrolment, TwoFactorError, TwoFactorStatus};
+pub use dashboards::document::{
+    DASHBOARD_BYTES_MAX, DASHBOARD_STORED_BYTES_MAX, DashboardDocument, DocumentError, PackedDashboard,
+    check_depth, is_dashboard_uid, parse_folder,
+};
+pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards};
+pub use dashboards::store::{
+    DASHBOARD_VERSIONS_MAX, DASHBOARDS_MAX, DASHBOARDS_STORED_BYTES_MAX, Dashboard, DashboardError,
+    DashboardVersion, DashboardWrite, ExpectedVersion, parse_message,
+};
+pub use dashboards::views::DashboardMarks;
 pub use keys::api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
 };
@@ -146,6 +158,8 @@ pub struct Identity {
     audit_queue: Mutex<audit::queue::AuditQueue>,
     audit_sweep: Mutex<audit::sweep::AuditSweep>,
     refusal_log: keys::refusal_log::RefusalLog,
+    dashboard_views: Mutex<dashboards::views::PendingViews>,
+    provisioned: Mutex<Arc<dashboards::provisioned::ProvisionedDashboards>>,
     /// Time of the next slow sweep, in milliseconds since 1970.
     next_sweep_ms: AtomicI64,
 }
@@ -188,6 +202,8 @@ impl Identity {
             audit_queue: Mutex::default(),
             audit_sweep: Mutex::default(),
             refusal_log: keys::refusal_log::RefusalLog::default(),
+            dashboard_views: Mutex::default(),
+            provisioned: Mutex::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
         identity.has_users.store(identity.update_password_costs()? > 0, Ordering::Release);
@@ -207,6 +223,7 @@ impl Identity {
         self.flush_sessions()?;
         self.flush_keys()?;
         self.flush_audit(now, false)?;
+        self.flush_dashboard_views(now, false)?;
         let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
         if due {
             self.next_sweep_ms.store(now.plus_ms(SWEEP_EVERY_MS).as_ms(), Ordering::Release);
@@ -215,6 +232,7 @@ impl Identity {
             self.sweep_invites(now)?;
             self.audit_sweep().begin();
             self.sweep_rotations(now)?;
+            self.remove_deleted_documents(&())?;
             // Each login with a hash of an older cost replaces it by one of the current cost.
             if self.passwords.has_older_costs() {
                 self.update_password_costs()?;
@@ -231,6 +249,7 @@ impl Identity {
     pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_all_sessions()?;
         self.flush_keys()?;
+        self.flush_dashboard_views(now, true)?;
         self.flush_audit(now, true)
     }
 

@@ -10,6 +10,7 @@ mod accounts;
 mod api_keys;
 mod callers;
 mod cors;
+mod dashboards;
 mod data_answers;
 mod edge;
 mod errors;

@@ -154,6 +154,7 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
         let path: &'static str = row.path.clone().leak();
         match row.method {
             "POST" => table.post(path, row.auth, row.summary, panics),
+            "PUT" => table.put(path, row.auth, row.summary, panics),
             "PATCH" => table.patch(path, row.auth, row.summary, panics),
             "DELETE" => table.delete(path, row.auth, row.summary, panics),
             _ => table.get(path, row.auth, row.summary, panics),

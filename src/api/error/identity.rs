@@ -4,10 +4,11 @@
 use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
-    AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, FieldError,
-    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
-    OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError,
-    SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
+    AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, DASHBOARD_BYTES_MAX,
+    DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, FieldError, IdTokenError, InviteError,
+    KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError, OrgError,
+    OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError, SignupError,
+    StoreError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::model::SlugError;
 use crate::outbound::ProviderError;
@@ -72,6 +73,47 @@ pub fn reauth(error: ReauthError, throttled: Code) -> ApiError {
         }
         ReauthError::SessionOver => ApiError::new(Code::SessionInvalid, detail),
         ReauthError::Store(error) => error.into(),
+    }
+}
+
+impl From<DocumentError> for ApiError {
+    fn from(error: DocumentError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            DocumentError::TooLarge(_) => {
+                ApiError::new(Code::DashboardTooLarge, detail).with("limit_bytes", DASHBOARD_BYTES_MAX)
+            }
+            DocumentError::StoredTooLarge(_) => {
+                ApiError::new(Code::DashboardTooLarge, detail).with("limit_bytes", DASHBOARD_STORED_BYTES_MAX)
+            }
+            DocumentError::TooMany { what, allowed, .. } => {
+                ApiError::new(Code::InvalidDashboard, detail).with("limit", allowed).with("limit_of", what)
+            }
+            DocumentError::Json { .. } => ApiError::new(Code::InvalidDashboard, detail),
+            DocumentError::Field { field, message } => {
+                ApiError::new(Code::InvalidDashboard, detail).with_field(field, "invalid", message)
+            }
+        }
+    }
+}
+
+impl From<DashboardError> for ApiError {
+    fn from(error: DashboardError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            DashboardError::UnknownOrg => org_not_found(),
+            DashboardError::NotFound | DashboardError::NoVersion(_) => ApiError::new(Code::NotFound, detail),
+            DashboardError::Exists(_) => ApiError::new(Code::AlreadyExists, detail),
+            DashboardError::Provisioned(_) => ApiError::new(Code::Provisioned, detail),
+            DashboardError::Conflict(version) => {
+                ApiError::new(Code::VersionConflict, detail).with("version", version)
+            }
+            DashboardError::TooMany | DashboardError::TooLarge | DashboardError::TooManyStars(_) => {
+                ApiError::new(Code::LimitReached, detail)
+            }
+            DashboardError::Document(error) => error.into(),
+            DashboardError::Store(error) => error.into(),
+        }
     }
 }
 

@@ -383,6 +383,53 @@ const ORGANISATIONS: &[Operation] = &[
         .body("{| overlap_s: integer(0..604800) |}")
         .responses(&[(200, "ApiKey", "The API key with its new secret")])
         .errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/dashboards")
+        .query(&[parameters::DASHBOARDS, parameters::PAGE])
+        .responses(&[(200, "{ data: Dashboard[], next_cursor: string | null }", "The dashboards without their documents, ordered by title")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("POST /orgs/{slug}/dashboards")
+        .body("DashboardWrite")
+        .responses(&[(201, "Dashboard", "The dashboard without its document; Location is its path, and ETag its version")])
+        .errors(&[Code::AlreadyExists, Code::Provisioned, Code::LimitReached, Code::DashboardTooLarge, Code::InvalidDashboard]),
+    at("GET /orgs/{slug}/dashboards/{uid}")
+        .responses(&[
+            (200, "Dashboard", "The dashboard with its document; ETag is its version"),
+            (304, "", "The version that If-None-Match names"),
+        ])
+        .errors(&[Code::NotFound]),
+    at("PUT /orgs/{slug}/dashboards/{uid}")
+        .body("DashboardWrite")
+        .responses(&[(200, "Dashboard", "The new version without its document; ETag is its version")])
+        .errors(&[
+            Code::NotFound,
+            Code::Provisioned,
+            Code::LimitReached,
+            Code::VersionConflict,
+            Code::PreconditionRequired,
+            Code::DashboardTooLarge,
+            Code::InvalidDashboard,
+        ]),
+    at("DELETE /orgs/{slug}/dashboards/{uid}")
+        .responses(DONE)
+        .errors(&[Code::NotFound, Code::Provisioned, Code::VersionConflict]),
+    at("PUT /orgs/{slug}/dashboards/{uid}/star").responses(DONE).errors(&[Code::NotFound, Code::LimitReached]),
+    at("DELETE /orgs/{slug}/dashboards/{uid}/star").responses(DONE).errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/dashboards/{uid}/versions")
+        .query(&[parameters::PAGE])
+        .responses(&[(200, "{ data: DashboardVersion[], next_cursor: string | null }", "The stored versions, the newest first")])
+        .errors(&[Code::NotFound, Code::InvalidParameter, Code::DuplicateParameter]),
+    at("GET /orgs/{slug}/dashboards/{uid}/versions/{version}")
+        .responses(&[(200, "DashboardVersion", "The version with its document")])
+        .errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/dashboards/{uid}/versions/{version}/restore")
+        .responses(&[(200, "Dashboard", "The new version without its document; ETag is its version")])
+        .errors(&[
+            Code::NotFound,
+            Code::Provisioned,
+            Code::LimitReached,
+            Code::VersionConflict,
+            Code::PreconditionRequired,
+        ]),
     at("POST /orgs/{slug}/embed/tokens")
         .body("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .responses(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The embed token")])

@@ -266,6 +266,16 @@ pub(super) const PAGE: &[Parameter] = &[
     p("limit", ParameterKind::Count(1, 1_000), "The maximum number of items; 1,000 by default"),
     p("cursor", ParameterKind::Text, "The next_cursor of the previous page"),
 ];
+pub(super) const DASHBOARDS: &[Parameter] = &[
+    p(
+        "q",
+        ParameterKind::Text,
+        "Only dashboards whose title, tags or folder contain this text, ignoring letter case",
+    ),
+    p("tag", ParameterKind::Text, "Only dashboards with this tag"),
+    p("folder", ParameterKind::Text, "Only dashboards in this folder and the folders below it"),
+    p("starred", FLAG, "Only dashboards that this account has starred, or has not"),
+];
 pub(super) const SEARCH: &[Parameter] = &[p(
     "search",
     ParameterKind::Text,

@@ -117,6 +117,25 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "Introspection",
         "{ valid: boolean, reason: string | null, detail?: string | null, header: any, claims: any, effective: any 'The restrictions of the token' }",
     ),
+    // -- dashboards
+    (
+        "Dashboard",
+        "{ uid: string, title: string, folder: string 'A path such as Infra/Kubernetes; empty at the top', tags: string[], \
+         version: integer 'Grows with each change; 0 for a file of the server', created_at: string(date-time), \
+         created_by: string | null, updated_at: string(date-time), updated_by: string | null, starred: boolean, \
+         last_seen_at: string(date-time) | null 'The last view by this account', provisioned: boolean 'A read-only file of the server', \
+         panels: integer, queries: integer, dashboard?: map<any> 'The document as it was sent; only for a single dashboard' }",
+    ),
+    (
+        "DashboardVersion",
+        "{ version: integer, saved_at: string(date-time), saved_by: string | null, message: string, \
+         restored_from: integer | null, bytes: integer, dashboard?: map<any> 'The document; only for a single version' }",
+    ),
+    (
+        "DashboardWrite",
+        "{| dashboard: map<any> 'A dashboard in Grafana’s JSON; it is stored as sent', folder?: string(..200) | null, \
+         message?: string(..200) | null 'Describes the version in the history' |}",
+    ),
     // -- queries
     ("Point", "[number, string]"),
     ("Labels", "map<string>"),

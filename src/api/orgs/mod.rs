@@ -2,6 +2,7 @@
 
 pub mod api_keys;
 pub mod audit;
+pub mod dashboards;
 pub mod delete_series;
 pub mod embed_tokens;
 pub mod invites;

@@ -3,6 +3,7 @@
 //! A view knows the rows that it shows, but no request, no caller and no route.
 
 pub mod api_key;
+pub mod dashboard;
 pub mod embed_policy;
 pub mod embed_token;
 pub mod link;

@@ -69,8 +69,8 @@ impl From<StoreError> for AddressChangeError {
     }
 }
 
-/// Memberships removed in one change. Each has two rows, and a change has at most 64.
-const LEAVE_A_CHANGE: usize = 20;
+/// Memberships removed in one change. Each has up to five rows, and a change has at most 64.
+const LEAVE_A_CHANGE: usize = 8;
 
 /// Returns an organisation of which `user` is the only owner.
 fn solely_owned(txn: &Txn<'_>, user: UserId) -> Result<Option<OrgId>, StoreError> {

@@ -8,6 +8,7 @@ use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
+use crate::identity::tables::dashboard::DashboardMarksRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::org::{MemberRow, MembershipRow, OrgRow, Role};
 use crate::identity::tables::store::{StoreError, read};
@@ -94,6 +95,7 @@ pub(in crate::identity) fn join(txn: &mut Txn<'_>, user: UserId, org: OrgId, rol
 pub(in crate::identity) fn leave(txn: &mut Txn<'_>, user: UserId, org: OrgId) {
     txn.remove::<MembershipRow>(&(user, org));
     txn.remove::<MemberRow>(&(org, user));
+    txn.remove::<DashboardMarksRow>(&(org, user));
 }
 
 impl Identity {

@@ -3,9 +3,9 @@
 //!
 //! One change removes the organisation's own row and records the pending removal of its data. From
 //! then on no membership, key, token or invitation of it is valid. The remaining data (memberships,
-//! keys, invitations, its audit log, and all of its samples) is removed step by step, and the
-//! pending removal last of all, so an interrupted removal continues after the next start. The row
-//! of the slug stays forever, so that no other organisation can get the old address.
+//! keys, dashboards, invitations, its audit log, and all of its samples) is removed step by step,
+//! and the pending removal last of all, so an interrupted removal continues after the next start.
+//! The row of the slug stays forever, so that no other organisation can get the old address.
 
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
@@ -37,8 +37,8 @@ pub enum OrgRemovalError {
 }
 
 /// Maximum number of objects that one change removes; a change has at most 64 rows, and a key
-/// three.
-const ROWS_A_CHANGE: usize = 20;
+/// three, a member up to six.
+const ROWS_A_CHANGE: usize = 10;
 /// Maximum number of rows of the audit log that one change removes.
 const EVENTS_A_CHANGE: usize = 60;
 
@@ -123,6 +123,7 @@ impl Identity {
             txn.remove::<UsedRow>(key);
             txn.remove::<RotatedRow>(key);
         })?;
+        self.remove_dashboards_of(org)?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {

@@ -4,11 +4,14 @@
 //! factors, 0x04 pending logins, 0x05 sessions, 0x06 last use of sessions, 0x07 links, 0x08
 //! outstanding links of an address, 0x09 organisations, 0x0a slugs, 0x0b memberships, 0x0c members,
 //! 0x0d counters, 0x0e API keys, 0x0f last use of API keys, 0x10 audit log, 0x11 previous secrets
-//! of API keys, 0x12 samples that organisations stored today, 0x18 invitations, 0x19 links of
-//! invitations, 0x1a organisations being removed, 0x1c linked identities, 0x1d identities of an
-//! account, 0x1e used sign-in states.
+//! of API keys, 0x12 samples that organisations stored today, 0x13 dashboards, 0x14 documents of
+//! dashboards, 0x15 versions of dashboards, 0x16 totals of dashboards, 0x17 documents of deleted
+//! dashboards, 0x18 invitations, 0x19 links of invitations, 0x1a organisations being removed, 0x1b
+//! stars and views of dashboards, 0x1c linked identities, 0x1d identities of an account, 0x1e used
+//! sign-in states.
 
 pub(super) mod audit;
+pub(super) mod dashboard;
 pub(super) mod id;
 pub(super) mod invite;
 pub(super) mod key;

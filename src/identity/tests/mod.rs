@@ -3,6 +3,7 @@
 
 mod accounts;
 mod address_proofs;
+mod dashboards;
 mod embed;
 mod full_audit;
 mod keys;

@@ -7,6 +7,10 @@ use std::fmt::Debug;
 use super::*;
 use crate::identity::audit::Event;
 use crate::identity::tables::audit::AuditRow;
+use crate::identity::tables::dashboard::{
+    DashboardMarksRow, DashboardRemovalRow, DashboardRow, DashboardUsageRow, DocumentRow, HistoryRow,
+    VersionEntry,
+};
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
     EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, ReadSettings, RotatedRow, TokenAlgorithm,
@@ -330,4 +334,54 @@ fn version_1_of_linked_identities_is_readable() {
     );
     check(0x1d, &"04".repeat(32), &OwnIdentityRow(IdentityKey([4; 32])));
     check(0x1e, "fd00a0b83046030000", &UsedStateRow(at(0)));
+}
+
+#[test]
+fn version_1_of_dashboards_is_readable() {
+    check(
+        0x13,
+        concat!(
+            "01540346",
+            "2f47010178",
+            "07fd00a0b830460300000101010101010101010101",
+            "fdd0a7b830460300000002fb2c01"
+        ),
+        &DashboardRow {
+            title: "T".into(),
+            folder: "F/G".into(),
+            tags: vec!["x".into()],
+            version: 7,
+            created_at: at(0),
+            created_by: Some(USER),
+            updated_at: at(1),
+            updated_by: None,
+            panels: 2,
+            queries: 300,
+        },
+    );
+    check(0x14, "fb2c010328b52f", &DocumentRow { bytes: 300, compressed: vec![0x28, 0xb5, 0x2f] });
+    check(
+        0x15,
+        "0107fd00a0b830460300000101010101010101010101016d0104fb2c0103",
+        &HistoryRow(vec![VersionEntry {
+            version: 7,
+            saved_at: at(0),
+            saved_by: Some(USER),
+            message: "m".into(),
+            restored_from: Some(4),
+            bytes: 300,
+            stored_bytes: 3,
+        }]),
+    );
+    check(
+        0x16,
+        "02fb2c0101016109",
+        &DashboardUsageRow { dashboards: 2, stored_bytes: 300, deleted: vec![("a".into(), 9)] },
+    );
+    check(0x17, "010703", &DashboardRemovalRow(vec![(7, 3)]));
+    check(
+        0x1b,
+        "010161010162fd00a0b83046030000",
+        &DashboardMarksRow { starred: vec!["a".into()], viewed: vec![("b".into(), at(0))] },
+    );
 }

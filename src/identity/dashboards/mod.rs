@@ -1,0 +1,11 @@
+//! Dashboards of an organisation (docs/specification.md C9): documents in Grafana's JSON with
+//! versions, stars and last views, and those that the operator provides as files.
+//!
+//! A document is stored as the text that was sent, compressed. Only the uid, the title, the tags
+//! and the counts for the limits are read from it.
+
+pub(super) mod document;
+pub(super) mod provisioned;
+mod removal;
+pub(super) mod store;
+pub(super) mod views;

@@ -1,0 +1,70 @@
+//! Dashboards that the operator provides as files: read-only, and the same for every organisation.
+//! The server reads the files; here they are only held.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::model::Timestamp;
+use crate::sync::IgnorePoison as _;
+
+use crate::identity::Identity;
+use crate::identity::dashboards::document::DashboardDocument;
+use crate::identity::dashboards::store::Dashboard;
+
+/// A dashboard of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProvisionedDashboard {
+    /// The dashboard; its version is 0.
+    pub dashboard: Dashboard,
+    /// The document.
+    pub text: Arc<str>,
+    /// A hash of the document, for the `ETag`.
+    pub hash: String,
+}
+
+impl ProvisionedDashboard {
+    /// Creates a dashboard of a file that was modified at `at`.
+    pub fn new(
+        uid: String,
+        document: &DashboardDocument,
+        folder: String,
+        at: Timestamp,
+    ) -> ProvisionedDashboard {
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let digest = Sha256::digest(document.text().as_bytes());
+        ProvisionedDashboard {
+            dashboard: Dashboard {
+                uid,
+                title: document.title().to_owned(),
+                folder,
+                tags: document.tags().to_vec(),
+                version: 0,
+                created_at: at,
+                created_by: None,
+                updated_at: at,
+                updated_by: None,
+                panels: count(document.panels()),
+                queries: count(document.queries()),
+            },
+            text: document.text().into(),
+            hash: data_encoding::HEXLOWER.encode(digest.get(..8).unwrap_or_default()),
+        }
+    }
+}
+
+/// All provisioned dashboards by uid.
+pub type ProvisionedDashboards = BTreeMap<String, Arc<ProvisionedDashboard>>;
+
+impl Identity {
+    /// Replaces all provisioned dashboards.
+    pub fn set_provisioned_dashboards(&self, all: ProvisionedDashboards) {
+        *self.provisioned.lock().ignore_poison() = Arc::new(all);
+    }
+
+    /// Returns the provisioned dashboards. Only touches memory.
+    pub fn provisioned_dashboards(&self) -> Arc<ProvisionedDashboards> {
+        Arc::clone(&self.provisioned.lock().ignore_poison())
+    }
+}

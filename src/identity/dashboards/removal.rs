@@ -1,0 +1,115 @@
+//! Removal of the documents of deleted dashboards, and of everything of a deleted organisation. A
+//! change has at most 64 rows, so this takes several changes and continues after a restart.
+
+use crate::kv::{CHANGE_ROWS_MAX, Record, TableKey};
+use crate::model::OrgId;
+
+use crate::identity::Identity;
+use crate::identity::dashboards::store::document_rows;
+use crate::identity::tables::dashboard::{
+    DashboardMarksRow, DashboardRemovalRow, DashboardRow, DashboardUsageRow, DocumentRow, HistoryRow,
+};
+use crate::identity::tables::store::{StoreError, read};
+
+/// Number of documents that are read at once, each of at most 192 KiB.
+const DOCUMENTS_AT_ONCE: usize = 8;
+/// Rows of a change that are left for the totals and for what remains of a removal.
+const OTHER_ROWS: usize = 6;
+/// Number of rows of other tables removed in one change; none of them has more than six rows.
+const ROWS_A_CHANGE: usize = 10;
+
+impl Identity {
+    /// Removes the documents of deleted dashboards, of one organisation or (`&()`) of all. Blocks
+    /// (commits).
+    pub(in crate::identity) fn remove_deleted_documents(
+        &self,
+        leading: &impl TableKey,
+    ) -> Result<(), StoreError> {
+        for (key, row) in self.rows::<DashboardRemovalRow>(leading)? {
+            let (org, uid, _) = key.clone();
+            let mut left = row.0;
+            while !left.is_empty() {
+                let mut rows = OTHER_ROWS;
+                let fits = |(_, bytes): &&(u32, u32)| {
+                    rows += document_rows(*bytes);
+                    rows <= CHANGE_ROWS_MAX
+                };
+                let batch: Vec<(u32, u32)> = left.iter().take_while(fits).copied().collect();
+                // A document has at most 50 rows, so there is progress.
+                left.drain(..batch.len().max(1));
+                let (key, uid, rest) = (key.clone(), uid.clone(), left.clone());
+                self.change(move |txn| {
+                    if read::<DashboardRemovalRow>(txn, &key)?.is_none() {
+                        return Ok(());
+                    }
+                    let mut usage = read::<DashboardUsageRow>(txn, &org)?.unwrap_or_default();
+                    for (version, bytes) in &batch {
+                        txn.remove::<DocumentRow>(&(org, uid.clone(), *version));
+                        usage.stored_bytes = usage.stored_bytes.saturating_sub(u64::from(*bytes));
+                    }
+                    if rest.is_empty() {
+                        txn.remove::<DashboardRemovalRow>(&key);
+                    } else {
+                        txn.put(&key, &DashboardRemovalRow(rest));
+                    }
+                    txn.put(&org, &usage);
+                    Ok::<_, StoreError>(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all dashboards of a deleted organisation. Blocks (commits).
+    pub(in crate::identity) fn remove_dashboards_of(&self, org: OrgId) -> Result<(), StoreError> {
+        loop {
+            let found = self.rows_back::<DocumentRow>(&org, None, DOCUMENTS_AT_ONCE)?;
+            let is_last = found.len() < DOCUMENTS_AT_ONCE;
+            let mut documents = found.into_iter().map(|(key, row)| {
+                (key, document_rows(u32::try_from(row.compressed.len()).unwrap_or(u32::MAX)))
+            });
+            let mut next = documents.next();
+            while let Some((first, mut rows)) = next.take() {
+                let mut batch = vec![first];
+                for (key, more) in documents.by_ref() {
+                    rows += more;
+                    if rows > CHANGE_ROWS_MAX {
+                        next = Some((key, more));
+                        break;
+                    }
+                    batch.push(key);
+                }
+                self.change(move |txn| {
+                    batch.iter().for_each(|key| txn.remove::<DocumentRow>(key));
+                    Ok::<_, StoreError>(())
+                })?;
+            }
+            if is_last {
+                break;
+            }
+        }
+        self.remove_rows_of::<DashboardRow>(org)?;
+        self.remove_rows_of::<HistoryRow>(org)?;
+        self.remove_rows_of::<DashboardRemovalRow>(org)?;
+        self.remove_rows_of::<DashboardMarksRow>(org)?;
+        self.change(move |txn| {
+            txn.remove::<DashboardUsageRow>(&org);
+            Ok::<_, StoreError>(())
+        })
+    }
+
+    fn remove_rows_of<R: Record>(&self, org: OrgId) -> Result<(), StoreError>
+    where
+        R::Key: Clone + Send + 'static,
+    {
+        let keys: Vec<R::Key> = self.rows::<R>(&org)?.into_iter().map(|(key, _)| key).collect();
+        for some in keys.chunks(ROWS_A_CHANGE) {
+            let some = some.to_vec();
+            self.change(move |txn| {
+                some.iter().for_each(|key| txn.remove::<R>(key));
+                Ok::<_, StoreError>(())
+            })?;
+        }
+        Ok(())
+    }
+}
