@@ -1,9 +1,9 @@
 //! The queries of a batch, and the slices of work in which threads of the query lane run them.
 //!
-//! A slice runs queries one after the other for [`SLICE`] at most, so that a batch gives up its
-//! thread about as often as a flood of short queries would: organisations take turns, and other
-//! requests of the same organisation find a thread. A slice ends as well if [`BACKLOG_BYTES_MAX`]
-//! bytes of lines wait for the client.
+//! A slice runs queries one after the other for [`SLICE`] at most. A batch of short queries so gives
+//! up its threads regularly: organisations take turns, and other requests of the same organisation
+//! find a thread. Behind long queries they wait until one ends, as behind single requests. A slice
+//! ends as well if [`BACKLOG_BYTES_MAX`] bytes of lines wait for the client.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
