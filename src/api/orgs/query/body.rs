@@ -34,7 +34,7 @@ pub(super) enum EncodedLine {
     Whole(Bytes, Option<Arc<Lease>>),
     /// A long line that is encoded while the client reads it, and the bytes of its values, which
     /// are charged until then.
-    Large(Body, usize),
+    Large(Body, u64),
 }
 
 impl QueryRun {
@@ -130,7 +130,7 @@ impl QueryRun {
             }
             Beginning::Prefix(prefix) => {
                 let lease = Some(Arc::clone(&self.lease));
-                let bytes = value_memory_bytes(prefix.value()) as usize;
+                let bytes = value_memory_bytes(prefix.value());
                 let (org, coding) = (self.access.org, Coding::Identity);
                 let body = QueryBody::stream(*prefix, coding, bytes_max, &self.lanes, org, lease)?;
                 Ok(EncodedLine::Large(body.into_body(), bytes))

@@ -1,12 +1,12 @@
 //! The queries of a batch, and the slices of work in which threads of the query lane run them.
 //!
-//! A slice runs queries one after the other for [`SLICE`] at most, so that a batch gives up its
-//! thread about as often as a flood of short queries would: organisations take turns, and other
-//! requests of the same organisation find a thread. A slice ends as well if [`BACKLOG_BYTES_MAX`]
-//! bytes of lines wait for the client.
+//! A slice runs queries one after the other for [`SLICE`] at most. A batch of short queries so
+//! gives up its threads regularly: organisations take turns, and other requests of the same
+//! organisation find a thread. Behind long queries they wait until one ends, as behind single
+//! requests. A slice ends as well if [`BACKLOG_BYTES_MAX`] bytes of lines wait for the client.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ use crate::sync::IgnorePoison as _;
 /// The time after which a slice starts no further query.
 const SLICE: Duration = Duration::from_millis(10);
 /// No query starts while lines with as many bytes wait for the client.
-const BACKLOG_BYTES_MAX: usize = 4 << 20;
+const BACKLOG_BYTES_MAX: u64 = 4 << 20;
 
 /// A line that waits for the client.
 pub(super) struct QueuedLine {
@@ -38,7 +38,7 @@ pub(super) struct QueuedLine {
     pub(super) prefix: Vec<u8>,
     pub(super) rest: EncodedLine,
     /// The bytes that the line counts in the backlog.
-    pub(super) bytes: usize,
+    pub(super) bytes: u64,
 }
 
 /// The queries of a batch that have not run yet, and those that run.
@@ -52,7 +52,7 @@ pub(super) struct BatchQueue {
     state: Mutex<QueueState>,
     lines: UnboundedSender<QueuedLine>,
     /// The bytes of the lines that wait for the client.
-    backlog: AtomicUsize,
+    backlog: AtomicU64,
     failed: AtomicU64,
     /// The memory of the queries, charged until the batch ends.
     _lease: Lease,
@@ -86,7 +86,7 @@ impl BatchQueue {
             queries: groups.iter().map(Vec::len).sum(),
             state: Mutex::new(QueueState { waiting: groups, running: Vec::new(), closed: false }),
             lines,
-            backlog: AtomicUsize::new(0),
+            backlog: AtomicU64::new(0),
             failed: AtomicU64::new(0),
             _lease: lease,
         };
@@ -126,7 +126,7 @@ impl BatchQueue {
     }
 
     /// Counts bytes that the client has been sent.
-    pub(super) fn sent(&self, bytes: usize) {
+    pub(super) fn sent(&self, bytes: u64) {
         self.backlog.fetch_sub(bytes, Ordering::Relaxed);
     }
 
@@ -245,11 +245,10 @@ impl BatchQueue {
         let mut prefix = br#"{"id":"#.to_vec();
         prom_json::text(id, &mut prefix);
         prefix.push(b',');
-        let bytes = prefix.len()
-            + match &rest {
-                EncodedLine::Whole(text, _) => text.len(),
-                EncodedLine::Large(_, bytes) => *bytes,
-            };
+        let bytes = match &rest {
+            EncodedLine::Whole(text, _) => (prefix.len() + text.len()) as u64,
+            EncodedLine::Large(_, bytes) => *bytes,
+        };
         self.backlog.fetch_add(bytes, Ordering::Relaxed);
         // Without a client nothing reads the line.
         drop(self.lines.send(QueuedLine { prefix, rest, bytes }));

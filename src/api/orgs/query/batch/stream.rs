@@ -30,7 +30,7 @@ pub(super) struct BatchStream {
     /// The slices that wait for a thread or run.
     slices: Vec<Slice>,
     /// A long line, and the bytes that it counts in the backlog.
-    long: Option<(Body, usize)>,
+    long: Option<(Body, u64)>,
     coding: Coding,
     state: EncoderState,
     /// The last line has been encoded.
