@@ -19,8 +19,8 @@ use clap::{Args, Parser, Subcommand};
 
 use commands::AccountInvocation;
 pub use commands::{
-    AccountCommand, KeyCommand, KeyRates, LoginLinkCommand, OrgCommand, StatsCommand, TokenCommand,
-    UserCommand,
+    AccountCommand, DashboardCommand, KeyCommand, KeyRates, LoginLinkCommand, OrgCommand, StatsCommand,
+    TokenCommand, UserCommand,
 };
 
 use crate::model::Switches;

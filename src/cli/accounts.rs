@@ -7,6 +7,7 @@ use std::process::{Command as Process, Stdio};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
+use super::dashboards;
 use super::table::{TableColumn, facts, table};
 use crate::clock::Clock;
 use crate::config::{
@@ -17,6 +18,10 @@ use crate::server::{AdminClient, AdminError, AdminRequest, OpenAccounts};
 /// Runs the command and prints its result.
 pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) -> anyhow::Result<()> {
     let view = ResultView::of(&command);
+    if let AccountCommand::Dashboard(command) = command {
+        let text = dashboards::run(settings, command, json)?;
+        return std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
+    }
     complete(&mut command)?;
     let answer = perform(settings, command)?;
     let text = if json { format!("{answer:#}\n") } else { view.text(&answer) };
@@ -212,6 +217,7 @@ impl ResultView {
             AccountCommand::Org(command) => ResultView::of_org_command(command),
             AccountCommand::Key(command) => ResultView::of_key_command(command),
             AccountCommand::Token(command) => ResultView::of_token_command(command),
+            AccountCommand::Dashboard(_) => ResultView::rows(&[]),
             // Only `promlet doctor` sends it, and renders the response itself.
             AccountCommand::Stats(_) => ResultView::rows(&[]),
         }

@@ -13,6 +13,7 @@ use crate::config::{self, Invocation};
 mod accounts;
 mod backup;
 mod check;
+mod dashboards;
 mod demo;
 mod doctor;
 mod progress;

@@ -35,6 +35,9 @@ pub enum AccountCommand {
     /// Mint and inspect embed tokens
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Import, export and list dashboards, and check files of dashboards
+    #[command(subcommand)]
+    Dashboard(DashboardCommand),
     /// Return totals of the running server, for `promlet doctor`
     #[command(skip)]
     Stats(StatsCommand),
@@ -59,6 +62,10 @@ const COMMAND_NAMES: &[&str] = &[
     "key_revoke",
     "token_mint",
     "token_inspect",
+    "dashboard_import",
+    "dashboard_list",
+    "dashboard_export",
+    "dashboard_check",
     "stats",
 ];
 
@@ -79,6 +86,7 @@ impl<'de> Deserialize<'de> for AccountCommand {
             Some("org") => serde_json::from_value(fields).map(AccountCommand::Org),
             Some("key") => serde_json::from_value(fields).map(AccountCommand::Key),
             Some("token") => serde_json::from_value(fields).map(AccountCommand::Token),
+            Some("dashboard") => serde_json::from_value(fields).map(AccountCommand::Dashboard),
             _ => serde_json::from_value(fields).map(AccountCommand::Stats),
         };
         command.map_err(D::Error::custom)
@@ -376,6 +384,56 @@ pub enum KeyCommand {
     },
 }
 
+/// `promlet dashboard`
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
+#[serde(tag = "what")]
+pub enum DashboardCommand {
+    /// Import dashboards in Grafana's JSON
+    #[serde(rename = "dashboard_import")]
+    Import {
+        /// The files; `cli` sends one command for each
+        #[arg(required = true, value_name = "FILE")]
+        #[serde(skip)]
+        files: Vec<PathBuf>,
+        /// The organisation
+        #[arg(long = "org", value_name = "SLUG")]
+        slug: String,
+        /// The folder of the dashboards, as in Infra/Linux
+        #[arg(long)]
+        folder: Option<String>,
+        /// Replace dashboards with the same uid
+        #[arg(long)]
+        overwrite: bool,
+        /// The document, which `cli` reads
+        #[arg(skip)]
+        text: String,
+    },
+    /// List the dashboards of an organisation
+    #[serde(rename = "dashboard_list")]
+    List {
+        /// The organisation
+        #[arg(long = "org", value_name = "SLUG")]
+        slug: String,
+    },
+    /// Print the document of a dashboard, as it was imported or last saved
+    #[serde(rename = "dashboard_export")]
+    Export {
+        /// The uid of the dashboard
+        uid: String,
+        /// The organisation
+        #[arg(long = "org", value_name = "SLUG")]
+        slug: String,
+    },
+    /// Check files of dashboards without a server
+    #[serde(rename = "dashboard_check")]
+    Check {
+        /// The files
+        #[arg(required = true, value_name = "FILE")]
+        #[serde(skip)]
+        files: Vec<PathBuf>,
+    },
+}
+
 /// `promlet token`
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand, Serialize, Deserialize)]
 #[serde(tag = "what")]
@@ -481,6 +539,12 @@ mod tests {
                 r#"{"key":"ak_1","ms":null,"slug":"s","sub":null,"ttl_s":300,"what":"token_mint"}"#,
             ),
             ("token inspect", r#"{"token":"","what":"token_inspect"}"#),
+            (
+                "dashboard import a.json b.json --org s --folder F --overwrite",
+                r#"{"folder":"F","overwrite":true,"slug":"s","text":"","what":"dashboard_import"}"#,
+            ),
+            ("dashboard list --org s", r#"{"slug":"s","what":"dashboard_list"}"#),
+            ("dashboard export u --org s", r#"{"slug":"s","uid":"u","what":"dashboard_export"}"#),
         ];
         let json_of = |command: &AccountCommand| serde_json::json!(command).to_string();
         for (line, json) in cases {

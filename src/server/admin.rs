@@ -42,8 +42,11 @@ use crate::tsdb::Tsdb;
 use crate::upkeep::Facts;
 
 const NAME: &str = "admin.sock";
-/// The greatest size of a request. It is usually some hundred bytes.
-const REQUEST_BYTES_MAX: usize = 64 << 10;
+/// The greatest size of a request. It is usually some hundred bytes, but may contain a dashboard of
+/// 1 MiB, whose quotes are escaped.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// The size of one read of a request.
+const READ_BYTES: usize = 16 << 10;
 /// The greatest size of a response. A list of accounts or organisations may be long.
 const RESPONSE_BYTES_MAX: u64 = 64 << 20;
 /// The number of connections at once.
@@ -410,15 +413,14 @@ fn read_request(mut stream: &UnixStream, is_staging: bool) -> Option<Result<Admi
     let timeout = if is_staging { None } else { Some(REQUEST_TIMEOUT) };
     stream.set_read_timeout(timeout).ok()?;
     let mut line = Vec::new();
-    let mut byte = [0; 1];
+    let mut piece = vec![0; READ_BYTES];
     while line.len() <= REQUEST_BYTES_MAX {
-        match stream.read(&mut byte) {
-            Ok(1) if byte == *b"\n" => {
-                let read = serde_json::from_slice(&line);
-                return Some(read.map_err(|e| format!("this version does not know this request: {e}")));
-            }
-            Ok(1) => line.extend_from_slice(&byte),
-            _ => return None,
+        let read = stream.read(&mut piece).ok().filter(|read| *read > 0)?;
+        line.extend_from_slice(piece.get(..read)?);
+        // A client waits for the response before it sends anything more.
+        if let Some(request) = line.strip_suffix(b"\n") {
+            let read = serde_json::from_slice(request);
+            return Some(read.map_err(|e| format!("this version does not know this request: {e}")));
         }
     }
     None

@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
+use crate::api::views::dashboard::dashboard_json;
 use crate::api::views::embed_policy::policy_from_json;
 use crate::api::views::embed_token::{introspection, minted_json, token_part};
 use crate::api::views::link::{invite_url, sign_in_url};
@@ -15,11 +16,12 @@ use crate::api::views::org::{org_json_without_usage, orgs_json};
 use crate::api::views::server::stats_json;
 use crate::api::views::user::user_json;
 use crate::clock::Clock;
-use crate::config::{AccountCommand, KeyCommand, OrgCommand, TokenCommand, UserCommand};
+use crate::config::{AccountCommand, DashboardCommand, KeyCommand, OrgCommand, TokenCommand, UserCommand};
 use crate::entropy::Entropy;
 use crate::identity::{
-    Email, EmbedRequest, EmbedSettings, Identity, IngestSettings, KeyId, KeyScopes, MintRequest, NewApiKey,
-    NewInvite, NewOrg, NewUser, Org, Password, ReadSettings, Role, StoreError, User, UserChange,
+    DashboardDocument, DashboardError, DashboardMarks, DashboardWrite, Email, EmbedRequest, EmbedSettings,
+    ExpectedVersion, Identity, IngestSettings, KeyId, KeyScopes, MintRequest, NewApiKey, NewInvite, NewOrg,
+    NewUser, Org, Password, ReadSettings, Role, StoreError, User, UserChange, parse_folder,
 };
 use crate::kv::with_sources;
 use crate::model::{OrgId, OrgSlug, Timestamp};
@@ -56,6 +58,7 @@ impl AccountCommands<'_> {
             AccountCommand::Org(command) => self.run_org_command(command),
             AccountCommand::Key(command) => self.run_key_command(command),
             AccountCommand::Token(command) => self.run_token_command(command),
+            AccountCommand::Dashboard(command) => self.run_dashboard_command(command),
             AccountCommand::Stats(_) => match self.tsdb {
                 Some(tsdb) => stats_json(self.identity, tsdb, self.now()).map_err(error_text),
                 None => Ok(Value::Null),
@@ -254,6 +257,45 @@ impl AccountCommands<'_> {
                     .delete_key(org.id, None, key, now)
                     .map_err(|e| format!("{}: `promlet key list {slug}` lists all", error_text(e)))?;
                 Ok(json!({ "id": id, "status": "revoked" }))
+            }
+        }
+    }
+
+    fn run_dashboard_command(&self, command: DashboardCommand) -> CommandResult {
+        let (identity, now) = (self.identity, self.now());
+        match command {
+            DashboardCommand::Import { slug, folder, overwrite, text, files: _ } => {
+                let org = self.org(&slug)?.id;
+                let packed = DashboardDocument::parse(text).and_then(DashboardDocument::pack);
+                let packed = packed.map_err(error_text)?;
+                let folder = folder.as_deref().map(parse_folder).transpose().map_err(error_text)?;
+                let write = DashboardWrite { packed, folder, message: "promlet dashboard import".to_owned() };
+                let rng = &mut Entropy::system();
+                let stored = match identity.create_dashboard(org, None, write.clone(), now, rng) {
+                    Err(DashboardError::Exists(uid)) if overwrite => {
+                        identity.update_dashboard(org, None, &uid, ExpectedVersion::Any, write, now)
+                    }
+                    Err(error @ DashboardError::Exists(_)) => {
+                        return Err(format!("{}: --overwrite replaces it", error_text(error)));
+                    }
+                    stored => stored,
+                };
+                Ok(dashboard_json(&stored.map_err(error_text)?, false, &DashboardMarks::default()))
+            }
+            DashboardCommand::List { slug } => {
+                let all = identity.dashboards(self.org(&slug)?.id).map_err(error_text)?;
+                let row = |one| dashboard_json(one, false, &DashboardMarks::default());
+                Ok(json!({ "data": all.iter().map(row).collect::<Vec<_>>() }))
+            }
+            DashboardCommand::Export { uid, slug } => {
+                let found = identity.dashboard_with_text(self.org(&slug)?.id, &uid).map_err(error_text)?;
+                let (dashboard, text) = found.ok_or_else(|| {
+                    format!("no such dashboard: `promlet dashboard list --org {slug}` lists all")
+                })?;
+                Ok(json!({ "uid": dashboard.uid, "version": dashboard.version, "text": text }))
+            }
+            DashboardCommand::Check { files: _ } => {
+                Err("`promlet dashboard check` needs no server".to_owned())
             }
         }
     }

@@ -314,6 +314,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`DashboardError`]; then nothing is changed.
+    #[expect(clippy::too_many_arguments, reason = "a dashboard is named by organisation and uid")]
     pub fn update_dashboard(
         &self,
         org: OrgId,
@@ -330,6 +331,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`DashboardError`]; then nothing is changed.
+    #[expect(clippy::too_many_arguments, reason = "a dashboard is named by organisation and uid")]
     pub fn restore_dashboard(
         &self,
         org: OrgId,

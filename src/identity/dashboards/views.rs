@@ -114,7 +114,7 @@ impl Identity {
             if !exists(&uid)? {
                 return Err(DashboardError::NotFound);
             }
-            let had = marks.starred.iter().any(|other| *other == uid);
+            let had = marks.starred.contains(&uid);
             match (had, starred) {
                 (true, true) | (false, false) => return Ok(()),
                 (true, false) => marks.starred.retain(|other| *other != uid),
