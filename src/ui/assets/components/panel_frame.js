@@ -151,8 +151,8 @@ export class PanelFrame {
     const failed = answers.filter(({ answer }) => answer.status !== 'success');
     const good = answers.filter(({ answer }) => answer.status === 'success' && answer.data);
     if (failed.length > 0 && good.length === 0) {
-      const { code = '', detail = '' } = failed[0].answer;
-      this.#error(new ApiError({ status: 400, code, detail }), failed[0].query.expr);
+      const { code = '', detail = '', http_status: status = 400 } = failed[0].answer;
+      this.#error(new ApiError({ status, code, detail }), failed[0].query.expr);
       return;
     }
     const turn = (this.#sequence += 1);

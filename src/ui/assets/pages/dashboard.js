@@ -59,8 +59,8 @@ export function dashboardPage({ org, role, signedOut }) {
     zoom: ({ from, to }) => navigate({ from: String(from), to: String(to) }),
     retry: (frame) => runner.retry(frame),
     actions: ({ panel }) => [
-      ...(panel.id === null ? [] : [address.panel ? { text: 'Back to the dashboard', href: url({ panel: '' }) }
-        : { text: 'View alone', href: url({ panel: String(panel.id) }) }]),
+      ...(panel.id === null ? [] : [address.panel ? { text: 'Back to the dashboard', href: addressOf({ panel: '' }) }
+        : { text: 'View alone', href: addressOf({ panel: String(panel.id) }) }]),
       ...exploreLinks(panel)],
   });
   const time = timeControl({
@@ -92,7 +92,7 @@ export function dashboardPage({ org, role, signedOut }) {
   }
 
   /** The address of a changed state. @param {Partial<DashboardAddress>} change */
-  const url = (change) => `${ROOT}/dashboard${writeDashboardAddress({ ...address, ...change })}`;
+  const addressOf = (change) => `${ROOT}/dashboard${writeDashboardAddress({ ...address, ...change })}`;
 
   /** @param {unknown} error */
   function fail(error) {
@@ -107,7 +107,7 @@ export function dashboardPage({ org, role, signedOut }) {
    */
   function navigate(change) {
     address = { ...address, ...change };
-    history.pushState(null, '', url({}));
+    history.pushState(null, '', addressOf({}));
     update('from' in change && dashboard?.variables.some(({ refresh }) => refresh === 2) ? 'variables' : 'panels').catch(fail);
   }
 
@@ -145,7 +145,7 @@ export function dashboardPage({ org, role, signedOut }) {
 
   async function showTab() {
     tabs.replaceChildren(...[['', 'View'], ['json', 'JSON'], ['versions', 'Versions']].map(([tab, text]) =>
-      h('a', { href: url({ tab }), text, 'aria-current': address.tab === tab ? 'page' : null, on: {
+      h('a', { href: addressOf({ tab }), text, 'aria-current': address.tab === tab ? 'page' : null, on: {
         click: (/** @type {MouseEvent} */ event) => {
           if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
           event.preventDefault();
@@ -195,7 +195,7 @@ export function dashboardPage({ org, role, signedOut }) {
       if (turn !== sequence) return;
       selections = found.selections;
       address.values = addressValues(variables, selections);
-      history.replaceState(null, '', url({}));
+      history.replaceState(null, '', addressOf({}));
       showVariables(found.resolved);
     }
     showLinks();
@@ -211,7 +211,7 @@ export function dashboardPage({ org, role, signedOut }) {
     bar.replaceChildren(...variableControls(resolved, selections, (name, values) => {
       if (!dashboard) return;
       address = { ...address, values: new Map([...address.values, [name, values]]) };
-      history.pushState(null, '', url({}));
+      history.pushState(null, '', addressOf({}));
       update('variables', dependents(dashboard.variables, name)).catch(fail);
     }));
     bar.hidden = bar.childElementCount === 0;
