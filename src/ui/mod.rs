@@ -167,6 +167,7 @@ const FILES: &[Embedded] = files! {
     Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
     Module own "components/copy.js" => ["/components/copy.js"];
     Module own "components/dashboard_json.js" => ["/components/dashboard_json.js"];
+    Module own "components/dashboard_links.js" => ["/components/dashboard_links.js"];
     Module own "components/dialog.js" => ["/components/dialog.js"];
     Module own "components/embed_token.js" => ["/components/embed_token.js"];
     Module own "components/form.js" => ["/components/form.js"];

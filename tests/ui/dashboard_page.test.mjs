@@ -24,19 +24,43 @@ function random(seed) {
 test('an address is the same after it was read and written', () => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   const next = random(seed);
-  const word = () => Array.from({ length: 1 + Math.floor(next() * 5) }, () => ['a', '&', '=', ' ', 'é', '%', '$', '+', '<'][Math.floor(next() * 9)]).join('');
+  const word = () =>
+    Array.from(
+      { length: 1 + Math.floor(next() * 5) },
+      () => ['a', '&', '=', ' ', 'é', '%', '$', '+', '<'][Math.floor(next() * 9)],
+    ).join('');
   for (let round = 0; round < 300; round += 1) {
-    const values = new Map(Array.from({ length: Math.floor(next() * 4) }, (_, at) =>
-      [`n${at}${word()}`, Array.from({ length: 1 + Math.floor(next() * 3) }, word)]));
-    const address = { org: word(), uid: word(), from: 'now-1h', to: word(), refresh: next() < 0.5 ? null : word(),
-      tab: next() < 0.5 ? '' : 'json', panel: next() < 0.5 ? '' : '7', values };
+    const values = new Map(
+      Array.from({ length: Math.floor(next() * 4) }, (_, at) => [
+        `n${at}${word()}`,
+        Array.from({ length: 1 + Math.floor(next() * 3) }, word),
+      ]),
+    );
+    const address = {
+      org: word(),
+      uid: word(),
+      from: 'now-1h',
+      to: word(),
+      refresh: next() < 0.5 ? null : word(),
+      tab: next() < 0.5 ? '' : 'json',
+      panel: next() < 0.5 ? '' : '7',
+      values,
+    };
     assert.deepEqual(readDashboardAddress(writeDashboardAddress(address)), address, `seed ${seed}, round ${round}`);
   }
 });
 
 test('an address of Grafana is understood', () => {
-  const { values, from, to, refresh } = readDashboardAddress('?orgId=1&from=now-6h&to=now&var-job=a&var-job=b&var-x=&refresh=30s');
-  assert.deepEqual([...values], [['job', ['a', 'b']], ['x', ['']]]);
+  const { values, from, to, refresh } = readDashboardAddress(
+    '?orgId=1&from=now-6h&to=now&var-job=a&var-job=b&var-x=&refresh=30s',
+  );
+  assert.deepEqual(
+    [...values],
+    [
+      ['job', ['a', 'b']],
+      ['x', ['']],
+    ],
+  );
   assert.deepEqual([from, to, refresh], ['now-6h', 'now', '30s']);
 });
 
@@ -52,11 +76,13 @@ const query = (name, text, more = {}) => ({ name, type: 'query', query: text, cu
 test('a variable is asked after those that its query mentions', async () => {
   const asked = [];
   const list = variables([query('pod', 'label_values(up{job="$job"}, pod)'), query('job', 'label_values(up, job)')]);
-  const { selections } = await resolveVariables(list, new Map(), { context: { range: RANGE },
+  const { selections } = await resolveVariables(list, new Map(), {
+    context: { range: RANGE },
     ask: async (one) => {
       asked.push(one.match);
       return one.label === 'job' ? ['node', 'api'] : [`${one.match} pod`];
-    } });
+    },
+  });
   assert.deepEqual(asked, ['up', 'up{job="node"}']);
   assert.equal(selections.get('pod').value, 'up{job="node"} pod');
   assert.deepEqual([...selections.keys()], ['pod', 'job']);
@@ -64,19 +90,27 @@ test('a variable is asked after those that its query mentions', async () => {
 
 test('a value of the address counts although the options lack it', async () => {
   const list = variables([query('job', 'label_values(up, job)')]);
-  const { selections } = await resolveVariables(list, new Map([['job', ['gone']]]), { context: {}, ask: async () => ['node'] });
+  const { selections } = await resolveVariables(list, new Map([['job', ['gone']]]), {
+    context: {},
+    ask: async () => ['node'],
+  });
   assert.equal(selections.get('job').value, 'gone');
   const other = await resolveVariables(list, new Map(), { context: {}, ask: async () => ['node'] });
   assert.equal(other.selections.get('job').value, 'node');
 });
 
 test('a variable that cannot be asked keeps its saved value, and the others go on', async () => {
-  const list = variables([query('job', 'label_values(up, job)', { current: { text: 'saved', value: 'saved' } }), query('pod', 'label_values(pod)')]);
-  const { selections, resolved } = await resolveVariables(list, new Map(), { context: {},
+  const list = variables([
+    query('job', 'label_values(up, job)', { current: { text: 'saved', value: 'saved' } }),
+    query('pod', 'label_values(pod)'),
+  ]);
+  const { selections, resolved } = await resolveVariables(list, new Map(), {
+    context: {},
     ask: async ({ label }) => {
       if (label === 'job') throw new Error('busy');
       return ['p'];
-    } });
+    },
+  });
   assert.equal(selections.get('job').value, 'saved');
   assert.match(String(resolved.get('job').problem), /busy/);
   assert.equal(selections.get('pod').value, 'p');
@@ -84,7 +118,10 @@ test('a variable that cannot be asked keeps its saved value, and the others go o
 
 test('All of the address selects All, and the address names it again', async () => {
   const list = variables([query('job', 'label_values(up, job)', { multi: true, includeAll: true })]);
-  const { selections } = await resolveVariables(list, new Map([['job', ['All']]]), { context: {}, ask: async () => ['a', 'b'] });
+  const { selections } = await resolveVariables(list, new Map([['job', ['All']]]), {
+    context: {},
+    ask: async () => ['a', 'b'],
+  });
   assert.deepEqual(selections.get('job').value, ['$__all']);
   assert.deepEqual([...addressValues(list, selections)], [['job', ['$__all']]]);
 });
@@ -95,20 +132,40 @@ test('a text box starts with the text of the dashboard', async () => {
   assert.equal(selections.get('words').value, 'hello');
 });
 
-const panelOf = (panel) => readDashboard({ title: 'T', panels: [{ id: 1, gridPos: { x: 0, y: 0, w: 12, h: 8 }, type: 'timeseries', ...panel }] }).dashboard.panels[0];
-const plan = (panel, more = {}) => planPanel(panelOf(panel), { selections: new Map(), range: RANGE, now: NOW, width: 720,
-  dashboard: { title: 'T', uid: 'u' }, ...more });
+const panelOf = (panel) =>
+  readDashboard({ title: 'T', panels: [{ id: 1, gridPos: { x: 0, y: 0, w: 12, h: 8 }, type: 'timeseries', ...panel }] })
+    .dashboard.panels[0];
+const plan = (panel, more = {}) =>
+  planPanel(panelOf(panel), {
+    selections: new Map(),
+    range: RANGE,
+    now: NOW,
+    width: 720,
+    dashboard: { title: 'T', uid: 'u' },
+    ...more,
+  });
 
 test('the step of a query follows the width of its panel', () => {
   const targets = [{ refId: 'A', expr: 'rate(x[$__rate_interval])' }];
-  assert.deepEqual(plan({ targets }).queries.map(({ expr, step }) => [expr, step]), [['rate(x[1m])', 30]]);
+  assert.deepEqual(
+    plan({ targets }).queries.map(({ expr, step }) => [expr, step]),
+    [['rate(x[1m])', 30]],
+  );
   assert.ok(plan({ targets }, { width: 100 }).queries[0].step > plan({ targets }).queries[0].step);
 });
 
 test('hidden and unsupported queries are not asked, and the latter are named', () => {
-  const { queries, problems } = plan({ targets: [{ refId: 'A', expr: 'up', hide: true }, { refId: 'B', expr: 'up' },
-    { refId: 'C', datasource: { type: 'loki', uid: 'x' }, expr: '{a="b"}' }] });
-  assert.deepEqual(queries.map(({ target }) => target.refId), ['B']);
+  const { queries, problems } = plan({
+    targets: [
+      { refId: 'A', expr: 'up', hide: true },
+      { refId: 'B', expr: 'up' },
+      { refId: 'C', datasource: { type: 'loki', uid: 'x' }, expr: '{a="b"}' },
+    ],
+  });
+  assert.deepEqual(
+    queries.map(({ target }) => target.refId),
+    ['B'],
+  );
   assert.match(problems.join(), /Query C/);
 });
 
@@ -120,18 +177,30 @@ test('a panel has its own time range', () => {
 
 test('a query that is both is asked as a range and at the end', () => {
   const { queries } = plan({ targets: [{ refId: 'A', expr: 'up', instant: true, range: true }] });
-  assert.deepEqual(queries.map(({ type }) => type), ['range', 'instant']);
+  assert.deepEqual(
+    queries.map(({ type }) => type),
+    ['range', 'instant'],
+  );
 });
 
 test('series without a configured colour have one each, and single values follow thresholds', () => {
   const answer = { resultType: 'matrix', result: [{ metric: { a: '1' }, values: [[1, '90']] }] };
   const of = (type) => {
     const panel = panelOf({ type, targets: [{ refId: 'A', expr: 'up', legendFormat: '{{a}}' }] });
-    const [one] = planPanel(panel, { selections: new Map(), range: RANGE, now: NOW, width: 700, dashboard: { title: '', uid: '' } }).queries;
+    const [one] = planPanel(panel, {
+      selections: new Map(),
+      range: RANGE,
+      now: NOW,
+      width: 700,
+      dashboard: { title: '', uid: '' },
+    }).queries;
     return panelFrames(panel, [{ query: one, answer }], (text) => text).frames[0].fields[1].config;
   };
   assert.equal(of('timeseries').color.mode, 'palette-classic');
   assert.equal(of('stat').color.mode, 'thresholds');
   assert.equal(of('stat').displayName, '1');
-  assert.deepEqual(of('stat').thresholds.steps.map(({ value }) => value), [-Infinity, 80]);
+  assert.deepEqual(
+    of('stat').thresholds.steps.map(({ value }) => value),
+    [-Infinity, 80],
+  );
 });

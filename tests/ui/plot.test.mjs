@@ -21,11 +21,19 @@ test('an axis has a tenth more than the values, and ends at zero rather than bey
 test('configured ends are the ends of the axis', () => {
   const { low, high } = valueScale(3, 7, 5, { min: 0, max: 100 });
   assert.deepEqual([low, high], [0, 100]);
-  assert.deepEqual([valueScale(3, 7, 5, { softMax: 50 }).high >= 50, valueScale(3, 70, 5, { softMax: 50 }).high > 70], [true, true]);
+  assert.deepEqual(
+    [valueScale(3, 7, 5, { softMax: 50 }).high >= 50, valueScale(3, 70, 5, { softMax: 50 }).high > 70],
+    [true, true],
+  );
 });
 
 test('an axis without values, and of one value, has two ends', () => {
-  for (const [low, high] of [[Infinity, -Infinity], [0, 0], [5, 5], [-3, -3]]) {
+  for (const [low, high] of [
+    [Infinity, -Infinity],
+    [0, 0],
+    [5, 5],
+    [-3, -3],
+  ]) {
     const scale = valueScale(low, high, 5, {});
     assert.ok(scale.high > scale.low && scale.ticks.length >= 2, JSON.stringify([low, high, scale.ticks]));
   }
@@ -46,16 +54,28 @@ test('a logarithmic axis has powers of its base', () => {
 
 /** Frames of series with one value a minute; null leaves the sample out. */
 function framesFrom(series, fieldConfig) {
-  const result = Object.entries(series).map(([name, values]) => ({ metric: { name },
-    values: values.flatMap((value, at) => (value === null ? [] : [[at * 60, String(value)]])) }));
-  return applyFieldConfig(framesOf({ resultType: 'matrix', result }, { refId: 'A', legendFormat: '{{name}}' }), fieldConfig);
+  const result = Object.entries(series).map(([name, values]) => ({
+    metric: { name },
+    values: values.flatMap((value, at) => (value === null ? [] : [[at * 60, String(value)]])),
+  }));
+  return applyFieldConfig(
+    framesOf({ resultType: 'matrix', result }, { refId: 'A', legendFormat: '{{name}}' }),
+    fieldConfig,
+  );
 }
 const stacked = { defaults: { custom: { stacking: { mode: 'normal', group: 'A' } } }, overrides: [] };
 
 test('a stack adds the values below, positive and negative ones apart', () => {
   const { series, times } = plotData(framesFrom({ a: [1, 2], b: [10, 20], c: [-3, -4] }, stacked), 'light');
   stack(series, times.length);
-  assert.deepEqual(series.map(({ drawn }) => [...drawn]), [[1, 2], [11, 22], [-3, -4]]);
+  assert.deepEqual(
+    series.map(({ drawn }) => [...drawn]),
+    [
+      [1, 2],
+      [11, 22],
+      [-3, -4],
+    ],
+  );
   assert.deepEqual([...series[1].base], [1, 2]);
   assert.deepEqual(extent(series), [-4, 22]);
 });
@@ -77,22 +97,49 @@ test('points further apart than one and a half steps are not connected, unless t
   const values = { a: [1, 1, null, null, 1, 1] };
   const [plain] = plotData(framesFrom(values), 'light').series;
   assert.equal(plain.gap, 90_000);
-  const [spanned] = plotData(framesFrom(values, { defaults: { custom: { spanNulls: true } }, overrides: [] }), 'light').series;
+  const [spanned] = plotData(
+    framesFrom(values, { defaults: { custom: { spanNulls: true } }, overrides: [] }),
+    'light',
+  ).series;
   assert.equal(spanned.gap, Infinity);
-  const [some] = plotData(framesFrom(values, { defaults: { custom: { spanNulls: 300_000 } }, overrides: [] }), 'light').series;
+  const [some] = plotData(
+    framesFrom(values, { defaults: { custom: { spanNulls: 300_000 } }, overrides: [] }),
+    'light',
+  ).series;
   assert.equal(some.gap, 300_000);
 });
 
 test('a second unit has the right axis, and a placement wins', () => {
   const override = (name, id, value) => ({ matcher: { id: 'byName', options: name }, properties: [{ id, value }] });
-  const frames = framesFrom({ a: [1], b: [2], c: [3] }, { defaults: { unit: 'bytes' },
-    overrides: [override('b', 'unit', 's'), override('c', 'custom.axisPlacement', 'right')] });
-  assert.deepEqual(plotData(frames, 'light').series.map(({ axis }) => axis), [0, 1, 1]);
+  const frames = framesFrom(
+    { a: [1], b: [2], c: [3] },
+    {
+      defaults: { unit: 'bytes' },
+      overrides: [override('b', 'unit', 's'), override('c', 'custom.axisPlacement', 'right')],
+    },
+  );
+  assert.deepEqual(
+    plotData(frames, 'light').series.map(({ axis }) => axis),
+    [0, 1, 1],
+  );
 });
 
 test('a series is mirrored and filled down to another one', () => {
-  const frames = framesFrom({ a: [1], b: [2] }, { defaults: {}, overrides: [{ matcher: { id: 'byName', options: 'b' },
-    properties: [{ id: 'custom.transform', value: 'negative-Y' }, { id: 'custom.fillBelowTo', value: 'a' }] }] });
+  const frames = framesFrom(
+    { a: [1], b: [2] },
+    {
+      defaults: {},
+      overrides: [
+        {
+          matcher: { id: 'byName', options: 'b' },
+          properties: [
+            { id: 'custom.transform', value: 'negative-Y' },
+            { id: 'custom.fillBelowTo', value: 'a' },
+          ],
+        },
+      ],
+    },
+  );
   const { series } = plotData(frames, 'light');
   assert.deepEqual([...series[1].values], [-2]);
   assert.equal(fillTarget(series[1], series), series[0]);
@@ -104,17 +151,40 @@ test('series of the same name have keys of their own', () => {
   assert.equal(new Set(series.map(({ key }) => key)).size, 2);
 });
 
-const buckets = { resultType: 'matrix', result: [['0.1', 1], ['1', 3], ['+Inf', 3]].map(([le, count]) => (
-  { metric: { le }, values: [[60, String(count)], [120, String(2 * count)]] })) };
+const buckets = {
+  resultType: 'matrix',
+  result: [
+    ['0.1', 1],
+    ['1', 3],
+    ['+Inf', 3],
+  ].map(([le, count]) => ({
+    metric: { le },
+    values: [
+      [60, String(count)],
+      [120, String(2 * count)],
+    ],
+  })),
+};
 
 test('a heatmap has a row a bucket with its own count', () => {
   const grid = heatGrid(framesOf(buckets, { refId: 'A', format: 'heatmap' }), { from: 0, to: 120_000 }, {});
-  assert.deepEqual(grid.rows.map(({ top, counts }) => [top, ...counts]), [[0.1, 1, 2], [1, 2, 4], [Infinity, 0, 0]]);
+  assert.deepEqual(
+    grid.rows.map(({ top, counts }) => [top, ...counts]),
+    [
+      [0.1, 1, 2],
+      [1, 2, 4],
+      [Infinity, 0, 0],
+    ],
+  );
   assert.deepEqual([grid.step, grid.high], [60_000, 4]);
 });
 
 test('a calculated heatmap counts every value once', () => {
-  const grid = heatGrid(framesFrom({ a: [1, 2, 3, 4], b: [4, 4, 4, 4] }), { from: 0, to: 240_000 }, { calculate: true });
+  const grid = heatGrid(
+    framesFrom({ a: [1, 2, 3, 4], b: [4, 4, 4, 4] }),
+    { from: 0, to: 240_000 },
+    { calculate: true },
+  );
   const total = grid.rows.reduce((sum, { counts }) => sum + counts.reduce((all, count) => all + count, 0), 0);
   assert.equal(total, 8);
 });

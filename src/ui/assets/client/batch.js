@@ -3,7 +3,7 @@
 import { ApiError, readError } from '../chart/request.js';
 import { ROOT } from './server.js';
 
-/** Requests in a row before a busy server is an error, and the longest wait between two, in seconds. */
+/** Attempts before a busy server is an error, and the longest wait between two, in seconds. */
 const TRIES_MAX = 4;
 const WAIT_MAX = 60;
 /** Most queries of one request, as the server allows. */
@@ -25,10 +25,14 @@ export const BATCH_MAX = 1000;
 function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
+    signal.addEventListener(
+      'abort',
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      },
+      { once: true },
+    );
   });
 }
 

@@ -107,5 +107,5 @@ export const restoreVersion = (org, uid, number, version) =>
 /** @param {string} org @param {string} uid @param {boolean} starred */
 export const setStar = (org, uid, starred) => call(org, starred ? 'PUT' : 'DELETE', `${at(uid)}/star`);
 
-/** Whether an error means that the dashboard has changed since it was read. @param {unknown} error */
+/** Whether the dashboard has changed since it was read. @param {unknown} error */
 export const isConflict = (error) => error instanceof ApiError && (error.status === 412 || error.status === 409);

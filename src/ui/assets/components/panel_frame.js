@@ -59,17 +59,36 @@ export class PanelFrame {
     this.#body = h('div', { class: `panel-body kind-${kindOf(placed.panel.type)}` });
     this.#notes = h('ul', { class: 'panel-notes', hidden: true });
     const { description } = placed.panel;
-    const menu = h('button', { type: 'button', class: 'panel-menu', 'aria-haspopup': 'true',
-      on: { click: () => this.#menu(menu) } }, h('span', { 'aria-hidden': 'true', text: '⋮' }),
-    h('span', { class: 'unseen', text: 'Menu of the panel' }));
-    const info = h('button', { type: 'button', class: 'panel-info', hidden: description.trim() === '',
-      on: { click: () => openMenu(info, [h('p', { class: 'panel-description',
-        text: this.#text(description) })]) } },
-    h('span', { 'aria-hidden': 'true', text: 'i' }), h('span', { class: 'unseen', text: 'Description' }));
-    this.node = h('div', { role: 'group', class: placed.panel.transparent ? 'panel transparent' : 'panel',
-      'aria-labelledby': id, 'data-key': placed.key, 'data-kind': placed.panel.type },
-    h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info,
-      menu), this.#body, this.#notes);
+    const menu = h(
+      'button',
+      { type: 'button', class: 'panel-menu', 'aria-haspopup': 'true', on: { click: () => this.#menu(menu) } },
+      h('span', { 'aria-hidden': 'true', text: '⋮' }),
+      h('span', { class: 'unseen', text: 'Menu of the panel' }),
+    );
+    const info = h(
+      'button',
+      {
+        type: 'button',
+        class: 'panel-info',
+        hidden: description.trim() === '',
+        on: { click: () => openMenu(info, [h('p', { class: 'panel-description', text: this.#text(description) })]) },
+      },
+      h('span', { 'aria-hidden': 'true', text: 'i' }),
+      h('span', { class: 'unseen', text: 'Description' }),
+    );
+    this.node = h(
+      'div',
+      {
+        role: 'group',
+        class: placed.panel.transparent ? 'panel transparent' : 'panel',
+        'aria-labelledby': id,
+        'data-key': placed.key,
+        'data-kind': placed.panel.type,
+      },
+      h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info, menu),
+      this.#body,
+      this.#notes,
+    );
     this.titles();
   }
 
@@ -101,11 +120,14 @@ export class PanelFrame {
       return made ? [made] : [];
     });
     openMenu(button, [
-      ...links.map(({ text, href, newTab }) => (href === null ? h('span', { class: 'menu-text', text })
-        : h('a', { href, text, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }))),
+      ...links.map(({ text, href, newTab }) =>
+        href === null
+          ? h('span', { class: 'menu-text', text })
+          : h('a', { href, text, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }),
+      ),
       ...this.host.actions(this.placed).map(({ text, href }) => h('a', { href, text })),
-      this.#shown && h('button', { type: 'button', text: 'Show the data as a table',
-        on: { click: () => this.#asTable() } }),
+      this.#shown &&
+        h('button', { type: 'button', text: 'Show the data as a table', on: { click: () => this.#asTable() } }),
     ]);
   }
 
@@ -158,16 +180,28 @@ export class PanelFrame {
     const turn = (this.#sequence += 1);
     try {
       const replace = (/** @type {string} */ text) => this.#text(text);
-      const { frames, unsupported } = panelFrames(panel, good.map(({ query, answer }) => (
-        { query, answer: /** @type {import('../model/frame.js').Answer} */ (answer.data) })), replace);
+      const { frames, unsupported } = panelFrames(
+        panel,
+        good.map(({ query, answer }) => ({
+          query,
+          answer: /** @type {import('../model/frame.js').Answer} */ (answer.data),
+        })),
+        replace,
+      );
       const asTable = this.#memory.get('table') === true;
       const { draw, note } = await loadKind(asTable ? 'table' : panel.type);
       if (turn !== this.#sequence) return;
       const selections = this.#selections();
       /** @type {View} */
       const view = {
-        panel, frames, replace, range: plan.range, theme: this.host.theme(), sync: this.host.sync,
-        memory: this.#memory, zoom: this.host.zoom,
+        panel,
+        frames,
+        replace,
+        range: plan.range,
+        theme: this.host.theme(),
+        sync: this.host.sync,
+        memory: this.#memory,
+        zoom: this.host.zoom,
         link: (link, more) => attempt(() => linkOf(link, selections, { ...plan.context, ...more }, this.host)),
       };
       const focused = this.#body.contains(document.activeElement) ? document.activeElement : null;
@@ -217,14 +251,20 @@ export class PanelFrame {
     this.#status.textContent = '';
     this.node.dataset.state = 'error';
     const known = error instanceof ApiError || error instanceof DashboardError;
-    const advice = error instanceof ApiError && error.status === 400 ? 'Correct the query in the dashboard’s JSON.' : '';
-    this.#body.replaceChildren(h('div', { class: 'panel-error', role: 'alert', tabindex: '0' },
-      h('strong', { text: expr ? 'A query cannot run' : 'No data' }),
-      h('p', { text: errorText(error) }),
-      advice && h('p', { class: 'hint', text: advice }),
-      expr && h('code', { text: expr.slice(0, 500) }),
-      known && error.code && h('p', { class: 'code', text: error.code }),
-      h('button', { type: 'button', text: 'Try again', on: { click: () => this.host.retry(this) } })));
+    const advice =
+      error instanceof ApiError && error.status === 400 ? 'Correct the query in the dashboard’s JSON.' : '';
+    this.#body.replaceChildren(
+      h(
+        'div',
+        { class: 'panel-error', role: 'alert', tabindex: '0' },
+        h('strong', { text: expr ? 'A query cannot run' : 'No data' }),
+        h('p', { text: errorText(error) }),
+        advice && h('p', { class: 'hint', text: advice }),
+        expr && h('code', { text: expr.slice(0, 500) }),
+        known && error.code && h('p', { class: 'code', text: error.code }),
+        h('button', { type: 'button', text: 'Try again', on: { click: () => this.host.retry(this) } }),
+      ),
+    );
   }
 
   resized() {

@@ -38,13 +38,16 @@ export class PanelRunner {
   constructor({ org, signedOut }) {
     this.#org = org;
     this.#signedOut = signedOut;
-    this.#observer = new IntersectionObserver((changed) => {
-      for (const { target, isIntersecting } of changed) {
-        const entry = this.#entries.get(target);
-        if (entry) entry.visible = isIntersecting;
-      }
-      this.#schedule();
-    }, { rootMargin: MARGIN });
+    this.#observer = new IntersectionObserver(
+      (changed) => {
+        for (const { target, isIntersecting } of changed) {
+          const entry = this.#entries.get(target);
+          if (entry) entry.visible = isIntersecting;
+        }
+        this.#schedule();
+      },
+      { rootMargin: MARGIN },
+    );
   }
 
   /** @param {Runnable} frame */
@@ -131,21 +134,31 @@ export class PanelRunner {
   async #send(jobs) {
     const request = new AbortController();
     this.#requests.add(request);
-    const queries = jobs.flatMap(({ plan }, job) => plan.queries.map((query, index) =>
-      timed(query, plan, `${job}.${index}`)));
+    const queries = jobs.flatMap(({ plan }, job) =>
+      plan.queries.map((query, index) => timed(query, plan, `${job}.${index}`)),
+    );
     const { start, end } = mostUsed(queries);
-    const sent = queries.map((query) => ({ ...query, start: query.start === start ? undefined : query.start,
-      end: query.end === end ? undefined : query.end }));
+    const sent = queries.map((query) => ({
+      ...query,
+      start: query.start === start ? undefined : query.start,
+      end: query.end === end ? undefined : query.end,
+    }));
     const current = (/** @type {Job} */ { entry, generation }) => entry.generation === generation;
     try {
-      const missing = await queryBatch({ org: this.#org, start, end, queries: sent, signal: request.signal,
+      const missing = await queryBatch({
+        org: this.#org,
+        start,
+        end,
+        queries: sent,
+        signal: request.signal,
         answered: (answer) => {
           const [job, index] = answer.id.split('.').map(Number);
           const one = jobs[job];
           one.answers[index] = { query: one.plan.queries[index], answer };
           one.left -= 1;
           if (one.left === 0 && current(one)) one.entry.frame.show(one.plan, one.answers);
-        } });
+        },
+      });
       if (missing.length > 0) throw new ApiError({ code: 'incomplete_answer', detail: 'The answer ended too early.' });
     } catch (error) {
       if (request.signal.aborted) return;
@@ -166,7 +179,8 @@ export class PanelRunner {
  */
 function timed({ expr, type, step }, { range }, id) {
   const end = Math.floor(range.to / 1000);
-  return type === 'instant' ? { id, expr, type, time: end }
+  return type === 'instant'
+    ? { id, expr, type, time: end }
     : { id, expr, type, step, start: Math.floor(range.from / 1000 / step) * step, end };
 }
 

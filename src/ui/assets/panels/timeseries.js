@@ -1,4 +1,4 @@
-// The time series panel: lines, areas, bars and points over time, with stacks, two axes and a legend.
+// The time series panel: lines, areas, bars and points, with stacks, two axes and a legend.
 
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
@@ -53,32 +53,48 @@ export function draw(box, view) {
     const own = shown.filter(({ axis }) => axis === side);
     if (own.length === 0 && (side === 1 || shown.length > 0)) return null;
     const [first] = own.length > 0 ? own : series;
-    const { custom, field: { config } } = first;
+    const {
+      custom,
+      field: { config },
+    } = first;
     const log = record(custom.scaleDistribution);
     const base = log.type === 'log' || log.type === 'symlog' ? Number(log.log) || 10 : 0;
     const bounds = own.flatMap(({ field }) => (Number.isFinite(field.config.min) ? [field.config.min] : []));
     const tops = own.flatMap(({ field }) => (Number.isFinite(field.config.max) ? [field.config.max] : []));
     const [low, high] = extent(own, base > 1);
     const scale = valueScale(low, high, Math.max(2, Math.round(height / 32)), {
-      unit: percent && !own.some(({ custom: { stacking } }) => record(stacking).mode !== 'percent') ? 'percentunit'
-        : config.unit,
-      decimals: config.decimals, log: base,
-      min: bounds.length ? Math.min(...bounds) : undefined, max: tops.length ? Math.max(...tops) : undefined,
-      softMin: softOf(own, 'axisSoftMin', Math.min), softMax: softOf(own, 'axisSoftMax', Math.max),
+      unit:
+        percent && !own.some(({ custom: { stacking } }) => record(stacking).mode !== 'percent')
+          ? 'percentunit'
+          : config.unit,
+      decimals: config.decimals,
+      log: base,
+      min: bounds.length ? Math.min(...bounds) : undefined,
+      max: tops.length ? Math.max(...tops) : undefined,
+      softMin: softOf(own, 'axisSoftMin', Math.min),
+      softMax: softOf(own, 'axisSoftMax', Math.max),
       centered: custom.axisCenteredZero === true,
       zero: own.some(({ custom: { drawStyle } }) => drawStyle === 'bars'),
     });
     const label = own.map((one) => one.custom.axisLabel).find((text) => typeof text === 'string' && text !== '') ?? '';
-    return { scale, label: view.replace(label).slice(0, 100),
-      shown: !own.length || own.some(({ custom: { axisPlacement } }) => axisPlacement !== 'hidden') };
+    return {
+      scale,
+      label: view.replace(label).slice(0, 100),
+      shown: !own.length || own.some(({ custom: { axisPlacement } }) => axisPlacement !== 'hidden'),
+    };
   };
 
   const canvas = new PlotCanvas(view, {
     label: `${view.replace(panel.title) || 'Chart'}: values at a time`,
     times,
     paint(pen, width, height) {
-      const place = layOut(pen, { width, height, from: range.from, to: range.to,
-        axes: [axisOf(0, height), axisOf(1, height)] });
+      const place = layOut(pen, {
+        width,
+        height,
+        from: range.from,
+        to: range.to,
+        axes: [axisOf(0, height), axisOf(1, height)],
+      });
       const inks = INKS[theme];
       paintAxes(pen, place, inks);
       clipToPlot(pen, place);
@@ -87,15 +103,22 @@ export function draw(box, view) {
       const drawn = [...shown].sort((a, b) => Number(a.key === lit) - Number(b.key === lit));
       for (const one of stackedLast(drawn)) {
         const target = fillTarget(one, shown);
-        paintSeries(pen, place, times, one, { shape: target ? target.drawn : null, lit: one.key === lit,
-          dimmed: lit !== null && one.key !== lit, crowd: shown.length, theme });
+        paintSeries(pen, place, times, one, {
+          shape: target ? target.drawn : null,
+          lit: one.key === lit,
+          dimmed: lit !== null && one.key !== lit,
+          crowd: shown.length,
+          theme,
+        });
       }
       pen.restore();
       return place;
     },
     tooltip: (index, y, place) => tooltipOf(view, data, shown, index, y, place),
     speak(index) {
-      const rows = shown.filter(({ values }) => !Number.isNaN(values[index])).slice(0, SPOKEN_MAX)
+      const rows = shown
+        .filter(({ values }) => !Number.isNaN(values[index]))
+        .slice(0, SPOKEN_MAX)
         .map(({ name, field, values }) => `${name} ${valueText(field, values[index])}`);
       const more = shown.length > SPOKEN_MAX ? [`and ${shown.length - SPOKEN_MAX} more`] : [];
       return `${formatMoment(times[index] / 1000)}: ${[...rows, ...more].join(', ') || 'no value'}`;
@@ -117,12 +140,13 @@ export function draw(box, view) {
 
   const options = record(panel.options.legend);
   const legendHost = {
-    hidden, memory,
+    hidden,
+    memory,
     change: () => {
       choose();
       canvas.redraw();
       for (const button of node.querySelectorAll('.legend-name')) {
-        const key = (/** @type {HTMLElement} */ (button).dataset.focus ?? '').replace(/^legend /, '');
+        const key = /** @type {HTMLElement} */ ((button).dataset.focus ?? '').replace(/^legend /, '');
         button.setAttribute('aria-pressed', String(!hidden.has(key)));
       }
     },
@@ -133,16 +157,21 @@ export function draw(box, view) {
   };
   const legend = legendOf(series, options, legendHost);
   const node = h('div', { class: `plotted legend-${legendPlace(options)}` }, canvas.node, legend);
-  if (legend && Number(options.width) > 0) node.style.setProperty('--legend-width', `${Math.min(600, Number(options.width))}px`);
+  if (legend && Number(options.width) > 0)
+    node.style.setProperty('--legend-width', `${Math.min(600, Number(options.width))}px`);
   const scrolled = box.querySelector('.legend-table, .legend-list')?.scrollTop ?? 0;
-  box.replaceChildren(node, ...(data.total > SERIES_MAX
-    ? [h('p', { class: 'hint', text: `The first ${SERIES_MAX} of ${data.total} series are drawn.` })] : []));
+  box.replaceChildren(
+    node,
+    ...(data.total > SERIES_MAX
+      ? [h('p', { class: 'hint', text: `The first ${SERIES_MAX} of ${data.total} series are drawn.` })]
+      : []),
+  );
   if (legend && scrolled) legend.scrollTop = scrolled;
   canvas.redraw();
   return { destroy: () => canvas.destroy(), resize: () => canvas.redraw() };
 }
 
-/** Stacked areas are painted from the top one down, so that no area hides a line. @param {PlotSeries[]} series */
+/** Paints stacks from the top down, so that no area hides a line. @param {PlotSeries[]} series */
 const stackedLast = (series) => (series.some(({ base }) => base) ? [...series].reverse() : series);
 
 /** @param {PlotSeries[]} series @param {string} name @param {(...values: number[]) => number} pick */
@@ -155,8 +184,10 @@ function softOf(series, name, pick) {
 function thresholdsOf(series) {
   const one = series.find(({ custom }) => !['off', undefined].includes(record(custom.thresholdsStyle).mode));
   const config = one?.field.config.thresholds;
-  return { config: Array.isArray(config?.steps) && config.mode !== 'percentage' ? config : null,
-    mode: String(record(one?.custom.thresholdsStyle).mode ?? '') };
+  return {
+    config: Array.isArray(config?.steps) && config.mode !== 'percentage' ? config : null,
+    mode: String(record(one?.custom.thresholdsStyle).mode ?? ''),
+  };
 }
 
 /**
@@ -171,11 +202,13 @@ function thresholdsOf(series) {
 function tooltipOf({ panel }, { times }, shown, index, y, place) {
   const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
   if (mode === 'none') return [];
-  let rows = shown.filter(({ values, inTooltip }) => inTooltip && !Number.isNaN(values[index])
-    && !(hideZeros === true && values[index] === 0));
+  let rows = shown.filter(
+    ({ values, inTooltip }) =>
+      inTooltip && !Number.isNaN(values[index]) && !(hideZeros === true && values[index] === 0),
+  );
   const distance = (/** @type {PlotSeries} */ { drawn, axis }) => Math.abs(place.y(drawn[index], axis) - (y ?? 0));
-  const near = y === null || rows.length === 0 ? null
-    : rows.reduce((best, one) => (distance(one) < distance(best) ? one : best));
+  const near =
+    y === null || rows.length === 0 ? null : rows.reduce((best, one) => (distance(one) < distance(best) ? one : best));
   if (mode === 'single' && near) rows = [near];
   const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;
   if (wanted !== 'none') {
@@ -185,8 +218,15 @@ function tooltipOf({ panel }, { times }, shown, index, y, place) {
   const cut = rows.slice(at, at + TIP_MAX);
   return [
     h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
-    ...cut.map((one) => h('div', { class: one === near ? 'tip-row near' : 'tip-row' }, swatch(one.color),
-      h('span', { class: 'name', text: one.name }), h('b', { text: valueText(one.field, one.values[index]) }))),
+    ...cut.map((one) =>
+      h(
+        'div',
+        { class: one === near ? 'tip-row near' : 'tip-row' },
+        swatch(one.color),
+        h('span', { class: 'name', text: one.name }),
+        h('b', { text: valueText(one.field, one.values[index]) }),
+      ),
+    ),
     ...(rows.length > cut.length ? [h('div', { class: 'more', text: `and ${rows.length - cut.length} more` })] : []),
     ...(rows.length === 0 ? [h('div', { class: 'more', text: 'no value' })] : []),
   ];

@@ -48,9 +48,17 @@ export class PlotCanvas {
   constructor(view, content) {
     this.view = view;
     this.content = content;
-    this.#cursor = h('div', { class: 'plot-cursor', role: 'slider', tabindex: '0', 'aria-label': content.label,
-      'aria-valuemin': '0', 'aria-valuemax': String(Math.max(0, content.times.length - 1)), 'aria-valuenow': '0',
-      'data-focus': 'plot', 'aria-keyshortcuts': 'Plus Minus' });
+    this.#cursor = h('div', {
+      class: 'plot-cursor',
+      role: 'slider',
+      tabindex: '0',
+      'aria-label': content.label,
+      'aria-valuemin': '0',
+      'aria-valuemax': String(Math.max(0, content.times.length - 1)),
+      'aria-valuenow': '0',
+      'data-focus': 'plot',
+      'aria-keyshortcuts': 'Plus Minus',
+    });
     this.node = h('div', { class: 'plot' }, this.#base, this.#over, this.#cursor, this.#tip);
     this.#speak();
     this.#follow = (/** @type {number | null} */ time) => {
@@ -114,8 +122,12 @@ export class PlotCanvas {
     const rows = this.content.tooltip(this.#index, y, place);
     this.#tip.hidden = rows.length === 0;
     this.#tip.replaceChildren(...rows);
-    placeTooltip(this.#tip, { width: place.width, height: Math.max(place.height, 60) }, x ?? place.x(this.#time),
-      y ?? place.top);
+    placeTooltip(
+      this.#tip,
+      { width: place.width, height: Math.max(place.height, 60) },
+      x ?? place.x(this.#time),
+      y ?? place.top,
+    );
   }
 
   #speak() {
@@ -128,7 +140,8 @@ export class PlotCanvas {
     const [drag, place] = [this.#drag, this.#place];
     this.#drag = null;
     if (!drag || !place || Math.abs(drag.to - drag.from) < DRAG_MIN) return;
-    const [from, to] = [drag.from, drag.to].sort((a, b) => a - b)
+    const [from, to] = [drag.from, drag.to]
+      .sort((a, b) => a - b)
       .map((x) => Math.round(place.time(Math.min(place.right, Math.max(place.left, x)))));
     this.#paintOver();
     if (to - from >= ZOOM_MIN) this.view.zoom({ from, to });
@@ -143,7 +156,10 @@ export class PlotCanvas {
     const around = times[at];
     const scaled = (/** @type {number} */ factor) => {
       const { from, to } = this.view.range;
-      const range = { from: Math.round(around - (around - from) * factor), to: Math.round(around + (to - around) * factor) };
+      const range = {
+        from: Math.round(around - (around - from) * factor),
+        to: Math.round(around + (to - around) * factor),
+      };
       if (range.to - range.from >= ZOOM_MIN) this.view.zoom(range);
     };
     /** @type {Map<string, () => void>} */
@@ -195,8 +211,12 @@ export class PlotCanvas {
     if (this.#drag && Math.abs(this.#drag.to - this.#drag.from) >= DRAG_MIN) {
       pen.fillStyle = inks.muted;
       pen.globalAlpha = 0.2;
-      pen.fillRect(Math.min(this.#drag.from, this.#drag.to), place.top, Math.abs(this.#drag.to - this.#drag.from),
-        place.bottom - place.top);
+      pen.fillRect(
+        Math.min(this.#drag.from, this.#drag.to),
+        place.top,
+        Math.abs(this.#drag.to - this.#drag.from),
+        place.bottom - place.top,
+      );
       pen.globalAlpha = 1;
     }
     if (this.#time === null) return;

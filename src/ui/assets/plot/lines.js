@@ -37,7 +37,7 @@ function runsOf(times, { drawn, gap }) {
 }
 
 /**
- * The runs with at most the first, lowest, highest and last point of each pixel column: the same picture.
+ * A run with the first, lowest, highest and last point of each pixel column: the same picture.
  * @param {Int32Array} run
  * @param {Float64Array} xs
  * @param {Float64Array} ys
@@ -128,10 +128,12 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   if (custom.drawStyle !== 'points' && (opacity > 0 || shape) && !dimmed) {
     pen.fillStyle = fillOf(pen, place, colour, custom.gradientMode);
     pen.globalAlpha = shape && opacity === 0 ? 0.1 : opacity;
-    const floor = lower ? Float64Array.from(lower, (value) => {
-      const y = place.y(value, axis);
-      return Number.isFinite(y) ? y : ground;
-    }) : null;
+    const floor = lower
+      ? Float64Array.from(lower, (value) => {
+          const y = place.y(value, axis);
+          return Number.isFinite(y) ? y : ground;
+        })
+      : null;
     for (const run of runs) {
       if (run.length < 2) continue;
       pen.beginPath();
@@ -149,7 +151,15 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   }
   if (custom.drawStyle !== 'points' && width > 0) {
     const { fill, dash } = custom.lineStyle ?? {};
-    if (fill === 'dash') pen.setLineDash(Array.isArray(dash) ? dash.slice(0, 8).map(Number).filter((n) => n > 0) : [10, 10]);
+    if (fill === 'dash')
+      pen.setLineDash(
+        Array.isArray(dash)
+          ? dash
+              .slice(0, 8)
+              .map(Number)
+              .filter((n) => n > 0)
+          : [10, 10],
+      );
     else if (fill === 'dot') pen.setLineDash([1, 4]);
     pen.beginPath();
     for (const run of runs) {
@@ -160,8 +170,10 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
     pen.setLineDash([]);
   }
   const size = typeof custom.pointSize === 'number' ? Math.min(20, Math.max(1, custom.pointSize)) : 5;
-  const points = custom.drawStyle === 'points' || custom.showPoints === 'always'
-    || (custom.showPoints !== 'never' && spacing > 4 * size && crowd <= CROWD);
+  const points =
+    custom.drawStyle === 'points' ||
+    custom.showPoints === 'always' ||
+    (custom.showPoints !== 'never' && spacing > 4 * size && crowd <= CROWD);
   pen.fillStyle = colour;
   pen.beginPath();
   for (const run of runs) {
@@ -176,7 +188,8 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   pen.globalAlpha = 1;
 }
 
-/** The height of zero, or of the end of the axis that is nearest to it. @param {Layout} place @param {0 | 1} axis */
+/** The height of zero, or of the end of the axis nearest to it. @param {Layout} place
+ *  @param {0 | 1} axis */
 function groundOf(place, axis) {
   const scale = place.axes[axis]?.scale;
   if (!scale || scale.log) return [place.bottom];
@@ -201,7 +214,10 @@ function paintBars(pen, place, one, xs, ys, ground) {
     last = xs[index];
   }
   const factor = typeof custom.barWidthFactor === 'number' ? custom.barWidthFactor : 0.6;
-  const width = Math.max(1, Math.min(Number.isFinite(spacing) ? spacing * factor : 40, Number(custom.barMaxWidth) || 200));
+  const width = Math.max(
+    1,
+    Math.min(Number.isFinite(spacing) ? spacing * factor : 40, Number(custom.barMaxWidth) || 200),
+  );
   const shift = [-width, -width / 2, 0][Number(custom.barAlignment ?? 0) + 1] ?? -width / 2;
   pen.fillStyle = pen.strokeStyle;
   const alpha = pen.globalAlpha;
@@ -222,7 +238,8 @@ function paintBars(pen, place, one, xs, ys, ground) {
  *  @param {Layout} place @param {PlotSeries} one @param {'light' | 'dark'} theme @returns {string | CanvasGradient} */
 function strokeOf(pen, place, { custom, field, color, axis }, theme) {
   const steps = field.config.thresholds?.steps;
-  if (custom.gradientMode !== 'scheme' || field.config.color?.mode !== 'thresholds' || !Array.isArray(steps)) return color;
+  if (custom.gradientMode !== 'scheme' || field.config.color?.mode !== 'thresholds' || !Array.isArray(steps))
+    return color;
   const gradient = pen.createLinearGradient(0, place.bottom, 0, place.top);
   const { min, max } = field.range ?? { min: 0, max: 100 };
   const scale = place.axes[axis]?.scale;
@@ -236,7 +253,8 @@ function strokeOf(pen, place, { custom, field, color, axis }, theme) {
 
 /** @param {Pen} pen @param {Layout} place @param {string | CanvasGradient} colour @param {unknown} mode */
 function fillOf(pen, place, colour, mode) {
-  if ((mode !== 'opacity' && mode !== 'hue') || typeof colour !== 'string' || !/^#[\da-f]{6}$/i.test(colour)) return colour;
+  if ((mode !== 'opacity' && mode !== 'hue') || typeof colour !== 'string' || !/^#[\da-f]{6}$/i.test(colour))
+    return colour;
   const gradient = pen.createLinearGradient(0, place.top, 0, place.bottom);
   gradient.addColorStop(0, colour);
   gradient.addColorStop(1, `${colour}1a`);

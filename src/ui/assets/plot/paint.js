@@ -40,7 +40,15 @@ export function layOut(pen, { width, height, from, to, axes }) {
   const [top, bottom] = [8, Math.max(12, height - 20)];
   const span = Math.max(1, to - from);
   return {
-    width, height, left, right, top, bottom, from, to, axes,
+    width,
+    height,
+    left,
+    right,
+    top,
+    bottom,
+    from,
+    to,
+    axes,
     x: (time) => left + ((time - from) / span) * (right - left),
     time: (x) => from + ((x - left) / Math.max(1, right - left)) * span,
     y: (value, axis) => bottom - (axes[axis]?.scale.at(value) ?? 0) * (bottom - top),
