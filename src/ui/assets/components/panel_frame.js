@@ -205,9 +205,9 @@ export class PanelFrame {
         link: (link, more) => attempt(() => linkOf(link, selections, { ...plan.context, ...more }, this.host)),
       };
       const focused = this.#body.contains(document.activeElement) ? document.activeElement : null;
-      this.#drawing?.destroy?.();
-      this.#body.classList.remove('failed');
+      const last = this.#drawing;
       this.#drawing = draw(this.#body, view);
+      last?.destroy?.();
       if (focused instanceof HTMLElement && !focused.isConnected) {
         const key = focused.dataset.focus;
         const again = key && this.#body.querySelector(`[data-focus="${CSS.escape(key)}"]`);

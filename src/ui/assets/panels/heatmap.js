@@ -75,7 +75,7 @@ export function draw(box, view) {
   const labels = rows.map(({ name, top }) =>
     Number.isFinite(top) ? display(top, unit, options.yAxis?.decimals) : name,
   );
-  const canvas = new PlotCanvas(view, {
+  const canvas = PlotCanvas.of(view, {
     label: `${view.replace(panel.title) || 'Heatmap'}: counts at a time`,
     times,
     paint(pen, width, height) {
@@ -143,9 +143,7 @@ export function draw(box, view) {
   });
   const legend =
     options.legend?.show !== false && legendOf(shades, valueText(field, grid.least), valueText(field, high));
-  box.replaceChildren(h('div', { class: 'plotted legend-bottom' }, canvas.node, legend || null));
-  canvas.redraw();
-  return { destroy: () => canvas.destroy(), resize: () => canvas.redraw() };
+  return canvas.place(box, { placement: 'bottom', legend: legend || null });
 }
 
 /** @param {{name: string, bottom: number, top: number}} row @param {string | undefined} unit */

@@ -78,7 +78,7 @@ export function draw(box, view) {
   const atTime = (/** @type {Span[]} */ spans, /** @type {number} */ time) =>
     spans.find(({ from, to }) => time >= from && time < to);
   const share = Math.min(1, Math.max(0.1, Number(options.rowHeight ?? 0.9)));
-  const canvas = new PlotCanvas(view, {
+  const canvas = PlotCanvas.of(view, {
     label: `${view.replace(panel.title) || 'States'}: states at a time`,
     times,
     paint(pen, width, height) {
@@ -159,14 +159,6 @@ export function draw(box, view) {
         h('span', { class: 'legend-item' }, h('span', { class: 'legend-name' }, swatch(color), h('span', { text }))),
       ),
     );
-  box.replaceChildren(
-    h(
-      'div',
-      { class: `plotted legend-${options.legend?.placement === 'right' ? 'right' : 'bottom'}` },
-      canvas.node,
-      legend || null,
-    ),
-  );
-  canvas.redraw();
-  return { destroy: () => canvas.destroy(), resize: () => canvas.redraw() };
+  const placement = options.legend?.placement === 'right' ? 'right' : 'bottom';
+  return canvas.place(box, { placement, legend: legend || null });
 }

@@ -84,7 +84,7 @@ export function draw(box, view) {
     };
   };
 
-  const canvas = new PlotCanvas(view, {
+  const canvas = PlotCanvas.of(view, {
     label: `${view.replace(panel.title) || 'Chart'}: values at a time`,
     times,
     paint(pen, width, height) {
@@ -145,8 +145,8 @@ export function draw(box, view) {
     change: () => {
       choose();
       canvas.redraw();
-      for (const button of node.querySelectorAll('.legend-name')) {
-        const key = /** @type {HTMLElement} */ ((button).dataset.focus ?? '').replace(/^legend /, '');
+      for (const button of box.querySelectorAll('.legend-name')) {
+        const key = (button.getAttribute('data-focus') ?? '').replace(/^legend /, '');
         button.setAttribute('aria-pressed', String(!hidden.has(key)));
       }
     },
@@ -156,19 +156,12 @@ export function draw(box, view) {
     },
   };
   const legend = legendOf(series, options, legendHost);
-  const node = h('div', { class: `plotted legend-${legendPlace(options)}` }, canvas.node, legend);
-  if (legend && Number(options.width) > 0)
-    node.style.setProperty('--legend-width', `${Math.min(600, Number(options.width))}px`);
-  const scrolled = box.querySelector('.legend-table, .legend-list')?.scrollTop ?? 0;
-  box.replaceChildren(
-    node,
-    ...(data.total > SERIES_MAX
-      ? [h('p', { class: 'hint', text: `The first ${SERIES_MAX} of ${data.total} series are drawn.` })]
-      : []),
-  );
-  if (legend && scrolled) legend.scrollTop = scrolled;
-  canvas.redraw();
-  return { destroy: () => canvas.destroy(), resize: () => canvas.redraw() };
+  return canvas.place(box, {
+    placement: legendPlace(options),
+    legend,
+    width: Number(options.width) || 0,
+    hint: data.total > SERIES_MAX ? `The first ${SERIES_MAX} of ${data.total} series are drawn.` : '',
+  });
 }
 
 /** Paints stacks from the top down, so that no area hides a line. @param {PlotSeries[]} series */

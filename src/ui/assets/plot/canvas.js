@@ -41,6 +41,28 @@ export class PlotCanvas {
   #observer;
   #follow;
 
+  /** The width and the height of the last picture. */
+  #painted = [0, 0];
+  #gone = false;
+
+  /**
+   * The canvas of a panel: that of its last drawing if it is still there, so that a refresh ends
+   * neither a drag nor the tooltip.
+   * @param {View} view
+   * @param {Content} content
+   * @returns {PlotCanvas}
+   */
+  static of(view, content) {
+    const last = view.memory.get('canvas');
+    if (last instanceof PlotCanvas && last.node.isConnected && !last.#gone) {
+      last.#update(view, content);
+      return last;
+    }
+    const made = new PlotCanvas(view, content);
+    view.memory.set('canvas', made);
+    return made;
+  }
+
   /**
    * @param {View} view
    * @param {Content} content
@@ -67,8 +89,53 @@ export class PlotCanvas {
     };
     this.#unfollow = view.sync.follow(this.#follow);
     this.#listen();
-    this.#observer = new ResizeObserver(() => this.redraw());
+    this.#observer = new ResizeObserver(() => {
+      const { clientWidth, clientHeight } = this.node;
+      if (clientWidth !== this.#painted[0] || clientHeight !== this.#painted[1]) this.redraw();
+    });
     this.#observer.observe(this.node);
+  }
+
+  /** @param {View} view @param {Content} content */
+  #update(view, content) {
+    [this.view, this.content] = [view, content];
+    this.#cursor.setAttribute('aria-label', content.label);
+    this.#cursor.setAttribute('aria-valuemax', String(Math.max(0, content.times.length - 1)));
+    if (this.#index !== null && this.#time !== null) {
+      this.#index = content.times.length > 0 ? nearest(content.times, this.#time) : null;
+      this.#time = this.#index === null ? null : content.times[this.#index];
+    }
+    this.#speak();
+  }
+
+  /**
+   * Puts the canvas and its legend into the box of a panel and paints.
+   * @param {HTMLElement} box
+   * @param {{placement: string, legend?: HTMLElement | null, hint?: string, width?: number}} options
+   *   `placement` of the legend: none, right or bottom; `width` of a legend on the right in pixels
+   * @returns {import('../panels/kinds.js').Drawing}
+   */
+  place(box, { placement, legend = null, hint = '', width = 0 }) {
+    const { content } = this;
+    const parent = this.node.parentElement;
+    const frame = parent?.parentElement === box ? parent : h('div', {}, this.node);
+    const scrolled = frame.lastElementChild?.scrollTop ?? 0;
+    frame.className = `plotted legend-${placement}`;
+    if (width > 0) frame.style.setProperty('--legend-width', `${Math.min(600, width)}px`);
+    for (const child of [...frame.children]) if (child !== this.node) child.remove();
+    if (legend) frame.append(legend);
+    for (const child of [...box.children]) if (child !== frame) child.remove();
+    if (frame.parentElement !== box) box.append(frame);
+    if (hint) box.append(h('p', { class: 'hint', text: hint }));
+    if (legend) legend.scrollTop = scrolled;
+    this.redraw();
+    return {
+      resize: () => this.redraw(),
+      // The next drawing may have taken the canvas over.
+      destroy: () => {
+        if (this.content === content) this.#destroy();
+      },
+    };
   }
 
   #listen() {
@@ -190,6 +257,7 @@ export class PlotCanvas {
     if (width < 20 || height < 20) return;
     const pen = penOf(this.#base, width, height);
     if (!pen) return;
+    this.#painted = [width, height];
     pen.clearRect(0, 0, width, height);
     pen.font = FONT;
     this.#place = this.content.paint(pen, width, height);
@@ -228,7 +296,8 @@ export class PlotCanvas {
     }
   }
 
-  destroy() {
+  #destroy() {
+    this.#gone = true;
     cancelAnimationFrame(this.#frame);
     this.#observer.disconnect();
     this.#unfollow();
