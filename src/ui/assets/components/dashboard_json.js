@@ -139,7 +139,7 @@ export function versionsView({ org, stored, editable, changed }) {
       place.replaceChildren(
         table(
           ['Version', 'Saved', 'By', 'What changed', ''],
-          versions.map(({ version, updated_at: at, updated_by: by, message }) => [
+          versions.map(({ version, saved_at: at, saved_by: by, message }) => [
             version === stored.version ? `${version} (current)` : String(version),
             time(at, ''),
             by ?? '',

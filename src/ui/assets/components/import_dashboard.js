@@ -103,7 +103,7 @@ export function importDashboard({ org, folders, saved, close }) {
           });
           done(one, all, uid, title);
         } catch (error) {
-          if (error instanceof ApiError && error.status === 409 && place) offer(one, all, place);
+          if (error instanceof ApiError && error.code === 'already_exists' && place) offer(one, all, place);
           else alert.textContent = errorText(error);
         }
       }

@@ -195,7 +195,7 @@ export function dashboards({ org, role, signedOut }) {
 
   /** @param {Entry} entry */
   function row(entry) {
-    const { uid, title, tags, panels, updated_at: at, updated_by: by, provisioned } = entry;
+    const { uid, title, tags, panels, updated_at: at, provisioned } = entry;
     const star = h(
       'button',
       {
@@ -228,7 +228,7 @@ export function dashboards({ org, role, signedOut }) {
           'div',
           { class: 'dash-about' },
           h('span', { text: `${panels} panels` }),
-          at && h('span', {}, 'changed ', time(at), by && ` by ${by}`),
+          at && h('span', {}, 'changed ', time(at)),
           provisioned && h('span', { class: 'chip' }, h('span', { text: 'file' })),
           tags.map((text) =>
             h('button', {
