@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { annotationEvents, isShownIn } from '../../src/ui/assets/model/annotations.js';
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { readDashboardAddress, writeDashboardAddress } from '../../src/ui/assets/model/dashboard_address.js';
 import { panelFrames, planPanel } from '../../src/ui/assets/model/panel_queries.js';
@@ -202,5 +203,48 @@ test('series without a configured colour have one each, and single values follow
   assert.deepEqual(
     of('stat').thresholds.steps.map(({ value }) => value),
     [-Infinity, 80],
+  );
+});
+
+test('samples of an annotation that follow each other are one event, and 0 is none', () => {
+  const annotation = {
+    name: 'Deploy',
+    titleFormat: '{{job}} up',
+    textFormat: '',
+    color: 'red',
+    panelIds: [3],
+    exclude: false,
+  };
+  const values = [0, 60, 120, 240, 300].map((at) => [at, at === 300 ? '0' : '1']);
+  const events = annotationEvents(annotation, 60, {
+    resultType: 'matrix',
+    result: [{ metric: { job: '<b>' }, values }],
+  });
+  assert.deepEqual(
+    events.map(({ from, to, title }) => [from, to, title]),
+    [
+      [0, 120_000, '<b> up'],
+      [240_000, 240_000, '<b> up'],
+    ],
+  );
+  const own = annotationEvents({ ...annotation, useValueForTime: true }, 60, {
+    resultType: 'matrix',
+    result: [{ metric: {}, values: [[60, '1700000000000']] }],
+  });
+  assert.deepEqual([own[0].from, own.length], [1_700_000_000_000, 1]);
+});
+
+test('an annotation is shown in the panels that it names, or in all others', () => {
+  assert.deepEqual(
+    [
+      { panelIds: [3], exclude: false },
+      { panelIds: [3], exclude: true },
+      { panelIds: [], exclude: true },
+    ].map((one) => [isShownIn(one, 3), isShownIn(one, 4), isShownIn(one, null)]),
+    [
+      [true, false, false],
+      [false, true, true],
+      [true, true, true],
+    ],
   );
 });

@@ -24,6 +24,7 @@ import { openMenu } from './popup.js';
  * @property {(range: {from: number, to: number}) => void} zoom milliseconds
  * @property {(frame: PanelFrame) => void} retry
  * @property {(placed: Placed) => {text: string, href: string}[]} actions links of the menu
+ * @property {(panel: number | null) => import('../model/annotations.js').AnnotationEvent[]} events
  * @property {import('../plot/sync.js').Sync} sync
  * @property {() => 'light' | 'dark'} theme
  */
@@ -200,6 +201,7 @@ export class PanelFrame {
         range: plan.range,
         theme: this.host.theme(),
         sync: this.host.sync,
+        events: this.host.events(panel.id),
         memory: this.#memory,
         zoom: this.host.zoom,
         link: (link, more) => attempt(() => linkOf(link, selections, { ...plan.context, ...more }, this.host)),

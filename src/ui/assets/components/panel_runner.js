@@ -56,6 +56,11 @@ export class PanelRunner {
     this.#observer.observe(frame.node);
   }
 
+  /** Adds one that is always in sight. @param {Runnable} frame */
+  addHidden(frame) {
+    this.#entries.set(frame.node, { frame, visible: true, due: true, generation: 0 });
+  }
+
   /** @param {Runnable} frame */
   remove(frame) {
     this.#observer.unobserve(frame.node);

@@ -5,6 +5,7 @@ import { ApiError } from '../chart/request.js';
 import { readStored, setStar } from '../client/dashboards.js';
 import { ROOT, pageUrl } from '../client/server.js';
 import { variableReader } from '../client/variables.js';
+import { AnnotationSource } from '../components/annotation_source.js';
 import { dashboardLinks } from '../components/dashboard_links.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
@@ -17,6 +18,7 @@ import { planPanel } from '../model/panel_queries.js';
 import { durationMs, resolveRange, weekStartOf } from '../model/time.js';
 import { addressValues, resolveVariables } from '../model/variable_answers.js';
 import { dependents } from '../model/variables.js';
+import { loadPanel } from '../panels/kinds.js';
 import { Sync } from '../plot/sync.js';
 
 /**
@@ -53,6 +55,10 @@ export function dashboardPage({ org, role, signedOut }) {
   const names = () => ({ title: dashboard?.title ?? '', uid: stored?.uid ?? '' });
   const page = (/** @type {string} */ uid, /** @type {string} */ query) =>
     `${pageUrl('/dashboard', { org, uid })}${query ? `&${query}` : ''}`;
+  const annotations = new AnnotationSource({
+    view: () => ({ annotations: dashboard?.annotations ?? [], selections, range: range() }),
+    changed: () => grid.redraw(),
+  });
   const grid = new PanelGrid(runner, {
     sync: new Sync(),
     page,
@@ -66,6 +72,7 @@ export function dashboardPage({ org, role, signedOut }) {
         width,
         dashboard: names(),
       }),
+    events: (id) => annotations.of(id),
     zoom: ({ from, to }) => navigate({ from: String(from), to: String(to) }),
     retry: (frame) => runner.retry(frame),
     actions: ({ panel }) => [
@@ -173,6 +180,8 @@ export function dashboardPage({ org, role, signedOut }) {
       stored = await readStored(org, address.uid);
       ({ dashboard } = readDashboard(stored.dashboard));
       alert.textContent = '';
+      // The modules of the panels arrive while the server answers.
+      for (const type of new Set(dashboard.panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
       if (address.refresh === null && dashboard.refresh)
         address.refresh = durationMs(dashboard.refresh) ? dashboard.refresh : '';
       document.title = `${dashboard.title} · promlet`;
@@ -276,6 +285,8 @@ export function dashboardPage({ org, role, signedOut }) {
     }
     showLinks();
     grid.show(dashboard.panels, selections, address.panel);
+    runner.remove(annotations);
+    if (dashboard.annotations.length > 0) runner.addHidden(annotations);
     runner.refresh();
     plan();
   }

@@ -11,6 +11,7 @@
  * @property {import('../model/time.js').Range} range of the panel, in milliseconds
  * @property {'light' | 'dark'} theme
  * @property {import('../plot/sync.js').Sync} sync shares the crosshair with the other panels
+ * @property {import('../model/annotations.js').AnnotationEvent[]} events annotations to draw
  * @property {Map<string, any>} memory what the panel remembers over a refresh
  * @property {(range: {from: number, to: number}) => void} zoom
  * @property {(link: Record<string, any>, more?: import('../model/interpolate.js').Context) =>

@@ -82,15 +82,13 @@ export function draw(box, view) {
           change: (/** @type {Event} */ event) => show(Number(/** @type {HTMLSelectElement} */ (event.target).value)),
         },
       },
-      frames
-        .slice(0, 500)
-        .map((frame, index) =>
-          h('option', {
-            value: String(index),
-            selected: index === chosen,
-            text: frame.name || frame.refId || `Frame ${index + 1}`,
-          }),
-        ),
+      frames.slice(0, 500).map((frame, index) =>
+        h('option', {
+          value: String(index),
+          selected: index === chosen,
+          text: frame.name || frame.refId || `Frame ${index + 1}`,
+        }),
+      ),
     );
   show(chosen);
   box.replaceChildren(place, ...(picker ? [picker] : []));

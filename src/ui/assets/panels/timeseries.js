@@ -5,7 +5,7 @@ import { formatMoment } from '../chart/scale.js';
 import { PlotCanvas } from '../plot/canvas.js';
 import { legendOf, legendPlace, swatch, valueText } from '../plot/legend.js';
 import { paintSeries } from '../plot/lines.js';
-import { INKS, clipToPlot, layOut, paintAxes, paintThresholds } from '../plot/paint.js';
+import { INKS, clipToPlot, layOut, paintAxes, paintEvents, paintThresholds } from '../plot/paint.js';
 import { valueScale } from '../plot/scale.js';
 import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.js';
 
@@ -18,6 +18,8 @@ import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.
 /** Most rows of the tooltip, and values of the spoken text. */
 const TIP_MAX = 24;
 const SPOKEN_MAX = 6;
+/** Annotations this near to the pointer are in the tooltip, in pixels. */
+const NEAR = 6;
 
 /** @param {unknown} value @returns {Record<string, any>} */
 const record = (value) => (value !== null && typeof value === 'object' ? value : {});
@@ -111,6 +113,7 @@ export function draw(box, view) {
           theme,
         });
       }
+      paintEvents(pen, place, view.events, theme);
       pen.restore();
       return place;
     },
@@ -192,7 +195,7 @@ function thresholdsOf(series) {
  * @param {import('../plot/paint.js').Layout} place
  * @returns {Node[]}
  */
-function tooltipOf({ panel }, { times }, shown, index, y, place) {
+function tooltipOf({ panel, events }, { times }, shown, index, y, place) {
   const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
   if (mode === 'none') return [];
   let rows = shown.filter(
@@ -222,5 +225,11 @@ function tooltipOf({ panel }, { times }, shown, index, y, place) {
     ),
     ...(rows.length > cut.length ? [h('div', { class: 'more', text: `and ${rows.length - cut.length} more` })] : []),
     ...(rows.length === 0 ? [h('div', { class: 'more', text: 'no value' })] : []),
+    ...events
+      .filter(
+        ({ from, to }) => place.x(from) - NEAR <= place.x(times[index]) && place.x(times[index]) <= place.x(to) + NEAR,
+      )
+      .slice(0, 5)
+      .map(({ title, text }) => h('div', { class: 'event' }, h('b', { text: title }), text && ` ${text}`)),
   ];
 }
