@@ -4,7 +4,8 @@
 //     "email": ..., "password": ..., "org": ..., "metric": ..., "label": ...}'
 //
 // `module` and `axe` are folders with playwright-core and axe-core. `metric` is a metric of the
-// organisation and `label` one of its labels with at least two values. Without `email` the browser is already signed in.
+// organisation and `label` one of its labels with at least two values. `link` is a sign-in link;
+// without it and `email` the server needs no session.
 //
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
 // script error or failed request is a failure, unless the flow announced it.
@@ -395,7 +396,10 @@ async function deleteFlow() {
 }
 
 try {
-  if (given.email) {
+  if (given.link) {
+    await page.goto(given.link);
+    await page.waitForSelector('.menu');
+  } else if (given.email) {
     await page.goto(`${given.server}/login`);
     await page.fill('[name="email"]', given.email);
     await page.fill('[name="password"]', given.password);

@@ -248,3 +248,23 @@ test('an annotation is shown in the panels that it names, or in all others', () 
     ],
   );
 });
+
+test('a variable of metric names has those that its expression matches', async () => {
+  const list = variables([query('name', 'metrics(^node_)')]);
+  const { resolved } = await resolveVariables(list, new Map(), { context: {}, ask: async () => ['up', 'node_load1'] });
+  assert.deepEqual(
+    resolved.get('name').options.map(({ value }) => value),
+    ['node_load1'],
+  );
+});
+
+test('All of the address stays All while the variable cannot be asked', async () => {
+  const list = variables([query('job', 'label_values(up, job)', { multi: true, includeAll: true })]);
+  const { selections } = await resolveVariables(list, new Map([['job', ['All']]]), {
+    context: {},
+    ask: async () => {
+      throw new Error('busy');
+    },
+  });
+  assert.deepEqual(selections.get('job').value, ['$__all']);
+});

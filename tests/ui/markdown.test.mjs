@@ -108,3 +108,8 @@ test('a variable cannot turn a link into a script', () => {
   const { href } = linkOf({ title: 'E', url: '${v:raw}' }, evil, context, options);
   assert.equal(href, null);
 });
+
+test('the value of a variable cannot add parameters to a link', () => {
+  const evil = new Map([['v', { name: 'v', value: 'a&admin=1#x', text: 'x' }]]);
+  assert.equal(linkOf({ title: 'E', url: '/x?v=$v' }, evil, context, options).href, '/x?v=a%26admin%3D1%23x');
+});

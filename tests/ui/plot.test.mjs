@@ -9,7 +9,7 @@ import { tickTexts, valueScale } from '../../src/ui/assets/plot/scale.js';
 import { extent, fillTarget, plotData, stack } from '../../src/ui/assets/plot/series.js';
 
 test('an axis has a tenth more than the values, and ends at zero rather than beyond it', () => {
-  const scale = valueScale(2, 20, 5, {});
+  const scale = valueScale(0.5, 20, 5, {});
   assert.equal(scale.low, 0);
   assert.ok(scale.high >= 21.8 && scale.high <= 23, `${scale.high}`);
   const high = valueScale(950, 1000, 5, {});
@@ -42,6 +42,7 @@ test('an axis without values, and of one value, has two ends', () => {
 test('ticks have as few decimals as tell them apart', () => {
   assert.deepEqual(tickTexts([0, 0.5, 1], undefined, undefined), ['0', '0.5', '1']);
   assert.deepEqual(tickTexts([0, 536870912, 1073741824], 'bytes', undefined), ['0 B', '512 MiB', '1 GiB']);
+  assert.deepEqual(tickTexts([0, 0.001, 0.002], undefined, undefined), ['0', '0.001', '0.002']);
   assert.deepEqual(tickTexts([0, 0.25], 'percentunit', 1), ['0.0%', '25.0%']);
 });
 

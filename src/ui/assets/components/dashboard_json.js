@@ -123,9 +123,9 @@ export function jsonView({ org, stored, editable, changed, gone }) {
 }
 
 /**
- * @param {{org: string, stored: Stored, editable: boolean, changed: () => void}} options
+ * @param {{org: string, stored: Stored, user: string, editable: boolean, changed: () => void}} options
  */
-export function versionsView({ org, stored, editable, changed }) {
+export function versionsView({ org, stored, user, editable, changed }) {
   const alert = h('p', { class: 'alert', role: 'alert' });
   const place = h('div', { class: 'stack' }, h('p', { class: 'hint', text: 'Loading…' }));
   const preview = h('div');
@@ -142,7 +142,7 @@ export function versionsView({ org, stored, editable, changed }) {
           versions.map(({ version, saved_at: at, saved_by: by, message }) => [
             version === stored.version ? `${version} (current)` : String(version),
             time(at, ''),
-            by ?? '',
+            by === user ? 'You' : (by ?? ''),
             message ?? '',
             h(
               'div',

@@ -29,7 +29,7 @@ const LINE_MAX = 5000;
 export function safeUrl(url) {
   // Browsers leave out these characters before they read the scheme.
   const text = String(url ?? '').replace(/[\u0000-\u0020\u007f-\u009f]/g, '');
-  if (text === '' || text.length > 8192 || text.startsWith('//') || /^[/\\]{2}/.test(text)) return null;
+  if (text === '' || text.length > 8192 || /^[/\\]{2}/.test(text)) return null;
   const scheme = /^([a-z][a-z\d+.-]*):/i.exec(text);
   if (scheme && !/^https?$/i.test(scheme[1])) return null;
   return text;

@@ -122,7 +122,7 @@ function mentions(variable, name) {
 
 /** @param {unknown[]} names @param {string} text */
 function matching(names, text) {
-  const regex = safeRegex(text);
+  const regex = safeRegex(text, { whole: false });
   if (!regex) {
     throw new DashboardError('bad_regex', `The regular expression ${text.slice(0, 100)} is invalid or too costly.`);
   }

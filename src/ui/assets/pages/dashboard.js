@@ -30,9 +30,10 @@ import { Sync } from '../plot/sync.js';
 const REFRESH_MIN = 5000;
 
 /**
- * @param {{org: string, role: import('../client/types.js').Role, signedOut: () => void}} options
+ * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
+ *   options `user`: the id of the reader
  */
-export function dashboardPage({ org, role, signedOut }) {
+export function dashboardPage({ org, role, user, signedOut }) {
   /** @type {DashboardAddress} */
   let address = { ...readDashboardAddress(location.search), org };
   /** @type {import('../client/dashboards.js').Stored | null} */
@@ -247,7 +248,7 @@ export function dashboardPage({ org, role, signedOut }) {
     content.replaceChildren(
       address.tab === 'json'
         ? jsonView({ org, stored, editable, changed, gone: () => location.assign(pageUrl('/dashboards', { org })) })
-        : versionsView({ org, stored, editable, changed }),
+        : versionsView({ org, stored, user, editable, changed }),
     );
   }
 

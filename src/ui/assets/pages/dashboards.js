@@ -27,7 +27,8 @@ function readFilter(search) {
 }
 
 /**
- * @param {{org: string, role: import('../client/types.js').Role, signedOut: () => void}} options
+ * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
+ *   options
  */
 export function dashboards({ org, role, signedOut }) {
   const editable = role !== 'viewer';

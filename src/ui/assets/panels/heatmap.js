@@ -142,7 +142,7 @@ export function draw(box, view) {
       }`,
   });
   const legend =
-    options.legend?.show !== false && legendOf(shades, valueText(field, grid.least), valueText(field, high));
+    options.legend?.show !== false && legendOf(shades, grid.least > 1e-6 ? valueText(field, grid.least) : '0', valueText(field, high));
   return canvas.place(box, { placement: 'bottom', legend: legend || null });
 }
 
