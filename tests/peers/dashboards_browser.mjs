@@ -259,7 +259,7 @@ async function variableFlow() {
   const option = page.locator('.variable-options label').nth(1);
   const wanted = (await option.textContent()).trim();
   await search.fill(wanted);
-  await page.locator('.variable-options input').last().check();
+  await page.getByRole('checkbox', { name: wanted, exact: true }).check();
   await page.getByRole('button', { name: 'Apply' }).click();
   await page.waitForFunction(
     (value) => new URLSearchParams(location.search).getAll('var-chosen').join() === value,
