@@ -11,6 +11,11 @@ import { thresholdOf, resolveColor } from '../model/fields.js';
 
 /** With more lines than this, lines have no round joins and no points. */
 const CROWD = 40;
+/** Points nearer to each other than this are thinned, in pixels. */
+const SPARE = 0.6;
+
+/** Runs by the values that they were found in. @type {WeakMap<Float64Array, Int32Array[]>} */
+const RUNS = new WeakMap();
 
 /**
  * Runs of points without a gap between them.
@@ -19,8 +24,11 @@ const CROWD = 40;
  * @returns {Int32Array[]} indices of the points of each run
  */
 function runsOf(times, { drawn, gap }) {
+  const known = RUNS.get(drawn);
+  if (known) return known;
   /** @type {Int32Array[]} */
   const runs = [];
+  RUNS.set(drawn, runs);
   const run = new Int32Array(drawn.length);
   let length = 0;
   for (let index = 0; index < drawn.length; index += 1) {
@@ -75,6 +83,10 @@ function thinned(run, xs, ys) {
  */
 function trace(pen, run, xs, ys, shape, back) {
   const { length } = run;
+  if (shape === 'linear' && !back) {
+    for (let step = 0; step < length; step += 1) pen.lineTo(xs[run[step]], ys[run[step]]);
+    return;
+  }
   let [lastX, lastY] = [0, 0];
   for (let step = 0; step < length; step += 1) {
     const index = run[back ? length - 1 - step : step];
@@ -91,6 +103,18 @@ function trace(pen, run, xs, ys, shape, back) {
   }
 }
 
+/** Horizontal places of times in a layout: the same for all of its series. @type {WeakMap<Layout, Float64Array>} */
+const XS = new WeakMap();
+
+/** @param {Layout} place @param {Float64Array} times */
+function xsOf(place, times) {
+  const known = XS.get(place);
+  if (known && known.length === times.length) return known;
+  const xs = times.map((time) => place.x(time));
+  XS.set(place, xs);
+  return xs;
+}
+
 /**
  * Paints one series.
  * @param {Pen} pen
@@ -104,12 +128,13 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   const { custom, drawn, axis } = one;
   const [ground] = groundOf(place, axis);
   const count = drawn.length;
-  const xs = new Float64Array(count);
+  const xs = xsOf(place, times);
   const ys = new Float64Array(count);
-  for (let index = 0; index < count; index += 1) {
-    xs[index] = place.x(times[index]);
-    ys[index] = place.y(drawn[index], axis);
-  }
+  const scale = place.axes[axis]?.scale;
+  if (scale && !scale.log) {
+    const rise = (place.bottom - place.top) / (scale.high - scale.low);
+    for (let index = 0; index < count; index += 1) ys[index] = place.bottom - (drawn[index] - scale.low) * rise;
+  } else for (let index = 0; index < count; index += 1) ys[index] = place.y(drawn[index], axis);
   const width = typeof custom.lineWidth === 'number' ? Math.min(10, Math.max(0, custom.lineWidth)) : 1;
   const colour = strokeOf(pen, place, one, theme);
   pen.globalAlpha = dimmed ? 0.15 : 1;
@@ -119,7 +144,7 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   if (custom.drawStyle === 'bars') return paintBars(pen, place, one, xs, ys, ground);
   const all = runsOf(times, one);
   const spacing = all.length > 0 && count > 1 ? (xs[count - 1] - xs[0]) / (count - 1) : Infinity;
-  const runs = spacing < 1 ? all.map((run) => thinned(run, xs, ys)) : all;
+  const runs = spacing < SPARE ? all.map((run) => thinned(run, xs, ys)) : all;
   const dense = spacing < 4;
   const interpolation = custom.lineInterpolation ?? 'linear';
   const form = dense && interpolation === 'smooth' ? 'linear' : interpolation;
