@@ -212,6 +212,7 @@ const FILES: &[Embedded] = files! {
     Module own "plot/sync.js" => ["/plot/sync.js"];
     Module own "plot/values.js" => ["/plot/values.js"];
     Module own "model/annotations.js" => ["/model/annotations.js"];
+    Module own "model/attempt.js" => ["/model/attempt.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
     Module own "model/color.js" => ["/model/color.js"];
     Module own "model/columns.js" => ["/model/columns.js"];

@@ -2,6 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { listDashboards } from '../client/dashboards.js';
+import { attempt } from '../model/attempt.js';
 import { linkOf } from '../model/links.js';
 import { openMenu } from './popup.js';
 
@@ -20,7 +21,8 @@ export function dashboardLinks(links, options) {
   return links.map((link) => {
     const tags = Array.isArray(link.tags) ? link.tags.map(String) : [];
     if (link.type === 'dashboards' || (!link.url && tags.length > 0)) return tagged(link, tags, options);
-    const { text, href, newTab } = linkOf(link, selections, context, { page });
+    const made = attempt(() => linkOf(link, selections, context, { page }));
+    const { text, href, newTab } = made ?? { text: 'Link', href: null, newTab: false };
     // The text of an address that is not safe stays, so that the reader sees what is missing.
     if (href === null) return h('span', { class: 'chip' }, h('span', { text }));
     const tab = newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {};
@@ -41,8 +43,8 @@ function tagged(link, tags, { org, selections, context, page, fail }) {
       const all = await listDashboards(org, {});
       const found = all.filter((one) => tags.every((tag) => one.tags.includes(tag))).slice(0, MENU_MAX);
       const items = found.map(({ title, uid }) => {
-        const { href } = linkOf({ ...link, title, url: `/d/${uid}` }, selections, context, { page });
-        return h('a', { href, text: title });
+        const made = attempt(() => linkOf({ ...link, title, url: `/d/${uid}` }, selections, context, { page }));
+        return h('a', { href: made?.href ?? page(uid, ''), text: title });
       });
       openMenu(button, items.length > 0 ? items : [h('p', { text: 'No dashboard has these tags.' })]);
     } catch (error) {

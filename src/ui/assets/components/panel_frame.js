@@ -6,6 +6,7 @@ import { panelFrames } from '../model/panel_queries.js';
 import { interpolate, withScope } from '../model/interpolate.js';
 import { linkOf } from '../model/links.js';
 import { errorText } from '../model/error_text.js';
+import { attempt } from '../model/attempt.js';
 import { DashboardError } from '../model/limits.js';
 import { kindOf } from '../panels/kinds.js';
 import { openMenu } from './popup.js';
@@ -72,7 +73,15 @@ export class PanelFrame {
         type: 'button',
         class: 'panel-info',
         hidden: description.trim() === '',
-        on: { click: () => openMenu(info, [h('p', { class: 'panel-description', text: this.#text(description) })]) },
+        on: {
+          click: () =>
+            openMenu(info, [
+              h('p', {
+                class: 'panel-description',
+                text: attempt(() => this.#text(description)) ?? description.slice(0, 20_000),
+              }),
+            ]),
+        },
       },
       h('span', { 'aria-hidden': 'true', text: 'i' }),
       h('span', { class: 'unseen', text: 'Description' }),
@@ -126,7 +135,7 @@ export class PanelFrame {
           ? h('span', { class: 'menu-text', text })
           : h('a', { href, text, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }),
       ),
-      ...this.host.actions(this.placed).map(({ text, href }) => h('a', { href, text })),
+      ...(attempt(() => this.host.actions(this.placed)) ?? []).map(({ text, href }) => h('a', { href, text })),
       this.#shown &&
         h('button', { type: 'button', text: 'Show the data as a table', on: { click: () => this.#asTable() } }),
     ]);
@@ -283,15 +292,4 @@ export class PanelFrame {
 async function loadKind(type) {
   const { loadPanel } = await import('../panels/kinds.js');
   return loadPanel(type);
-}
-
-/** The result, or null where a text is too long or an address cannot be made. @template T
- *  @param {() => T} make @returns {T | null} */
-function attempt(make) {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof DashboardError) return null;
-    throw error;
-  }
 }

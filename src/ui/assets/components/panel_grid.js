@@ -1,6 +1,7 @@
 // Lays panels and rows out in the grid of a dashboard, and keeps the panels that stay.
 
 import { h } from '../chart/dom.js';
+import { attempt } from '../model/attempt.js';
 import { expandRepeats } from '../model/repeat.js';
 import { interpolate, withScope } from '../model/interpolate.js';
 import { PanelFrame } from './panel_frame.js';
@@ -94,7 +95,9 @@ export class PanelGrid {
 
   /** @param {Placed} one @param {Placed[]} all @param {Selections} selections */
   #row(one, all, selections) {
-    const title = interpolate(one.panel.title, withScope(selections, one.scoped), { format: 'text', limit: 2000 });
+    const title =
+      attempt(() => interpolate(one.panel.title, withScope(selections, one.scoped), { format: 'text', limit: 2000 })) ??
+      one.panel.title.slice(0, 200);
     const inside = one.collapsed ? one.panel.panels.length : all.filter(({ row }) => row === one.key).length;
     const button = h(
       'button',

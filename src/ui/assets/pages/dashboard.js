@@ -92,6 +92,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
     refreshNow: () => refresh(),
     interval: (refreshed) => navigate({ refresh: refreshed }),
   });
+  time.node.hidden = true;
   const title = h('h1', { text: 'Loading…' });
   const star = h('button', {
     type: 'button',
