@@ -159,7 +159,7 @@ async function cabinet(me, config, path) {
         : import('./pages/dashboards.js').then(({ dashboards }) => dashboards),
     ]);
     await stylesheet('dashboards.css');
-    const made = shown({ org: org.slug, role: org.role, signedOut: restart });
+    const made = shown({ org: org.slug, role: org.role, user: me.user.id, signedOut: restart });
     page = made;
     show(made.node);
     return made.start();

@@ -3,17 +3,18 @@
 import { ApiError, readError } from '../chart/request.js';
 import { ROOT } from './server.js';
 
-/** Requests in a row before a busy server is an error, and the longest wait between two, in seconds. */
+/** Attempts before a busy server is an error, and the longest wait between two, in seconds. */
 const TRIES_MAX = 4;
 const WAIT_MAX = 60;
-/** Most queries of one request. */
-export const BATCH_MAX = 200;
+/** Most queries of one request, as the server allows. */
+export const BATCH_MAX = 1000;
 
 /**
- * @typedef {{id: string, expr: string, type: 'range' | 'instant', step?: number, time?: number}} BatchQuery
- * `step` and `time` in seconds.
+ * @typedef {{id: string, expr: string, type: 'range' | 'instant', start?: number, end?: number, step?: number,
+ *   time?: number}} BatchQuery
+ * Times in unix seconds, `step` in seconds; `start` and `end` are those of the batch by default.
  * @typedef {{id: string, status: 'success' | 'error', data?: import('../model/frame.js').Answer, code?: string,
- *   detail?: string, warnings?: string[], infos?: string[], stats?: any}} BatchAnswer
+ *   detail?: string, http_status?: number, warnings?: string[], infos?: string[], stats?: any}} BatchAnswer
  */
 
 /**
@@ -24,21 +25,25 @@ export const BATCH_MAX = 200;
 function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
-    signal.addEventListener('abort', () => {
-      clearTimeout(timer);
-      reject(signal.reason);
-    }, { once: true });
+    signal.addEventListener(
+      'abort',
+      () => {
+        clearTimeout(timer);
+        reject(signal.reason);
+      },
+      { once: true },
+    );
   });
 }
 
 /**
  * Sends a batch. Resolves after the last line, with the ids that the server did not answer.
- * @param {{org: string, start: number, end: number, step: number, queries: BatchQuery[], signal: AbortSignal,
- *   answered: (answer: BatchAnswer) => void}} batch times in unix seconds, `step` in seconds
+ * @param {{org: string, start: number, end: number, queries: BatchQuery[], signal: AbortSignal,
+ *   answered: (answer: BatchAnswer) => void}} batch times in unix seconds
  * @returns {Promise<string[]>}
  */
-export async function queryBatch({ org, start, end, step, queries, signal, answered }) {
-  const body = JSON.stringify({ start, end, step, queries });
+export async function queryBatch({ org, start, end, queries, signal, answered }) {
+  const body = JSON.stringify({ start, end, queries });
   for (let attempt = 1; ; attempt += 1) {
     const response = await fetch(`${ROOT}/api/v1/orgs/${encodeURIComponent(org)}/query/batch`, {
       method: 'POST',

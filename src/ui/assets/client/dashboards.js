@@ -7,7 +7,7 @@ import { ROOT, changes } from './server.js';
  * @typedef {{uid: string, title: string, folder: string, tags: string[], version: number, updated_at: string,
  *   updated_by: string | null, starred: boolean, panels: number, queries: number, provisioned: boolean}} Entry
  * @typedef {Entry & {dashboard: any}} Stored
- * @typedef {{version: number, updated_at?: string, updated_by?: string | null, message?: string}} Version
+ * @typedef {{version: number, saved_at?: string, saved_by?: string | null, message?: string}} Version
  * @typedef {{version: number, dashboard: any}} StoredVersion
  */
 
@@ -107,5 +107,5 @@ export const restoreVersion = (org, uid, number, version) =>
 /** @param {string} org @param {string} uid @param {boolean} starred */
 export const setStar = (org, uid, starred) => call(org, starred ? 'PUT' : 'DELETE', `${at(uid)}/star`);
 
-/** Whether an error means that the dashboard has changed since it was read. @param {unknown} error */
-export const isConflict = (error) => error instanceof ApiError && (error.status === 412 || error.status === 409);
+/** Whether the dashboard has changed since it was read. @param {unknown} error */
+export const isConflict = (error) => error instanceof ApiError && error.status === 412;

@@ -23,12 +23,15 @@ export function variableReader(org, { from, to }) {
       case 'metrics':
         return listing('label/__name__/values', '');
       case 'series':
-        return listing('series', query.match)
-          .then((rows) => rows.map((/** @type {Record<string, string>} */ metric) => ({ metric })));
+        return listing('series', query.match).then((rows) =>
+          rows.map((/** @type {Record<string, string>} */ metric) => ({ metric })),
+        );
       case 'query_result':
         return readOrg(org, '/query/expr-instant', { expr: query.expr, time: times.end }).then(({ data }) =>
-          (Array.isArray(data.result) && data.resultType !== 'scalar' ? data.result
-            : [{ metric: {}, value: data.result }]));
+          Array.isArray(data.result) && data.resultType !== 'scalar'
+            ? data.result
+            : [{ metric: {}, value: data.result }],
+        );
       default:
         return Promise.resolve([]);
     }

@@ -1,7 +1,15 @@
 // The stored JSON of a dashboard, editable, and its versions.
 
 import { h } from '../chart/dom.js';
-import { deleteDashboard, isConflict, listVersions, readStored, readVersion, restoreVersion, saveDashboard } from '../client/dashboards.js';
+import {
+  deleteDashboard,
+  isConflict,
+  listVersions,
+  readStored,
+  readVersion,
+  restoreVersion,
+  saveDashboard,
+} from '../client/dashboards.js';
 import { readDashboard } from '../model/dashboard.js';
 import { errorText } from '../model/error_text.js';
 import { confirmed } from './dialog.js';
@@ -20,7 +28,12 @@ export function jsonView({ org, stored, editable, changed, gone }) {
   const area = lines('JSON of the dashboard', 'json', text, 30, editable ? '' : 'This dashboard is read-only.');
   const input = /** @type {HTMLTextAreaElement} */ (area.querySelector('textarea'));
   input.readOnly = !editable;
-  const message = field('What changed', 'message', { required: false, maxlength: '200', autocomplete: 'off' }, 'Listed with the version.');
+  const message = field(
+    'What changed',
+    'message',
+    { required: false, maxlength: '200', autocomplete: 'off' },
+    'Listed with the version.',
+  );
   const alert = h('p', { class: 'alert', role: 'alert' });
   const choice = h('div', { class: 'row' });
   const save = h('button', { type: 'button', class: 'primary', text: 'Save', on: { click: () => store(version) } });
@@ -37,7 +50,8 @@ export function jsonView({ org, stored, editable, changed, gone }) {
       changed();
     } catch (error) {
       alert.textContent = isConflict(error)
-        ? 'The dashboard was changed by someone else since you opened it. Nothing was saved.' : errorText(error);
+        ? 'The dashboard was changed by someone else since you opened it. Nothing was saved.'
+        : errorText(error);
       if (isConflict(error)) conflict();
     }
     save.disabled = false;
@@ -46,65 +60,133 @@ export function jsonView({ org, stored, editable, changed, gone }) {
   function conflict() {
     choice.replaceChildren(
       h('button', { type: 'button', text: 'Discard my changes and load theirs', on: { click: changed } }),
-      h('button', { type: 'button', class: 'danger', text: 'Save mine over theirs', on: { click: async () => {
-        try {
-          version = (await readStored(org, stored.uid)).version;
-          await store(version);
-        } catch (error) {
-          alert.textContent = errorText(error);
-        }
-      } } }));
+      h('button', {
+        type: 'button',
+        class: 'danger',
+        text: 'Save mine over theirs',
+        on: {
+          click: async () => {
+            try {
+              version = (await readStored(org, stored.uid)).version;
+              await store(version);
+            } catch (error) {
+              alert.textContent = errorText(error);
+            }
+          },
+        },
+      }),
+    );
     choice.querySelector('button')?.focus();
   }
 
-  const remove = h('button', { type: 'button', class: 'danger', text: 'Delete dashboard', on: { click: async () => {
-    const sure = await confirmed({ heading: `Delete ${stored.title}?`, action: 'Delete dashboard',
-      loss: `The dashboard and all of its ${version} versions will be lost. Links to it stop working. Metrics stay.` });
-    if (!sure) return;
-    try {
-      await deleteDashboard(org, stored.uid, version);
-      gone();
-    } catch (error) {
-      alert.textContent = errorText(error);
-    }
-  } } });
-  const download = h('button', { type: 'button', text: 'Download', on: { click: () => {
-    const url = URL.createObjectURL(new Blob([input.value], { type: 'application/json' }));
-    h('a', { href: url, download: `${stored.uid}.json` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 1000);
-  } } });
-  return h('section', { class: 'card part json-view', 'aria-label': 'JSON' }, area, editable && message, alert, choice,
-    h('div', { class: 'row' }, editable && save, download, editable && remove));
+  const remove = h('button', {
+    type: 'button',
+    class: 'danger',
+    text: 'Delete dashboard',
+    on: {
+      click: async () => {
+        const sure = await confirmed({
+          heading: `Delete ${stored.title}?`,
+          action: 'Delete dashboard',
+          loss: `The dashboard and all of its ${version} versions will be lost. Links to it stop working.`,
+        });
+        if (!sure) return;
+        try {
+          await deleteDashboard(org, stored.uid, version);
+          gone();
+        } catch (error) {
+          alert.textContent = errorText(error);
+        }
+      },
+    },
+  });
+  const download = h('button', {
+    type: 'button',
+    text: 'Download',
+    on: {
+      click: () => {
+        const url = URL.createObjectURL(new Blob([input.value], { type: 'application/json' }));
+        h('a', { href: url, download: `${stored.uid}.json` }).click();
+        setTimeout(() => URL.revokeObjectURL(url), 1000);
+      },
+    },
+  });
+  return h(
+    'section',
+    { class: 'card part json-view', 'aria-label': 'JSON' },
+    area,
+    editable && message,
+    alert,
+    choice,
+    h('div', { class: 'row' }, editable && save, download, editable && remove),
+  );
 }
 
 /**
- * @param {{org: string, stored: Stored, editable: boolean, changed: () => void}} options
+ * @param {{org: string, stored: Stored, user: string, editable: boolean, changed: () => void}} options
  */
-export function versionsView({ org, stored, editable, changed }) {
+export function versionsView({ org, stored, user, editable, changed }) {
   const alert = h('p', { class: 'alert', role: 'alert' });
   const place = h('div', { class: 'stack' }, h('p', { class: 'hint', text: 'Loading…' }));
   const preview = h('div');
   const fail = (/** @type {unknown} */ error) => {
-    alert.textContent = isConflict(error) ? 'The dashboard was changed meanwhile. Load the page again.' : errorText(error);
+    alert.textContent = isConflict(error)
+      ? 'The dashboard was changed meanwhile. Load the page again.'
+      : errorText(error);
   };
-  listVersions(org, stored.uid).then((versions) => place.replaceChildren(table(
-    ['Version', 'Saved', 'By', 'What changed', ''],
-    versions.map(({ version, updated_at: at, updated_by: by, message }) => [
-      version === stored.version ? `${version} (current)` : String(version), time(at, ''), by ?? '', message ?? '',
-      h('div', { class: 'row' },
-        h('button', { type: 'button', text: 'Show', 'aria-label': `Show version ${version}`, on: { click: () => {
-          readVersion(org, stored.uid, version).then(({ dashboard }) => {
-            preview.replaceChildren(h('h2', { text: `Version ${version}` }),
-              h('pre', { class: 'snippet', tabindex: '0', text: JSON.stringify(dashboard, null, 2) }));
-            preview.scrollIntoView({ block: 'nearest' });
-          }, fail);
-        } } }),
-        editable && version !== stored.version && h('button', { type: 'button', text: 'Restore',
-          'aria-label': `Restore version ${version}`, on: { click: async () => {
-            const sure = await confirmed({ heading: `Restore version ${version}?`, action: 'Restore',
-              loss: `Version ${version} becomes the newest version. Version ${stored.version} stays in this list.` });
-            if (sure) await restoreVersion(org, stored.uid, version, stored.version).then(changed, fail);
-          } } })),
-    ]), 'Versions', 'There are no versions.')), fail);
+  listVersions(org, stored.uid).then(
+    (versions) =>
+      place.replaceChildren(
+        table(
+          ['Version', 'Saved', 'By', 'What changed', ''],
+          versions.map(({ version, saved_at: at, saved_by: by, message }) => [
+            version === stored.version ? `${version} (current)` : String(version),
+            time(at, ''),
+            by === user ? 'You' : (by ?? ''),
+            message ?? '',
+            h(
+              'div',
+              { class: 'row' },
+              h('button', {
+                type: 'button',
+                text: 'Show',
+                'aria-label': `Show version ${version}`,
+                on: {
+                  click: () => {
+                    readVersion(org, stored.uid, version).then(({ dashboard }) => {
+                      preview.replaceChildren(
+                        h('h2', { text: `Version ${version}` }),
+                        h('pre', { class: 'snippet', tabindex: '0', text: JSON.stringify(dashboard, null, 2) }),
+                      );
+                      preview.scrollIntoView({ block: 'nearest' });
+                    }, fail);
+                  },
+                },
+              }),
+              editable &&
+                version !== stored.version &&
+                h('button', {
+                  type: 'button',
+                  text: 'Restore',
+                  'aria-label': `Restore version ${version}`,
+                  on: {
+                    click: async () => {
+                      const sure = await confirmed({
+                        heading: `Restore version ${version}?`,
+                        action: 'Restore',
+                        loss: `Version ${version} becomes the newest one. Version ${stored.version} stays in this list.`,
+                      });
+                      if (sure) await restoreVersion(org, stored.uid, version, stored.version).then(changed, fail);
+                    },
+                  },
+                }),
+            ),
+          ]),
+          'Versions',
+          'There are no versions.',
+        ),
+      ),
+    fail,
+  );
   return h('section', { class: 'card part' }, alert, place, preview);
 }

@@ -6,6 +6,7 @@ import { panelFrames } from '../model/panel_queries.js';
 import { interpolate, withScope } from '../model/interpolate.js';
 import { linkOf } from '../model/links.js';
 import { errorText } from '../model/error_text.js';
+import { attempt } from '../model/attempt.js';
 import { DashboardError } from '../model/limits.js';
 import { kindOf } from '../panels/kinds.js';
 import { openMenu } from './popup.js';
@@ -24,6 +25,7 @@ import { openMenu } from './popup.js';
  * @property {(range: {from: number, to: number}) => void} zoom milliseconds
  * @property {(frame: PanelFrame) => void} retry
  * @property {(placed: Placed) => {text: string, href: string}[]} actions links of the menu
+ * @property {(panel: number | null) => import('../model/annotations.js').AnnotationEvent[]} events
  * @property {import('../plot/sync.js').Sync} sync
  * @property {() => 'light' | 'dark'} theme
  */
@@ -59,17 +61,44 @@ export class PanelFrame {
     this.#body = h('div', { class: `panel-body kind-${kindOf(placed.panel.type)}` });
     this.#notes = h('ul', { class: 'panel-notes', hidden: true });
     const { description } = placed.panel;
-    const menu = h('button', { type: 'button', class: 'panel-menu', 'aria-haspopup': 'true',
-      on: { click: () => this.#menu(menu) } }, h('span', { 'aria-hidden': 'true', text: '⋮' }),
-    h('span', { class: 'unseen', text: 'Menu of the panel' }));
-    const info = h('button', { type: 'button', class: 'panel-info', hidden: description.trim() === '',
-      on: { click: () => openMenu(info, [h('p', { class: 'panel-description',
-        text: this.#text(description) })]) } },
-    h('span', { 'aria-hidden': 'true', text: 'i' }), h('span', { class: 'unseen', text: 'Description' }));
-    this.node = h('div', { role: 'group', class: placed.panel.transparent ? 'panel transparent' : 'panel',
-      'aria-labelledby': id, 'data-key': placed.key, 'data-kind': placed.panel.type },
-    h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info,
-      menu), this.#body, this.#notes);
+    const menu = h(
+      'button',
+      { type: 'button', class: 'panel-menu', 'aria-haspopup': 'true', on: { click: () => this.#menu(menu) } },
+      h('span', { 'aria-hidden': 'true', text: '⋮' }),
+      h('span', { class: 'unseen', text: 'Menu of the panel' }),
+    );
+    const info = h(
+      'button',
+      {
+        type: 'button',
+        class: 'panel-info',
+        hidden: description.trim() === '',
+        on: {
+          click: () =>
+            openMenu(info, [
+              h('p', {
+                class: 'panel-description',
+                text: attempt(() => this.#text(description)) ?? description.slice(0, 20_000),
+              }),
+            ]),
+        },
+      },
+      h('span', { 'aria-hidden': 'true', text: 'i' }),
+      h('span', { class: 'unseen', text: 'Description' }),
+    );
+    this.node = h(
+      'div',
+      {
+        role: 'group',
+        class: placed.panel.transparent ? 'panel transparent' : 'panel',
+        'aria-labelledby': id,
+        'data-key': placed.key,
+        'data-kind': placed.panel.type,
+      },
+      h('div', { class: 'panel-head' }, this.#title, this.#override, this.#status, info, menu),
+      this.#body,
+      this.#notes,
+    );
     this.titles();
   }
 
@@ -101,11 +130,14 @@ export class PanelFrame {
       return made ? [made] : [];
     });
     openMenu(button, [
-      ...links.map(({ text, href, newTab }) => (href === null ? h('span', { class: 'menu-text', text })
-        : h('a', { href, text, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }))),
-      ...this.host.actions(this.placed).map(({ text, href }) => h('a', { href, text })),
-      this.#shown && h('button', { type: 'button', text: 'Show the data as a table',
-        on: { click: () => this.#asTable() } }),
+      ...links.map(({ text, href, newTab }) =>
+        href === null
+          ? h('span', { class: 'menu-text', text })
+          : h('a', { href, text, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }),
+      ),
+      ...(attempt(() => this.host.actions(this.placed)) ?? []).map(({ text, href }) => h('a', { href, text })),
+      this.#shown &&
+        h('button', { type: 'button', text: 'Show the data as a table', on: { click: () => this.#asTable() } }),
     ]);
   }
 
@@ -151,29 +183,42 @@ export class PanelFrame {
     const failed = answers.filter(({ answer }) => answer.status !== 'success');
     const good = answers.filter(({ answer }) => answer.status === 'success' && answer.data);
     if (failed.length > 0 && good.length === 0) {
-      const { code = '', detail = '' } = failed[0].answer;
-      this.#error(new ApiError({ status: 400, code, detail }), failed[0].query.expr);
+      const { code = '', detail = '', http_status: status = 400 } = failed[0].answer;
+      this.#error(new ApiError({ status, code, detail }), failed[0].query.expr);
       return;
     }
     const turn = (this.#sequence += 1);
     try {
       const replace = (/** @type {string} */ text) => this.#text(text);
-      const { frames, unsupported } = panelFrames(panel, good.map(({ query, answer }) => (
-        { query, answer: /** @type {import('../model/frame.js').Answer} */ (answer.data) })), replace);
+      const { frames, unsupported } = panelFrames(
+        panel,
+        good.map(({ query, answer }) => ({
+          query,
+          answer: /** @type {import('../model/frame.js').Answer} */ (answer.data),
+        })),
+        replace,
+      );
       const asTable = this.#memory.get('table') === true;
       const { draw, note } = await loadKind(asTable ? 'table' : panel.type);
       if (turn !== this.#sequence) return;
       const selections = this.#selections();
       /** @type {View} */
       const view = {
-        panel, frames, replace, range: plan.range, theme: this.host.theme(), sync: this.host.sync,
-        memory: this.#memory, zoom: this.host.zoom,
+        panel,
+        frames,
+        replace,
+        range: plan.range,
+        theme: this.host.theme(),
+        sync: this.host.sync,
+        events: this.host.events(panel.id),
+        memory: this.#memory,
+        zoom: this.host.zoom,
         link: (link, more) => attempt(() => linkOf(link, selections, { ...plan.context, ...more }, this.host)),
       };
       const focused = this.#body.contains(document.activeElement) ? document.activeElement : null;
-      this.#drawing?.destroy?.();
-      this.#body.classList.remove('failed');
+      const last = this.#drawing;
       this.#drawing = draw(this.#body, view);
+      last?.destroy?.();
       if (focused instanceof HTMLElement && !focused.isConnected) {
         const key = focused.dataset.focus;
         const again = key && this.#body.querySelector(`[data-focus="${CSS.escape(key)}"]`);
@@ -217,14 +262,20 @@ export class PanelFrame {
     this.#status.textContent = '';
     this.node.dataset.state = 'error';
     const known = error instanceof ApiError || error instanceof DashboardError;
-    const advice = error instanceof ApiError && error.status === 400 ? 'Correct the query in the dashboard’s JSON.' : '';
-    this.#body.replaceChildren(h('div', { class: 'panel-error', role: 'alert', tabindex: '0' },
-      h('strong', { text: expr ? 'A query cannot run' : 'No data' }),
-      h('p', { text: errorText(error) }),
-      advice && h('p', { class: 'hint', text: advice }),
-      expr && h('code', { text: expr.slice(0, 500) }),
-      known && error.code && h('p', { class: 'code', text: error.code }),
-      h('button', { type: 'button', text: 'Try again', on: { click: () => this.host.retry(this) } })));
+    const advice =
+      error instanceof ApiError && error.status === 400 ? 'Correct the query in the dashboard’s JSON.' : '';
+    this.#body.replaceChildren(
+      h(
+        'div',
+        { class: 'panel-error', role: 'alert', tabindex: '0' },
+        h('strong', { text: expr ? 'A query cannot run' : 'No data' }),
+        h('p', { text: errorText(error) }),
+        advice && h('p', { class: 'hint', text: advice }),
+        expr && h('code', { text: expr.slice(0, 500) }),
+        known && error.code && h('p', { class: 'code', text: error.code }),
+        h('button', { type: 'button', text: 'Try again', on: { click: () => this.host.retry(this) } }),
+      ),
+    );
   }
 
   resized() {
@@ -241,15 +292,4 @@ export class PanelFrame {
 async function loadKind(type) {
   const { loadPanel } = await import('../panels/kinds.js');
   return loadPanel(type);
-}
-
-/** The result, or null where a text is too long or an address cannot be made. @template T
- *  @param {() => T} make @returns {T | null} */
-function attempt(make) {
-  try {
-    return make();
-  } catch (error) {
-    if (error instanceof DashboardError) return null;
-    throw error;
-  }
 }

@@ -1,6 +1,7 @@
 // Lays panels and rows out in the grid of a dashboard, and keeps the panels that stay.
 
 import { h } from '../chart/dom.js';
+import { attempt } from '../model/attempt.js';
 import { expandRepeats } from '../model/repeat.js';
 import { interpolate, withScope } from '../model/interpolate.js';
 import { PanelFrame } from './panel_frame.js';
@@ -42,7 +43,9 @@ export class PanelGrid {
     this.#last = { panels, selections, only };
     const collapsed = only ? new Map([...this.#allRows(panels)].map((key) => [key, false])) : this.#collapsed;
     const { placed, omitted } = expandRepeats(panels, selections, { collapsed });
-    const wanted = only ? placed.filter(({ panel }) => String(panel.id) === only && panel.type !== 'row').slice(0, 1) : placed;
+    const wanted = only
+      ? placed.filter(({ panel }) => String(panel.id) === only && panel.type !== 'row').slice(0, 1)
+      : placed;
     this.node.classList.toggle('single', only !== '');
     /** @type {HTMLElement[]} */
     const nodes = [];
@@ -71,7 +74,9 @@ export class PanelGrid {
     for (const frame of this.frames) if (!kept.has(frame.placed.key)) this.#drop(frame);
     if (omitted > 0) nodes.push(h('p', { class: 'hint', text: `${omitted} copies of repeated panels are left out.` }));
     if (wanted.length === 0) {
-      nodes.push(h('p', { class: 'quiet', text: only ? 'The dashboard has no such panel.' : 'This dashboard has no panels.' }));
+      nodes.push(
+        h('p', { class: 'quiet', text: only ? 'The dashboard has no such panel.' : 'This dashboard has no panels.' }),
+      );
     }
     replaceInPlace(this.node, nodes);
   }
@@ -90,15 +95,29 @@ export class PanelGrid {
 
   /** @param {Placed} one @param {Placed[]} all @param {Selections} selections */
   #row(one, all, selections) {
-    const title = interpolate(one.panel.title, withScope(selections, one.scoped), { format: 'text', limit: 2000 });
+    const title =
+      attempt(() => interpolate(one.panel.title, withScope(selections, one.scoped), { format: 'text', limit: 2000 })) ??
+      one.panel.title.slice(0, 200);
     const inside = one.collapsed ? one.panel.panels.length : all.filter(({ row }) => row === one.key).length;
-    const button = h('button', { type: 'button', 'aria-expanded': String(!one.collapsed), 'data-row': one.key, on: { click: () => {
-      this.#collapsed.set(one.key, !one.collapsed);
-      if (this.#last) this.show(this.#last.panels, this.#last.selections, this.#last.only);
-      const again = this.node.querySelector(`[data-row="${CSS.escape(one.key)}"]`);
-      if (again instanceof HTMLElement) again.focus({ preventScroll: true });
-    } } }, h('span', { class: 'chevron', 'aria-hidden': 'true', text: one.collapsed ? '▸' : '▾' }), title || 'Row',
-    one.collapsed && inside > 0 && h('small', { text: `${inside} ${inside === 1 ? 'panel' : 'panels'}` }));
+    const button = h(
+      'button',
+      {
+        type: 'button',
+        'aria-expanded': String(!one.collapsed),
+        'data-row': one.key,
+        on: {
+          click: () => {
+            this.#collapsed.set(one.key, !one.collapsed);
+            if (this.#last) this.show(this.#last.panels, this.#last.selections, this.#last.only);
+            const again = this.node.querySelector(`[data-row="${CSS.escape(one.key)}"]`);
+            if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+          },
+        },
+      },
+      h('span', { class: 'chevron', 'aria-hidden': 'true', text: one.collapsed ? '▸' : '▾' }),
+      title || 'Row',
+      one.collapsed && inside > 0 && h('small', { text: `${inside} ${inside === 1 ? 'panel' : 'panels'}` }),
+    );
     return h('div', { class: 'dash-row' }, h('h2', {}, button));
   }
 
@@ -113,7 +132,8 @@ export class PanelGrid {
 
 /** @param {HTMLElement} node @param {Placed} placed */
 function position(node, { gridPos: { x, y, w, h: height } }) {
-  for (const [name, value] of Object.entries({ x: x + 1, y: y + 1, w, h: height })) node.style.setProperty(`--${name}`, String(value));
+  for (const [name, value] of Object.entries({ x: x + 1, y: y + 1, w, h: height }))
+    node.style.setProperty(`--${name}`, String(value));
   return node;
 }
 

@@ -38,19 +38,27 @@ export class PanelRunner {
   constructor({ org, signedOut }) {
     this.#org = org;
     this.#signedOut = signedOut;
-    this.#observer = new IntersectionObserver((changed) => {
-      for (const { target, isIntersecting } of changed) {
-        const entry = this.#entries.get(target);
-        if (entry) entry.visible = isIntersecting;
-      }
-      this.#schedule();
-    }, { rootMargin: MARGIN });
+    this.#observer = new IntersectionObserver(
+      (changed) => {
+        for (const { target, isIntersecting } of changed) {
+          const entry = this.#entries.get(target);
+          if (entry) entry.visible = isIntersecting;
+        }
+        this.#schedule();
+      },
+      { rootMargin: MARGIN },
+    );
   }
 
   /** @param {Runnable} frame */
   add(frame) {
     this.#entries.set(frame.node, { frame, visible: false, due: true, generation: 0 });
     this.#observer.observe(frame.node);
+  }
+
+  /** Adds one that is always in sight. @param {Runnable} frame */
+  addHidden(frame) {
+    this.#entries.set(frame.node, { frame, visible: true, due: true, generation: 0 });
   }
 
   /** @param {Runnable} frame */
@@ -99,8 +107,8 @@ export class PanelRunner {
   }
 
   #run() {
-    /** Queries by time range: panels may have one of their own. @type {Map<string, Job[]>} */
-    const groups = new Map();
+    /** @type {Job[]} */
+    const jobs = [];
     for (const entry of this.#entries.values()) {
       if (!entry.visible || !entry.due) continue;
       entry.due = false;
@@ -108,49 +116,45 @@ export class PanelRunner {
       try {
         const plan = entry.frame.plan();
         entry.frame.waiting();
-        if (plan.queries.length === 0) {
-          entry.frame.show(plan, []);
-          continue;
-        }
-        const key = `${plan.range.from} ${plan.range.to}`;
-        const jobs = groups.get(key) ?? [];
-        groups.set(key, jobs);
-        jobs.push({ entry, plan, generation: entry.generation, answers: [], left: plan.queries.length });
+        if (plan.queries.length === 0) entry.frame.show(plan, []);
+        else jobs.push({ entry, plan, generation: entry.generation, answers: [], left: plan.queries.length });
       } catch (error) {
         entry.frame.fail(error);
       }
     }
-    for (const jobs of groups.values()) {
-      for (let at = 0; at < jobs.length;) {
-        let [end, queries] = [at, 0];
-        while (end < jobs.length && (end === at || queries + jobs[end].left <= BATCH_MAX)) {
-          queries += jobs[end].left;
-          end += 1;
-        }
-        this.#send(jobs.slice(at, end));
-        at = end;
+    for (let at = 0; at < jobs.length;) {
+      let [end, queries] = [at, 0];
+      while (end < jobs.length && (end === at || queries + jobs[end].left <= BATCH_MAX)) {
+        queries += jobs[end].left;
+        end += 1;
       }
+      this.#send(jobs.slice(at, end));
+      at = end;
     }
   }
 
   /** @typedef {{entry: Entry, plan: PanelPlan, generation: number, answers: Answered[], left: number}} Job */
 
-  /** @param {Job[]} jobs with the same range */
+  /** @param {Job[]} jobs */
   async #send(jobs) {
     const request = new AbortController();
     this.#requests.add(request);
-    const { range } = jobs[0].plan;
-    const steps = jobs.flatMap(({ plan }) => plan.queries.map(({ step }) => step));
-    const longest = Math.max(...steps);
-    // The server evaluates from the start in steps: with a start that is a multiple of them, a
-    // refresh asks for the same times again.
-    const start = Math.floor(range.from / 1000 / longest) * longest;
-    const end = Math.floor(range.to / 1000);
-    const queries = jobs.flatMap(({ plan }, job) => plan.queries.map(({ expr, type, step }, index) => ({
-      id: `${job}.${index}`, expr, type, ...(type === 'range' ? { step } : { time: end }) })));
+    const queries = jobs.flatMap(({ plan }, job) =>
+      plan.queries.map((query, index) => timed(query, plan, `${job}.${index}`)),
+    );
+    const { start, end } = mostUsed(queries);
+    const sent = queries.map((query) => ({
+      ...query,
+      start: query.start === start ? undefined : query.start,
+      end: query.end === end ? undefined : query.end,
+    }));
     const current = (/** @type {Job} */ { entry, generation }) => entry.generation === generation;
     try {
-      const missing = await queryBatch({ org: this.#org, start, end, step: Math.min(...steps), queries,
+      const missing = await queryBatch({
+        org: this.#org,
+        start,
+        end,
+        queries: sent,
         signal: request.signal,
         answered: (answer) => {
           const [job, index] = answer.id.split('.').map(Number);
@@ -158,7 +162,8 @@ export class PanelRunner {
           one.answers[index] = { query: one.plan.queries[index], answer };
           one.left -= 1;
           if (one.left === 0 && current(one)) one.entry.frame.show(one.plan, one.answers);
-        } });
+        },
+      });
       if (missing.length > 0) throw new ApiError({ code: 'incomplete_answer', detail: 'The answer ended too early.' });
     } catch (error) {
       if (request.signal.aborted) return;
@@ -168,4 +173,32 @@ export class PanelRunner {
       this.#requests.delete(request);
     }
   }
+}
+
+/**
+ * A query with its times. The server evaluates from the start in steps: with a start that is a
+ * multiple of the step, a refresh asks for the same times again.
+ * @param {PanelQuery} query
+ * @param {PanelPlan} plan
+ * @param {string} id
+ */
+function timed({ expr, type, step }, { range }, id) {
+  const end = Math.floor(range.to / 1000);
+  return type === 'instant'
+    ? { id, expr, type, time: end }
+    : { id, expr, type, step, start: Math.floor(range.from / 1000 / step) * step, end };
+}
+
+/**
+ * The times that most queries have: they are written once.
+ * @param {{start?: number, end?: number, time?: number}[]} queries
+ */
+function mostUsed(queries) {
+  const pick = (/** @type {number[]} */ times) => {
+    const counts = new Map();
+    for (const time of times) counts.set(time, (counts.get(time) ?? 0) + 1);
+    return [...counts].reduce((best, one) => (one[1] > best[1] ? one : best), [0, 0])[0];
+  };
+  const ends = queries.map(({ end, time }) => end ?? time ?? 0);
+  return { start: pick(queries.map(({ start }) => start ?? 0)) || Math.max(0, pick(ends) - 3600), end: pick(ends) };
 }

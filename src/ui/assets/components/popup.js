@@ -1,4 +1,4 @@
-// A popup below a button: closed by Escape, by a click elsewhere, and by leaving it with the keyboard.
+// A popup below a button: Escape, a click elsewhere, and leaving it with the keyboard close it.
 
 import { h } from '../chart/dom.js';
 
@@ -15,8 +15,11 @@ export function openMenu(button, content, { class: name = '', closed = () => {},
     open.dispatchEvent(new Event('close'));
     return () => {};
   }
-  const box = h('div', { class: `popup card ${name}`.trim(), tabindex: '-1',
-    ...(label ? { role: 'dialog', 'aria-label': label } : {}) }, content);
+  const box = h(
+    'div',
+    { class: `popup card ${name}`.trim(), tabindex: '-1', ...(label ? { role: 'dialog', 'aria-label': label } : {}) },
+    content,
+  );
   let done = false;
   const close = (focus = false) => {
     if (done) return;

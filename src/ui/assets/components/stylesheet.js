@@ -12,10 +12,17 @@ const loaded = new Map();
  * @returns {Promise<void>}
  */
 export function stylesheet(name) {
-  const found = loaded.get(name) ?? new Promise((/** @type {(value: void) => void} */ resolve) => {
-    document.head.append(h('link', { rel: 'stylesheet', href: `${ROOT}/${name}`,
-      on: { load: () => resolve(), error: () => resolve() } }));
-  });
+  const found =
+    loaded.get(name) ??
+    new Promise((/** @type {(value: void) => void} */ resolve) => {
+      document.head.append(
+        h('link', {
+          rel: 'stylesheet',
+          href: `${ROOT}/${name}`,
+          on: { load: () => resolve(), error: () => resolve() },
+        }),
+      );
+    });
   loaded.set(name, found);
   return found;
 }

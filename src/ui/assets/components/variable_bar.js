@@ -33,10 +33,21 @@ export function variableControls(resolved, selections, change) {
     const { variable } = found;
     if (variable.hide >= 2 || variable.type === 'constant' || variable.type === 'datasource') return [];
     const id = `variable-${variable.name}`;
-    const label = h('label', { for: id, class: variable.hide === 1 ? 'unseen' : '', text: variable.label || variable.name,
-      title: variable.description || null });
-    return [h('div', { class: 'variable', 'data-variable': variable.name }, label, controlOf(id, found, selection, change),
-      found.problem ? h('span', { class: 'variable-problem', role: 'status', text: errorText(found.problem) }) : null)];
+    const label = h('label', {
+      for: id,
+      class: variable.hide === 1 ? 'unseen' : '',
+      text: variable.label || variable.name,
+      title: variable.description || null,
+    });
+    return [
+      h(
+        'div',
+        { class: 'variable', 'data-variable': variable.name },
+        label,
+        controlOf(id, found, selection, change),
+        found.problem ? h('span', { class: 'variable-problem', role: 'status', text: errorText(found.problem) }) : null,
+      ),
+    ];
   });
 }
 
@@ -50,20 +61,40 @@ function controlOf(id, { variable, options }, selection, change) {
     return input;
   }
   if (variable.type === 'adhoc') {
-    return h('span', { id, class: 'chips' }, variable.filters.map(({ label, op, value }) =>
-      h('span', { class: 'chip' }, h('b', { text: `${label} ${op} ${value}` }))));
+    return h(
+      'span',
+      { id, class: 'chips' },
+      variable.filters.map(({ label, op, value }) =>
+        h('span', { class: 'chip' }, h('b', { text: `${label} ${op} ${value}` })),
+      ),
+    );
   }
   const known = selection.options ?? options;
   if (!variable.multi && known.length <= SEARCH_FROM) {
-    const select = h('select', { id, 'data-focus': id }, known.map(({ text, value }) =>
-      h('option', { value, text, selected: value === selection.value })));
+    const select = h(
+      'select',
+      { id, 'data-focus': id },
+      known.map(({ text, value }) => h('option', { value, text, selected: value === selection.value })),
+    );
     if (known.length === 0) select.append(h('option', { value: '', text: 'None' }));
     select.addEventListener('change', () => change(name, [select.value]));
     return select;
   }
   const shown = textOf(selection);
-  const button = h('button', { type: 'button', id, class: 'variable-button', 'aria-haspopup': 'dialog', 'aria-expanded': 'false',
-    'aria-label': `${variable.label || name}: ${shown}`, title: shown, 'data-focus': id }, h('span', { text: shown }));
+  const button = h(
+    'button',
+    {
+      type: 'button',
+      id,
+      class: 'variable-button',
+      'aria-haspopup': 'dialog',
+      'aria-expanded': 'false',
+      'aria-label': `${variable.label || name}: ${shown}`,
+      title: shown,
+      'data-focus': id,
+    },
+    h('span', { text: shown }),
+  );
   button.addEventListener('click', () => openList(button, variable, known, selection, change));
   return h('div', { class: 'anchor' }, button);
 }
@@ -80,8 +111,13 @@ function openList(button, variable, options, selection, change) {
   const before = [selection.value].flat();
   const chosen = new Set(before);
   const type = multi ? 'checkbox' : 'radio';
-  const search = h('input', { type: 'search', 'aria-label': `Search values of ${variable.label || name}`,
-    placeholder: 'Search', autocomplete: 'off', spellcheck: 'false' });
+  const search = h('input', {
+    type: 'search',
+    'aria-label': `Search values of ${variable.label || name}`,
+    placeholder: 'Search',
+    autocomplete: 'off',
+    spellcheck: 'false',
+  });
   const list = h('div', { class: 'variable-options', role: 'group', 'aria-label': 'Values' });
   const more = h('p', { class: 'hint', role: 'status' });
   const finish = () => {
@@ -104,23 +140,34 @@ function openList(button, variable, options, selection, change) {
   };
   const fill = () => {
     const words = search.value.trim().toLowerCase();
-    const found = options.filter(({ text, value }) => words === '' || text.toLowerCase().includes(words)
-      || value.toLowerCase().includes(words));
+    const found = options.filter(
+      ({ text, value }) => words === '' || text.toLowerCase().includes(words) || value.toLowerCase().includes(words),
+    );
     // What is selected comes first, so that it can be seen in a long list.
-    const ordered = words === '' && options.length > SHOWN_MAX
-      ? [...found].sort((left, right) => Number(chosen.has(right.value)) - Number(chosen.has(left.value))) : found;
-    list.replaceChildren(...ordered.slice(0, SHOWN_MAX).map(({ text, value }) => {
-      const box = h('input', { type, name: 'variable-value', value });
-      box.checked = chosen.has(value);
-      box.addEventListener('change', () => pick(value, box.checked));
-      return h('label', {}, box, h('span', { text }));
-    }));
+    const ordered =
+      words === '' && options.length > SHOWN_MAX
+        ? [...found].sort((left, right) => Number(chosen.has(right.value)) - Number(chosen.has(left.value)))
+        : found;
+    list.replaceChildren(
+      ...ordered.slice(0, SHOWN_MAX).map(({ text, value }) => {
+        const box = h('input', { type, name: 'variable-value', value });
+        box.checked = chosen.has(value);
+        box.addEventListener('change', () => pick(value, box.checked));
+        return h('label', {}, box, h('span', { text }));
+      }),
+    );
     const own = search.value.trim();
     if (own !== '' && !options.some(({ value }) => value === own)) {
-      list.append(h('button', { type: 'button', class: 'plain', text: `Use “${own}”`, on: { click: () => pick(own, true) } }));
+      list.append(
+        h('button', { type: 'button', class: 'plain', text: `Use “${own}”`, on: { click: () => pick(own, true) } }),
+      );
     }
-    more.textContent = found.length > SHOWN_MAX ? `The first ${SHOWN_MAX} of ${found.length} values.`
-      : found.length === 0 ? 'No value matches.' : '';
+    more.textContent =
+      found.length > SHOWN_MAX
+        ? `The first ${SHOWN_MAX} of ${found.length} values.`
+        : found.length === 0
+          ? 'No value matches.'
+          : '';
   };
   search.addEventListener('input', fill);
   search.addEventListener('keydown', (event) => {
@@ -130,8 +177,21 @@ function openList(button, variable, options, selection, change) {
     if (first instanceof HTMLElement) first.click();
   });
   fill();
-  const close = openMenu(button, [search, list, more,
-    multi && h('button', { type: 'button', class: 'primary', text: 'Apply', 'data-closes': true,
-      on: { click: () => button.focus() } })],
-  { class: 'variable-popup', label: `Values of ${variable.label || name}`, closed: finish });
+  const close = openMenu(
+    button,
+    [
+      search,
+      list,
+      more,
+      multi &&
+        h('button', {
+          type: 'button',
+          class: 'primary',
+          text: 'Apply',
+          'data-closes': true,
+          on: { click: () => button.focus() },
+        }),
+    ],
+    { class: 'variable-popup', label: `Values of ${variable.label || name}`, closed: finish },
+  );
 }

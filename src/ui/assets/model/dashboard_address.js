@@ -3,9 +3,9 @@
 /**
  * @typedef {{org: string, uid: string, from: string, to: string, refresh: string | null, tab: string,
  *   panel: string, values: Map<string, string[]>}} DashboardAddress
- * `from` and `to` are empty for the dashboard's own range. `refresh` is null for the dashboard's own
- * interval and empty for none. `values`: the wanted values of variables, by name. `panel`: the id of the
- * only panel that is shown.
+ * `from` and `to` are empty for the dashboard's own range. `refresh` is null for the dashboard's
+ * own interval and empty for none. `values`: the wanted values of variables, by name. `panel`: the
+ * id of the only panel that is shown.
  */
 
 /** Most values of variables, and most characters of one. */
@@ -32,8 +32,14 @@ export function readDashboardAddress(search) {
   }
   const text = (/** @type {string} */ name) => (parameters.get(name) ?? '').slice(0, 128);
   return {
-    org: text('org'), uid: text('uid'), from: text('from'), to: text('to'), refresh: parameters.get('refresh'),
-    tab: ['json', 'versions'].includes(text('tab')) ? text('tab') : '', panel: text('viewPanel'), values,
+    org: text('org'),
+    uid: text('uid'),
+    from: text('from'),
+    to: text('to'),
+    refresh: parameters.get('refresh'),
+    tab: ['json', 'versions'].includes(text('tab')) ? text('tab') : '',
+    panel: text('viewPanel'),
+    values,
   };
 }
 

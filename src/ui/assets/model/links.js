@@ -1,4 +1,4 @@
-// Links of dashboards, panels and cells: their address with variables and time, if it is a safe one.
+// Links of dashboards, panels and cells: addresses with variables and time, if they are safe.
 
 import { interpolate } from './interpolate.js';
 import { safeUrl } from './markdown.js';
@@ -21,17 +21,21 @@ const DASHBOARD_PATH = /^\/d\/([\w-]{1,128})(?:\/[^?#]*)?(?:\?([^#]*))?/;
  * @returns {Link}
  */
 export function linkOf(link, selections, context, { page }) {
-  const text = interpolate(String(link.title || link.tooltip || link.url || 'Link'), selections,
-    { ...context, format: 'text', limit: 1000 });
+  const text = interpolate(String(link.title || link.tooltip || link.url || 'Link'), selections, {
+    ...context,
+    format: 'text',
+    limit: 1000,
+  });
   const values = { ...context, format: 'percentencode' };
   let url = interpolate(String(link.url ?? ''), selections, { ...values, limit: 8192 });
   const extra = [
     ...(link.keepTime === true ? [interpolate('${__url_time_range}', selections, context)] : []),
     ...(link.includeVars === true ? [interpolate('${__all_variables}', selections, context)] : []),
-  ].filter(Boolean).join('&');
+  ]
+    .filter(Boolean)
+    .join('&');
   if (extra) url += `${url.includes('?') ? '&' : '?'}${extra}`;
   const safe = safeUrl(url);
   const other = safe === null ? null : DASHBOARD_PATH.exec(safe);
-  return { text, newTab: link.targetBlank === true,
-    href: other ? page(other[1], other[2] ?? '') : safe };
+  return { text, newTab: link.targetBlank === true, href: other ? page(other[1], other[2] ?? '') : safe };
 }

@@ -8,6 +8,16 @@
 /** Longest text, and most blocks of it. */
 const TEXT_MAX = 100_000;
 const BLOCKS_MAX = 2000;
+/** Code, link, bold (two ways), italic (two ways) and a plain address; quantifiers are bounded. */
+const INLINE = [
+  '`([^`]+)`',
+  '!?\\[([^\\][]{0,500})\\]\\(\\s*<?([^\\s()<>]{1,2000})>?[^()]{0,200}\\)',
+  '\\*\\*([^*]+)\\*\\*',
+  '__([^_]+)__',
+  '\\*([^*\\s][^*]*)\\*',
+  '\\b_([^_]+)_\\b',
+  '(https?:\\/\\/[^\\s<>"\')\\]]{1,2000})',
+];
 /** Longest line whose emphasis and links are read. */
 const LINE_MAX = 5000;
 
@@ -19,7 +29,7 @@ const LINE_MAX = 5000;
 export function safeUrl(url) {
   // Browsers leave out these characters before they read the scheme.
   const text = String(url ?? '').replace(/[\u0000-\u0020\u007f-\u009f]/g, '');
-  if (text === '' || text.length > 8192 || text.startsWith('//') || /^[/\\]{2}/.test(text)) return null;
+  if (text === '' || text.length > 8192 || /^[/\\]{2}/.test(text)) return null;
   const scheme = /^([a-z][a-z\d+.-]*):/i.exec(text);
   if (scheme && !/^https?$/i.test(scheme[1])) return null;
   return text;
@@ -84,7 +94,7 @@ export function readMarkdown(source) {
  */
 function inline(text) {
   if (text.length > LINE_MAX) return [text];
-  const pattern = /`([^`]+)`|!?\[([^\][]{0,500})\]\(\s*<?([^\s()<>]{1,2000})>?[^()]{0,200}\)|\*\*([^*]+)\*\*|__([^_]+)__|\*([^*\s][^*]*)\*|\b_([^_]+)_\b|(https?:\/\/[^\s<>"')\]]{1,2000})/g;
+  const pattern = new RegExp(INLINE.join('|'), 'g');
   /** @type {(Node | string)[]} */
   const parts = [];
   let last = 0;

@@ -20,8 +20,16 @@ import { transform } from './transformations/index.js';
  */
 
 /** Kinds that show one value a series: their points are not limited by the width of the panel. */
-const POINTS = new Map([['stat', 200], ['gauge', 100], ['bargauge', 100], ['piechart', 100], ['table', 100],
-  ['heatmap', 120], ['state-timeline', 400], ['status-history', 100]]);
+const POINTS = new Map([
+  ['stat', 200],
+  ['gauge', 100],
+  ['bargauge', 100],
+  ['piechart', 100],
+  ['table', 100],
+  ['heatmap', 120],
+  ['state-timeline', 400],
+  ['status-history', 100],
+]);
 /** Fewest and most points of a series that a panel asks. */
 const POINTS_MIN = 60;
 const POINTS_MAX = 1100;
@@ -33,10 +41,15 @@ const POINTS_MAX = 1100;
  * @returns {PanelPlan}
  */
 export function planPanel(panel, { selections, range, now, width, dashboard }) {
-  const own = applyPanelTime(range, {
-    timeFrom: interpolate(panel.timeFrom, selections), timeShift: interpolate(panel.timeShift, selections),
-    hideTimeOverride: panel.hideTimeOverride,
-  }, { now });
+  const own = applyPanelTime(
+    range,
+    {
+      timeFrom: interpolate(panel.timeFrom, selections),
+      timeShift: interpolate(panel.timeShift, selections),
+      hideTimeOverride: panel.hideTimeOverride,
+    },
+    { now },
+  );
   const wanted = panel.maxDataPoints ?? POINTS.get(panel.type) ?? Math.round(width);
   const maxDataPoints = Math.min(POINTS_MAX, Math.max(panel.maxDataPoints === null ? POINTS_MIN : 1, wanted));
   /** @type {string[]} */
@@ -51,13 +64,22 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
       continue;
     }
     const minInterval = interpolate(target.interval || panel.interval, selections);
-    const interval = intervalFor({ from: own.from, to: own.to, maxDataPoints, minInterval,
-      intervalFactor: target.intervalFactor });
+    const interval = intervalFor({
+      from: own.from,
+      to: own.to,
+      maxDataPoints,
+      minInterval,
+      intervalFactor: target.intervalFactor,
+    });
     context = { range: own, interval, dashboard };
     const expr = interpolate(target.expr, selections, { ...context, format: 'promql' });
     if (expr.trim() === '') continue;
-    const query = { target, expr, step: interval.intervalMs / 1000,
-      legend: interpolate(target.legendFormat, selections, { ...context, format: 'text' }) };
+    const query = {
+      target,
+      expr,
+      step: interval.intervalMs / 1000,
+      legend: interpolate(target.legendFormat, selections, { ...context, format: 'text' }),
+    };
     if (target.range) queries.push({ ...query, type: 'range' });
     if (target.instant) queries.push({ ...query, type: 'instant' });
   }
@@ -79,9 +101,16 @@ function configOf(panel) {
     defaults: {
       ...defaults,
       color: defaults.color?.mode ? defaults.color : { mode },
-      thresholds: Array.isArray(defaults.thresholds?.steps) && defaults.thresholds.steps.length > 0
-        ? defaults.thresholds
-        : { mode: 'absolute', steps: [{ color: 'green', value: null }, { color: 'red', value: 80 }] },
+      thresholds:
+        Array.isArray(defaults.thresholds?.steps) && defaults.thresholds.steps.length > 0
+          ? defaults.thresholds
+          : {
+              mode: 'absolute',
+              steps: [
+                { color: 'green', value: null },
+                { color: 'red', value: 80 },
+              ],
+            },
     },
   };
 }
@@ -95,10 +124,18 @@ function configOf(panel) {
  */
 export function panelFrames(panel, answers, replace) {
   const several = answers.length > 1;
-  const raw = answers.flatMap(({ query, answer }) => framesOf(answer, {
-    refId: query.target.refId, legendFormat: query.legend, format: formatOf(panel, query.target, answer),
-    expr: query.expr,
-  }, { several }));
+  const raw = answers.flatMap(({ query, answer }) =>
+    framesOf(
+      answer,
+      {
+        refId: query.target.refId,
+        legendFormat: query.legend,
+        format: formatOf(panel, query.target, answer),
+        expr: query.expr,
+      },
+      { several },
+    ),
+  );
   const { frames, unsupported } = transform(raw, panel.transformations, { replace });
   return { frames: applyFieldConfig(frames, configOf(panel), { replace }), unsupported };
 }

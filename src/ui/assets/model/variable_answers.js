@@ -20,8 +20,11 @@ import { interpolate, optionsOf, order, parseVariableQuery, selectionOf } from '
  * @returns {VariableQuery}
  */
 function replacedQuery(query, replace) {
-  return /** @type {VariableQuery} */ (Object.fromEntries(Object.entries(query)
-    .map(([name, value]) => [name, name === 'kind' ? value : replace(textOf(value))])));
+  return /** @type {VariableQuery} */ (
+    Object.fromEntries(
+      Object.entries(query).map(([name, value]) => [name, name === 'kind' ? value : replace(textOf(value))]),
+    )
+  );
 }
 
 /**
@@ -42,8 +45,14 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
   const sorted = order(variables);
   sorted.forEach((variable, at) => {
     // Variables that the query mentions are before this one; the others are asked at the same time.
-    const before = sorted.slice(0, at).map(({ name }) => name).filter((name) => mentions(variable, name));
-    done.set(variable.name, Promise.all(before.map((name) => done.get(name))).then(() => resolve(variable)));
+    const before = sorted
+      .slice(0, at)
+      .map(({ name }) => name)
+      .filter((name) => mentions(variable, name));
+    done.set(
+      variable.name,
+      Promise.all(before.map((name) => done.get(name))).then(() => resolve(variable)),
+    );
   });
 
   /** @param {Variable} variable */
@@ -71,7 +80,8 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
     const list = values?.map((value) => (value === 'All' ? '$__all' : value));
     let chosen = variable.multi ? list : list?.[0];
     const saved = [variable.current.value].flat().filter((value) => value !== '' && value !== '$__all');
-    const given = (list ?? saved).filter((value) => value !== '' && value !== '$__all')
+    const given = (list ?? saved)
+      .filter((value) => value !== '' && value !== '$__all')
       .map((value) => ({ text: value, value }));
     // A value of the address counts although the options lack it, as in Grafana; so does a saved
     // one of a variable that could not be asked.
@@ -79,26 +89,40 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
     if (variable.type === 'datasource') chosen = undefined;
     // The text that the dashboard was saved with is the default.
     if (variable.type === 'textbox' && !list && saved.length === 0) chosen = textOf(variable.query);
-    selections.set(variable.name, selectionOf(variable, [...options, ...extra
-      .filter(({ value }) => !options.some((option) => option.value === value || option.text === value))], chosen));
+    selections.set(
+      variable.name,
+      selectionOf(
+        variable,
+        [
+          ...options,
+          ...extra.filter(({ value }) => !options.some((option) => option.value === value || option.text === value)),
+        ],
+        chosen,
+      ),
+    );
   }
 
   await Promise.all(done.values());
   // In the order of the dashboard.
-  return { selections: new Map(variables.map(({ name }) => [name,
-    /** @type {import('./interpolate.js').Selection} */ (selections.get(name))])), resolved };
+  return {
+    selections: new Map(
+      variables.map(({ name }) => [name, /** @type {import('./interpolate.js').Selection} */ (selections.get(name))]),
+    ),
+    resolved,
+  };
 }
 
 /** @param {Variable} variable @param {string} name */
 function mentions(variable, name) {
-  const texts = [variable.query, variable.regex, variable.datasource]
-    .map((part) => (isObject(part) ? JSON.stringify(part) : textOf(part)));
+  const texts = [variable.query, variable.regex, variable.datasource].map((part) =>
+    isObject(part) ? JSON.stringify(part) : textOf(part),
+  );
   return texts.some((text) => text.includes(`$${name}`) || text.includes(`{${name}`) || text.includes(`[[${name}`));
 }
 
 /** @param {unknown[]} names @param {string} text */
 function matching(names, text) {
-  const regex = safeRegex(text);
+  const regex = safeRegex(text, { whole: false });
   if (!regex) {
     throw new DashboardError('bad_regex', `The regular expression ${text.slice(0, 100)} is invalid or too costly.`);
   }
@@ -109,8 +133,8 @@ function matching(names, text) {
 }
 
 /**
- * The values to write into the address: those of variables that differ from the saved ones are needed,
- * and the others make a link that stays the same when the dashboard changes.
+ * The values to write into the address: all of them, so that a link shows the same when the
+ * dashboard's defaults change.
  * @param {Variable[]} variables
  * @param {Selections} selections
  * @returns {Map<string, string[]>}

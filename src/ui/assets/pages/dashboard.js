@@ -2,22 +2,23 @@
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
-import { listDashboards, readStored, setStar } from '../client/dashboards.js';
+import { readStored, setStar } from '../client/dashboards.js';
 import { ROOT, pageUrl } from '../client/server.js';
 import { variableReader } from '../client/variables.js';
+import { AnnotationSource } from '../components/annotation_source.js';
+import { dashboardLinks } from '../components/dashboard_links.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
-import { openMenu } from '../components/popup.js';
 import { timeControl } from '../components/time_control.js';
 import { variableControls } from '../components/variable_bar.js';
 import { readDashboard } from '../model/dashboard.js';
 import { readDashboardAddress, writeDashboardAddress } from '../model/dashboard_address.js';
 import { errorText } from '../model/error_text.js';
 import { planPanel } from '../model/panel_queries.js';
-import { linkOf } from '../model/links.js';
 import { durationMs, resolveRange, weekStartOf } from '../model/time.js';
 import { addressValues, resolveVariables } from '../model/variable_answers.js';
 import { dependents } from '../model/variables.js';
+import { loadPanel } from '../panels/kinds.js';
 import { Sync } from '../plot/sync.js';
 
 /**
@@ -29,9 +30,10 @@ import { Sync } from '../plot/sync.js';
 const REFRESH_MIN = 5000;
 
 /**
- * @param {{org: string, role: import('../client/types.js').Role, signedOut: () => void}} options
+ * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
+ *   options `user`: the id of the reader
  */
-export function dashboardPage({ org, role, signedOut }) {
+export function dashboardPage({ org, role, user, signedOut }) {
   /** @type {DashboardAddress} */
   let address = { ...readDashboardAddress(location.search), org };
   /** @type {import('../client/dashboards.js').Stored | null} */
@@ -46,53 +48,114 @@ export function dashboardPage({ org, role, signedOut }) {
   let sequence = 0;
   const scheme = matchMedia('(prefers-color-scheme: dark)');
   const runner = new PanelRunner({ org, signedOut });
-  const range = () => resolveRange({ from: address.from || dashboard?.time.from, to: address.to || dashboard?.time.to },
-    { now, weekStart: weekStartOf(dashboard?.weekStart) });
+  const range = () =>
+    resolveRange(
+      { from: address.from || dashboard?.time.from, to: address.to || dashboard?.time.to },
+      { now, weekStart: weekStartOf(dashboard?.weekStart) },
+    );
   const names = () => ({ title: dashboard?.title ?? '', uid: stored?.uid ?? '' });
   const page = (/** @type {string} */ uid, /** @type {string} */ query) =>
     `${pageUrl('/dashboard', { org, uid })}${query ? `&${query}` : ''}`;
+  const annotations = new AnnotationSource({
+    view: () => ({ annotations: dashboard?.annotations ?? [], selections, range: range() }),
+    changed: () => grid.redraw(),
+  });
   const grid = new PanelGrid(runner, {
-    sync: new Sync(), page, selections: () => selections,
+    sync: new Sync(),
+    page,
+    selections: () => selections,
     theme: () => (scheme.matches ? 'dark' : 'light'),
-    plan: ({ panel, scoped }, width) => planPanel(panel, { selections: new Map([...selections, ...scoped]), range: range(),
-      now, width, dashboard: names() }),
+    plan: ({ panel, scoped }, width) =>
+      planPanel(panel, {
+        selections: new Map([...selections, ...scoped]),
+        range: range(),
+        now,
+        width,
+        dashboard: names(),
+      }),
+    events: (id) => annotations.of(id),
     zoom: ({ from, to }) => navigate({ from: String(from), to: String(to) }),
     retry: (frame) => runner.retry(frame),
     actions: ({ panel }) => [
-      ...(panel.id === null ? [] : [address.panel ? { text: 'Back to the dashboard', href: url({ panel: '' }) }
-        : { text: 'View alone', href: url({ panel: String(panel.id) }) }]),
-      ...exploreLinks(panel)],
+      ...(panel.id === null
+        ? []
+        : [
+            address.panel
+              ? { text: 'Back to the dashboard', href: addressOf({ panel: '' }) }
+              : { text: 'View alone', href: addressOf({ panel: String(panel.id) }) },
+          ]),
+      ...exploreLinks(panel),
+    ],
   });
   const time = timeControl({
     change: ({ from, to }) => navigate({ from, to }),
     refreshNow: () => refresh(),
     interval: (refreshed) => navigate({ refresh: refreshed }),
   });
+  time.node.hidden = true;
   const title = h('h1', { text: 'Loading…' });
-  const star = h('button', { type: 'button', class: 'star', 'aria-pressed': 'false', 'aria-label': 'Star', text: '☆', hidden: true });
+  const star = h('button', {
+    type: 'button',
+    class: 'star',
+    'aria-pressed': 'false',
+    'aria-label': 'Star',
+    text: '☆',
+    hidden: true,
+  });
   const tabs = h('nav', { class: 'dash-tabs', 'aria-label': 'Views' });
   const bar = h('div', { class: 'variables', role: 'group', 'aria-label': 'Variables' });
   const links = h('div', { class: 'dash-links-bar' });
   const alert = h('p', { class: 'alert', role: 'alert' });
   const content = h('div', { class: 'dash-content' });
-  const node = h('main', { class: 'dashboard' },
-    h('div', { class: 'dash-head' },
-      h('nav', { class: 'crumbs', 'aria-label': 'Breadcrumb' }, h('a', { href: pageUrl('/dashboards', { org }), text: 'Dashboards' }),
-        h('span', { 'aria-hidden': 'true', text: '/' })), title, star, tabs, time.node),
-    h('div', { class: 'dash-controls' }, bar, links), alert, content);
+  const node = h(
+    'main',
+    { class: 'dashboard' },
+    h(
+      'div',
+      { class: 'dash-head' },
+      h(
+        'nav',
+        { class: 'crumbs', 'aria-label': 'Breadcrumb' },
+        h('a', { href: pageUrl('/dashboards', { org }), text: 'Dashboards' }),
+        h('span', { 'aria-hidden': 'true', text: '/' }),
+      ),
+      title,
+      star,
+      tabs,
+      time.node,
+    ),
+    h('div', { class: 'dash-controls' }, bar, links),
+    alert,
+    content,
+  );
 
   /** @param {import('../model/panel.js').Panel} panel */
   function exploreLinks(panel) {
     const target = panel.targets.find(({ expr, hide }) => expr && !hide);
     if (!target) return [];
-    const { queries, range: own } = planPanel(panel, { selections, range: range(), now, width: 600, dashboard: names() });
+    const { queries, range: own } = planPanel(panel, {
+      selections,
+      range: range(),
+      now,
+      width: 600,
+      dashboard: names(),
+    });
     if (queries.length === 0) return [];
-    return [{ text: 'Explore the query', href: pageUrl('/', { org, expr: queries[0].expr,
-      start: String(Math.floor(own.from / 1000)), end: String(Math.floor(own.to / 1000)) }) }];
+    return [
+      {
+        text: 'Explore the query',
+        href: pageUrl('/', {
+          org,
+          expr: queries[0].expr,
+          start: String(Math.floor(own.from / 1000)),
+          end: String(Math.floor(own.to / 1000)),
+        }),
+      },
+    ];
   }
 
   /** The address of a changed state. @param {Partial<DashboardAddress>} change */
-  const url = (change) => `${ROOT}/dashboard${writeDashboardAddress({ ...address, ...change })}`;
+  const addressOf = (change) => `${ROOT}/dashboard${writeDashboardAddress({ ...address, ...change })}`;
 
   /** @param {unknown} error */
   function fail(error) {
@@ -107,8 +170,10 @@ export function dashboardPage({ org, role, signedOut }) {
    */
   function navigate(change) {
     address = { ...address, ...change };
-    history.pushState(null, '', url({}));
-    update('from' in change && dashboard?.variables.some(({ refresh }) => refresh === 2) ? 'variables' : 'panels').catch(fail);
+    history.pushState(null, '', addressOf({}));
+    update(
+      'from' in change && dashboard?.variables.some(({ refresh }) => refresh === 2) ? 'variables' : 'panels',
+    ).catch(fail);
   }
 
   /** Asks the dashboard again, for instance after a new version was saved. */
@@ -117,7 +182,10 @@ export function dashboardPage({ org, role, signedOut }) {
       stored = await readStored(org, address.uid);
       ({ dashboard } = readDashboard(stored.dashboard));
       alert.textContent = '';
-      if (address.refresh === null && dashboard.refresh) address.refresh = durationMs(dashboard.refresh) ? dashboard.refresh : '';
+      // The modules of the panels arrive while the server answers.
+      for (const type of new Set(dashboard.panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
+      if (address.refresh === null && dashboard.refresh)
+        address.refresh = durationMs(dashboard.refresh) ? dashboard.refresh : '';
       document.title = `${dashboard.title} · promlet`;
       title.textContent = dashboard.title;
       star.hidden = false;
@@ -144,13 +212,26 @@ export function dashboardPage({ org, role, signedOut }) {
   });
 
   async function showTab() {
-    tabs.replaceChildren(...[['', 'View'], ['json', 'JSON'], ['versions', 'Versions']].map(([tab, text]) =>
-      h('a', { href: url({ tab }), text, 'aria-current': address.tab === tab ? 'page' : null, on: {
-        click: (/** @type {MouseEvent} */ event) => {
-          if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
-          event.preventDefault();
-          navigate({ tab });
-        } } })));
+    tabs.replaceChildren(
+      ...[
+        ['', 'View'],
+        ['json', 'JSON'],
+        ['versions', 'Versions'],
+      ].map(([tab, text]) =>
+        h('a', {
+          href: addressOf({ tab }),
+          text,
+          'aria-current': address.tab === tab ? 'page' : null,
+          on: {
+            click: (/** @type {MouseEvent} */ event) => {
+              if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+              event.preventDefault();
+              navigate({ tab });
+            },
+          },
+        }),
+      ),
+    );
     const viewing = address.tab === '';
     for (const part of [time.node, bar, links]) part.hidden = !viewing;
     if (viewing) {
@@ -165,9 +246,11 @@ export function dashboardPage({ org, role, signedOut }) {
       content.replaceChildren();
       load();
     };
-    content.replaceChildren(address.tab === 'json'
-      ? jsonView({ org, stored, editable, changed, gone: () => location.assign(pageUrl('/dashboards', { org })) })
-      : versionsView({ org, stored, editable, changed }));
+    content.replaceChildren(
+      address.tab === 'json'
+        ? jsonView({ org, stored, editable, changed, gone: () => location.assign(pageUrl('/dashboards', { org })) })
+        : versionsView({ org, stored, user, editable, changed }),
+    );
   }
 
   /**
@@ -188,18 +271,24 @@ export function dashboardPage({ org, role, signedOut }) {
       const wanted = new Map([...address.values].filter(([name]) => !loose.has(name)));
       const current = variables.map((variable) => {
         const selection = selections.get(variable.name);
-        return loose.has(variable.name) && selection ? { ...variable, current: { text: selection.text, value: selection.value } } : variable;
+        return loose.has(variable.name) && selection
+          ? { ...variable, current: { text: selection.text, value: selection.value } }
+          : variable;
       });
-      const found = await resolveVariables(current, wanted, { ask: variableReader(org, range()),
-        context: { range: range(), dashboard: names() } });
+      const found = await resolveVariables(current, wanted, {
+        ask: variableReader(org, range()),
+        context: { range: range(), dashboard: names() },
+      });
       if (turn !== sequence) return;
       selections = found.selections;
       address.values = addressValues(variables, selections);
-      history.replaceState(null, '', url({}));
+      history.replaceState(null, '', addressOf({}));
       showVariables(found.resolved);
     }
     showLinks();
     grid.show(dashboard.panels, selections, address.panel);
+    runner.remove(annotations);
+    if (dashboard.annotations.length > 0) runner.addHidden(annotations);
     runner.refresh();
     plan();
   }
@@ -208,12 +297,14 @@ export function dashboardPage({ org, role, signedOut }) {
   function showVariables(resolved) {
     const active = document.activeElement;
     const focus = active instanceof HTMLElement && bar.contains(active) ? active.dataset.focus : undefined;
-    bar.replaceChildren(...variableControls(resolved, selections, (name, values) => {
-      if (!dashboard) return;
-      address = { ...address, values: new Map([...address.values, [name, values]]) };
-      history.pushState(null, '', url({}));
-      update('variables', dependents(dashboard.variables, name)).catch(fail);
-    }));
+    bar.replaceChildren(
+      ...variableControls(resolved, selections, (name, values) => {
+        if (!dashboard) return;
+        address = { ...address, values: new Map([...address.values, [name, values]]) };
+        history.pushState(null, '', addressOf({}));
+        update('variables', dependents(dashboard.variables, name)).catch(fail);
+      }),
+    );
     bar.hidden = bar.childElementCount === 0;
     const again = focus && bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
     if (again instanceof HTMLElement) again.focus({ preventScroll: true });
@@ -221,30 +312,8 @@ export function dashboardPage({ org, role, signedOut }) {
 
   function showLinks() {
     const context = { range: range(), dashboard: names() };
-    links.replaceChildren(...(dashboard?.links ?? []).flatMap((link) => {
-      if (link.type === 'dashboards' || (!link.url && Array.isArray(link.tags) && link.tags.length > 0)) return [tagged(link, context)];
-      const { text, href, newTab } = linkOf(link, selections, context, { page });
-      if (href === null) return [h('span', { class: 'chip' }, h('span', { text }))];
-      return [h('a', { class: 'button', href, text, title: link.tooltip || null, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) })];
-    }));
+    links.replaceChildren(...dashboardLinks(dashboard?.links ?? [], { org, selections, context, page, fail }));
     links.hidden = links.childElementCount === 0;
-  }
-
-  /** A menu of the dashboards with the tags of a link. @param {Record<string, any>} link
-   *  @param {import('../model/interpolate.js').Context} context */
-  function tagged(link, context) {
-    const button = h('button', { type: 'button', 'aria-haspopup': 'true', text: link.title || 'Dashboards' });
-    button.addEventListener('click', async () => {
-      try {
-        const tags = (Array.isArray(link.tags) ? link.tags : []).map(String);
-        const all = (await listDashboards(org, {})).filter((one) => tags.every((tag) => one.tags.includes(tag)));
-        openMenu(button, all.length === 0 ? [h('p', { text: 'No dashboard has these tags.' })] : all.slice(0, 100).map((one) =>
-          h('a', { text: one.title, href: linkOf({ ...link, title: one.title, url: `/d/${one.uid}` }, selections, context, { page }).href })));
-      } catch (error) {
-        fail(error);
-      }
-    });
-    return h('div', { class: 'anchor' }, button);
   }
 
   function refresh() {
@@ -260,11 +329,14 @@ export function dashboardPage({ org, role, signedOut }) {
     clearTimeout(timer);
     const interval = durationMs(address.refresh ?? '');
     if (interval === null || address.tab !== '') return;
-    timer = setTimeout(() => {
-      if (document.hidden) due = true;
-      else if (runner.busy) plan();
-      else refresh();
-    }, Math.max(REFRESH_MIN, interval));
+    timer = setTimeout(
+      () => {
+        if (document.hidden) due = true;
+        else if (runner.busy) plan();
+        else refresh();
+      },
+      Math.max(REFRESH_MIN, interval),
+    );
   }
 
   const wake = () => {
@@ -281,13 +353,17 @@ export function dashboardPage({ org, role, signedOut }) {
   document.addEventListener('visibilitychange', wake);
   scheme.addEventListener('change', redraw);
   document.title = 'Dashboard · promlet';
-  return { node, start: load, stop: () => {
-    sequence += 1;
-    clearTimeout(timer);
-    runner.stop();
-    grid.destroy();
-    removeEventListener('popstate', back);
-    document.removeEventListener('visibilitychange', wake);
-    scheme.removeEventListener('change', redraw);
-  } };
+  return {
+    node,
+    start: load,
+    stop: () => {
+      sequence += 1;
+      clearTimeout(timer);
+      runner.stop();
+      grid.destroy();
+      removeEventListener('popstate', back);
+      document.removeEventListener('visibilitychange', wake);
+      scheme.removeEventListener('change', redraw);
+    },
+  };
 }

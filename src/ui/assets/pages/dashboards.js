@@ -27,7 +27,8 @@ function readFilter(search) {
 }
 
 /**
- * @param {{org: string, role: import('../client/types.js').Role, signedOut: () => void}} options
+ * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
+ *   options
  */
 export function dashboards({ org, role, signedOut }) {
   const editable = role !== 'viewer';
@@ -37,8 +38,13 @@ export function dashboards({ org, role, signedOut }) {
   /** @type {AbortController | null} */
   let request = null;
   let timer = 0;
-  const search = h('input', { type: 'search', id: 'dashboard-search', placeholder: 'Search titles and tags',
-    autocomplete: 'off', spellcheck: 'false' });
+  const search = h('input', {
+    type: 'search',
+    id: 'dashboard-search',
+    placeholder: 'Search titles and tags',
+    autocomplete: 'off',
+    spellcheck: 'false',
+  });
   const folder = h('select', { id: 'dashboard-folder' });
   const tag = h('select', { id: 'dashboard-tag' });
   const starred = h('input', { type: 'checkbox', class: 'tick' });
@@ -49,27 +55,46 @@ export function dashboards({ org, role, signedOut }) {
   /** @type {ReturnType<typeof importDashboard> | null} */
   let importer = null;
   const open = () => {
-    importer ??= importDashboard({ org, folders: () => [...new Set(all.map((one) => one.folder).filter(Boolean))],
-      saved: () => load(), close: () => {
+    importer ??= importDashboard({
+      org,
+      folders: () => [...new Set(all.map((one) => one.folder).filter(Boolean))],
+      saved: () => load(),
+      close: () => {
         importer = null;
         slot.replaceChildren();
         importButton.focus();
-      } });
+      },
+    });
     slot.replaceChildren(importer.node);
     return importer;
   };
-  const importButton = h('button', { type: 'button', class: 'primary', text: 'Import dashboard',
-    on: { click: () => open().files.focus() } });
-  const node = h('main', { class: 'explore dashboards' },
+  const importButton = h('button', {
+    type: 'button',
+    class: 'primary',
+    text: 'Import dashboard',
+    on: { click: () => open().files.focus() },
+  });
+  const node = h(
+    'main',
+    { class: 'explore dashboards' },
     h('div', { class: 'row spread' }, h('h1', { text: 'Dashboards' }), editable && importButton),
     slot,
-    h('section', { class: 'card stack', 'aria-label': 'All dashboards' },
-      h('div', { class: 'row filters' },
+    h(
+      'section',
+      { class: 'card stack', 'aria-label': 'All dashboards' },
+      h(
+        'div',
+        { class: 'row filters' },
         h('div', { class: 'filter' }, h('label', { class: 'unseen', for: 'dashboard-search', text: 'Search' }), search),
         h('label', { class: 'row' }, h('span', { text: 'Folder' }), folder),
         h('label', { class: 'row' }, h('span', { text: 'Tag' }), tag),
-        h('label', { class: 'row' }, starred, 'Starred')),
-      count, alert, list));
+        h('label', { class: 'row' }, starred, 'Starred'),
+      ),
+      count,
+      alert,
+      list,
+    ),
+  );
 
   const dropped = (/** @type {DragEvent} */ event) => {
     const files = event.dataTransfer?.files;
@@ -98,7 +123,8 @@ export function dashboards({ org, role, signedOut }) {
   function navigate(change) {
     filter = { ...filter, ...change };
     const parameters = new URLSearchParams({ org });
-    for (const name of /** @type {const} */ (['q', 'tag', 'folder'])) if (filter[name]) parameters.set(name, filter[name]);
+    for (const name of /** @type {const} */ (['q', 'tag', 'folder']))
+      if (filter[name]) parameters.set(name, filter[name]);
     if (filter.starred) parameters.set('starred', '');
     history.replaceState(null, '', `${ROOT}/dashboards?${parameters}`);
     load();
@@ -123,20 +149,29 @@ export function dashboards({ org, role, signedOut }) {
   /** @param {HTMLSelectElement} select @param {string[]} values @param {string} chosen */
   function fillSelect(select, values, chosen) {
     const shown = [...new Set([...values, ...(chosen ? [chosen] : [])])].sort((a, b) => a.localeCompare(b));
-    select.replaceChildren(h('option', { value: '', text: 'All' }), ...shown.map((text) => h('option', { value: text, text })));
+    select.replaceChildren(
+      h('option', { value: '', text: 'All' }),
+      ...shown.map((text) => h('option', { value: text, text })),
+    );
     select.value = chosen;
   }
 
   /** @param {Entry[]} found */
   function show(found) {
     fillSelect(folder, all.map((one) => one.folder).filter(Boolean), filter.folder);
-    fillSelect(tag, all.flatMap((one) => one.tags), filter.tag);
-    search.value = document.activeElement === search ? search.value : filter.q;
+    fillSelect(
+      tag,
+      all.flatMap((one) => one.tags),
+      filter.tag,
+    );
     starred.checked = filter.starred;
     const filtered = filter.q || filter.tag || filter.folder || filter.starred;
-    count.textContent = found.length === 0
-      ? (filtered ? 'No dashboard matches.' : 'There are no dashboards yet. Import one from Grafana to begin.')
-      : `${found.length} ${found.length === 1 ? 'dashboard' : 'dashboards'}`;
+    count.textContent =
+      found.length === 0
+        ? filtered
+          ? 'No dashboard matches.'
+          : 'There are no dashboards yet. Import one from Grafana to begin.'
+        : `${found.length} ${found.length === 1 ? 'dashboard' : 'dashboards'}`;
     /** @type {Map<string, Entry[]>} */
     const groups = new Map();
     const byTitle = (/** @type {Entry} */ a, /** @type {Entry} */ b) =>
@@ -145,46 +180,96 @@ export function dashboards({ org, role, signedOut }) {
       groups.set(one.folder, [...(groups.get(one.folder) ?? []), one]);
     }
     const several = groups.size > 1 || ![...groups.keys()].every((name) => name === '');
-    const focus = document.activeElement instanceof HTMLElement && list.contains(document.activeElement)
-      ? document.activeElement.dataset.focus : undefined;
-    list.replaceChildren(...[...groups].flatMap(([name, entries]) => [
-      ...(several ? [h('h2', { text: name || NO_FOLDER })] : []), h('ul', {}, entries.map(row))]));
+    const focus =
+      document.activeElement instanceof HTMLElement && list.contains(document.activeElement)
+        ? document.activeElement.dataset.focus
+        : undefined;
+    list.replaceChildren(
+      ...[...groups].flatMap(([name, entries]) => [
+        ...(several ? [h('h2', { text: name || NO_FOLDER })] : []),
+        h('ul', {}, entries.map(row)),
+      ]),
+    );
     const again = focus && list.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
     if (again instanceof HTMLElement) again.focus();
   }
 
   /** @param {Entry} entry */
   function row(entry) {
-    const { uid, title, tags, panels, updated_at: at, updated_by: by, provisioned } = entry;
-    const star = h('button', { type: 'button', class: 'star', 'aria-pressed': String(entry.starred), 'data-focus': `star ${uid}`,
-      'aria-label': `Star ${title}`, on: { click: () => setStar(org, uid, !entry.starred).then(load, fail) } },
-    h('span', { 'aria-hidden': 'true', text: entry.starred ? '★' : '☆' }));
+    const { uid, title, tags, panels, updated_at: at, provisioned } = entry;
+    const star = h(
+      'button',
+      {
+        type: 'button',
+        class: 'star',
+        'aria-pressed': String(entry.starred),
+        'data-focus': `star ${uid}`,
+        'aria-label': `Star ${title}`,
+        on: { click: () => setStar(org, uid, !entry.starred).then(load, fail) },
+      },
+      h('span', { 'aria-hidden': 'true', text: entry.starred ? '★' : '☆' }),
+    );
     const remove = async () => {
-      const sure = await confirmed({ heading: `Delete ${title}?`, action: 'Delete dashboard',
-        loss: `The dashboard with its ${panels} panels and all of its ${entry.version} versions will be lost. Links to it stop working. Metrics stay.` });
+      const sure = await confirmed({
+        heading: `Delete ${title}?`,
+        action: 'Delete dashboard',
+        loss: `Its ${panels} panels and all of its ${entry.version} versions will be lost. Links to it stop working.`,
+      });
       if (sure) await deleteDashboard(org, uid, entry.version).then(load, fail);
     };
-    return h('li', {}, star,
-      h('div', { class: 'dash-entry' }, h('a', { href: pageUrl('/dashboard', { org, uid }), text: title || uid }),
-        h('div', { class: 'dash-about' }, h('span', { text: `${panels} panels` }),
-          at && h('span', {}, 'changed ', time(at), by && ` by ${by}`),
+    return h(
+      'li',
+      {},
+      star,
+      h(
+        'div',
+        { class: 'dash-entry' },
+        h('a', { href: pageUrl('/dashboard', { org, uid }), text: title || uid }),
+        h(
+          'div',
+          { class: 'dash-about' },
+          h('span', { text: `${panels} panels` }),
+          at && h('span', {}, 'changed ', time(at)),
           provisioned && h('span', { class: 'chip' }, h('span', { text: 'file' })),
-          tags.map((text) => h('button', { type: 'button', class: 'tag', text, title: `Show dashboards with the tag ${text}`,
-            on: { click: () => navigate({ tag: text }) } })))),
-      editable && !provisioned && h('button', { type: 'button', class: 'plain danger-text', text: 'Delete',
-        'aria-label': `Delete ${title}`, on: { click: remove } }));
+          tags.map((text) =>
+            h('button', {
+              type: 'button',
+              class: 'tag',
+              text,
+              title: `Show dashboards with the tag ${text}`,
+              on: { click: () => navigate({ tag: text }) },
+            }),
+          ),
+        ),
+      ),
+      editable &&
+        !provisioned &&
+        h('button', {
+          type: 'button',
+          class: 'plain danger-text',
+          text: 'Delete',
+          'aria-label': `Delete ${title}`,
+          on: { click: remove },
+        }),
+    );
   }
 
   search.addEventListener('input', () => {
     clearTimeout(timer);
-    timer = setTimeout(() => navigate({ q: search.value.trim() }), TYPING_MS);
+    filter.q = search.value.trim();
+    timer = setTimeout(() => navigate({}), TYPING_MS);
   });
   folder.addEventListener('change', () => navigate({ folder: folder.value }));
   tag.addEventListener('change', () => navigate({ tag: tag.value }));
   starred.addEventListener('change', () => navigate({ starred: starred.checked }));
+  search.value = filter.q;
   document.title = 'Dashboards · promlet';
-  return { node, start: load, stop: () => {
-    request?.abort();
-    clearTimeout(timer);
-  } };
+  return {
+    node,
+    start: load,
+    stop: () => {
+      request?.abort();
+      clearTimeout(timer);
+    },
+  };
 }

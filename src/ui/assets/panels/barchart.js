@@ -24,39 +24,73 @@ export function draw(box, view) {
     return {};
   }
   const named = (/** @type {import('../model/frame.js').Field} */ field) => field.config.displayName || field.name;
-  const category = frame.fields.find((field) => field.name === options.xField || named(field) === options.xField)
-    ?? frame.fields.find(({ type }) => type === 'string') ?? frame.fields.find(({ type }) => type === 'time');
-  const numbers = frame.fields.filter((field) => field.type === 'number' && field !== category
-    && field.config.custom?.hideFrom?.viz !== true);
+  const category =
+    frame.fields.find((field) => field.name === options.xField || named(field) === options.xField) ??
+    frame.fields.find(({ type }) => type === 'string') ??
+    frame.fields.find(({ type }) => type === 'time');
+  const numbers = frame.fields.filter(
+    (field) => field.type === 'number' && field !== category && field.config.custom?.hideFrom?.viz !== true,
+  );
   const count = Math.min(frame.length, GROUPS_MAX);
   const categories = Array.from({ length: count }, (_, row) => {
     const value = category?.values[row];
-    return category?.type === 'time' ? display(Number(value), category.config.unit ?? 'dateTimeAsIso') : String(value ?? row + 1);
+    return category?.type === 'time'
+      ? display(Number(value), category.config.unit ?? 'dateTimeAsIso')
+      : String(value ?? row + 1);
   });
   /** @type {Set<string>} */
   const hidden = memory.get('hidden') ?? new Set();
   memory.set('hidden', hidden);
-  const all = numbers.map((field, index) => ({ key: named(field), name: named(field), field, values: field.values,
-    color: colorOf(field, undefined, index, { theme, name: named(field) }) }));
+  const all = numbers.map((field, index) => ({
+    key: named(field),
+    name: named(field),
+    field,
+    values: field.values,
+    color: colorOf(field, undefined, index, { theme, name: named(field) }),
+  }));
   const first = numbers[0];
   const plot = h('div', { class: 'plot' });
   const paint = () => {
     if (plot.clientWidth < 20) return;
-    const series = all.filter(({ key }) => !hidden.has(key)).map(({ name, field, color }) => ({ name, color,
-      values: Array.from({ length: count }, (_, row) => Number(field.values[row])),
-      texts: Array.from({ length: count }, (_, row) => valueText(field, field.values[row])) }));
-    plot.replaceChildren(barChart({ width: plot.clientWidth, height: plot.clientHeight, categories, series,
-      stacked: options.stacking === 'normal' || options.stacking === 'percent', theme, unit: first.config.unit,
-      decimals: first.config.decimals, min: first.config.min, max: first.config.max,
-      gap: 1 - Math.min(1, Math.max(0.1, Number(options.groupWidth ?? 0.7))),
-      opacity: Math.max(0.2, Number(first.config.custom?.fillOpacity ?? 80) / 100), label: view.replace(panel.title) || 'Bars' }));
+    const series = all
+      .filter(({ key }) => !hidden.has(key))
+      .map(({ name, field, color }) => ({
+        name,
+        color,
+        values: Array.from({ length: count }, (_, row) => Number(field.values[row])),
+        texts: Array.from({ length: count }, (_, row) => valueText(field, field.values[row])),
+      }));
+    plot.replaceChildren(
+      barChart({
+        width: plot.clientWidth,
+        height: plot.clientHeight,
+        categories,
+        series,
+        stacked: options.stacking === 'normal' || options.stacking === 'percent',
+        theme,
+        unit: first.config.unit,
+        decimals: first.config.decimals,
+        min: first.config.min,
+        max: first.config.max,
+        gap: 1 - Math.min(1, Math.max(0.1, Number(options.groupWidth ?? 0.7))),
+        opacity: Math.max(0.2, Number(first.config.custom?.fillOpacity ?? 80) / 100),
+        label: view.replace(panel.title) || 'Bars',
+      }),
+    );
   };
-  const legend = legendOf(all, options.legend ?? {}, { hidden, memory, change: () => {
-    paint();
-    for (const button of box.querySelectorAll('.legend-name')) {
-      button.setAttribute('aria-pressed', String(!hidden.has((button.getAttribute('data-focus') ?? '').replace(/^legend /, ''))));
-    }
-  } });
+  const legend = legendOf(all, options.legend ?? {}, {
+    hidden,
+    memory,
+    change: () => {
+      paint();
+      for (const button of box.querySelectorAll('.legend-name')) {
+        button.setAttribute(
+          'aria-pressed',
+          String(!hidden.has((button.getAttribute('data-focus') ?? '').replace(/^legend /, ''))),
+        );
+      }
+    },
+  });
   box.replaceChildren(h('div', { class: `plotted legend-${legendPlace(options.legend ?? {})}` }, plot, legend));
   return fitted(plot, paint);
 }

@@ -27,15 +27,28 @@ export function draw(box, view) {
   const gauges = values.map((one) => {
     const text = `${one.prefix}${one.text}${one.suffix}`;
     const place = h('div', { class: 'gauge-dial' });
-    const node = h('div', { class: 'gauge-one', role: 'img', 'aria-label': `${one.name}: ${text}` }, place,
-      titled ? h('div', { class: 'stat-name', text: one.name, title: one.name }) : null);
+    const node = h(
+      'div',
+      { class: 'gauge-one', role: 'img', 'aria-label': `${one.name}: ${text}` },
+      place,
+      titled ? h('div', { class: 'stat-name', text: one.name, title: one.name }) : null,
+    );
     return { one, text, place, node };
   });
-  const grid = h('div', { class: 'stat-grid' }, gauges.map(({ node }) => node));
+  const grid = h(
+    'div',
+    { class: 'stat-grid' },
+    gauges.map(({ node }) => node),
+  );
   box.replaceChildren(grid);
   return fitted(box, () => {
-    const columns = gridColumns(gauges.length, grid.clientWidth, grid.clientHeight, options.orientation === 'horizontal'
-      ? 'vertical' : options.orientation === 'vertical' ? 'horizontal' : 'auto', 1.3);
+    const columns = gridColumns(
+      gauges.length,
+      grid.clientWidth,
+      grid.clientHeight,
+      options.orientation === 'horizontal' ? 'vertical' : options.orientation === 'vertical' ? 'horizontal' : 'auto',
+      1.3,
+    );
     grid.style.setProperty('--columns', String(columns));
     for (const { one, text, place } of gauges) {
       place.replaceChildren(dial(one, text, place.clientWidth, place.clientHeight, view));
@@ -69,25 +82,51 @@ function dial(one, text, width, height, { panel, theme }) {
   const { min, max } = one.field.range ?? { min: 0, max: 100 };
   const steps = Array.isArray(thresholds?.steps) ? thresholds.steps : [];
   if (marked && steps.length > 0) {
-    const ends = steps.map((/** @type {any} */ step) => (step.value === null || step.value === -Infinity ? 0
-      : thresholds.mode === 'percentage' ? part(step.value, 0, 100) : part(step.value, min, max)));
+    const ends = steps.map((/** @type {any} */ step) =>
+      step.value === null || step.value === -Infinity
+        ? 0
+        : thresholds.mode === 'percentage'
+          ? part(step.value, 0, 100)
+          : part(step.value, min, max),
+    );
     steps.forEach((/** @type {any} */ step, /** @type {number} */ index) => {
       const [from, to] = [ends[index], ends[index + 1] ?? 1];
       if (to <= from) return;
-      shapes.push(svg('path', { d: arcPath(cx, cy, radius, radius - radius * 0.06, angle(from), angle(to)),
-        fill: one.field.config.color?.mode === 'fixed' ? colorOf(one.field, one.value, 0, { theme })
-          : resolveColor(step.color, theme) }));
+      shapes.push(
+        svg('path', {
+          d: arcPath(cx, cy, radius, radius - radius * 0.06, angle(from), angle(to)),
+          fill:
+            one.field.config.color?.mode === 'fixed'
+              ? colorOf(one.field, one.value, 0, { theme })
+              : resolveColor(step.color, theme),
+        }),
+      );
       if (labelled && index > 0) {
         const turn = angle(from);
-        shapes.push(svg('text', { x: cx + (radius + 6) * Math.sin(turn), y: cy - (radius + 6) * Math.cos(turn),
-          'text-anchor': turn < -0.2 ? 'end' : turn > 0.2 ? 'start' : 'middle', class: 'gauge-label' },
-        display(thresholds.mode === 'percentage' ? min + (max - min) * from : step.value, one.field.config.unit,
-          one.field.config.decimals)));
+        shapes.push(
+          svg(
+            'text',
+            {
+              x: cx + (radius + 6) * Math.sin(turn),
+              y: cy - (radius + 6) * Math.cos(turn),
+              'text-anchor': turn < -0.2 ? 'end' : turn > 0.2 ? 'start' : 'middle',
+              class: 'gauge-label',
+            },
+            display(
+              thresholds.mode === 'percentage' ? min + (max - min) * from : step.value,
+              one.field.config.unit,
+              one.field.config.decimals,
+            ),
+          ),
+        );
       }
     });
   }
   const size = fittingSize(text, (outer - thick) * 1.6, radius * 0.5, { least: 9, most: 60 });
-  const shown = svg('text', { x: cx, y: cy + size * 0.3, 'text-anchor': 'middle', class: 'gauge-value',
-    'font-size': size, fill: one.color }, text);
+  const shown = svg(
+    'text',
+    { x: cx, y: cy + size * 0.3, 'text-anchor': 'middle', class: 'gauge-value', 'font-size': size, fill: one.color },
+    text,
+  );
   return svg('svg', { width, height, 'aria-hidden': 'true' }, ...shapes, shown);
 }

@@ -31,8 +31,10 @@ export function draw(box, view) {
     box.replaceChildren(h('p', { class: 'panel-quiet', text: 'No data' }));
     return {};
   }
-  const wanted = Number(options.bucketSize) > 0 ? Number(options.bucketSize)
-    : roundSize((high - low || 1) / Math.min(BUCKETS_MAX, Math.max(1, Number(options.bucketCount) || BUCKETS)));
+  const wanted =
+    Number(options.bucketSize) > 0
+      ? Number(options.bucketSize)
+      : roundSize((high - low || 1) / Math.min(BUCKETS_MAX, Math.max(1, Number(options.bucketCount) || BUCKETS)));
   const size = Math.max(wanted, (high - low) / BUCKETS_MAX);
   const offset = Number(options.bucketOffset) || 0;
   const start = Math.floor((low - offset) / size) * size + offset;
@@ -55,8 +57,18 @@ export function draw(box, view) {
   box.replaceChildren(h('div', { class: 'plotted legend-none' }, plot));
   return fitted(plot, () => {
     if (plot.clientWidth < 20) return;
-    plot.replaceChildren(barChart({ width: plot.clientWidth, height: plot.clientHeight, categories, series, stacked: true,
-      theme, gap: 0.05, label: view.replace(panel.title) || 'Histogram' }));
+    plot.replaceChildren(
+      barChart({
+        width: plot.clientWidth,
+        height: plot.clientHeight,
+        categories,
+        series,
+        stacked: true,
+        theme,
+        gap: 0.05,
+        label: view.replace(panel.title) || 'Histogram',
+      }),
+    );
   });
 }
 

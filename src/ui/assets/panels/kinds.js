@@ -11,6 +11,7 @@
  * @property {import('../model/time.js').Range} range of the panel, in milliseconds
  * @property {'light' | 'dark'} theme
  * @property {import('../plot/sync.js').Sync} sync shares the crosshair with the other panels
+ * @property {import('../model/annotations.js').AnnotationEvent[]} events annotations to draw
  * @property {Map<string, any>} memory what the panel remembers over a refresh
  * @property {(range: {from: number, to: number}) => void} zoom
  * @property {(link: Record<string, any>, more?: import('../model/interpolate.js').Context) =>
@@ -21,22 +22,24 @@
  */
 
 /** @type {Map<string, () => Promise<Kind>>} */
-const KINDS = new Map(Object.entries({
-  timeseries: () => import('./timeseries.js'),
-  stat: () => import('./stat.js'),
-  gauge: () => import('./gauge.js'),
-  bargauge: () => import('./bargauge.js'),
-  table: () => import('./table.js'),
-  text: () => import('./text.js'),
-  heatmap: () => import('./heatmap.js'),
-  'state-timeline': () => import('./state_timeline.js'),
-  'status-history': () => import('./state_timeline.js'),
-  barchart: () => import('./barchart.js'),
-  piechart: () => import('./piechart.js'),
-  histogram: () => import('./histogram.js'),
-  alertlist: () => import('./list.js'),
-  dashlist: () => import('./list.js'),
-}));
+const KINDS = new Map(
+  Object.entries({
+    timeseries: () => import('./timeseries.js'),
+    stat: () => import('./stat.js'),
+    gauge: () => import('./gauge.js'),
+    bargauge: () => import('./bargauge.js'),
+    table: () => import('./table.js'),
+    text: () => import('./text.js'),
+    heatmap: () => import('./heatmap.js'),
+    'state-timeline': () => import('./state_timeline.js'),
+    'status-history': () => import('./state_timeline.js'),
+    barchart: () => import('./barchart.js'),
+    piechart: () => import('./piechart.js'),
+    histogram: () => import('./histogram.js'),
+    alertlist: () => import('./list.js'),
+    dashlist: () => import('./list.js'),
+  }),
+);
 
 /** A type as the class of its box: `table` for types that are drawn as one. @param {string} type */
 export const kindOf = (type) => (KINDS.has(type) ? type : 'table');

@@ -23,13 +23,28 @@ export function draw(box, { panel }) {
   const fill = async () => {
     const all = await listDashboards(org, { q: options.showSearch === true ? String(options.query ?? '') : '' });
     if (gone) return;
-    const wanted = all.filter(({ starred, tags: own }) => tags.every((tag) => own.includes(tag))
-      && (options.showStarred !== true || options.showSearch === true || starred));
+    const wanted = all.filter(
+      ({ starred, tags: own }) =>
+        tags.every((tag) => own.includes(tag)) &&
+        (options.showStarred !== true || options.showSearch === true || starred),
+    );
     const shown = wanted.slice(0, Math.min(100, Number(options.maxItems) || 30));
-    box.replaceChildren(shown.length === 0 ? h('p', { class: 'panel-quiet', text: 'No dashboards.' })
-      : h('ul', { class: 'dash-links' }, shown.map(({ uid, title }) => h('li', {},
-        h('a', { href: pageUrl('/dashboard', { org, uid }), text: title })))));
+    box.replaceChildren(
+      shown.length === 0
+        ? h('p', { class: 'panel-quiet', text: 'No dashboards.' })
+        : h(
+            'ul',
+            { class: 'dash-links' },
+            shown.map(({ uid, title }) =>
+              h('li', {}, h('a', { href: pageUrl('/dashboard', { org, uid }), text: title })),
+            ),
+          ),
+    );
   };
   fill().catch((error) => box.replaceChildren(h('p', { class: 'panel-quiet', text: errorText(error) })));
-  return { destroy: () => { gone = true; } };
+  return {
+    destroy: () => {
+      gone = true;
+    },
+  };
 }

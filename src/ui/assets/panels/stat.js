@@ -31,14 +31,26 @@ export function draw(box, view) {
   const named = textMode === 'value_and_name' || textMode === 'name' || (textMode === 'auto' && values.length > 1);
   const tiles = values.map((one) => {
     const text = textMode === 'none' ? '' : textMode === 'name' ? one.name : `${one.prefix}${one.text}${one.suffix}`;
-    const value = h('div', { class: 'stat-value' }, textMode === 'name' ? one.name : null,
-      ...(textMode === 'name' || textMode === 'none' ? [] : [
-        one.prefix && h('span', { class: 'affix', text: one.prefix }), one.text,
-        one.suffix && h('span', { class: 'affix', text: one.suffix })]));
+    const value = h(
+      'div',
+      { class: 'stat-value' },
+      textMode === 'name' ? one.name : null,
+      ...(textMode === 'name' || textMode === 'none'
+        ? []
+        : [
+            one.prefix && h('span', { class: 'affix', text: one.prefix }),
+            one.text,
+            one.suffix && h('span', { class: 'affix', text: one.suffix }),
+          ]),
+    );
     const name = named && textMode !== 'name' && h('div', { class: 'stat-name', text: one.name, title: one.name });
     const link = linked(view, one, value);
-    const tile = h('div', { class: `stat-tile justify-${options.justifyMode === 'center' ? 'center' : 'auto'}` },
-      name || null, link);
+    const tile = h(
+      'div',
+      { class: `stat-tile justify-${options.justifyMode === 'center' ? 'center' : 'auto'}` },
+      name || null,
+      link,
+    );
     const past = options.graphMode === 'area' && sparkline(one, mode, view);
     if (past) tile.append(past);
     tile.classList.toggle('with-past', Boolean(past));
@@ -48,7 +60,11 @@ export function draw(box, view) {
     } else if (mode === 'value') value.style.color = one.color;
     return { tile, value, name: name || null, text };
   });
-  const grid = h('div', { class: 'stat-grid' }, tiles.map(({ tile }) => tile));
+  const grid = h(
+    'div',
+    { class: 'stat-grid' },
+    tiles.map(({ tile }) => tile),
+  );
   box.replaceChildren(grid);
   const sizes = options.text ?? {};
   return fitted(box, () => {
@@ -57,8 +73,14 @@ export function draw(box, view) {
     grid.style.setProperty('--columns', String(columns));
     const rows = Math.ceil(tiles.length / columns);
     const room = { width: width / columns - 22, height: height / rows - 3 };
-    const shared = Math.min(...tiles.map(({ text, name }) => fittingSize(text, room.width,
-      room.height * (name ? 0.55 : 0.95) * (options.graphMode === 'area' ? 0.68 : 1), { least: 12, most: 64 })));
+    const shared = Math.min(
+      ...tiles.map(({ text, name }) =>
+        fittingSize(text, room.width, room.height * (name ? 0.55 : 0.95) * (options.graphMode === 'area' ? 0.68 : 1), {
+          least: 12,
+          most: 64,
+        }),
+      ),
+    );
     for (const { value, name } of tiles) {
       value.style.fontSize = `${Number(sizes.valueSize) > 0 ? Math.min(200, sizes.valueSize) : shared}px`;
       const least = Math.max(11, Math.min(18, shared * 0.5));
@@ -70,11 +92,23 @@ export function draw(box, view) {
 /** @param {View} view @param {Shown} one @param {HTMLElement} value */
 function linked(view, one, value) {
   const [first] = Array.isArray(one.field.config.links) ? one.field.config.links : [];
-  const link = first ? view.link(first, { field: { name: one.field.name, labels: one.field.labels },
-    value: { text: one.text, raw: one.value, numeric: one.value } }) : null;
+  const link = first
+    ? view.link(first, {
+        field: { name: one.field.name, labels: one.field.labels },
+        value: { text: one.text, raw: one.value, numeric: one.value },
+      })
+    : null;
   if (!link?.href) return value;
-  return h('a', { class: 'stat-link', href: link.href, title: link.text,
-    ...(link.newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }, value);
+  return h(
+    'a',
+    {
+      class: 'stat-link',
+      href: link.href,
+      title: link.text,
+      ...(link.newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}),
+    },
+    value,
+  );
 }
 
 /** @param {Shown} one @param {string} mode @param {View} view */
@@ -93,13 +127,21 @@ function sparkline({ field, times, color }, mode, { theme, range }) {
   }
   if (points.length < 2) return null;
   const span = Math.max(1, range.to - range.from);
-  const at = points.map(([time, value]) => `${(((time - range.from) / span) * 100).toFixed(2)} ${
-    (high > low ? 38 - ((value - low) / (high - low)) * 36 : 20).toFixed(2)}`);
+  const at = points.map(
+    ([time, value]) =>
+      `${(((time - range.from) / span) * 100).toFixed(2)} ${(high > low
+        ? 38 - ((value - low) / (high - low)) * 36
+        : 20
+      ).toFixed(2)}`,
+  );
   const line = `M${at.join('L')}`;
   const ink = mode.startsWith('background') ? inkOn(color) : mode === 'none' ? INKS[theme].muted : color;
   const first = at[0].split(' ')[0];
   const last = at[at.length - 1].split(' ')[0];
-  return svg('svg', { class: 'sparkline', viewBox: '0 0 100 40', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
+  return svg(
+    'svg',
+    { class: 'sparkline', viewBox: '0 0 100 40', preserveAspectRatio: 'none', 'aria-hidden': 'true' },
     svg('path', { d: `${line}L${last} 40L${first} 40Z`, fill: ink, 'fill-opacity': '0.18' }),
-    svg('path', { d: line, fill: 'none', stroke: ink, 'stroke-width': '1.5', 'vector-effect': 'non-scaling-stroke' }));
+    svg('path', { d: line, fill: 'none', stroke: ink, 'stroke-width': '1.5', 'vector-effect': 'non-scaling-stroke' }),
+  );
 }

@@ -40,7 +40,8 @@ function spansOf(field, times, merged, { theme, range }) {
     const shown = prefix + text + suffix;
     const last = spans[spans.length - 1];
     const to = times[index] + step;
-    if (merged && last && last.text === shown && last.color === color && times[index] - last.to <= step * 0.5) last.to = to;
+    if (merged && last && last.text === shown && last.color === color && times[index] - last.to <= step * 0.5)
+      last.to = to;
     else spans.push({ from: times[index], to, text: shown, color });
   }
   return spans;
@@ -55,12 +56,20 @@ export function draw(box, view) {
   const { panel, frames, range, theme } = view;
   const { options } = panel;
   const history = panel.type === 'status-history';
-  const bands = frames.flatMap((frame) => {
-    const time = frame.fields.find(({ type }) => type === 'time');
-    return time ? frame.fields.filter(({ type }) => type !== 'time').map((field) => ({
-      name: field.config.displayName || field.name,
-      spans: spansOf(field, time.values, !history && options.mergeValues !== false, view) })) : [];
-  }).filter(({ spans }) => spans.length > 0).slice(0, BANDS_MAX);
+  const bands = frames
+    .flatMap((frame) => {
+      const time = frame.fields.find(({ type }) => type === 'time');
+      return time
+        ? frame.fields
+            .filter(({ type }) => type !== 'time')
+            .map((field) => ({
+              name: field.config.displayName || field.name,
+              spans: spansOf(field, time.values, !history && options.mergeValues !== false, view),
+            }))
+        : [];
+    })
+    .filter(({ spans }) => spans.length > 0)
+    .slice(0, BANDS_MAX);
   if (bands.length === 0) {
     box.replaceChildren(h('p', { class: 'panel-quiet', text: 'No data' }));
     return {};
@@ -69,14 +78,22 @@ export function draw(box, view) {
   const atTime = (/** @type {Span[]} */ spans, /** @type {number} */ time) =>
     spans.find(({ from, to }) => time >= from && time < to);
   const share = Math.min(1, Math.max(0.1, Number(options.rowHeight ?? 0.9)));
-  const canvas = new PlotCanvas(view, {
+  const canvas = PlotCanvas.of(view, {
     label: `${view.replace(panel.title) || 'States'}: states at a time`,
     times,
     paint(pen, width, height) {
-      const scale = { ...valueScale(0, bands.length, 1, { min: 0, max: bands.length }),
-        ticks: bands.map((_, index) => bands.length - index - 0.5), texts: bands.map(({ name }) => name.slice(0, 60)) };
-      const place = layOut(pen, { width, height, from: range.from, to: range.to,
-        axes: [{ scale, label: '', shown: true }, null] });
+      const scale = {
+        ...valueScale(0, bands.length, 1, { min: 0, max: bands.length }),
+        ticks: bands.map((_, index) => bands.length - index - 0.5),
+        texts: bands.map(({ name }) => name.slice(0, 60)),
+      };
+      const place = layOut(pen, {
+        width,
+        height,
+        from: range.from,
+        to: range.to,
+        axes: [{ scale, label: '', shown: true }, null],
+      });
       paintAxes(pen, place, { ...INKS[theme], grid: 'transparent' });
       clipToPlot(pen, place);
       const rise = (place.bottom - place.top) / bands.length;
@@ -90,7 +107,10 @@ export function draw(box, view) {
           if (right <= left) continue;
           const pad = history && right - left > 4 ? 1 : 0;
           pen.fillStyle = color;
-          pen.globalAlpha = Math.min(1, Math.max(0.3, Number(panel.fieldConfig.defaults.custom?.fillOpacity ?? 80) / 100));
+          pen.globalAlpha = Math.min(
+            1,
+            Math.max(0.3, Number(panel.fieldConfig.defaults.custom?.fillOpacity ?? 80) / 100),
+          );
           pen.fillRect(left, y, Math.max(1, right - left - pad), rise * share);
           pen.globalAlpha = 1;
           if (options.showValue !== 'never' && rise > 12 && pen.measureText(text).width + 8 < right - left) {
@@ -102,23 +122,43 @@ export function draw(box, view) {
       pen.restore();
       return place;
     },
-    tooltip: (index) => [h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
+    tooltip: (index) => [
+      h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
       ...bands.slice(0, 20).flatMap(({ name, spans }) => {
         const span = atTime(spans, times[index]);
-        return span ? [h('div', { class: 'tip-row' }, swatch(span.color), h('span', { class: 'name', text: name }),
-          h('b', { text: span.text }))] : [];
-      })],
-    speak: (index) => `${formatMoment(times[index] / 1000)}: ${bands.slice(0, 6)
-      .map(({ name, spans }) => `${name} ${atTime(spans, times[index])?.text ?? 'no value'}`).join(', ')}`,
+        return span
+          ? [
+              h(
+                'div',
+                { class: 'tip-row' },
+                swatch(span.color),
+                h('span', { class: 'name', text: name }),
+                h('b', { text: span.text }),
+              ),
+            ]
+          : [];
+      }),
+    ],
+    speak: (index) =>
+      `${formatMoment(times[index] / 1000)}: ${bands
+        .slice(0, 6)
+        .map(({ name, spans }) => `${name} ${atTime(spans, times[index])?.text ?? 'no value'}`)
+        .join(', ')}`,
   });
   /** @type {Map<string, string>} */
   const states = new Map();
   for (const { spans } of bands) for (const { text, color } of spans) if (states.size < 40) states.set(text, color);
-  const legend = options.legend?.showLegend !== false && options.legend?.displayMode !== 'hidden' && states.size <= 20
-    && h('div', { class: 'legend-list', role: 'group', 'aria-label': 'Legend' }, [...states].map(([text, color]) =>
-      h('span', { class: 'legend-item' }, h('span', { class: 'legend-name' }, swatch(color), h('span', { text })))));
-  box.replaceChildren(h('div', { class: `plotted legend-${options.legend?.placement === 'right' ? 'right' : 'bottom'}` },
-    canvas.node, legend || null));
-  canvas.redraw();
-  return { destroy: () => canvas.destroy(), resize: () => canvas.redraw() };
+  const legend =
+    options.legend?.showLegend !== false &&
+    options.legend?.displayMode !== 'hidden' &&
+    states.size <= 20 &&
+    h(
+      'div',
+      { class: 'legend-list', role: 'group', 'aria-label': 'Legend' },
+      [...states].map(([text, color]) =>
+        h('span', { class: 'legend-item' }, h('span', { class: 'legend-name' }, swatch(color), h('span', { text }))),
+      ),
+    );
+  const placement = options.legend?.placement === 'right' ? 'right' : 'bottom';
+  return canvas.place(box, { placement, legend: legend || null });
 }

@@ -1,4 +1,4 @@
-// The table panel: sorting, cell colours, bars and links, a footer; also what unknown kinds are shown as.
+// The table panel: sorting, colours, bars, links and a footer. Unknown kinds are tables, too.
 
 import { h } from '../chart/dom.js';
 import { displayValue } from '../model/fields.js';
@@ -21,7 +21,7 @@ const COLUMNS_MAX = 60;
 /** @param {unknown} value @returns {Record<string, any>} */
 const record = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 
-/** What the cells of a column look like, in the words of old and of current dashboards. @param {Field} field */
+/** The look of a column's cells, in the words of old and current dashboards. @param {Field} field */
 const lookOf = ({ config }) => {
   const custom = record(config.custom);
   return String(record(custom.cellOptions).type ?? custom.displayMode ?? 'auto');
@@ -32,11 +32,24 @@ function combined(frames) {
   if (frames.length < 2 || frames.some(({ kind, fields }) => kind !== 'series' || fields.length !== 2)) return frames;
   const names = frames.map(({ fields }) => fields[1].config.displayName || fields[1].name);
   const [, first] = frames[0].fields;
-  return [{ refId: '', name: 'Last values', length: frames.length, fields: [
-    { name: 'Series', type: 'string', values: names, config: { displayName: 'Series' } },
-    { ...first, name: 'Last', labels: undefined, config: { ...first.config, displayName: 'Last *' },
-      values: frames.map(({ fields }) => reduceField(fields[1], 'lastNotNull')) },
-  ] }, ...frames];
+  return [
+    {
+      refId: '',
+      name: 'Last values',
+      length: frames.length,
+      fields: [
+        { name: 'Series', type: 'string', values: names, config: { displayName: 'Series' } },
+        {
+          ...first,
+          name: 'Last',
+          labels: undefined,
+          config: { ...first.config, displayName: 'Last *' },
+          values: frames.map(({ fields }) => reduceField(fields[1], 'lastNotNull')),
+        },
+      ],
+    },
+    ...frames,
+  ];
 }
 
 /**
@@ -58,10 +71,25 @@ export function draw(box, view) {
     memory.set('frame', index);
     place.replaceChildren(tableOf(frames[index], view, () => show(index)));
   };
-  const picker = frames.length > 1 && h('select', { 'aria-label': 'Frame', class: 'frame-picker',
-    on: { change: (/** @type {Event} */ event) => show(Number(/** @type {HTMLSelectElement} */ (event.target).value)) } },
-  frames.slice(0, 500).map((frame, index) => h('option', { value: String(index), selected: index === chosen,
-    text: frame.name || frame.refId || `Frame ${index + 1}` })));
+  const picker =
+    frames.length > 1 &&
+    h(
+      'select',
+      {
+        'aria-label': 'Frame',
+        class: 'frame-picker',
+        on: {
+          change: (/** @type {Event} */ event) => show(Number(/** @type {HTMLSelectElement} */ (event.target).value)),
+        },
+      },
+      frames.slice(0, 500).map((frame, index) =>
+        h('option', {
+          value: String(index),
+          selected: index === chosen,
+          text: frame.name || frame.refId || `Frame ${index + 1}`,
+        }),
+      ),
+    );
   show(chosen);
   box.replaceChildren(place, ...(picker ? [picker] : []));
   const scroll = box.querySelector('.table-scroll');
@@ -76,40 +104,101 @@ export function draw(box, view) {
  */
 function tableOf(frame, view, again) {
   const { memory, panel, replace, theme } = view;
-  const columns = frame.fields.filter(({ config }) => record(config.custom).hidden !== true
-    && record(record(config.custom).hideFrom).viz !== true).slice(0, COLUMNS_MAX);
+  const columns = frame.fields
+    .filter(
+      ({ config }) => record(config.custom).hidden !== true && record(record(config.custom).hideFrom).viz !== true,
+    )
+    .slice(0, COLUMNS_MAX);
   const name = (/** @type {Field} */ field) => field.config.displayName || field.name;
   const sort = memory.get('sort') ?? savedSort(panel.options.sortBy, frame, name);
   const by = columns.find((field) => name(field) === sort?.by);
   const rows = Array.from({ length: frame.length }, (_, row) => row);
   if (by) rows.sort((left, right) => compare(by.values[left], by.values[right], sort.desc));
   const limit = Number(memory.get('rows') ?? ROWS);
-  const heads = columns.map((field) => h('th', { scope: 'col', class: alignOf(field),
-    'aria-sort': by === field ? (sort.desc ? 'descending' : 'ascending') : null }, h('button', { type: 'button',
-    text: name(field), 'data-focus': `column ${name(field)}`, on: { click: () => {
-      const same = by === field;
-      if (same && sort.desc) memory.set('sort', { by: null, desc: false });
-      else memory.set('sort', { by: name(field), desc: same });
-      again();
-    } } })));
+  const heads = columns.map((field) =>
+    h(
+      'th',
+      {
+        scope: 'col',
+        class: alignOf(field),
+        'aria-sort': by === field ? (sort.desc ? 'descending' : 'ascending') : null,
+      },
+      h('button', {
+        type: 'button',
+        text: name(field),
+        'data-focus': `column ${name(field)}`,
+        on: {
+          click: () => {
+            const same = by === field;
+            if (same && sort.desc) memory.set('sort', { by: null, desc: false });
+            else memory.set('sort', { by: name(field), desc: same });
+            again();
+          },
+        },
+      }),
+    ),
+  );
   const footer = record(panel.options.footer);
   const calc = Array.isArray(footer.reducer) ? String(footer.reducer[0] ?? '') : '';
-  const foot = footer.show === true && reducerOf(calc) && h('tfoot', {}, h('tr', {}, columns.map((field, index) => {
-    const wanted = !Array.isArray(footer.fields) || footer.fields.length === 0 || footer.fields.includes(name(field));
-    const text = field.type === 'number' && wanted ? valueText(field, reduceField(field, calc), calc)
-      : index === 0 ? reducerOf(calc)?.name ?? '' : '';
-    return h('td', { class: alignOf(field), text });
-  })));
-  const more = rows.length > limit && h('button', { type: 'button', class: 'plain', text: `Show more of ${rows.length} rows`,
-    on: { click: () => {
-      memory.set('rows', limit + 5 * ROWS);
-      again();
-    } } });
-  return h('div', { class: 'table-scroll', tabindex: '0', role: 'group', 'aria-label': 'Table' },
-    h('table', {}, panel.options.showHeader === false ? h('thead', { class: 'unseen' }, h('tr', {}, heads))
-      : h('thead', {}, h('tr', {}, heads)),
-    h('tbody', {}, rows.slice(0, limit).map((row) => h('tr', {}, columns.map((field) =>
-      cell(field, row, frame, view, theme, replace))))), foot || null), more || null);
+  const foot =
+    footer.show === true &&
+    reducerOf(calc) &&
+    h(
+      'tfoot',
+      {},
+      h(
+        'tr',
+        {},
+        columns.map((field, index) => {
+          const wanted =
+            !Array.isArray(footer.fields) || footer.fields.length === 0 || footer.fields.includes(name(field));
+          const text =
+            field.type === 'number' && wanted
+              ? valueText(field, reduceField(field, calc), calc)
+              : index === 0
+                ? (reducerOf(calc)?.name ?? '')
+                : '';
+          return h('td', { class: alignOf(field), text });
+        }),
+      ),
+    );
+  const more =
+    rows.length > limit &&
+    h('button', {
+      type: 'button',
+      class: 'plain',
+      text: `Show more of ${rows.length} rows`,
+      on: {
+        click: () => {
+          memory.set('rows', limit + 5 * ROWS);
+          again();
+        },
+      },
+    });
+  return h(
+    'div',
+    { class: 'table-scroll', tabindex: '0', role: 'group', 'aria-label': 'Table' },
+    h(
+      'table',
+      {},
+      panel.options.showHeader === false
+        ? h('thead', { class: 'unseen' }, h('tr', {}, heads))
+        : h('thead', {}, h('tr', {}, heads)),
+      h(
+        'tbody',
+        {},
+        rows.slice(0, limit).map((row) =>
+          h(
+            'tr',
+            {},
+            columns.map((field) => cell(field, row, frame, view, theme, replace)),
+          ),
+        ),
+      ),
+      foot || null,
+    ),
+    more || null,
+  );
 }
 
 /** @param {Field} field */
@@ -123,8 +212,10 @@ function alignOf(field) {
 function compare(left, right, desc) {
   const none = (/** @type {any} */ value) => value === null || value === undefined || Number.isNaN(value);
   if (none(left) || none(right)) return Number(none(left)) - Number(none(right));
-  const order = typeof left === 'number' && typeof right === 'number' ? left - right
-    : String(left).localeCompare(String(right), 'en', { numeric: true });
+  const order =
+    typeof left === 'number' && typeof right === 'number'
+      ? left - right
+      : String(left).localeCompare(String(right), 'en', { numeric: true });
   return desc ? -order : order;
 }
 
@@ -146,15 +237,34 @@ function savedSort(sortBy, frame, name) {
  */
 function cell(field, row, frame, view, theme, replace) {
   const value = field.values[row];
-  const shown = displayValue(field, typeof value === 'number' && Number.isNaN(value) ? null : value, formatUnit, { theme });
+  const shown = displayValue(field, typeof value === 'number' && Number.isNaN(value) ? null : value, formatUnit, {
+    theme,
+  });
   const text = `${shown.prefix}${shown.text}${shown.suffix}`;
   const [first] = Array.isArray(field.config.links) ? field.config.links : [];
-  const link = first ? view.link(first, { field: { name: field.name, labels: field.labels },
-    value: { text, raw: value, numeric: typeof value === 'number' ? value : NaN },
-    data: { refId: frame.refId, fields: frame.fields.map((one) => ({ name: one.config.displayName || one.name,
-      text: String(one.values[row] ?? ''), raw: one.values[row], numeric: one.values[row] })) } }) : null;
-  const inner = link?.href ? h('a', { href: link.href, text: text || link.text, title: link.text,
-    ...(link.newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }) : text;
+  const link = first
+    ? view.link(first, {
+        field: { name: field.name, labels: field.labels },
+        value: { text, raw: value, numeric: typeof value === 'number' ? value : NaN },
+        data: {
+          refId: frame.refId,
+          fields: frame.fields.map((one) => ({
+            name: one.config.displayName || one.name,
+            text: String(one.values[row] ?? ''),
+            raw: one.values[row],
+            numeric: one.values[row],
+          })),
+        },
+      })
+    : null;
+  const inner = link?.href
+    ? h('a', {
+        href: link.href,
+        text: text || link.text,
+        title: link.text,
+        ...(link.newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}),
+      })
+    : text;
   const look = lookOf(field);
   const node = h('td', { class: alignOf(field), title: text.length > 40 ? text : null }, inner);
   if (look.startsWith('color-background')) {

@@ -6,8 +6,11 @@ import { readMarkdown } from '../model/markdown.js';
 /** @param {import('../model/markdown.js').Node | string} node @returns {Node | string} */
 function made(node) {
   if (typeof node === 'string') return node;
-  return h(node.tag, node.tag === 'a' ? { href: node.href, rel: 'noopener noreferrer', target: '_blank' } : {},
-    node.children.map(made));
+  return h(
+    node.tag,
+    node.tag === 'a' ? { href: node.href, rel: 'noopener noreferrer', target: '_blank' } : {},
+    node.children.map(made),
+  );
 }
 
 /**

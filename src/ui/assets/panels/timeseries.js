@@ -1,11 +1,11 @@
-// The time series panel: lines, areas, bars and points over time, with stacks, two axes and a legend.
+// The time series panel: lines, areas, bars and points, with stacks, two axes and a legend.
 
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
 import { PlotCanvas } from '../plot/canvas.js';
 import { legendOf, legendPlace, swatch, valueText } from '../plot/legend.js';
 import { paintSeries } from '../plot/lines.js';
-import { INKS, clipToPlot, layOut, paintAxes, paintThresholds } from '../plot/paint.js';
+import { INKS, clipToPlot, layOut, paintAxes, paintEvents, paintThresholds } from '../plot/paint.js';
 import { valueScale } from '../plot/scale.js';
 import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.js';
 
@@ -18,6 +18,8 @@ import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.
 /** Most rows of the tooltip, and values of the spoken text. */
 const TIP_MAX = 24;
 const SPOKEN_MAX = 6;
+/** Annotations this near to the pointer are in the tooltip, in pixels. */
+const NEAR = 6;
 
 /** @param {unknown} value @returns {Record<string, any>} */
 const record = (value) => (value !== null && typeof value === 'object' ? value : {});
@@ -53,32 +55,48 @@ export function draw(box, view) {
     const own = shown.filter(({ axis }) => axis === side);
     if (own.length === 0 && (side === 1 || shown.length > 0)) return null;
     const [first] = own.length > 0 ? own : series;
-    const { custom, field: { config } } = first;
+    const {
+      custom,
+      field: { config },
+    } = first;
     const log = record(custom.scaleDistribution);
     const base = log.type === 'log' || log.type === 'symlog' ? Number(log.log) || 10 : 0;
     const bounds = own.flatMap(({ field }) => (Number.isFinite(field.config.min) ? [field.config.min] : []));
     const tops = own.flatMap(({ field }) => (Number.isFinite(field.config.max) ? [field.config.max] : []));
     const [low, high] = extent(own, base > 1);
     const scale = valueScale(low, high, Math.max(2, Math.round(height / 32)), {
-      unit: percent && !own.some(({ custom: { stacking } }) => record(stacking).mode !== 'percent') ? 'percentunit'
-        : config.unit,
-      decimals: config.decimals, log: base,
-      min: bounds.length ? Math.min(...bounds) : undefined, max: tops.length ? Math.max(...tops) : undefined,
-      softMin: softOf(own, 'axisSoftMin', Math.min), softMax: softOf(own, 'axisSoftMax', Math.max),
+      unit:
+        percent && !own.some(({ custom: { stacking } }) => record(stacking).mode !== 'percent')
+          ? 'percentunit'
+          : config.unit,
+      decimals: config.decimals,
+      log: base,
+      min: bounds.length ? Math.min(...bounds) : undefined,
+      max: tops.length ? Math.max(...tops) : undefined,
+      softMin: softOf(own, 'axisSoftMin', Math.min),
+      softMax: softOf(own, 'axisSoftMax', Math.max),
       centered: custom.axisCenteredZero === true,
       zero: own.some(({ custom: { drawStyle } }) => drawStyle === 'bars'),
     });
     const label = own.map((one) => one.custom.axisLabel).find((text) => typeof text === 'string' && text !== '') ?? '';
-    return { scale, label: view.replace(label).slice(0, 100),
-      shown: !own.length || own.some(({ custom: { axisPlacement } }) => axisPlacement !== 'hidden') };
+    return {
+      scale,
+      label: view.replace(label).slice(0, 100),
+      shown: !own.length || own.some(({ custom: { axisPlacement } }) => axisPlacement !== 'hidden'),
+    };
   };
 
-  const canvas = new PlotCanvas(view, {
+  const canvas = PlotCanvas.of(view, {
     label: `${view.replace(panel.title) || 'Chart'}: values at a time`,
     times,
     paint(pen, width, height) {
-      const place = layOut(pen, { width, height, from: range.from, to: range.to,
-        axes: [axisOf(0, height), axisOf(1, height)] });
+      const place = layOut(pen, {
+        width,
+        height,
+        from: range.from,
+        to: range.to,
+        axes: [axisOf(0, height), axisOf(1, height)],
+      });
       const inks = INKS[theme];
       paintAxes(pen, place, inks);
       clipToPlot(pen, place);
@@ -87,15 +105,23 @@ export function draw(box, view) {
       const drawn = [...shown].sort((a, b) => Number(a.key === lit) - Number(b.key === lit));
       for (const one of stackedLast(drawn)) {
         const target = fillTarget(one, shown);
-        paintSeries(pen, place, times, one, { shape: target ? target.drawn : null, lit: one.key === lit,
-          dimmed: lit !== null && one.key !== lit, crowd: shown.length, theme });
+        paintSeries(pen, place, times, one, {
+          shape: target ? target.drawn : null,
+          lit: one.key === lit,
+          dimmed: lit !== null && one.key !== lit,
+          crowd: shown.length,
+          theme,
+        });
       }
+      paintEvents(pen, place, view.events, theme);
       pen.restore();
       return place;
     },
     tooltip: (index, y, place) => tooltipOf(view, data, shown, index, y, place),
     speak(index) {
-      const rows = shown.filter(({ values }) => !Number.isNaN(values[index])).slice(0, SPOKEN_MAX)
+      const rows = shown
+        .filter(({ values }) => !Number.isNaN(values[index]))
+        .slice(0, SPOKEN_MAX)
         .map(({ name, field, values }) => `${name} ${valueText(field, values[index])}`);
       const more = shown.length > SPOKEN_MAX ? [`and ${shown.length - SPOKEN_MAX} more`] : [];
       return `${formatMoment(times[index] / 1000)}: ${[...rows, ...more].join(', ') || 'no value'}`;
@@ -117,12 +143,13 @@ export function draw(box, view) {
 
   const options = record(panel.options.legend);
   const legendHost = {
-    hidden, memory,
+    hidden,
+    memory,
     change: () => {
       choose();
       canvas.redraw();
-      for (const button of node.querySelectorAll('.legend-name')) {
-        const key = (/** @type {HTMLElement} */ (button).dataset.focus ?? '').replace(/^legend /, '');
+      for (const button of box.querySelectorAll('.legend-name')) {
+        const key = (button.getAttribute('data-focus') ?? '').replace(/^legend /, '');
         button.setAttribute('aria-pressed', String(!hidden.has(key)));
       }
     },
@@ -132,17 +159,15 @@ export function draw(box, view) {
     },
   };
   const legend = legendOf(series, options, legendHost);
-  const node = h('div', { class: `plotted legend-${legendPlace(options)}` }, canvas.node, legend);
-  if (legend && Number(options.width) > 0) node.style.setProperty('--legend-width', `${Math.min(600, Number(options.width))}px`);
-  const scrolled = box.querySelector('.legend-table, .legend-list')?.scrollTop ?? 0;
-  box.replaceChildren(node, ...(data.total > SERIES_MAX
-    ? [h('p', { class: 'hint', text: `The first ${SERIES_MAX} of ${data.total} series are drawn.` })] : []));
-  if (legend && scrolled) legend.scrollTop = scrolled;
-  canvas.redraw();
-  return { destroy: () => canvas.destroy(), resize: () => canvas.redraw() };
+  return canvas.place(box, {
+    placement: legendPlace(options),
+    legend,
+    width: Number(options.width) || 0,
+    hint: data.total > SERIES_MAX ? `The first ${SERIES_MAX} of ${data.total} series are drawn.` : '',
+  });
 }
 
-/** Stacked areas are painted from the top one down, so that no area hides a line. @param {PlotSeries[]} series */
+/** Paints stacks from the top down, so that no area hides a line. @param {PlotSeries[]} series */
 const stackedLast = (series) => (series.some(({ base }) => base) ? [...series].reverse() : series);
 
 /** @param {PlotSeries[]} series @param {string} name @param {(...values: number[]) => number} pick */
@@ -155,8 +180,10 @@ function softOf(series, name, pick) {
 function thresholdsOf(series) {
   const one = series.find(({ custom }) => !['off', undefined].includes(record(custom.thresholdsStyle).mode));
   const config = one?.field.config.thresholds;
-  return { config: Array.isArray(config?.steps) && config.mode !== 'percentage' ? config : null,
-    mode: String(record(one?.custom.thresholdsStyle).mode ?? '') };
+  return {
+    config: Array.isArray(config?.steps) && config.mode !== 'percentage' ? config : null,
+    mode: String(record(one?.custom.thresholdsStyle).mode ?? ''),
+  };
 }
 
 /**
@@ -168,14 +195,16 @@ function thresholdsOf(series) {
  * @param {import('../plot/paint.js').Layout} place
  * @returns {Node[]}
  */
-function tooltipOf({ panel }, { times }, shown, index, y, place) {
+function tooltipOf({ panel, events }, { times }, shown, index, y, place) {
   const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
   if (mode === 'none') return [];
-  let rows = shown.filter(({ values, inTooltip }) => inTooltip && !Number.isNaN(values[index])
-    && !(hideZeros === true && values[index] === 0));
+  let rows = shown.filter(
+    ({ values, inTooltip }) =>
+      inTooltip && !Number.isNaN(values[index]) && !(hideZeros === true && values[index] === 0),
+  );
   const distance = (/** @type {PlotSeries} */ { drawn, axis }) => Math.abs(place.y(drawn[index], axis) - (y ?? 0));
-  const near = y === null || rows.length === 0 ? null
-    : rows.reduce((best, one) => (distance(one) < distance(best) ? one : best));
+  const near =
+    y === null || rows.length === 0 ? null : rows.reduce((best, one) => (distance(one) < distance(best) ? one : best));
   if (mode === 'single' && near) rows = [near];
   const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;
   if (wanted !== 'none') {
@@ -185,9 +214,22 @@ function tooltipOf({ panel }, { times }, shown, index, y, place) {
   const cut = rows.slice(at, at + TIP_MAX);
   return [
     h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
-    ...cut.map((one) => h('div', { class: one === near ? 'tip-row near' : 'tip-row' }, swatch(one.color),
-      h('span', { class: 'name', text: one.name }), h('b', { text: valueText(one.field, one.values[index]) }))),
+    ...cut.map((one) =>
+      h(
+        'div',
+        { class: one === near ? 'tip-row near' : 'tip-row' },
+        swatch(one.color),
+        h('span', { class: 'name', text: one.name }),
+        h('b', { text: valueText(one.field, one.values[index]) }),
+      ),
+    ),
     ...(rows.length > cut.length ? [h('div', { class: 'more', text: `and ${rows.length - cut.length} more` })] : []),
     ...(rows.length === 0 ? [h('div', { class: 'more', text: 'no value' })] : []),
+    ...events
+      .filter(
+        ({ from, to }) => place.x(from) - NEAR <= place.x(times[index]) && place.x(times[index]) <= place.x(to) + NEAR,
+      )
+      .slice(0, 5)
+      .map(({ title, text }) => h('div', { class: 'event' }, h('b', { text: title }), text && ` ${text}`)),
   ];
 }

@@ -14,8 +14,21 @@ import { INKS } from './paint.js';
  *   opacity?: number, label: string}} options sizes in CSS pixels; `gap`: the part of a category without bars
  * @returns {SVGElement}
  */
-export function barChart({ width, height, categories, series, stacked, theme, unit, decimals, min, max, gap = 0.2,
-  opacity = 0.8, label }) {
+export function barChart({
+  width,
+  height,
+  categories,
+  series,
+  stacked,
+  theme,
+  unit,
+  decimals,
+  min,
+  max,
+  gap = 0.2,
+  opacity = 0.8,
+  label,
+}) {
   const inks = INKS[theme];
   let [low, high] = [0, 0];
   categories.forEach((_, at) => {
@@ -38,8 +51,14 @@ export function barChart({ width, height, categories, series, stacked, theme, un
   const shapes = [];
   scale.ticks.forEach((tick, index) => {
     const at = Math.round(y(tick)) + 0.5;
-    shapes.push(svg('line', { x1: left, x2: right, y1: at, y2: at, stroke: tick === 0 ? inks.axis : inks.grid }),
-      svg('text', { x: left - 6, y: at + 4, 'text-anchor': 'end', fill: inks.muted, 'font-size': 11 }, scale.texts[index]));
+    shapes.push(
+      svg('line', { x1: left, x2: right, y1: at, y2: at, stroke: tick === 0 ? inks.axis : inks.grid }),
+      svg(
+        'text',
+        { x: left - 6, y: at + 4, 'text-anchor': 'end', fill: inks.muted, 'font-size': 11 },
+        scale.texts[index],
+      ),
+    );
   });
   const every = Math.max(1, Math.ceil(14 / Math.max(1, wide)));
   categories.forEach((name, at) => {
@@ -52,15 +71,38 @@ export function barChart({ width, height, categories, series, stacked, theme, un
       const start = stacked ? (value >= 0 ? up : down) : 0;
       const end = start + value;
       if (stacked) value >= 0 ? (up = end) : (down = end);
-      shapes.push(svg('rect', { x: from + (stacked ? 0 : index * each), width: Math.max(1, each - (each > 4 ? 1 : 0)),
-        y: Math.min(y(start), y(end)), height: Math.max(0.5, Math.abs(y(start) - y(end))), fill: one.color,
-        'fill-opacity': opacity }, svg('title', {}, `${name}: ${one.name} ${one.texts[at]}`)));
+      shapes.push(
+        svg(
+          'rect',
+          {
+            x: from + (stacked ? 0 : index * each),
+            width: Math.max(1, each - (each > 4 ? 1 : 0)),
+            y: Math.min(y(start), y(end)),
+            height: Math.max(0.5, Math.abs(y(start) - y(end))),
+            fill: one.color,
+            'fill-opacity': opacity,
+          },
+          svg('title', {}, `${name}: ${one.name} ${one.texts[at]}`),
+        ),
+      );
     });
     if (at % every > 0) return;
     const x = left + (at + 0.5) * wide;
     const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
-    shapes.push(svg('text', { x, y: bottom + 14, fill: inks.muted, 'font-size': 11,
-      'text-anchor': turned ? 'end' : 'middle', ...(turned ? { transform: `rotate(-40 ${x} ${bottom + 14})` } : {}) }, text));
+    shapes.push(
+      svg(
+        'text',
+        {
+          x,
+          y: bottom + 14,
+          fill: inks.muted,
+          'font-size': 11,
+          'text-anchor': turned ? 'end' : 'middle',
+          ...(turned ? { transform: `rotate(-40 ${x} ${bottom + 14})` } : {}),
+        },
+        text,
+      ),
+    );
   });
   return svg('svg', { width, height, role: 'img', 'aria-label': label }, ...shapes);
 }

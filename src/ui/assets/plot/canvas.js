@@ -41,6 +41,28 @@ export class PlotCanvas {
   #observer;
   #follow;
 
+  /** The width and the height of the last picture. */
+  #painted = [0, 0];
+  #gone = false;
+
+  /**
+   * The canvas of a panel: that of its last drawing if it is still there, so that a refresh ends
+   * neither a drag nor the tooltip.
+   * @param {View} view
+   * @param {Content} content
+   * @returns {PlotCanvas}
+   */
+  static of(view, content) {
+    const last = view.memory.get('canvas');
+    if (last instanceof PlotCanvas && last.node.isConnected && !last.#gone) {
+      last.#update(view, content);
+      return last;
+    }
+    const made = new PlotCanvas(view, content);
+    view.memory.set('canvas', made);
+    return made;
+  }
+
   /**
    * @param {View} view
    * @param {Content} content
@@ -48,9 +70,17 @@ export class PlotCanvas {
   constructor(view, content) {
     this.view = view;
     this.content = content;
-    this.#cursor = h('div', { class: 'plot-cursor', role: 'slider', tabindex: '0', 'aria-label': content.label,
-      'aria-valuemin': '0', 'aria-valuemax': String(Math.max(0, content.times.length - 1)), 'aria-valuenow': '0',
-      'data-focus': 'plot', 'aria-keyshortcuts': 'Plus Minus' });
+    this.#cursor = h('div', {
+      class: 'plot-cursor',
+      role: 'slider',
+      tabindex: '0',
+      'aria-label': content.label,
+      'aria-valuemin': '0',
+      'aria-valuemax': String(Math.max(0, content.times.length - 1)),
+      'aria-valuenow': '0',
+      'data-focus': 'plot',
+      'aria-keyshortcuts': 'Plus Minus',
+    });
     this.node = h('div', { class: 'plot' }, this.#base, this.#over, this.#cursor, this.#tip);
     this.#speak();
     this.#follow = (/** @type {number | null} */ time) => {
@@ -59,8 +89,53 @@ export class PlotCanvas {
     };
     this.#unfollow = view.sync.follow(this.#follow);
     this.#listen();
-    this.#observer = new ResizeObserver(() => this.redraw());
+    this.#observer = new ResizeObserver(() => {
+      const { clientWidth, clientHeight } = this.node;
+      if (clientWidth !== this.#painted[0] || clientHeight !== this.#painted[1]) this.redraw();
+    });
     this.#observer.observe(this.node);
+  }
+
+  /** @param {View} view @param {Content} content */
+  #update(view, content) {
+    [this.view, this.content] = [view, content];
+    this.#cursor.setAttribute('aria-label', content.label);
+    this.#cursor.setAttribute('aria-valuemax', String(Math.max(0, content.times.length - 1)));
+    if (this.#index !== null && this.#time !== null) {
+      this.#index = content.times.length > 0 ? nearest(content.times, this.#time) : null;
+      this.#time = this.#index === null ? null : content.times[this.#index];
+    }
+    this.#speak();
+  }
+
+  /**
+   * Puts the canvas and its legend into the box of a panel and paints.
+   * @param {HTMLElement} box
+   * @param {{placement: string, legend?: HTMLElement | null, hint?: string, width?: number}} options
+   *   `placement` of the legend: none, right or bottom; `width` of a legend on the right in pixels
+   * @returns {import('../panels/kinds.js').Drawing}
+   */
+  place(box, { placement, legend = null, hint = '', width = 0 }) {
+    const { content } = this;
+    const parent = this.node.parentElement;
+    const frame = parent?.parentElement === box ? parent : h('div', {}, this.node);
+    const scrolled = frame.lastElementChild?.scrollTop ?? 0;
+    frame.className = `plotted legend-${placement}`;
+    if (width > 0) frame.style.setProperty('--legend-width', `${Math.min(600, width)}px`);
+    for (const child of [...frame.children]) if (child !== this.node) child.remove();
+    if (legend) frame.append(legend);
+    for (const child of [...box.children]) if (child !== frame) child.remove();
+    if (frame.parentElement !== box) box.append(frame);
+    if (hint) box.append(h('p', { class: 'hint', text: hint }));
+    if (legend) legend.scrollTop = scrolled;
+    this.redraw();
+    return {
+      resize: () => this.redraw(),
+      // The next drawing may have taken the canvas over.
+      destroy: () => {
+        if (this.content === content) this.#destroy();
+      },
+    };
   }
 
   #listen() {
@@ -114,8 +189,12 @@ export class PlotCanvas {
     const rows = this.content.tooltip(this.#index, y, place);
     this.#tip.hidden = rows.length === 0;
     this.#tip.replaceChildren(...rows);
-    placeTooltip(this.#tip, { width: place.width, height: Math.max(place.height, 60) }, x ?? place.x(this.#time),
-      y ?? place.top);
+    placeTooltip(
+      this.#tip,
+      { width: place.width, height: Math.max(place.height, 60) },
+      x ?? place.x(this.#time),
+      y ?? place.top,
+    );
   }
 
   #speak() {
@@ -128,7 +207,8 @@ export class PlotCanvas {
     const [drag, place] = [this.#drag, this.#place];
     this.#drag = null;
     if (!drag || !place || Math.abs(drag.to - drag.from) < DRAG_MIN) return;
-    const [from, to] = [drag.from, drag.to].sort((a, b) => a - b)
+    const [from, to] = [drag.from, drag.to]
+      .sort((a, b) => a - b)
       .map((x) => Math.round(place.time(Math.min(place.right, Math.max(place.left, x)))));
     this.#paintOver();
     if (to - from >= ZOOM_MIN) this.view.zoom({ from, to });
@@ -143,7 +223,10 @@ export class PlotCanvas {
     const around = times[at];
     const scaled = (/** @type {number} */ factor) => {
       const { from, to } = this.view.range;
-      const range = { from: Math.round(around - (around - from) * factor), to: Math.round(around + (to - around) * factor) };
+      const range = {
+        from: Math.round(around - (around - from) * factor),
+        to: Math.round(around + (to - around) * factor),
+      };
       if (range.to - range.from >= ZOOM_MIN) this.view.zoom(range);
     };
     /** @type {Map<string, () => void>} */
@@ -174,6 +257,7 @@ export class PlotCanvas {
     if (width < 20 || height < 20) return;
     const pen = penOf(this.#base, width, height);
     if (!pen) return;
+    this.#painted = [width, height];
     pen.clearRect(0, 0, width, height);
     pen.font = FONT;
     this.#place = this.content.paint(pen, width, height);
@@ -195,8 +279,12 @@ export class PlotCanvas {
     if (this.#drag && Math.abs(this.#drag.to - this.#drag.from) >= DRAG_MIN) {
       pen.fillStyle = inks.muted;
       pen.globalAlpha = 0.2;
-      pen.fillRect(Math.min(this.#drag.from, this.#drag.to), place.top, Math.abs(this.#drag.to - this.#drag.from),
-        place.bottom - place.top);
+      pen.fillRect(
+        Math.min(this.#drag.from, this.#drag.to),
+        place.top,
+        Math.abs(this.#drag.to - this.#drag.from),
+        place.bottom - place.top,
+      );
       pen.globalAlpha = 1;
     }
     if (this.#time === null) return;
@@ -208,7 +296,8 @@ export class PlotCanvas {
     }
   }
 
-  destroy() {
+  #destroy() {
+    this.#gone = true;
     cancelAnimationFrame(this.#frame);
     this.#observer.disconnect();
     this.#unfollow();

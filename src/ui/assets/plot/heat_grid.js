@@ -5,7 +5,8 @@
  * @typedef {import('../model/frame.js').Field} Field
  * @typedef {{name: string, bottom: number, top: number, counts: Float64Array}} HeatRow from the lowest bucket
  * @typedef {{times: Float64Array, step: number, rows: HeatRow[], field: Field, high: number, least: number}} HeatGrid
- * A column covers the time from `times[i] - step` (exclusive) to `times[i]`. `high`: the highest count.
+ * A column covers the time from `times[i] - step` (exclusive) to `times[i]`. `high` is the highest
+ * count.
  * `least`: cells at or below it stay empty.
  */
 
@@ -23,18 +24,24 @@ const BUCKETS = 30;
  */
 export function heatGrid(frames, range, options) {
   const least = Number.isFinite(options.filterValues?.le) ? options.filterValues.le : 1e-9;
-  const made = options.calculate === true || frames.every(({ fields }) => fields.length < 3)
-    ? ((frames.length > 1 && options.calculate !== true) ? seriesRows(frames) : calculated(frames, range))
-    : bucketRows(frames);
+  const made =
+    options.calculate === true || frames.every(({ fields }) => fields.length < 3)
+      ? frames.length > 1 && options.calculate !== true
+        ? seriesRows(frames)
+        : calculated(frames, range)
+      : bucketRows(frames);
   if (!made || made.rows.length === 0 || made.times.length === 0) return null;
   let high = 0;
-  for (const { counts } of made.rows) for (const count of counts) if (count > high && Number.isFinite(count)) high = count;
+  for (const { counts } of made.rows)
+    for (const count of counts) if (count > high && Number.isFinite(count)) high = count;
   return { ...made, rows: made.rows.slice(0, ROWS_MAX), high: high || 1, least };
 }
 
 /** @param {ArrayLike<any>} values @returns {Float64Array} */
-const floats = (values) => (values instanceof Float64Array ? values
-  : Float64Array.from(values, (value) => (typeof value === 'number' ? value : NaN)));
+const floats = (values) =>
+  values instanceof Float64Array
+    ? values
+    : Float64Array.from(values, (value) => (typeof value === 'number' ? value : NaN));
 
 /** @param {Float64Array} times */
 function stepOf(times) {
@@ -50,9 +57,17 @@ function bucketRows(frames) {
   const numbers = frame?.fields.filter(({ type }) => type === 'number') ?? [];
   if (!frame || !time || numbers.length === 0) return null;
   const times = floats(time.values);
-  return { times, step: stepOf(times), field: numbers[0],
-    rows: numbers.map((field) => ({ name: field.bucket ? field.name : field.config.displayName || field.name, bottom: field.bucket?.low ?? NaN,
-      top: field.bucket?.high ?? NaN, counts: floats(field.values) })) };
+  return {
+    times,
+    step: stepOf(times),
+    field: numbers[0],
+    rows: numbers.map((field) => ({
+      name: field.bucket ? field.name : field.config.displayName || field.name,
+      bottom: field.bucket?.low ?? NaN,
+      top: field.bucket?.high ?? NaN,
+      counts: floats(field.values),
+    })),
+  };
 }
 
 /** One frame a row: series without bounds, such as counts by status. @param {Frame[]} frames */
@@ -65,11 +80,16 @@ function seriesRows(frames) {
   if (all.length === 0) return null;
   const times = Float64Array.from(new Set(all.flatMap((one) => [...one.times]))).sort();
   const places = new Map([...times].map((time, index) => [time, index]));
-  return { times, step: stepOf(times), field: all[0].field, rows: all.map(({ times: own, field, values }) => {
-    const counts = new Float64Array(times.length).fill(NaN);
-    own.forEach((time, index) => (counts[places.get(time) ?? 0] = values[index]));
-    return { name: field.config.displayName || field.name, bottom: NaN, top: NaN, counts };
-  }) };
+  return {
+    times,
+    step: stepOf(times),
+    field: all[0].field,
+    rows: all.map(({ times: own, field, values }) => {
+      const counts = new Float64Array(times.length).fill(NaN);
+      own.forEach((time, index) => (counts[places.get(time) ?? 0] = values[index]));
+      return { name: field.config.displayName || field.name, bottom: NaN, top: NaN, counts };
+    }),
+  };
 }
 
 /** Counts values by time and size. @param {Frame[]} frames @param {{from: number, to: number}} range */
@@ -97,8 +117,12 @@ function calculated(frames, { from, to }) {
   const step = Math.max(1, (to - from) / COLUMNS);
   const size = (high - low) / BUCKETS || 1;
   const times = Float64Array.from({ length: COLUMNS }, (_, index) => from + (index + 1) * step);
-  const rows = Array.from({ length: BUCKETS }, (_, index) => ({ name: '', bottom: low + index * size,
-    top: low + (index + 1) * size, counts: new Float64Array(COLUMNS) }));
+  const rows = Array.from({ length: BUCKETS }, (_, index) => ({
+    name: '',
+    bottom: low + index * size,
+    top: low + (index + 1) * size,
+    counts: new Float64Array(COLUMNS),
+  }));
   for (const [time, value] of points) {
     const column = Math.min(COLUMNS - 1, Math.max(0, Math.floor((time - from) / step)));
     rows[Math.min(BUCKETS - 1, Math.floor((value - low) / size))].counts[column] += 1;

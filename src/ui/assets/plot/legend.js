@@ -36,7 +36,7 @@ export function valueText(field, value, calc = '') {
 
 /** Whether a legend is shown, and beside the plot. @param {LegendOptions} options */
 export const legendPlace = ({ displayMode, showLegend, placement }) =>
-  (showLegend === false || displayMode === 'hidden' ? 'none' : placement === 'right' ? 'right' : 'bottom');
+  showLegend === false || displayMode === 'hidden' ? 'none' : placement === 'right' ? 'right' : 'bottom';
 
 /**
  * @param {Item[]} items
@@ -48,32 +48,39 @@ export function legendOf(items, options, host) {
   const shown = items.filter(({ inLegend }) => inLegend !== false);
   if (legendPlace(options) === 'none' || shown.length === 0) return null;
   const calcs = (Array.isArray(options.calcs) ? options.calcs : []).filter((id) => reducerOf(id)).slice(0, 8);
-  return options.displayMode === 'table' ? tableLegend(shown, calcs, options, host)
-    : listLegend(shown, calcs, host);
+  return options.displayMode === 'table' ? tableLegend(shown, calcs, options, host) : listLegend(shown, calcs, host);
 }
 
 /** @param {Item} item @param {Item[]} all @param {LegendHost} host */
 function button(item, all, host) {
-  return h('button', {
-    type: 'button', class: 'legend-name', 'data-focus': `legend ${item.key}`, title: item.name,
-    'aria-pressed': String(!host.hidden.has(item.key)),
-    on: {
-      click: (/** @type {MouseEvent} */ event) => {
-        const only = event.ctrlKey || event.metaKey || event.shiftKey;
-        const others = all.filter(({ key }) => key !== item.key).map(({ key }) => key);
-        const alone = !host.hidden.has(item.key) && others.every((key) => host.hidden.has(key));
-        if (only) {
-          host.hidden.clear();
-          if (!alone) for (const key of others) host.hidden.add(key);
-        } else if (!host.hidden.delete(item.key)) host.hidden.add(item.key);
-        host.change();
+  return h(
+    'button',
+    {
+      type: 'button',
+      class: 'legend-name',
+      'data-focus': `legend ${item.key}`,
+      title: item.name,
+      'aria-pressed': String(!host.hidden.has(item.key)),
+      on: {
+        click: (/** @type {MouseEvent} */ event) => {
+          const only = event.ctrlKey || event.metaKey || event.shiftKey;
+          const others = all.filter(({ key }) => key !== item.key).map(({ key }) => key);
+          const alone = !host.hidden.has(item.key) && others.every((key) => host.hidden.has(key));
+          if (only) {
+            host.hidden.clear();
+            if (!alone) for (const key of others) host.hidden.add(key);
+          } else if (!host.hidden.delete(item.key)) host.hidden.add(item.key);
+          host.change();
+        },
+        pointerenter: () => host.light?.(item.key),
+        pointerleave: () => host.light?.(null),
+        focus: () => host.light?.(item.key),
+        blur: () => host.light?.(null),
       },
-      pointerenter: () => host.light?.(item.key),
-      pointerleave: () => host.light?.(null),
-      focus: () => host.light?.(item.key),
-      blur: () => host.light?.(null),
     },
-  }, swatch(item.color), h('span', { text: item.name }));
+    swatch(item.color),
+    h('span', { text: item.name }),
+  );
 }
 
 /** @param {Item} item @param {string[]} calcs */
@@ -87,8 +94,9 @@ const resultsOf = (item, calcs) => {
 function cut(items, host, unfold) {
   const all = host.memory.get('unfolded') === true;
   const rows = all ? items : items.slice(0, ROWS_MAX);
-  const more = rows.length < items.length && h('button', { type: 'button', class: 'plain',
-    text: `${items.length - rows.length} more`, on: { click: unfold } });
+  const more =
+    rows.length < items.length &&
+    h('button', { type: 'button', class: 'plain', text: `${items.length - rows.length} more`, on: { click: unfold } });
   return { rows, more: more || null };
 }
 
@@ -100,10 +108,24 @@ function listLegend(items, calcs, host) {
       host.memory.set('unfolded', true);
       fill();
     });
-    node.replaceChildren(...rows.map((item) => h('span', { class: 'legend-item' }, button(item, items, host),
-      resultsOf(item, calcs).map((value, at) => h('span', { class: 'legend-value' },
-        h('small', { text: `${reducerOf(calcs[at])?.name}: ` }), valueText(item.field, value, calcs[at]))))),
-    ...(more ? [more] : []));
+    node.replaceChildren(
+      ...rows.map((item) =>
+        h(
+          'span',
+          { class: 'legend-item' },
+          button(item, items, host),
+          resultsOf(item, calcs).map((value, at) =>
+            h(
+              'span',
+              { class: 'legend-value' },
+              h('small', { text: `${reducerOf(calcs[at])?.name}: ` }),
+              valueText(item.field, value, calcs[at]),
+            ),
+          ),
+        ),
+      ),
+      ...(more ? [more] : []),
+    );
   };
   fill();
   return node;
@@ -113,23 +135,44 @@ function listLegend(items, calcs, host) {
  *  @param {LegendHost & {memory: Map<string, any>}} host */
 function tableLegend(items, calcs, options, host) {
   const names = ['Name', ...calcs.map((id) => reducerOf(id)?.name ?? id)];
-  const sort = host.memory.get('legendSort') ?? { by: sortColumn(options.sortBy, calcs, names), desc: options.sortDesc !== false };
+  const sort = host.memory.get('legendSort') ?? {
+    by: sortColumn(options.sortBy, calcs, names),
+    desc: options.sortDesc !== false,
+  };
   const body = h('tbody');
   const foot = h('div');
   const results = new Map(items.map((item) => [item, resultsOf(item, calcs)]));
-  const heads = names.map((name, column) => h('th', { scope: 'col', class: column > 0 ? 'value' : '' },
-    h('button', { type: 'button', text: name, 'data-focus': `head ${column}`, on: { click: () => {
-      sort.desc = sort.by === column ? !sort.desc : column > 0;
-      sort.by = column;
-      host.memory.set('legendSort', sort);
-      fill();
-    } } })));
+  const heads = names.map((name, column) =>
+    h(
+      'th',
+      { scope: 'col', class: column > 0 ? 'value' : '' },
+      h('button', {
+        type: 'button',
+        text: name,
+        'data-focus': `head ${column}`,
+        on: {
+          click: () => {
+            sort.desc = sort.by === column ? !sort.desc : column > 0;
+            sort.by = column;
+            host.memory.set('legendSort', sort);
+            fill();
+          },
+        },
+      }),
+    ),
+  );
   const fill = () => {
-    const ordered = sort.by < 0 ? items : [...items].sort((left, right) => {
-      const order = sort.by === 0 ? left.name.localeCompare(right.name)
-        : Number(results.get(left)?.[sort.by - 1] ?? -Infinity) - Number(results.get(right)?.[sort.by - 1] ?? -Infinity);
-      return sort.desc ? -order : order;
-    });
+    const ordered =
+      sort.by < 0
+        ? items
+        : [...items].sort((left, right) => {
+            const order =
+              sort.by === 0
+                ? left.name.localeCompare(right.name)
+                : Number(results.get(left)?.[sort.by - 1] ?? -Infinity) -
+                  Number(results.get(right)?.[sort.by - 1] ?? -Infinity);
+            return sort.desc ? -order : order;
+          });
     const { rows, more } = cut(ordered, host, () => {
       host.memory.set('unfolded', true);
       fill();
@@ -138,13 +181,27 @@ function tableLegend(items, calcs, options, host) {
       if (column === sort.by) head.setAttribute('aria-sort', sort.desc ? 'descending' : 'ascending');
       else head.removeAttribute('aria-sort');
     });
-    body.replaceChildren(...rows.map((item) => h('tr', {}, h('td', {}, button(item, items, host)),
-      (results.get(item) ?? []).map((value, at) => h('td', { class: 'value', text: valueText(item.field, value, calcs[at]) })))));
+    body.replaceChildren(
+      ...rows.map((item) =>
+        h(
+          'tr',
+          {},
+          h('td', {}, button(item, items, host)),
+          (results.get(item) ?? []).map((value, at) =>
+            h('td', { class: 'value', text: valueText(item.field, value, calcs[at]) }),
+          ),
+        ),
+      ),
+    );
     foot.replaceChildren(...(more ? [more] : []));
   };
   fill();
-  return h('div', { class: 'legend-table', role: 'group', 'aria-label': 'Legend', tabindex: '0' },
-    h('table', {}, h('thead', {}, h('tr', {}, heads)), body), foot);
+  return h(
+    'div',
+    { class: 'legend-table', role: 'group', 'aria-label': 'Legend', tabindex: '0' },
+    h('table', {}, h('thead', {}, h('tr', {}, heads)), body),
+    foot,
+  );
 }
 
 /** The column that a dashboard sorts by: a calculation's name or id. @param {string | undefined} sortBy

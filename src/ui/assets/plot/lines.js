@@ -11,6 +11,11 @@ import { thresholdOf, resolveColor } from '../model/fields.js';
 
 /** With more lines than this, lines have no round joins and no points. */
 const CROWD = 40;
+/** Points nearer to each other than this are thinned, in pixels. */
+const SPARE = 0.6;
+
+/** Runs by the values that they were found in. @type {WeakMap<Float64Array, Int32Array[]>} */
+const RUNS = new WeakMap();
 
 /**
  * Runs of points without a gap between them.
@@ -19,8 +24,11 @@ const CROWD = 40;
  * @returns {Int32Array[]} indices of the points of each run
  */
 function runsOf(times, { drawn, gap }) {
+  const known = RUNS.get(drawn);
+  if (known) return known;
   /** @type {Int32Array[]} */
   const runs = [];
+  RUNS.set(drawn, runs);
   const run = new Int32Array(drawn.length);
   let length = 0;
   for (let index = 0; index < drawn.length; index += 1) {
@@ -37,7 +45,7 @@ function runsOf(times, { drawn, gap }) {
 }
 
 /**
- * The runs with at most the first, lowest, highest and last point of each pixel column: the same picture.
+ * A run with the first, lowest, highest and last point of each pixel column: the same picture.
  * @param {Int32Array} run
  * @param {Float64Array} xs
  * @param {Float64Array} ys
@@ -75,6 +83,10 @@ function thinned(run, xs, ys) {
  */
 function trace(pen, run, xs, ys, shape, back) {
   const { length } = run;
+  if (shape === 'linear' && !back) {
+    for (let step = 0; step < length; step += 1) pen.lineTo(xs[run[step]], ys[run[step]]);
+    return;
+  }
   let [lastX, lastY] = [0, 0];
   for (let step = 0; step < length; step += 1) {
     const index = run[back ? length - 1 - step : step];
@@ -91,6 +103,18 @@ function trace(pen, run, xs, ys, shape, back) {
   }
 }
 
+/** Horizontal places of times in a layout: the same for all of its series. @type {WeakMap<Layout, Float64Array>} */
+const XS = new WeakMap();
+
+/** @param {Layout} place @param {Float64Array} times */
+function xsOf(place, times) {
+  const known = XS.get(place);
+  if (known && known.length === times.length) return known;
+  const xs = times.map((time) => place.x(time));
+  XS.set(place, xs);
+  return xs;
+}
+
 /**
  * Paints one series.
  * @param {Pen} pen
@@ -104,12 +128,13 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   const { custom, drawn, axis } = one;
   const [ground] = groundOf(place, axis);
   const count = drawn.length;
-  const xs = new Float64Array(count);
+  const xs = xsOf(place, times);
   const ys = new Float64Array(count);
-  for (let index = 0; index < count; index += 1) {
-    xs[index] = place.x(times[index]);
-    ys[index] = place.y(drawn[index], axis);
-  }
+  const scale = place.axes[axis]?.scale;
+  if (scale && !scale.log) {
+    const rise = (place.bottom - place.top) / (scale.high - scale.low);
+    for (let index = 0; index < count; index += 1) ys[index] = place.bottom - (drawn[index] - scale.low) * rise;
+  } else for (let index = 0; index < count; index += 1) ys[index] = place.y(drawn[index], axis);
   const width = typeof custom.lineWidth === 'number' ? Math.min(10, Math.max(0, custom.lineWidth)) : 1;
   const colour = strokeOf(pen, place, one, theme);
   pen.globalAlpha = dimmed ? 0.15 : 1;
@@ -119,7 +144,7 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   if (custom.drawStyle === 'bars') return paintBars(pen, place, one, xs, ys, ground);
   const all = runsOf(times, one);
   const spacing = all.length > 0 && count > 1 ? (xs[count - 1] - xs[0]) / (count - 1) : Infinity;
-  const runs = spacing < 1 ? all.map((run) => thinned(run, xs, ys)) : all;
+  const runs = spacing < SPARE ? all.map((run) => thinned(run, xs, ys)) : all;
   const dense = spacing < 4;
   const interpolation = custom.lineInterpolation ?? 'linear';
   const form = dense && interpolation === 'smooth' ? 'linear' : interpolation;
@@ -128,10 +153,12 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   if (custom.drawStyle !== 'points' && (opacity > 0 || shape) && !dimmed) {
     pen.fillStyle = fillOf(pen, place, colour, custom.gradientMode);
     pen.globalAlpha = shape && opacity === 0 ? 0.1 : opacity;
-    const floor = lower ? Float64Array.from(lower, (value) => {
-      const y = place.y(value, axis);
-      return Number.isFinite(y) ? y : ground;
-    }) : null;
+    const floor = lower
+      ? Float64Array.from(lower, (value) => {
+          const y = place.y(value, axis);
+          return Number.isFinite(y) ? y : ground;
+        })
+      : null;
     for (const run of runs) {
       if (run.length < 2) continue;
       pen.beginPath();
@@ -149,7 +176,15 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   }
   if (custom.drawStyle !== 'points' && width > 0) {
     const { fill, dash } = custom.lineStyle ?? {};
-    if (fill === 'dash') pen.setLineDash(Array.isArray(dash) ? dash.slice(0, 8).map(Number).filter((n) => n > 0) : [10, 10]);
+    if (fill === 'dash')
+      pen.setLineDash(
+        Array.isArray(dash)
+          ? dash
+              .slice(0, 8)
+              .map(Number)
+              .filter((n) => n > 0)
+          : [10, 10],
+      );
     else if (fill === 'dot') pen.setLineDash([1, 4]);
     pen.beginPath();
     for (const run of runs) {
@@ -160,8 +195,10 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
     pen.setLineDash([]);
   }
   const size = typeof custom.pointSize === 'number' ? Math.min(20, Math.max(1, custom.pointSize)) : 5;
-  const points = custom.drawStyle === 'points' || custom.showPoints === 'always'
-    || (custom.showPoints !== 'never' && spacing > 4 * size && crowd <= CROWD);
+  const points =
+    custom.drawStyle === 'points' ||
+    custom.showPoints === 'always' ||
+    (custom.showPoints !== 'never' && spacing > 4 * size && crowd <= CROWD);
   pen.fillStyle = colour;
   pen.beginPath();
   for (const run of runs) {
@@ -176,7 +213,8 @@ export function paintSeries(pen, place, times, one, { shape, lit, dimmed, crowd,
   pen.globalAlpha = 1;
 }
 
-/** The height of zero, or of the end of the axis that is nearest to it. @param {Layout} place @param {0 | 1} axis */
+/** The height of zero, or of the end of the axis nearest to it. @param {Layout} place
+ *  @param {0 | 1} axis */
 function groundOf(place, axis) {
   const scale = place.axes[axis]?.scale;
   if (!scale || scale.log) return [place.bottom];
@@ -201,7 +239,10 @@ function paintBars(pen, place, one, xs, ys, ground) {
     last = xs[index];
   }
   const factor = typeof custom.barWidthFactor === 'number' ? custom.barWidthFactor : 0.6;
-  const width = Math.max(1, Math.min(Number.isFinite(spacing) ? spacing * factor : 40, Number(custom.barMaxWidth) || 200));
+  const width = Math.max(
+    1,
+    Math.min(Number.isFinite(spacing) ? spacing * factor : 40, Number(custom.barMaxWidth) || 200),
+  );
   const shift = [-width, -width / 2, 0][Number(custom.barAlignment ?? 0) + 1] ?? -width / 2;
   pen.fillStyle = pen.strokeStyle;
   const alpha = pen.globalAlpha;
@@ -222,7 +263,8 @@ function paintBars(pen, place, one, xs, ys, ground) {
  *  @param {Layout} place @param {PlotSeries} one @param {'light' | 'dark'} theme @returns {string | CanvasGradient} */
 function strokeOf(pen, place, { custom, field, color, axis }, theme) {
   const steps = field.config.thresholds?.steps;
-  if (custom.gradientMode !== 'scheme' || field.config.color?.mode !== 'thresholds' || !Array.isArray(steps)) return color;
+  if (custom.gradientMode !== 'scheme' || field.config.color?.mode !== 'thresholds' || !Array.isArray(steps))
+    return color;
   const gradient = pen.createLinearGradient(0, place.bottom, 0, place.top);
   const { min, max } = field.range ?? { min: 0, max: 100 };
   const scale = place.axes[axis]?.scale;
@@ -236,7 +278,8 @@ function strokeOf(pen, place, { custom, field, color, axis }, theme) {
 
 /** @param {Pen} pen @param {Layout} place @param {string | CanvasGradient} colour @param {unknown} mode */
 function fillOf(pen, place, colour, mode) {
-  if ((mode !== 'opacity' && mode !== 'hue') || typeof colour !== 'string' || !/^#[\da-f]{6}$/i.test(colour)) return colour;
+  if ((mode !== 'opacity' && mode !== 'hue') || typeof colour !== 'string' || !/^#[\da-f]{6}$/i.test(colour))
+    return colour;
   const gradient = pen.createLinearGradient(0, place.top, 0, place.bottom);
   gradient.addColorStop(0, colour);
   gradient.addColorStop(1, `${colour}1a`);

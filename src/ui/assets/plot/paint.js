@@ -40,7 +40,15 @@ export function layOut(pen, { width, height, from, to, axes }) {
   const [top, bottom] = [8, Math.max(12, height - 20)];
   const span = Math.max(1, to - from);
   return {
-    width, height, left, right, top, bottom, from, to, axes,
+    width,
+    height,
+    left,
+    right,
+    top,
+    bottom,
+    from,
+    to,
+    axes,
     x: (time) => left + ((time - from) / span) * (right - left),
     time: (x) => from + ((x - left) / Math.max(1, right - left)) * span,
     y: (value, axis) => bottom - (axes[axis]?.scale.at(value) ?? 0) * (bottom - top),
@@ -135,6 +143,31 @@ export function paintThresholds(pen, place, { mode, steps }, theme) {
       pen.setLineDash([]);
     }
   });
+}
+
+/**
+ * Marks events: a band for those with a length, and a dashed line with a foot.
+ * @param {Pen} pen
+ * @param {Layout} place
+ * @param {{from: number, to: number, color: string}[]} events milliseconds
+ * @param {'light' | 'dark'} theme
+ */
+export function paintEvents(pen, place, events, theme) {
+  for (const { from, to, color } of events) {
+    const [left, right] = [Math.round(place.x(from)) + 0.5, Math.round(place.x(to)) + 0.5];
+    if (right < place.left || left > place.right) continue;
+    const colour = resolveColor(color || 'blue', theme);
+    [pen.fillStyle, pen.strokeStyle, pen.lineWidth] = [colour, colour, 1];
+    if (right > left) {
+      pen.globalAlpha = 0.12;
+      pen.fillRect(left, place.top, right - left, place.bottom - place.top);
+      pen.globalAlpha = 1;
+    }
+    pen.setLineDash([3, 3]);
+    for (const x of right > left ? [left, right] : [left]) line(pen, [x, place.top, x, place.bottom]);
+    pen.setLineDash([]);
+    pen.fillRect(left - 3, place.bottom - 3, Math.max(6, right - left + 6), 3);
+  }
 }
 
 /**

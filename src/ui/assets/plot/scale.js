@@ -14,7 +14,8 @@ import { formatUnit, unitTicks } from '../model/units.js';
 const PAD = 0.1;
 
 /**
- * Ends around the values as Grafana's plots have them: a tenth more on both sides, but not beyond zero.
+ * Ends around the values as Grafana's plots have them: a tenth more on both sides, but not beyond
+ * zero.
  * @param {number} low
  * @param {number} high
  * @param {ScaleOptions} options
@@ -73,7 +74,8 @@ export function valueScale(low, high, count, options) {
   const { unit, decimals } = options;
   const base = options.log ?? 0;
   if (base > 1) {
-    const first = options.min !== undefined && options.min > 0 ? options.min : low > 0 ? low : high > 0 ? high / 1e3 : 1;
+    const first =
+      options.min !== undefined && options.min > 0 ? options.min : low > 0 ? low : high > 0 ? high / 1e3 : 1;
     const last = Math.max(options.max ?? high, first);
     const power = (/** @type {number} */ value) => Math.log(value) / Math.log(base);
     let from = Math.floor(power(first) + 1e-9);
@@ -83,12 +85,25 @@ export function valueScale(low, high, count, options) {
     const every = Math.max(1, Math.ceil((to - from) / Math.max(1, count)));
     const ticks = [];
     for (let exponent = from; exponent <= to; exponent += every) ticks.push(base ** exponent);
-    return { low: base ** from, high: base ** to, log: base, ticks, texts: tickTexts(ticks, unit, decimals),
+    return {
+      low: base ** from,
+      high: base ** to,
+      log: base,
+      ticks,
+      texts: tickTexts(ticks, unit, decimals),
       at: (value) => (value > 0 ? (power(value) - from) / (to - from) : 0),
-      value: (at) => base ** (from + at * (to - from)) };
+      value: (at) => base ** (from + at * (to - from)),
+    };
   }
   const [bottom, top] = ends(low, high, options);
   const ticks = unitTicks(bottom, top, Math.max(1, count), unit);
-  return { low: bottom, high: top, log: 0, ticks, texts: tickTexts(ticks, unit, decimals),
-    at: (value) => (value - bottom) / (top - bottom), value: (at) => bottom + at * (top - bottom) };
+  return {
+    low: bottom,
+    high: top,
+    log: 0,
+    ticks,
+    texts: tickTexts(ticks, unit, decimals),
+    at: (value) => (value - bottom) / (top - bottom),
+    value: (at) => bottom + at * (top - bottom),
+  };
 }

@@ -40,24 +40,37 @@ export function plotData(frames, theme) {
   const { times, columns, fields } = align(frames);
   /** @type {Map<string, number>} */
   const seen = new Map();
-  const series = fields.slice(0, SERIES_MAX).map(({ field }, index) => {
-    const custom = record(field.config.custom);
-    const name = String(field.config.displayName || field.name).trim() || `Series ${index + 1}`;
-    const count = seen.get(name) ?? 0;
-    seen.set(name, count + 1);
-    const sign = custom.transform === 'negative-Y' ? -1 : 1;
-    const zero = field.config.nullValueMode === 'null as zero';
-    const column = columns[index];
-    const values = zero || sign < 0
-      ? column.map((value) => (Number.isNaN(value) ? (zero ? 0 : value) : sign * value)) : column;
-    const hidden = record(custom.hideFrom);
-    return {
-      key: count === 0 ? name : `${name} ${count}`, name, color: colorOf(field, undefined, index, { theme, name }),
-      field, custom, values, drawn: values, base: null, gap: gapOf(times, values, custom.spanNulls),
-      unit: field.config.unit ?? '', axis: /** @type {0 | 1} */ (0), inLegend: hidden.legend !== true,
-      inTooltip: hidden.tooltip !== true, hidden: hidden.viz === true,
-    };
-  }).filter(({ hidden }) => !hidden);
+  const series = fields
+    .slice(0, SERIES_MAX)
+    .map(({ field }, index) => {
+      const custom = record(field.config.custom);
+      const name = String(field.config.displayName || field.name).trim() || `Series ${index + 1}`;
+      const count = seen.get(name) ?? 0;
+      seen.set(name, count + 1);
+      const sign = custom.transform === 'negative-Y' ? -1 : 1;
+      const zero = field.config.nullValueMode === 'null as zero';
+      const column = columns[index];
+      const values =
+        zero || sign < 0 ? column.map((value) => (Number.isNaN(value) ? (zero ? 0 : value) : sign * value)) : column;
+      const hidden = record(custom.hideFrom);
+      return {
+        key: count === 0 ? name : `${name} ${count}`,
+        name,
+        color: colorOf(field, undefined, index, { theme, name }),
+        field,
+        custom,
+        values,
+        drawn: values,
+        base: null,
+        gap: gapOf(times, values, custom.spanNulls),
+        unit: field.config.unit ?? '',
+        axis: /** @type {0 | 1} */ (0),
+        inLegend: hidden.legend !== true,
+        inTooltip: hidden.tooltip !== true,
+        hidden: hidden.viz === true,
+      };
+    })
+    .filter(({ hidden }) => !hidden);
   setAxes(series);
   return { times, series, total: fields.length };
 }
@@ -80,7 +93,7 @@ function gapOf(times, values, spanNulls) {
   return typeof spanNulls === 'number' && spanNulls > 0 ? Math.max(gap, spanNulls) : gap;
 }
 
-/** The second unit has the right axis, unless the dashboard names an axis. @param {PlotSeries[]} series */
+/** The second unit has the right axis, unless an axis is named. @param {PlotSeries[]} series */
 function setAxes(series) {
   const left = series.find(({ custom }) => custom.axisPlacement !== 'right');
   for (const one of series) {
@@ -107,8 +120,12 @@ export function stack(shown, count) {
     [one.drawn, one.base] = [one.values, null];
     if (mode !== 'normal' && mode !== 'percent') continue;
     const key = `${one.axis} ${String(group)} ${mode} ${one.custom.drawStyle === 'bars'}`;
-    const found = groups.get(key) ?? { positive: new Float64Array(count), negative: new Float64Array(count),
-      members: [], percent: mode === 'percent' };
+    const found = groups.get(key) ?? {
+      positive: new Float64Array(count),
+      negative: new Float64Array(count),
+      members: [],
+      percent: mode === 'percent',
+    };
     groups.set(key, found);
     found.members.push(one);
   }

@@ -29,6 +29,7 @@ export function arcPath(cx, cy, outer, inner, from, to) {
   const large = end - from > Math.PI ? 1 : 0;
   const point = (/** @type {number} */ radius, /** @type {number} */ angle) =>
     `${(cx + radius * Math.sin(angle)).toFixed(2)} ${(cy - radius * Math.cos(angle)).toFixed(2)}`;
-  const back = inner > 0 ? `L${point(inner, end)}A${inner} ${inner} 0 ${large} 0 ${point(inner, from)}` : `L${cx} ${cy}`;
+  const back =
+    inner > 0 ? `L${point(inner, end)}A${inner} ${inner} 0 ${large} 0 ${point(inner, from)}` : `L${cx} ${cy}`;
   return `M${point(outer, from)}A${outer} ${outer} 0 ${large} 1 ${point(outer, end)}${back}Z`;
 }

@@ -36,7 +36,8 @@ function fieldFilter(wanted) {
 export function shownValues({ panel, frames, theme }) {
   const options = record(panel.options.reduceOptions);
   const wanted = fieldFilter(options.fields);
-  const calcs = Array.isArray(options.calcs) && options.calcs.some((id) => reducerOf(id)) ? options.calcs : ['lastNotNull'];
+  const calcs =
+    Array.isArray(options.calcs) && options.calcs.some((id) => reducerOf(id)) ? options.calcs : ['lastNotNull'];
   const affix = { prefix: String(panel.options.prefix ?? ''), suffix: String(panel.options.postfix ?? '') };
   /** @type {Shown[]} */
   const all = [];
@@ -51,8 +52,16 @@ export function shownValues({ panel, frames, theme }) {
       const add = (/** @type {any} */ value, /** @type {string} */ name, /** @type {string} */ key) => {
         if (all.length >= VALUES_MAX) return;
         const shown = displayValue(field, value, formatUnit, { theme, seriesIndex });
-        all.push({ ...shown, key, name, value, field, times, prefix: affix.prefix + shown.prefix,
-          suffix: shown.suffix + affix.suffix });
+        all.push({
+          ...shown,
+          key,
+          name,
+          value,
+          field,
+          times,
+          prefix: affix.prefix + shown.prefix,
+          suffix: shown.suffix + affix.suffix,
+        });
       };
       const name = field.config.displayName || field.name;
       if (options.values === true) {
