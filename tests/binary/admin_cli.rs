@@ -324,6 +324,47 @@ fn a_stopped_folder_is_administered_directly() {
 }
 
 #[test]
+fn dashboards_are_imported_listed_exported_and_part_of_a_backup() {
+    let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let good = files.path().join("good.json");
+    let document = r#"{ "uid": "hosts",  "title":"Hosts","tags":["linux"], "unknown": 1.50,
+        "panels": [{"type":"stat","targets":[{"expr":"up"}]}] }"#;
+    std::fs::write(&good, document).expect("written");
+    let bad = files.path().join("bad.json");
+    std::fs::write(&bad, "{\"title\": \"Broken\",\n \"panels\": 7}").expect("written");
+    let (good, bad) = (good.to_str().expect("plain"), bad.to_str().expect("plain"));
+    run_ok(dir.path(), &["dashboard", "check", good], "");
+    assert!(refused(dir.path(), &["dashboard", "check", good, bad], "").contains("1 of 2 files"));
+
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
+    let import = ["dashboard", "import", "--org", ORG, "--folder", "Infra", good];
+    assert!(run_ok(dir.path(), &import, "").contains("hosts"));
+    assert!(refused(dir.path(), &import, "").contains("already has a dashboard with the uid hosts"));
+    let why = refused(dir.path(), &["dashboard", "import", "--org", ORG, bad], "");
+    assert!(why.contains("bad.json") && why.contains("line 2"), "{why}");
+    let again = [&import[..], &["--overwrite"]].concat();
+    run_ok(dir.path(), &again, "");
+    let listed = run_json(dir.path(), &["dashboard", "list", "--org", ORG], "");
+    let [row] = listed["data"].as_array().expect("a list").as_slice() else { panic!("{listed}") };
+    assert_eq!((&row["uid"], &row["version"], &row["folder"]), (&json!("hosts"), &json!(2), &json!("Infra")));
+    let export = ["dashboard", "export", "--org", ORG, "hosts"];
+    assert_eq!(run_ok(dir.path(), &export, "").trim_end(), document);
+
+    // A backup of the running server has them, and a stopped folder is read without a server.
+    let backup = files.path().join("backup");
+    run_ok(dir.path(), &["backup", backup.to_str().expect("plain")], "");
+    server.kill();
+    let restored = files.path().join("restored");
+    let both = [&restored, &backup].map(|path| path.to_str().expect("plain"));
+    run_ok(files.path(), &["restore", both[0], both[1]], "");
+    for folder in [dir.path(), &restored] {
+        assert_eq!(run_ok(folder, &export, "").trim_end(), document);
+    }
+    let gone = refused(dir.path(), &["dashboard", "export", "--org", ORG, "other"], "");
+    assert!(gone.contains("no such dashboard"), "{gone}");
+}
+
+#[test]
 fn a_folder_without_a_store_is_left_alone() {
     let dir = tempfile::tempdir().expect("a folder");
     let printed = refused(dir.path(), &["user", "list"], "");
