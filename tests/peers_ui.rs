@@ -71,5 +71,8 @@ fn public_dashboards_are_imported_without_an_edit() {
         "{} has no dashboards; PROMLET_SHARED names the folder that has them",
         shared.display()
     );
-    println!("{}", run(script("dashboards.mjs").env("PROMLET_SHARED", shared), "a dashboard is not imported"));
+    println!(
+        "{}",
+        run(script("dashboards.mjs").env("PROMLET_SHARED", shared), "a dashboard is not imported")
+    );
 }

@@ -100,9 +100,9 @@ impl Default for BodyDeadlines {
     }
 }
 
-/// The bytes of bodies with samples, dashboards or batches of queries in memory, over all requests. A
-/// body is held from its arrival to its response, and a thousand connections with 8 MiB each would
-/// hold 8 GiB. One organisation holds at most half of the limit.
+/// The bytes of bodies with samples, dashboards or batches of queries in memory, over all requests.
+/// A body is held from its arrival to its response, and a thousand connections with 8 MiB each
+/// would hold 8 GiB. One organisation holds at most half of the limit.
 #[derive(Debug)]
 pub struct IngestBytes {
     bytes_max: u64,

@@ -192,12 +192,7 @@ impl Encoder {
     }
 
     /// Returns an encoder whose tables fit a body of `bytes`, if that is known.
-    fn sized(
-        coding: Coding,
-        capacity: usize,
-        bytes: Option<usize>,
-        levels: Levels,
-    ) -> io::Result<Encoder> {
+    fn sized(coding: Coding, capacity: usize, bytes: Option<usize>, levels: Levels) -> io::Result<Encoder> {
         let out = Vec::with_capacity(capacity);
         let stream = match coding {
             Coding::Identity => EncoderStream::Plain(out),

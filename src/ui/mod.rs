@@ -23,8 +23,8 @@
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
 //!
-//! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers all
-//! files of the binary. Pages refer to these paths, so browsers never revalidate them, and a new
+//! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
+//! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a new
 //! binary changes all of them at once. Each page lists the modules that its script imports, so that
 //! browsers load them together instead of level by level; `/embed.js` does the same for pages of
 //! other origins.
@@ -307,8 +307,7 @@ fn find(path: &str) -> Option<&'static Embedded> {
 /// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
 /// digits.
 static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
-    let hash =
-        FILES.iter().fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    let hash = FILES.iter().fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
     format!("/assets/{hash:016x}")
 });
 
@@ -479,8 +478,9 @@ fn with_immutable_paths(page: &Embedded) -> Vec<u8> {
 /// The module that pages of other origins load.
 const EMBED: &str = "embed.js";
 
-/// Returns a module that imports the immutable [`EMBED`] and, beside it, everything that it imports,
-/// so that a page of another origin revalidates one small file, and loads the rest in parallel.
+/// Returns a module that imports the immutable [`EMBED`] and, beside it, everything that it
+/// imports, so that a page of another origin revalidates one small file, and loads the rest in
+/// parallel.
 fn embed_loader() -> Vec<u8> {
     let mut text = String::from("// Loads <metric-chart> from paths whose content never changes.\n");
     for name in with_imports(EMBED).into_iter().filter(|name| *name != EMBED).chain([EMBED]) {
@@ -505,8 +505,8 @@ fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
 /// The hash of no bytes.
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Extends a 64-bit FNV-1a hash, which suffices for `ETag` and paths because it only tells builds of
-/// a file apart.
+/// Extends a 64-bit FNV-1a hash, which suffices for `ETag` and paths because it only tells builds
+/// of a file apart.
 fn fnv(start: u64, bytes: &[u8]) -> u64 {
     bytes.iter().fold(start, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -182,19 +182,24 @@ fn a_page_refers_to_immutable_paths_and_lists_what_its_script_imports() {
         for (page, script) in [("/", "app.js"), ("/docs", "docs.js")] {
             let html = body(&ui, page);
             let mut referred = BTreeSet::new();
-            for reference in html.split("=\"/").skip(1).map(|rest| format!("/{}", rest.split('"').next().unwrap())) {
+            for reference in
+                html.split("=\"/").skip(1).map(|rest| format!("/{}", rest.split('"').next().unwrap()))
+            {
                 let path = reference.strip_prefix(prefix).unwrap();
-                let file = ui.file(path).unwrap().unwrap_or_else(|| panic!("{page} refers to {path}"));
-                if let Some(name) = file.immutable {
-                    assert!(path.ends_with(name), "{path}");
-                    assert_eq!(file.bytes, named(name).bytes, "{path}");
-                    let is_new = referred.insert(name);
-                    assert!(is_new || file.kind != AssetKind::Module, "{page} refers to {name} twice");
-                } else {
-                    assert!(matches!(path, "/" | "/api/v1/openapi.json"), "{page}: {path}");
+                if matches!(path, "/" | "/api/v1/openapi.json") {
+                    continue;
                 }
+                let file = ui.file(path).unwrap().unwrap_or_else(|| panic!("{page} refers to {path}"));
+                let name = file.immutable.unwrap_or_else(|| panic!("{path} is not immutable"));
+                assert!(path.ends_with(name), "{path}");
+                assert_eq!(file.bytes, named(name).bytes, "{path}");
+                let is_new = referred.insert(name);
+                assert!(is_new || file.kind != AssetKind::Module, "{page} refers to {name} twice");
             }
-            assert!(with_imports(script).is_subset(&referred) && referred.contains("app.css"), "{referred:?}");
+            assert!(
+                with_imports(script).is_subset(&referred) && referred.contains("app.css"),
+                "{referred:?}"
+            );
         }
     }
 }
@@ -205,7 +210,11 @@ fn pages_and_other_versions_have_no_immutable_path() {
     let root = IMMUTABLE_ROOT.as_str();
     assert_eq!(ui.file(&format!("{root}/app.js")).unwrap().unwrap().bytes, named("app.js").bytes);
     let others = ["/assets/0123456789abcdef/app.js", "/assets/app.js", "/assets//app.js", root];
-    for path in others.map(str::to_owned).into_iter().chain(["", "/", "/login", "/app.j"].map(|end| format!("{root}{end}"))) {
+    for path in others
+        .map(str::to_owned)
+        .into_iter()
+        .chain(["", "/", "/login", "/app.j"].map(|end| format!("{root}{end}")))
+    {
         assert_eq!(ui.file(&path).unwrap(), None, "{path}");
     }
     let editing = Ui::from_dir(assets());
@@ -220,7 +229,8 @@ fn other_origins_load_one_small_file_that_names_the_immutable_ones() {
     let loader = Ui::embedded().file("/embed.js").unwrap().unwrap();
     assert!(loader.any_origin && loader.immutable.is_none() && loader.bytes.len() < 2_000);
     let source = String::from_utf8(loader.bytes.into_owned()).unwrap();
-    let imported: Vec<&str> = source.lines().filter_map(|line| line.strip_prefix("import '.")?.strip_suffix("';")).collect();
+    let imported: Vec<&str> =
+        source.lines().filter_map(|line| line.strip_prefix("import '.")?.strip_suffix("';")).collect();
     assert_eq!(imported.len(), with_imports(EMBED).len());
     assert!(imported.last().unwrap().ends_with("/embed.js"), "{imported:?}");
     for path in imported {

@@ -329,11 +329,7 @@ impl Table {
     ///
     /// # Errors
     /// A sentence if the id or the labels belong to another series, or if the id is far too large.
-    pub(in crate::tsdb) fn define(
-        &mut self,
-        id: u32,
-        pairs: &[(&str, &str)],
-    ) -> Result<(), &'static str> {
+    pub(in crate::tsdb) fn define(&mut self, id: u32, pairs: &[(&str, &str)]) -> Result<(), &'static str> {
         let mut shape = LabelCodes::default();
         let known = self.find(pairs, &mut shape, false);
         if self.may_define(id, known)? {

@@ -82,9 +82,7 @@ fn with_an_interval_a_failed_sync_closes_the_log_as_well() {
     let (tsdb, _) = open_with(dir.path(), by_interval(&faults, Duration::from_secs(3_600)));
     faults.log_syncs_left.store(0, Ordering::SeqCst);
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
-    assert!(
-        matches!(tsdb.checkpoint(), Err(CheckpointError::Closed(why)) if why.contains("injected fault"))
-    );
+    assert!(matches!(tsdb.checkpoint(), Err(CheckpointError::Closed(why)) if why.contains("injected fault")));
     assert!(matches!(try_write(&tsdb, ORG, &up("a"), &[ago(9, 2.0)]), Err(AppendError::Fenced(_))));
     assert!(matches!(tsdb.health().writes, Writes::Fenced(_)));
 }
