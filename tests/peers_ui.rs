@@ -64,6 +64,7 @@ fn transformations_reducers_and_mappings_give_what_grafana_gives() {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "a test finds its foreign files by the environment")]
 fn public_dashboards_are_imported_without_an_edit() {
     let shared = std::env::var_os("PROMLET_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
     assert!(

@@ -14,11 +14,15 @@ use super::error::{ApiError, Code};
 use crate::sync::IgnorePoison as _;
 use crate::ui::{Asset, NOWHERE, Ui};
 
-/// The files of the UI, and the compressed bodies of those with an immutable path.
+/// A body and its coding.
+type CodedBody = (Bytes, Coding);
+
+/// The files of the UI, and the compressed bodies of those with an immutable path, by name and
+/// wanted coding.
 #[derive(Clone)]
 struct Pages {
     ui: Ui,
-    coded: Arc<Mutex<HashMap<(&'static str, Coding), (Bytes, Coding)>>>,
+    coded: Arc<Mutex<HashMap<(&'static str, Coding), CodedBody>>>,
 }
 
 /// Returns a router for the UI's paths.
@@ -29,7 +33,7 @@ pub fn router(ui: Ui) -> Router {
 impl Pages {
     /// Compresses the body of a file. The result for an immutable path is kept: the files of the
     /// binary bound their number.
-    fn code(&self, asset: &mut Asset, coding: Coding) -> (Bytes, Coding) {
+    fn code(&self, asset: &mut Asset, coding: Coding) -> CodedBody {
         let bytes = std::mem::take(&mut asset.bytes);
         let Some(name) = asset.immutable.filter(|_| coding != Coding::Identity) else {
             let (body, coding) = coding.whole(bytes.into_owned());
@@ -111,4 +115,68 @@ fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use axum::http::HeaderMap;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    async fn get(
+        router: &Router,
+        path: &str,
+        headers: &[(header::HeaderName, &str)],
+    ) -> (HeaderMap, StatusCode, Vec<u8>) {
+        let mut request = Request::builder().uri(path);
+        for (name, value) in headers {
+            request = request.header(name, *value);
+        }
+        let request = request.body(Body::empty()).expect("a request");
+        let response = router.clone().oneshot(request).await.expect("infallible");
+        let (head, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, usize::MAX).await.expect("in memory");
+        (head.headers, head.status, body.to_vec())
+    }
+
+    fn unzipped(body: &[u8]) -> String {
+        let mut text = String::new();
+        flate2::read::GzDecoder::new(body).read_to_string(&mut text).expect("gzip");
+        text
+    }
+
+    #[tokio::test]
+    async fn files_are_compressed_and_only_immutable_paths_are_kept_by_browsers() {
+        let router = router(Ui::embedded());
+        let (headers, _, page) = get(&router, "/", &[]).await;
+        assert_eq!(
+            (&headers[header::CACHE_CONTROL], headers.get(header::CONTENT_ENCODING)),
+            (&"no-cache".parse().expect("a value"), None)
+        );
+        let page = String::from_utf8(page).expect("UTF-8");
+        let script = page.split("src=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a script");
+        let (_, _, plain) = get(&router, script, &[]).await;
+        // The first request compresses, the second one does not.
+        for _ in 0..2 {
+            let (headers, status, body) = get(&router, script, &[(header::ACCEPT_ENCODING, "gzip")]).await;
+            assert_eq!(
+                (status, &headers[header::CONTENT_ENCODING]),
+                (StatusCode::OK, &"gzip".parse().expect("a value"))
+            );
+            assert_eq!(unzipped(&body).as_bytes(), plain);
+            assert!(headers[header::CACHE_CONTROL].to_str().expect("text").contains("immutable"));
+            assert_eq!(headers[header::VARY], "accept-encoding");
+        }
+        // A browser with the file gets no body, whatever coding it has.
+        let (headers, ..) = get(&router, script, &[(header::ACCEPT_ENCODING, "zstd")]).await;
+        assert_eq!(headers[header::CONTENT_ENCODING], "zstd");
+        let tag = headers[header::ETAG].to_str().expect("text");
+        let (_, status, body) = get(&router, script, &[(header::IF_NONE_MATCH, tag)]).await;
+        assert_eq!((status, body.len()), (StatusCode::NOT_MODIFIED, 0));
+        let (_, status, _) = get(&router, &script.replace("/assets/", "/assets/0"), &[]).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+    }
 }
