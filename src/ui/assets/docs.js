@@ -11,7 +11,7 @@ import { kind, shape } from './docs/schema.js';
  */
 
 const view = /** @type {HTMLElement} */ (document.getElementById('docs'));
-const VERBS = ['get', 'post', 'patch', 'delete'];
+const VERBS = ['get', 'post', 'put', 'patch', 'delete'];
 
 const found = await fetch(`${ROOT}/api/v1/openapi.json`, { cache: 'no-store' }).catch(() => null);
 if (found?.ok) show(await found.json());

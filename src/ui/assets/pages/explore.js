@@ -328,6 +328,7 @@ export function explore({ state, role, signedOut }) {
   };
   document.addEventListener('keydown', hotkey);
   document.addEventListener('visibilitychange', wake);
+  addEventListener('beforeunload', storeDraft);
   addEventListener('popstate', back);
 
   const stop = () => {
@@ -337,6 +338,7 @@ export function explore({ state, role, signedOut }) {
     browser.stop();
     document.removeEventListener('keydown', hotkey);
     document.removeEventListener('visibilitychange', wake);
+    removeEventListener('beforeunload', storeDraft);
     removeEventListener('popstate', back);
     clearTimeout(draftTimer);
   };
