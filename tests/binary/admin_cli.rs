@@ -352,7 +352,7 @@ fn dashboards_are_imported_listed_exported_and_part_of_a_backup() {
 
     // A backup of the running server has them, and a stopped folder is read without a server.
     let backup = files.path().join("backup");
-    run_ok(dir.path(), &["backup", backup.to_str().expect("plain")], "");
+    run_ok(dir.path(), &["backup", "--with-key", backup.to_str().expect("plain")], "");
     server.kill();
     let restored = files.path().join("restored");
     let both = [&restored, &backup].map(|path| path.to_str().expect("plain"));
