@@ -24,10 +24,10 @@
 //! ```
 //!
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
-//! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a new
-//! binary changes all of them at once. Each page lists the modules that its script imports, so that
-//! browsers load them together instead of level by level; `/embed.js` does the same for pages of
-//! other origins.
+//! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a
+//! new binary changes all of them at once. Each page lists the modules that its script imports, so
+//! that browsers load them together instead of level by level; `/embed.js` does the same for pages
+//! of other origins.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
