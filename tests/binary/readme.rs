@@ -424,10 +424,14 @@ fn every_block_is_of_a_known_kind_and_every_reason_is_needed() {
         assert!(blocks.iter().any(|block| block.text.lines().any(|line| line.starts_with(words))), "{words}");
     }
     for CodeBlock { document, language, text, .. } in &blocks {
-        let known = ["sh", "yaml", "json", "html", "js", "python", "nginx", "caddy"];
+        let known = ["sh", "yaml", "json", "ndjson", "html", "js", "python", "nginx", "caddy"];
         assert!(known.contains(&&**language), "{document}: {language:?}\n{text}");
         if language == "json" {
             assert!(serde_json::from_str::<Value>(text).is_ok(), "{document}\n{text}");
+        }
+        if language == "ndjson" {
+            let is_json = |line: &str| serde_json::from_str::<Value>(line).is_ok();
+            assert!(text.lines().all(is_json), "{document}\n{text}");
         }
     }
     assert!(blocks.iter().any(|block| block.text.contains(EMAIL) && block.text.contains(PASSWORD)));
