@@ -186,7 +186,10 @@ fn everything_works(behind: &Behind) {
         // The proxy is local; its clients are not.
         assert!(ask("GET", "/metrics", "", "").starts_with("HTTP/1.1 401"));
         let page = ask("GET", "/login", "", "");
-        assert!(page.contains("src=\"/tools/promlet/app.js\""), "{page}");
+        let script = page.split("src=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a script");
+        let below = script.strip_prefix("/tools/promlet").unwrap_or_else(|| panic!("{page}"));
+        assert!(below.starts_with("/assets/") && below.ends_with("/app.js"), "{page}");
+        assert!(ask("GET", below, "", "").starts_with("HTTP/1.1 200"), "{below}");
         // A URL without the final slash redirects to the one with it.
         let bare = ask("GET", "", "", "");
         let led = bare.lines().find(|line| line.to_ascii_lowercase().starts_with("location: "));
