@@ -118,9 +118,10 @@ function summary(values) {
  * @param {Object<string, string>} labels
  */
 export function fullName(labels) {
-  const pairs = Object.entries(labels)
-    .filter(([label]) => label !== '__name__')
-    .map(([label, value]) => `${label}=${JSON.stringify(value)}`);
+  const pairs = Object.keys(labels)
+    .filter((label) => label !== '__name__')
+    .sort()
+    .map((label) => `${label}=${JSON.stringify(labels[label])}`);
   const metric = labels.__name__ ?? '';
   return pairs.length || !metric ? `${metric}{${pairs.join(', ')}}` : metric;
 }

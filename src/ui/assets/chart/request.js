@@ -159,6 +159,21 @@ function pause(seconds, signal) {
 }
 
 /**
+ * Waits as long as a refused request asks for. Throws the error where a retry would not help: 429 and
+ * busy responses carry Retry-After, but a timed-out query would time out again.
+ * @param {unknown} error
+ * @param {number} attempt the number of requests so far
+ * @param {AbortSignal} [signal]
+ */
+export async function waitToRetry(error, attempt, signal) {
+  if (!(error instanceof ApiError) || ![429, 503].includes(error.status) || attempt >= TRIES_MAX) throw error;
+  const wait = error.retryAfter || (error.status === 429 ? 1 : 0);
+  if (wait === 0 || wait > WAIT_MAX) throw error;
+  // Jitter spreads the retries.
+  await pause(wait + Math.random() * 0.5, signal);
+}
+
+/**
  * Returns the JSON of a data endpoint; retries where the server asks for it with Retry-After.
  * @param {{base: string, path: string, params: URLSearchParams, token?: string,
  *   tokenEndpoint?: string, signal?: AbortSignal}} request `token` or `tokenEndpoint` make it an
@@ -187,10 +202,6 @@ export async function fetchData({ base, path, params, token, tokenEndpoint, sign
       [refused, renewed] = [bearer ?? '', true];
       continue;
     }
-    // 429 and busy responses carry Retry-After; a timed-out query would time out again. Jitter
-    // spreads the retries.
-    const wait = problem.retryAfter || (problem.status === 429 ? 1 : 0);
-    if (![429, 503].includes(problem.status) || wait === 0 || wait > WAIT_MAX || attempt >= TRIES_MAX) throw problem;
-    await pause(wait + Math.random() * 0.5, signal);
+    await waitToRetry(problem, attempt, signal);
   }
 }

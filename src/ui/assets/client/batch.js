@@ -1,11 +1,8 @@
 // One request with the queries of many panels; the answers arrive one by one as they are ready.
 
-import { ApiError, readError } from '../chart/request.js';
-import { ROOT } from './server.js';
+import { waitToRetry } from '../chart/request.js';
+import { request } from './server.js';
 
-/** Attempts before a busy server is an error, and the longest wait between two, in seconds. */
-const TRIES_MAX = 4;
-const WAIT_MAX = 60;
 /** Most queries of one request, as the server allows. */
 export const BATCH_MAX = 1000;
 
@@ -18,50 +15,22 @@ export const BATCH_MAX = 1000;
  */
 
 /**
- * @param {number} seconds
- * @param {AbortSignal} signal
- * @returns {Promise<void>}
- */
-function pause(seconds, signal) {
-  return new Promise((resolve, reject) => {
-    const timer = setTimeout(resolve, seconds * 1000);
-    signal.addEventListener(
-      'abort',
-      () => {
-        clearTimeout(timer);
-        reject(signal.reason);
-      },
-      { once: true },
-    );
-  });
-}
-
-/**
  * Sends a batch. Resolves after the last line, with the ids that the server did not answer.
  * @param {{org: string, start: number, end: number, queries: BatchQuery[], signal: AbortSignal,
  *   answered: (answer: BatchAnswer) => void}} batch times in unix seconds
  * @returns {Promise<string[]>}
  */
 export async function queryBatch({ org, start, end, queries, signal, answered }) {
-  const body = JSON.stringify({ start, end, queries });
+  const options = { body: { start, end, queries }, headers: { Accept: 'application/x-ndjson' }, signal };
   for (let attempt = 1; ; attempt += 1) {
-    const response = await fetch(`${ROOT}/api/v1/orgs/${encodeURIComponent(org)}/query/batch`, {
-      method: 'POST',
-      credentials: 'same-origin',
-      cache: 'no-store',
-      signal,
-      headers: { 'Content-Type': 'application/json', Accept: 'application/x-ndjson' },
-      body,
-    }).catch((error) => {
-      if (signal.aborted) throw error;
-      throw new ApiError({ code: 'unreachable', detail: 'The server does not answer. Is it still running?' });
-    });
-    if (response.ok) return readLines(response, queries, answered);
-    const problem = await readError(response);
-    const wait = problem.retryAfter || (problem.status === 429 ? 1 : 0);
-    if (![429, 503].includes(problem.status) || wait === 0 || wait > WAIT_MAX || attempt >= TRIES_MAX) throw problem;
-    // Jitter spreads the retries of several tabs.
-    await pause(wait + Math.random() * 0.5, signal);
+    let response;
+    try {
+      response = await request('POST', `/orgs/${encodeURIComponent(org)}/query/batch`, options);
+    } catch (error) {
+      await waitToRetry(error, attempt, signal);
+      continue;
+    }
+    return readLines(response, queries, answered);
   }
 }
 

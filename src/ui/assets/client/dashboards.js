@@ -1,7 +1,7 @@
 // Calls to the dashboards of an organisation: list, read, save, versions, stars.
 
-import { ApiError, readError } from '../chart/request.js';
-import { ROOT, changes } from './server.js';
+import { ApiError } from '../chart/request.js';
+import { send } from './server.js';
 
 /**
  * @typedef {{uid: string, title: string, folder: string, tags: string[], version: number, updated_at: string,
@@ -22,27 +22,11 @@ const PAGES_MAX = 50;
  *   changed, sent as `If-Match`
  * @returns {Promise<any>} null for 204
  */
-async function call(org, method, path, { body, version, signal } = {}) {
-  /** @type {Record<string, string>} */
-  const headers = {};
-  if (body !== undefined) headers['Content-Type'] = 'application/json';
-  if (version !== undefined) headers['If-Match'] = `"${version}"`;
-  const response = await fetch(`${ROOT}/api/v1/orgs/${encodeURIComponent(org)}/dashboards${path}`, {
-    method,
-    credentials: 'same-origin',
-    cache: 'no-store',
-    headers,
+const call = (org, method, path, { body, version, signal } = {}) =>
+  send(method, `/orgs/${encodeURIComponent(org)}/dashboards${path}`, body, {
+    headers: version === undefined ? {} : { 'If-Match': `"${version}"` },
     signal,
-    body: body === undefined ? undefined : JSON.stringify(body),
-  }).catch((error) => {
-    if (signal?.aborted) throw error;
-    throw new ApiError({ code: 'unreachable', detail: 'The server does not answer. Is it still running?' });
   });
-  if (!response.ok) throw await readError(response);
-  const answer = response.status === 204 ? null : await response.json();
-  if (method !== 'GET') changes.dispatchEvent(new Event('change'));
-  return answer;
-}
 
 const at = (/** @type {string} */ uid) => `/${encodeURIComponent(uid)}`;
 

@@ -29,23 +29,44 @@ export function ownPath(text) {
 export const pageUrl = (path, parameters) => `${ROOT}${path}?${new URLSearchParams(parameters)}`;
 
 /**
- * Sends a request. Returns the JSON body, or null for 204.
+ * What a request has beside method and path. `body` is sent as JSON.
+ * @typedef {{body?: any, headers?: Record<string, string>, signal?: AbortSignal}} RequestOptions
+ */
+
+/**
+ * Sends a request.
  * @param {string} method
  * @param {string} path below /api/v1
- * @param {Object<string, any>} [body]
- * @returns {Promise<any>}
+ * @param {RequestOptions} [options]
+ * @returns {Promise<Response>}
+ * @throws {ApiError} for an error response, and without a response
  */
-export async function send(method, path, body) {
+export async function request(method, path, { body, headers = {}, signal } = {}) {
   const response = await fetch(`${BASE}${path}`, {
     method,
     credentials: 'same-origin',
     cache: 'no-store',
-    headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
+    signal,
+    headers: body === undefined ? headers : { 'Content-Type': 'application/json', ...headers },
     body: body === undefined ? undefined : JSON.stringify(body),
-  }).catch(() => {
+  }).catch((error) => {
+    if (signal?.aborted) throw error;
     throw new ApiError({ code: 'unreachable', detail: 'The server does not answer. Is it still running?' });
   });
   if (!response.ok) throw await readError(response);
+  return response;
+}
+
+/**
+ * Sends a request. Returns the JSON body, or null for 204.
+ * @param {string} method
+ * @param {string} path below /api/v1
+ * @param {any} [body]
+ * @param {RequestOptions} [options]
+ * @returns {Promise<any>}
+ */
+export async function send(method, path, body, options = {}) {
+  const response = await request(method, path, { ...options, body });
   const answer = response.status === 204 ? null : await response.json();
   if (method !== 'GET') changes.dispatchEvent(new Event('change'));
   return answer;

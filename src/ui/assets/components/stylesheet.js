@@ -1,7 +1,6 @@
 // Loads a style sheet that only some pages need.
 
 import { h } from '../chart/dom.js';
-import { ROOT } from '../client/server.js';
 
 /** @type {Map<string, Promise<void>>} */
 const loaded = new Map();
@@ -18,7 +17,7 @@ export function stylesheet(name) {
       document.head.append(
         h('link', {
           rel: 'stylesheet',
-          href: `${ROOT}/${name}`,
+          href: new URL(`../${name}`, import.meta.url).href,
           on: { load: () => resolve(), error: () => resolve() },
         }),
       );

@@ -1,5 +1,7 @@
 // The name that a field has in legends, in table headings and for matchers.
 
+export { fullName } from '../chart/columns.js';
+
 /** @typedef {import('./frame.js').Frame} Frame */
 /** @typedef {import('./frame.js').Field} Field */
 
@@ -8,17 +10,6 @@ const written = (labels) => {
   const pairs = Object.keys(labels).map((label) => `${label}=${JSON.stringify(labels[label])}`);
   return pairs.length ? `{${pairs.join(', ')}}` : '';
 };
-
-/**
- * `up{job="api"}`, as PromQL writes it, with labels in order of their names.
- * @param {Record<string, string>} labels
- */
-export function fullName(labels) {
-  const pairs = Object.keys(labels).filter((label) => label !== '__name__').sort()
-    .map((label) => `${label}=${JSON.stringify(labels[label])}`);
-  const metric = labels.__name__ ?? '';
-  return pairs.length || !metric ? `${metric}{${pairs.join(', ')}}` : metric;
-}
 
 /**
  * What the names of one set of frames depend on: whether frames differ in their names, and the only

@@ -1,5 +1,6 @@
 // Time of a dashboard: `now-6h`, time zones, query intervals. Times are ms since 1970.
 
+import { formatDuration } from '../chart/scale.js';
 import { numberOf, textOf } from './limits.js';
 import { utcParts, wallTime, zoned } from './time_zone.js';
 
@@ -188,17 +189,7 @@ export function durationMs(text) {
 }
 
 /** A duration in PromQL: 5,400,000 is `1h30m`. @param {number} ms at least 1 */
-export function durationText(ms) {
-  let left = Math.max(1, Math.round(ms));
-  let text = '';
-  for (const [unit, size] of /** @type {[string, number][]} */ ([['d', DAY], ['h', 3_600_000], ['m', 60_000],
-    ['s', 1000], ['ms', 1]])) {
-    const count = Math.floor(left / size);
-    if (count > 0) text += `${count}${unit}`;
-    left -= count * size;
-  }
-  return text;
-}
+export const durationText = (ms) => formatDuration(Math.max(1, Math.round(ms)) / 1000);
 
 /**
  * Grafana's table of intervals in ms: a raw interval below `below` becomes `interval`.
