@@ -104,39 +104,39 @@ impl Default for BodyDeadlines {
 /// A body is held from its arrival to its response, and a thousand connections with 8 MiB each
 /// would hold 8 GiB. One organisation holds at most half of the limit.
 #[derive(Debug)]
-pub struct IngestBytes {
+pub struct BodyBytes {
     bytes_max: u64,
-    used: Mutex<IngestUsage>,
+    used: Mutex<BodyUsage>,
 }
 
 #[derive(Debug, Default)]
-struct IngestUsage {
+struct BodyUsage {
     all: u64,
     /// By percent-decoded slug. No body is read before its sender was admitted to that
     /// organisation.
     of_org: HashMap<Box<str>, u64>,
 }
 
-impl IngestBytes {
+impl BodyBytes {
     /// Returns a counter with the limit `bytes_max`, inclusive.
-    pub fn new(bytes_max: u64) -> IngestBytes {
-        IngestBytes { bytes_max, used: Mutex::default() }
+    pub fn new(bytes_max: u64) -> BodyBytes {
+        BodyBytes { bytes_max, used: Mutex::default() }
     }
 
-    fn used(&self) -> MutexGuard<'_, IngestUsage> {
+    fn used(&self) -> MutexGuard<'_, BodyUsage> {
         self.used.lock().ignore_poison()
     }
 }
 
-/// The bytes of [`IngestBytes`] that one request holds. They are released on drop.
+/// The bytes of [`BodyBytes`] that one request holds. They are released on drop.
 #[derive(Debug)]
-pub(super) struct IngestBytesGuard {
-    of: Arc<IngestBytes>,
+pub(super) struct BodyBytesGuard {
+    of: Arc<BodyBytes>,
     slug: Box<str>,
     bytes: AtomicU64,
 }
 
-impl IngestBytesGuard {
+impl BodyBytesGuard {
     /// Adds bytes. Returns false, and adds none, if they exceed a limit.
     fn grow(&self, bytes: u64) -> bool {
         let mut used = self.of.used();
@@ -155,7 +155,7 @@ impl IngestBytesGuard {
     }
 }
 
-impl Drop for IngestBytesGuard {
+impl Drop for BodyBytesGuard {
     fn drop(&mut self) {
         let bytes = self.bytes.load(Ordering::Relaxed);
         if bytes == 0 {
@@ -241,9 +241,9 @@ pub(super) fn admit_length(request: &Request) -> ApiResult<()> {
 pub(super) fn bound(
     request: Request,
     deadlines: BodyDeadlines,
-    ingest: &Arc<IngestBytes>,
+    held: &Arc<BodyBytes>,
     drains: &Drains,
-) -> (Request, Option<Arc<IngestBytesGuard>>) {
+) -> (Request, Option<Arc<BodyBytesGuard>>) {
     let class = BodyClass::of(request.method(), request.uri().path());
     let bytes_max = class.bytes_max();
     // A client that expects `100 Continue` sends no body after a refusal. Reading would send it
@@ -254,7 +254,7 @@ pub(super) fn bound(
     let is_large = matches!(class, BodyClass::Ingest | BodyClass::Dashboard | BodyClass::QueryBatch);
     let guard = is_large.then(|| {
         let slug = slug_of(request.uri().path()).unwrap_or_default().into();
-        Arc::new(IngestBytesGuard { of: Arc::clone(ingest), slug, bytes: AtomicU64::new(0) })
+        Arc::new(BodyBytesGuard { of: Arc::clone(held), slug, bytes: AtomicU64::new(0) })
     });
     let body_guard = guard.clone();
     let request = request.map(|body| {
@@ -304,7 +304,7 @@ struct BoundedBody {
     bytes_max: u64,
     timeout: Duration,
     deadline: Option<Pin<Box<tokio::time::Sleep>>>,
-    guard: Option<Arc<IngestBytesGuard>>,
+    guard: Option<Arc<BodyBytesGuard>>,
     /// `None` if the body must not be drained.
     drains: Option<Drains>,
 }
@@ -580,8 +580,8 @@ mod tests {
 
     #[test]
     fn one_organisation_holds_at_most_half_of_the_memory_for_bodies() {
-        let bytes = Arc::new(IngestBytes::new(1_000));
-        let guard = |slug: &str| IngestBytesGuard {
+        let bytes = Arc::new(BodyBytes::new(1_000));
+        let guard = |slug: &str| BodyBytesGuard {
             of: Arc::clone(&bytes),
             slug: slug.into(),
             bytes: AtomicU64::new(0),

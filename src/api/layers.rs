@@ -16,7 +16,7 @@ use axum::response::{IntoResponse, Response};
 use tower::Service;
 use tracing::Instrument;
 
-use super::body::{self, BodyDeadlines, Drains, IngestBytes};
+use super::body::{self, BodyBytes, BodyDeadlines, Drains};
 use super::callers::{self, Callers};
 use super::cors;
 use super::csrf::CookieCsrf;
@@ -38,7 +38,7 @@ pub(super) struct EdgePolicy {
     pub(super) hosts: Arc<AllowedHosts>,
     pub(super) trusted_origins: Arc<[String]>,
     pub(super) deadlines: BodyDeadlines,
-    pub(super) ingest_bytes: Arc<IngestBytes>,
+    pub(super) body_bytes: Arc<BodyBytes>,
     pub(super) drains: Drains,
     pub(super) counters: Arc<Counters>,
     /// The path of the public URL, if it has one.
@@ -212,7 +212,7 @@ impl Pipeline {
     /// Checks host, CORS preflight and body length, then enters the inner layers.
     async fn admit(&self, request: Request, context: RequestContext<'_>) -> Response {
         let policy = &self.policy;
-        let (request, _permit) = body::bound(request, policy.deadlines, &policy.ingest_bytes, &policy.drains);
+        let (request, _permit) = body::bound(request, policy.deadlines, &policy.body_bytes, &policy.drains);
         if let Err(refused) = policy.hosts.check(request.uri(), request.headers()) {
             return refused.into_response();
         }

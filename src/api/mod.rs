@@ -47,7 +47,7 @@ use tower::ServiceExt as _;
 
 use admin::AdminDeps;
 use auth::AuthDeps;
-use body::{BodyDeadlines, Drains, IngestBytes};
+use body::{BodyBytes, BodyDeadlines, Drains};
 use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
@@ -116,8 +116,9 @@ pub struct ApiOptions {
     pub limits: LimitsOptions,
     /// The deadlines of request bodies.
     pub body_deadlines: BodyDeadlines,
-    /// The bytes of ingest bodies in memory at once, over all requests.
-    pub ingest_bytes_max: u64,
+    /// The bytes of bodies with samples, dashboards or batches in memory at once, over all
+    /// requests.
+    pub body_bytes_max: u64,
     /// The validity of sign-in links that responses report: `IdentityOptions::link_ttl`.
     pub link_ttl: Duration,
     /// The limits of queries.
@@ -144,7 +145,7 @@ impl ApiOptions {
             metrics_token: None,
             limits: LimitsOptions::default(),
             body_deadlines: BodyDeadlines::default(),
-            ingest_bytes_max: 256 << 20,
+            body_bytes_max: 256 << 20,
             link_ttl: Duration::from_secs(600),
             read: ReadOptions::default(),
             write: ingest::DecodeLimits::default(),
@@ -359,7 +360,7 @@ fn edge_policy(options: &ApiOptions, counters: Arc<Counters>) -> Result<layers::
         hosts: Arc::new(AllowedHosts::new(options.allowed_hosts.iter().cloned().chain([host]))),
         trusted_origins: options.trusted_origins.clone().into(),
         deadlines: options.body_deadlines,
-        ingest_bytes: Arc::new(IngestBytes::new(options.ingest_bytes_max)),
+        body_bytes: Arc::new(BodyBytes::new(options.body_bytes_max)),
         drains: Drains::new(options.body_deadlines),
         counters,
         prefix: Prefix::of(&options.public_url),

@@ -421,7 +421,7 @@ async fn minting_is_limited_per_key() {
 #[tokio::test]
 async fn bodies_beyond_the_body_memory_get_retry_after() {
     let mut plan = TestServerOptions::default();
-    plan.options.ingest_bytes_max = 2_000;
+    plan.options.body_bytes_max = 2_000;
     let server = TestServer::build(plan);
     let cabinet = server.log_in().await;
     let send = async |bytes: usize| {
@@ -456,7 +456,7 @@ impl HttpBody for Slow {
 #[tokio::test]
 async fn one_organisations_bodies_leave_memory_for_anothers() {
     let mut plan = TestServerOptions::default();
-    plan.options.ingest_bytes_max = 2_000;
+    plan.options.body_bytes_max = 2_000;
     let server = TestServer::build(plan);
     let cabinet = server.log_in().await;
     assert_eq!(server.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
