@@ -28,6 +28,7 @@
 //! is certain, even if the body is damaged. A record planted by a sender verifies with a
 //! probability of 2^-64.
 
+use super::zeros::are_zeros;
 use crate::entropy::Entropy;
 
 /// Length of a file's header, secrets included.
@@ -121,8 +122,7 @@ impl RecordKey {
     /// be there.
     pub(crate) fn find_without_header(start: &[u8], file_number: u64) -> Option<RecordKey> {
         let between = start.get(FIRST_BLOCK + BLOCK_BYTES..SECOND_BLOCK)?;
-        let is_empty = between.iter().all(|byte| *byte == 0);
-        let second = || block_at(start, SECOND_BLOCK, file_number).filter(|_| is_empty);
+        let second = || block_at(start, SECOND_BLOCK, file_number).filter(|_| are_zeros(between));
         block_at(start, FIRST_BLOCK, file_number).or_else(second)
     }
 

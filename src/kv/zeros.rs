@@ -15,11 +15,10 @@ pub(crate) fn are_zeros(bytes: &[u8]) -> bool {
 
 /// Returns the length of `bytes` without the zeros at its end.
 pub(crate) fn written_bytes(bytes: &[u8]) -> usize {
-    let start_of = |index: usize| index * PIECE_BYTES;
     for (index, piece) in bytes.chunks(PIECE_BYTES).enumerate().rev() {
         if !are_zeros(piece) {
             let last = piece.iter().rposition(|byte| *byte != 0).unwrap_or(0);
-            return start_of(index) + last + 1;
+            return index * PIECE_BYTES + last + 1;
         }
     }
     0

@@ -339,6 +339,14 @@ fn joined(folder: &str, specifier: &str) -> String {
     parts.join("/")
 }
 
+/// What is served in place of a file of the binary outside of the immutable paths: pages that refer
+/// to these paths, and the loader of [`EMBED`].
+static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
+    let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
+    let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
+    pages.chain([(EMBED, embed_loader())]).collect()
+});
+
 /// Returns the module and all modules that it imports, directly or through others.
 fn with_imports(name: &str) -> BTreeSet<&'static str> {
     let (mut found, mut queue) = (BTreeSet::new(), vec![name]);
@@ -425,10 +433,11 @@ impl Ui {
             return Ok(None);
         }
         let bytes = match &self.folder {
-            Some(folder) => Cow::Owned(self.placed(file, read(folder.join(file.name))?)),
-            None if file.kind == AssetKind::Page => Cow::Owned(self.placed(file, with_immutable_paths(file))),
-            None if below.is_none() && file.name == EMBED => Cow::Owned(embed_loader()),
-            None => Cow::Borrowed(file.bytes),
+            Some(folder) => self.placed(file, Cow::Owned(read(folder.join(file.name))?)),
+            None => match GENERATED.get(file.name).filter(|_| below.is_none()) {
+                Some(generated) => self.placed(file, Cow::Borrowed(generated)),
+                None => Cow::Borrowed(file.bytes),
+            },
         };
         let immutable = below.map(|_| file.name);
         Ok(Some(Asset { immutable, ..Asset::new(file, bytes) }))
@@ -443,7 +452,7 @@ impl Ui {
     }
 
     /// Puts a page's own addresses, which begin at the root, below the prefix.
-    fn placed(&self, file: &Embedded, bytes: Vec<u8>) -> Vec<u8> {
+    fn placed(&self, file: &Embedded, bytes: Cow<'static, [u8]>) -> Cow<'static, [u8]> {
         if self.prefix.is_empty() || file.kind != AssetKind::Page {
             return bytes;
         }
@@ -452,7 +461,7 @@ impl Ui {
             let (attribute, _) = start.split_at(start.len() - 1);
             text.replace(start, &format!("{attribute}{}/", self.prefix))
         });
-        placed.into_bytes()
+        Cow::Owned(placed.into_bytes())
     }
 }
 

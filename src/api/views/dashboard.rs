@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::identity::{Dashboard, DashboardMarks, DashboardVersion};
+use crate::identity::{Dashboard, DashboardMarks, DashboardVersion, UserId};
 
 /// Returns a row of the listing. The command line has no marks.
 pub fn dashboard_json(dashboard: &Dashboard, provisioned: bool, marks: &DashboardMarks) -> Value {
-    let by = |user: Option<crate::identity::UserId>| user.map(|user| user.to_string());
+    let by = |user: Option<UserId>| user.map(|user| user.to_string());
     json!({
         "uid": dashboard.uid,
         "title": dashboard.title,

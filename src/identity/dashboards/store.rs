@@ -113,7 +113,9 @@ pub enum DashboardError {
     #[error("the dashboard {0} comes from a file of the server and can be changed only there")]
     Provisioned(String),
     /// `version_conflict`.
-    #[error("the dashboard has version {0}; somebody else has saved it")]
+    #[error(
+        "the stored version of the dashboard is {0} by now: read it again, or send If-Match: * to replace it"
+    )]
     Conflict(u32),
     /// `limit_reached`.
     #[error("an organisation has at most {DASHBOARDS_MAX} dashboards")]
