@@ -114,7 +114,7 @@ pub enum DashboardError {
     Provisioned(String),
     /// `version_conflict`.
     #[error(
-        "the stored version of the dashboard is {0} by now: read it again, or send If-Match: * to replace it"
+        "the dashboard has version {0} now: read it again, or send If-Match: * to replace it"
     )]
     Conflict(u32),
     /// `limit_reached`.
