@@ -1,5 +1,7 @@
 // Options of each transformation that are compared with the peer, and where the two differ on purpose.
 
+import { fieldNames } from '../../src/ui/assets/model/names.js';
+
 /**
  * `options` makes random options; `differs` is true for options on which the two differ on purpose.
  * @typedef {{id: string, options: (pick: any, frames: any[], names: string[]) => any,
@@ -12,6 +14,7 @@ const REDUCERS = ['sum', 'mean', 'min', 'max', 'lastNotNull', 'last', 'first', '
 const flags = (pick, names) => Object.fromEntries(pick.some(names).map((name) => [name, pick.chance(0.7)]));
 
 const repeats = (frame) => frame.fields.some((field) => new Set(field.values).size < field.values.length);
+const hasHost = (frame) => frame.fields.some(({ name }) => name === 'host');
 const isPlain = (frame) => frame.fields.every((field) => field.type === 'time' || field.type === 'number');
 
 const isRising = ({ fields: [{ values }] }) => values.length > 0
@@ -25,9 +28,12 @@ const usesText = (options) =>
 /** @type {Case[]} */
 export const CASES = [
   {
-    // The peer names fields anew after it left out frames, if it has a list of fields to include.
+    // The peer names fields anew after it left out frames: if it has a list of fields to include, or
+    // if all fields of a frame are excluded.
     id: 'organize',
-    differs: ({ includeByName }, frames) => frames.length > 1 && Object.values(includeByName).includes(true),
+    differs: ({ includeByName, excludeByName }, frames) => frames.length > 1
+      && (Object.values(includeByName).includes(true) || fieldNames(frames).some((names, index) =>
+        names.every((name, at) => excludeByName[name] || excludeByName[frames[index].fields[at].name]))),
     options: (pick, _, names) => ({
       excludeByName: flags(pick, pick.some(names)),
       includeByName: pick.chance(0.2) ? flags(pick, names) : {},
@@ -92,9 +98,11 @@ export const CASES = [
   { id: 'sortBy', options: (pick, _, names) => ({ sort: [{ field: pick.one(names), desc: pick.chance(0.5) }] }) },
   {
     // With three frames the peer's tabular outer join repeats rows, and further matches of a key come last;
-    // texts that repeat are in the order of their last rows.
+    // texts that repeat are in the order of their last rows. If one frame alone has the field,
+    // the peer's tabular outer join returns no rows.
     id: 'joinByField',
-    differs: ({ mode, byField }, frames) => (mode === 'outerTabular' && (frames.length > 2 || frames.some(repeats)))
+    differs: ({ mode, byField }, frames) => (mode === 'outerTabular'
+      && (frames.length > 2 || frames.some(repeats) || (byField === 'host' && frames.filter(hasHost).length === 1)))
       || (byField === 'host' && frames.some(repeats)),
     options: (pick, _, names) => ({
       mode: pick.one(['outer', 'inner', 'outerTabular']),

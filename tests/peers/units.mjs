@@ -21,7 +21,8 @@ Object.defineProperty(globalThis, 'navigator', { value: { languages, userAgent: 
 const { getValueFormat, getValueFormats, getDisplayProcessor, createTheme } =
   createRequire(join(resolve(folder), 'x.js'))('@grafana/data');
 
-const seed = Number(seedText ?? NOW % 1e9);
+// A constant: a change alone decides whether the comparison passes.
+const seed = Number(seedText ?? 20261126);
 const total = Number(countText ?? 10000);
 console.log(`seed ${seed}`);
 let state = seed >>> 0;

@@ -113,9 +113,7 @@ pub enum DashboardError {
     #[error("the dashboard {0} comes from a file of the server and can be changed only there")]
     Provisioned(String),
     /// `version_conflict`.
-    #[error(
-        "the dashboard has version {0} now: read it again, or send If-Match: * to replace it"
-    )]
+    #[error("the dashboard has version {0} now: read it again, or send If-Match: * to replace it")]
     Conflict(u32),
     /// `limit_reached`.
     #[error("an organisation has at most {DASHBOARDS_MAX} dashboards")]

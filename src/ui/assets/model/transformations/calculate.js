@@ -99,8 +99,8 @@ function binaryEach(frame, options, context) {
 function unary(frame, options) {
   const { fieldName, operator } = record(options.unary);
   const apply = UNARY.get(text(operator) || 'abs');
-  const field = named(frame, text(fieldName));
-  if (!apply || field?.type !== 'number') return { field: null };
+  const field = frame.fields.findLast((one) => one.type === 'number' && nameAlone(one, frame) === text(fieldName));
+  if (!apply || !field) return { field: null };
   const values = Array.from(field.values, (value) => apply(numberOf(value)));
   return { field: made(text(options.alias) || `${text(operator) || 'abs'}(${text(fieldName)})`, values) };
 }
