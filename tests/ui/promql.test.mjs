@@ -39,7 +39,8 @@ test('matchers offer labels and values, with and without a metric', () => {
 
 test('names are completed outside lists, and durations are not names', () => {
   assert.deepEqual(at('sum(ra|'), { kind: 'name', word: 'ra' });
-  assert.equal(at('rate(x[5m|'), null);
+  assert.deepEqual(at('rate(x[5m|'), { kind: 'duration', word: '5m' });
+  assert.deepEqual(at('max_over_time(x[1h:|'), { kind: 'duration', word: '' });
   assert.deepEqual(at('sum by (a) (ra|'), { kind: 'name', word: 'ra' });
   assert.equal(at('clamp(x, 1|'), null);
 });

@@ -1,39 +1,24 @@
 // The PromQL of completion: the context of the caret, units, and first queries of metrics.
 
-/** Names of functions and aggregations, in alphabetical order. */
-export const FUNCTIONS = (
-  'abs absent absent_over_time avg avg_over_time bottomk ceil changes clamp clamp_max clamp_min count ' +
-  'count_over_time count_values delta deriv exp floor group histogram_quantile idelta increase irate label_join ' +
-  'label_replace last_over_time ln log10 log2 max max_over_time min min_over_time predict_linear quantile ' +
-  'quantile_over_time rate resets round scalar sort sort_desc sqrt stddev stddev_over_time sum sum_over_time time ' +
-  'timestamp topk vector'
-).split(' ');
-
+/** Aggregations: `by` and `without` may stand between their name and the bracket. */
+export const AGGREGATIONS = new Set(
+  (
+    'sum avg count min max group stddev stdvar topk bottomk quantile count_values limitk limit_ratio'
+  ).split(' '),
+);
 /** Keywords that a list of label names follows. */
-const LABEL_LISTS = /\b(?:by|without|on|ignoring|group_left|group_right)\s*$/i;
-const KEYWORDS = new Set([
-  'by',
-  'without',
-  'on',
-  'ignoring',
-  'group_left',
-  'group_right',
-  'and',
-  'or',
-  'unless',
-  'bool',
-  'offset',
-  'start',
-  'end',
-  'inf',
-  'nan',
+export const LABEL_LISTS = new Set(['by', 'without', 'on', 'ignoring', 'group_left', 'group_right']);
+/** Words that are neither metrics nor functions. */
+export const KEYWORDS = new Set([
+  ...LABEL_LISTS,
+  ...'and or unless atan2 bool offset fill fill_left fill_right anchored smoothed start end inf nan'.split(' '),
 ]);
 /** Longer expressions are not searched for metric names; the caret's own context is always read. */
 const SEARCHED_MAX = 20_000;
 
 /**
  * @typedef {Object} Completion
- * @property {'name'|'label'|'value'} kind a name is a metric or a function
+ * @property {'name'|'label'|'value'|'duration'} kind a name is a metric, a function or a keyword
  * @property {string} word the part before the caret that a suggestion replaces
  * @property {string} [metric] the metric of the labels; without it, labels of any metric
  * @property {string} [label]
@@ -84,17 +69,21 @@ export function atCaret(before, after = '') {
     return word ? { kind: 'label', word: word[1] ?? '', ...metric } : null;
   }
   const bracket = open.at(-1);
-  if (bracket !== undefined && LABEL_LISTS.test(before.slice(0, bracket))) {
+  if (bracket !== undefined && LABEL_LISTS.has(wordBefore(before, bracket))) {
     const word = before.slice(bracket).match(/[(,]\s*([a-zA-Z_]\w*)?$/);
     if (!word) return null;
     // `sum by (x) (metric)` names it later, `sum(metric) by (x)` and `on` earlier.
     const next = metricsOf(after)[0] ?? metricsOf(before.slice(0, bracket)).at(-1);
     return { kind: 'label', word: word[1] ?? '', list: true, ...(next ? { metric: next } : {}) };
   }
-  // A word right after a digit or a bracket is a duration: rate(x[5m.
+  const duration = before.match(/\[(?:[^[\]]*:)?\s*(\w*)$/);
+  if (duration) return { kind: 'duration', word: duration[1] };
   const word = before.match(/(?:^|[^\w:[])([a-zA-Z_:][\w:]*)$/)?.[1];
   return word ? { kind: 'name', word } : null;
 }
+
+/** The word that ends before a position, in lower case. @param {string} text @param {number} end */
+const wordBefore = (text, end) => (/([\w:]+)\s*$/.exec(text.slice(Math.max(0, end - 40), end))?.[1] ?? '').toLowerCase();
 
 const TEXTS = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`/g;
 /** Parts that hold neither operators nor metrics: label matchers, windows, label lists. */
@@ -119,7 +108,8 @@ const BUCKETS = /_bucket$/;
 export function metricsOf(expr) {
   const code = expr.slice(0, SEARCHED_MAX).replace(TEXTS, '""').replace(ASIDES, ' ');
   const found = [...code.matchAll(/(?<![\w:.])([a-zA-Z_:][\w:]*)(?![\w:]|\s*\()/g)].map(([, name]) => name);
-  return [...new Set(found.filter((name) => !KEYWORDS.has(name.toLowerCase()) && !FUNCTIONS.includes(name)))];
+  const other = (/** @type {string} */ name) => KEYWORDS.has(name.toLowerCase()) || AGGREGATIONS.has(name.toLowerCase());
+  return [...new Set(found.filter((name) => !other(name)))];
 }
 
 /**
@@ -130,9 +120,8 @@ export function metricsOf(expr) {
 export function unitOf(expr) {
   const code = expr.replace(TEXTS, '').replace(ASIDES, '');
   if (CHANGED.test(code)) return '';
-  const words = (code.match(/[a-zA-Z_:][\w:]*/g) ?? []).filter(
-    (word) => word.includes('_') && !FUNCTIONS.includes(word),
-  );
+  // A name before a bracket is a function.
+  const words = (code.match(/[a-zA-Z_:][\w:]*(?![\w:]|\s*\()/g) ?? []).filter((word) => word.includes('_'));
   const units = new Set(
     words.map((word) => unitOfName(code.includes('histogram_quantile') ? word.replace(BUCKETS, '') : word)),
   );
