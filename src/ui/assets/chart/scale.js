@@ -198,33 +198,53 @@ function digits(value, step) {
   return String(Number(value.toPrecision(4)));
 }
 
-const DATE = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
-const MONTHS = new Intl.DateTimeFormat('en', { month: 'short', year: 'numeric' });
-const CLOCK = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
-const SECONDS = new Intl.DateTimeFormat('en', {
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-});
-const MOMENT = new Intl.DateTimeFormat('en', {
-  weekday: 'short',
-  month: 'short',
-  day: 'numeric',
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-});
+/** @type {Intl.DateTimeFormatOptions} */
+const CLOCK_PARTS = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' };
+/** The time zone of all texts and ticks; undefined is the browser's. @type {string|undefined} */
+let timeZone;
+let [DATE, MONTHS, CLOCK, SECONDS, MOMENT, OFFSET] = formatters();
+
+function formatters() {
+  return /** @type {Intl.DateTimeFormatOptions[]} */ ([
+    { month: 'short', day: 'numeric' },
+    { month: 'short', year: 'numeric' },
+    CLOCK_PARTS,
+    { ...CLOCK_PARTS, second: '2-digit' },
+    { ...CLOCK_PARTS, second: '2-digit', weekday: 'short', month: 'short', day: 'numeric' },
+    { timeZoneName: 'longOffset' },
+  ]).map((parts) => new Intl.DateTimeFormat('en', { ...parts, timeZone }));
+}
 
 /**
- * A moment in local time, in full: "Sat, Nov 21, 12:05:30".
+ * Sets the time zone of all texts and ticks of this page.
+ * @param {string} [name] an IANA name; undefined for the browser's
+ * @throws {RangeError} for an unknown name
+ */
+export function useTimeZone(name) {
+  if (name === timeZone) return;
+  const before = timeZone;
+  timeZone = name;
+  try {
+    [DATE, MONTHS, CLOCK, SECONDS, MOMENT, OFFSET] = formatters();
+  } catch (error) {
+    timeZone = before;
+    throw error;
+  }
+}
+
+/**
+ * A moment in the time zone, in full: "Sat, Nov 21, 12:05:30".
  * @param {number} at
  */
 export const formatMoment = (at) => MOMENT.format(at * 1000);
 
-/** The seconds by which local time is ahead of UTC at a moment. */
-const ahead = (/** @type {number} */ at) => -60 * new Date(at * 1000).getTimezoneOffset();
+/** The seconds by which the time zone is ahead of UTC at a moment. @param {number} at */
+function ahead(at) {
+  if (timeZone === undefined) return -60 * new Date(at * 1000).getTimezoneOffset();
+  // "1/31/2026, GMT+05:30"; GMT alone is UTC.
+  const [, sign = '+', hours = '0', minutes = '0'] = /GMT([+-])(\d+):(\d+)/.exec(OFFSET.format(at * 1000)) ?? [];
+  return (sign === '-' ? -60 : 60) * (60 * Number(hours) + Number(minutes));
+}
 
 /**
  * Ticks at round local times, about `count`. `major` marks the beginning of a day.
@@ -241,11 +261,13 @@ export function timeTicks(start, end, count) {
     at >= start && at <= end && ticks.push({ at, text, major });
   if (step >= MONTH) {
     const months = step >= 31536000 ? 12 : step >= 7776000 ? 3 : 1;
-    const from = new Date(start * 1000);
+    const from = new Date((start + ahead(start)) * 1000);
+    const first = Math.floor(from.getUTCMonth() / months) * months;
     for (let index = 0; ticks.length <= count && index < 600; index += 1) {
-      const at = new Date(from.getFullYear(), Math.floor(from.getMonth() / months) * months + index * months, 1);
-      if (at.getTime() / 1000 > end) break;
-      push(at.getTime() / 1000, MONTHS.format(at), false);
+      const plain = Date.UTC(from.getUTCFullYear(), first + index * months, 1) / 1000;
+      const at = plain - ahead(plain - ahead(plain));
+      if (at > end) break;
+      push(at, MONTHS.format(at * 1000), false);
     }
     return ticks;
   }

@@ -1,89 +1,105 @@
-// The PromQL input: grows with its text, runs, keeps a history, completes names.
+// The PromQL input: grows with its text, colours it, runs, keeps a history, completes names.
 
 import { h } from '../chart/dom.js';
-import { FUNCTIONS, atCaret, isPlainName } from '../model/promql.js';
-import { counted } from '../model/metrics.js';
-import { readOrg } from '../client/server.js';
+import { atCaret } from '../model/promql.js';
+import { errorSentence, queryError } from '../model/promql_tokens.js';
+import { remembered } from '../model/query_history.js';
 import { recall, remember } from '../model/storage.js';
+import { highlighter } from './query_input/highlight.js';
+import { optionsList } from './query_input/options_list.js';
+import { stylesheet } from './stylesheet.js';
 
-const HISTORY_MAX = 50;
-const OPTIONS_MAX = 10;
 /** The pause after the last key press before suggestions are requested, in milliseconds. */
 const PAUSE_MS = 120;
-/** The height at which the input starts to scroll, in pixels. */
-const HEIGHT_MAX = 240;
+/** Lines at which the input starts to scroll. */
+const LINES_MAX = 8;
 
-/**
- * @typedef {{text: string, insert: string, note: string, word: string}} Option
- * @typedef {{name: string, values_count?: number, values?: string[]}} Label
- */
+/** @typedef {import('./query_input/options_list.js').Option} Option */
 
 /**
  * A textarea with suggestions. Enter and Ctrl+Enter run, Shift+Enter adds a line, up and down move
  * through open suggestions or, at the edges of the text, the history; Tab accepts, Escape closes.
- * @param {{org: string, run: (expr: string) => void, edited: (text: string) => void}} options
- *   `edited` is called after each edit by the user
+ * @param {{org: string, run: (expr: string) => void, edited: (text: string) => void, id?: string, label?: string,
+ *   describedBy?: string, tools?: Node[]}} options
+ *   `edited` is called after each edit by the user; `id` must differ between the inputs of a page;
+ *   `tools` are shown at the end of the line of the label
  */
-export function queryInput({ org, run, edited }) {
-  const list = h('ul', {
-    class: 'options',
-    id: 'query-options',
-    role: 'listbox',
-    'aria-label': 'Suggestions',
-    hidden: true,
-  });
+export function queryInput({
+  org, run, edited, id = 'query', label = 'PromQL', describedBy = 'query-hint', tools = [],
+}) {
   const input = h('textarea', {
-    id: 'query',
+    id,
     rows: '1',
     spellcheck: 'false',
     autocapitalize: 'none',
     autocomplete: 'off',
     placeholder: 'sum by (job) (rate(http_requests_total[5m]))',
     'aria-haspopup': 'listbox',
-    'aria-controls': 'query-options',
+    'aria-controls': `${id}-options`,
     'aria-autocomplete': 'list',
-    'aria-describedby': 'query-hint',
+    'aria-describedby': `${id}-error ${describedBy}`,
   });
-  const status = h('span', { class: 'unseen', role: 'status' });
+  const error = h('p', { class: 'query-error', id: `${id}-error`, role: 'alert' });
+  const colours = highlighter(input);
+  const list = optionsList({ id, input, accept: (option) => accept(option) });
   const historyKey = `history.${org}`;
-  /** @type {string[]} */
-  let past = recall(historyKey, []);
+  let past = /** @type {string[]} */ (recall(historyKey, []));
   let place = past.length;
   let draft = '';
-  /** @type {Option[]} */
-  let options = [];
-  let active = -1;
+  /** The part before the caret that a suggestion replaces. */
+  let word = '';
   let timer = 0;
-  /** @type {AbortController|null} */
+  /** @type {AbortController | null} */
   let request = null;
-  /** Labels by metric; '' holds those of any metric. @type {Map<string, Promise<Label[]>>} */
-  const labels = new Map();
+  /** Loaded with the first suggestion. @type {ReturnType<typeof import('./query_input/completion.js').completer> | null} */
+  let suggestions = null;
 
   const grow = () => {
     input.style.height = 'auto';
-    input.style.height = `${Math.min(input.scrollHeight + 2, HEIGHT_MAX)}px`;
+    const { lineHeight, paddingTop, paddingBottom } = getComputedStyle(input);
+    const most = LINES_MAX * (parseFloat(lineHeight) || 22) + parseFloat(paddingTop) + parseFloat(paddingBottom);
+    input.style.height = `${Math.min(input.scrollHeight, most) + 2}px`;
+    colours.paint();
   };
   const close = () => {
     clearTimeout(timer);
     request?.abort();
-    options = [];
-    active = -1;
-    list.hidden = true;
-    status.textContent = '';
-    input.removeAttribute('aria-activedescendant');
+    list.close();
+  };
+  /**
+   * Underlines an error and says it below the field; null removes it.
+   * @param {{from: number, to: number, sentence: string} | null} found
+   */
+  const showError = (found) => {
+    if (found) input.setAttribute('aria-invalid', 'true');
+    else input.removeAttribute('aria-invalid');
+    error.textContent = found?.sentence ?? '';
+    colours.underline(found && found.to > found.from ? found : null);
+  };
+  /**
+   * Shows the server's refusal of an expression, if the text is still that one.
+   * @param {string} expr the text without blanks around it
+   * @param {string} detail of the error
+   */
+  const showRefusal = (expr, detail) => {
+    const text = input.value;
+    if (text.trim() !== expr) return;
+    const shift = text.length - text.trimStart().length;
+    const found = queryError(expr, detail);
+    if (found) showError({ from: found.from + shift, to: found.to + shift, sentence: errorSentence(expr, found) });
+    else showError({ from: 0, to: 0, sentence: detail });
   };
   const set = (/** @type {string} */ text) => {
     input.value = text;
-    input.removeAttribute('aria-invalid');
+    showError(null);
     close();
     grow();
   };
   /** Adds an expression to the history. */
   const record = (/** @type {string} */ expr) => {
-    if (expr && past.at(-1) !== expr) {
-      past = [...past.filter((old) => old !== expr), expr].slice(-HISTORY_MAX);
-      remember(historyKey, past);
-    }
+    // Another tab may have added some.
+    past = remembered(recall(historyKey, past), expr);
+    if (expr) remember(historyKey, past);
     place = past.length;
   };
   const submit = () => {
@@ -97,119 +113,27 @@ export function queryInput({ org, run, edited }) {
     // There is no other way to edit that keeps the browser's undo stack.
     if (!document.execCommand('insertText', false, text)) input.setRangeText(text, from, to, 'end');
   };
-  const accept = (/** @type {Option} */ option) => {
-    const at = input.selectionStart;
-    replace(at - option.word.length, at, option.insert);
+  const changed = () => {
     close();
+    showError(null);
     grow();
     edited(input.value);
   };
-  const mark = (/** @type {number} */ index) => {
-    active = index;
-    [...list.children].forEach((node, at) => node.setAttribute('aria-selected', String(at === index)));
-    input.setAttribute('aria-activedescendant', `option-${index}`);
-    list.children[index]?.scrollIntoView({ block: 'nearest' });
+  /** Replaces the whole text; Ctrl+Z undoes it. @param {string} text */
+  const rewrite = (text) => {
+    replace(0, input.value.length, text);
+    changed();
   };
-  const open = (/** @type {Option[]} */ found) => {
-    options = found.slice(0, OPTIONS_MAX);
-    active = -1;
-    list.replaceChildren(
-      ...options.map((option, index) =>
-        h(
-          'li',
-          {
-            id: `option-${index}`,
-            role: 'option',
-            'aria-selected': 'false',
-            // Before the blur that would close the list.
-            on: {
-              pointerdown: (/** @type {Event} */ event) => {
-                event.preventDefault();
-                accept(option);
-              },
-            },
-          },
-          h('span', { class: 'what', text: option.text }),
-          h('span', { class: 'kind', text: option.note }),
-        ),
-      ),
-    );
-    list.hidden = options.length === 0;
-    status.textContent = options.length ? `${counted(options.length, 'suggestion')}, arrow down to choose` : '';
+  const accept = (/** @type {Option} */ option) => {
+    const at = input.selectionStart;
+    const caret = option.insert.indexOf('‸');
+    let text = option.insert.replace('‸', '');
+    // An editor's bracket or quote that follows already is not doubled.
+    if (text.length > 1 && /[\]"]$/.test(text) && input.value[at] === text.at(-1)) text = text.slice(0, -1);
+    replace(at - word.length, at, text);
+    if (caret >= 0) input.setSelectionRange(at - word.length + caret, at - word.length + caret);
+    changed();
   };
-
-  /** @param {string|undefined} metric */
-  function labelsOf(metric) {
-    const known = labels.get(metric ?? '');
-    if (known) return known;
-    /** @type {Promise<Label[]>} */
-    const loading = metric
-      ? readOrg(org, `/metrics/${encodeURIComponent(metric)}/labels`, { values: 100 }).then(
-          (body) => body.data,
-          () => [],
-        )
-      : readOrg(org, '/prometheus/api/v1/labels').then(
-          ({ data }) =>
-            data
-              .filter((/** @type {string} */ name) => name !== '__name__')
-              .map((/** @type {string} */ name) => ({ name })),
-          () => [],
-        );
-    labels.set(metric ?? '', loading);
-    return loading;
-  }
-  /**
-   * @param {import('../model/promql.js').Completion} completion
-   * @param {AbortSignal} signal
-   * @returns {Promise<{text: string, insert: string, note: string}[]>}
-   */
-  async function suggestions(completion, signal) {
-    const { kind, word, metric, label } = completion;
-    const fits = (/** @type {string} */ text) => text.toLowerCase().includes(word.toLowerCase()) && text !== word;
-    const first = (/** @type {{text: string}} */ a, /** @type {{text: string}} */ b) =>
-      Number(b.text.startsWith(word)) - Number(a.text.startsWith(word));
-    if (kind === 'name') {
-      const { data } = /** @type {{data: import('../client/types.js').Metric[]}} */ (
-        await readOrg(org, '/metrics', { search: word, limit: 50 }, signal)
-      );
-      const metrics = data
-        .filter(({ name }) => fits(name) && isPlainName(name))
-        .map(({ name, type, help }) => ({ text: name, insert: name, note: help || type || 'metric' }));
-      const functions = FUNCTIONS.filter((name) => name.startsWith(word) && name !== word).map((name) => ({
-        text: name,
-        insert: `${name}(`,
-        note: 'function',
-      }));
-      return [...functions.slice(0, 4), ...metrics.sort(first)];
-    }
-    const known = await labelsOf(metric);
-    if (kind === 'label') {
-      return known
-        .filter(({ name }) => fits(name))
-        .map(({ name, values_count: count }) => ({
-          text: name,
-          insert: completion.list ? name : `${name}="`,
-          note: count === undefined ? 'label' : counted(count, 'value'),
-        }))
-        .sort(first);
-    }
-    const values = metric
-      ? (known.find(({ name }) => name === label)?.values ?? [])
-      : await readOrg(
-          org,
-          `/prometheus/api/v1/label/${encodeURIComponent(label ?? '')}/values`,
-          { limit: 100 },
-          signal,
-        ).then(({ data }) => data);
-    return values
-      .filter(fits)
-      .map((/** @type {string} */ value) => ({
-        text: value,
-        insert: `${JSON.stringify(value).slice(1, -1)}"`,
-        note: label ?? '',
-      }))
-      .sort(first);
-  }
   const suggest = () => {
     clearTimeout(timer);
     request?.abort();
@@ -223,12 +147,14 @@ export function queryInput({ org, run, edited }) {
       request = new AbortController();
       const { signal } = request;
       // Suggestions are optional: an error shows none.
-      const found = await suggestions(completion, signal).catch(() => []);
-      if (!signal.aborted && document.activeElement === input)
-        open(found.map((option) => ({ ...option, word: completion.word })));
+      suggestions ??= await import('./query_input/completion.js').then(({ completer }) => completer(org), () => null);
+      const found = (await suggestions?.(completion, signal).catch(() => [])) ?? [];
+      if (signal.aborted || document.activeElement !== input) return;
+      word = completion.word;
+      list.open(found);
     }, PAUSE_MS);
   };
-  const walkHistory = (/** @type {number} */ by) => {
+  const walkHistory = (/** @type {1 | -1} */ by) => {
     if (place === past.length) {
       draft = input.value;
       // The newest entry is the query in the input already: go to the one before.
@@ -243,8 +169,8 @@ export function queryInput({ org, run, edited }) {
   };
 
   input.addEventListener('input', () => {
-    input.removeAttribute('aria-invalid');
     place = past.length;
+    showError(null);
     grow();
     suggest();
     edited(input.value);
@@ -256,29 +182,31 @@ export function queryInput({ org, run, edited }) {
     width = input.clientWidth;
   }).observe(input);
   input.addEventListener('keydown', (event) => {
-    const isOpen = !list.hidden;
+    const isOpen = list.isOpen();
     /**
      * Each returns false if the key keeps its usual effect.
-     * @type {Object<string, () => boolean|void>}
+     * @type {Record<string, () => boolean | void>}
      */
     const keys = {
       Enter: () => {
         if (event.shiftKey) return false;
-        if (isOpen && active >= 0 && !event.ctrlKey) accept(options[active]);
+        const chosen = isOpen && !event.ctrlKey ? list.chosen(false) : undefined;
+        if (chosen) accept(chosen);
         else submit();
       },
       Tab: () => {
-        if (!isOpen || event.shiftKey) return false;
-        accept(options[Math.max(0, active)]);
+        const chosen = isOpen && !event.shiftKey ? list.chosen(true) : undefined;
+        if (!chosen) return false;
+        accept(chosen);
       },
       Escape: () => (isOpen ? close() : false),
       ArrowDown: () => {
-        if (isOpen) mark((active + 1) % options.length);
+        if (isOpen) list.move(1);
         else if (input.value.slice(input.selectionEnd).includes('\n')) return false;
         else walkHistory(1);
       },
       ArrowUp: () => {
-        if (isOpen) mark((active <= 0 ? options.length : active) - 1);
+        if (isOpen) list.move(-1);
         else if (input.value.slice(0, input.selectionStart).includes('\n')) return false;
         else walkHistory(-1);
       },
@@ -286,11 +214,20 @@ export function queryInput({ org, run, edited }) {
     if (event.isComposing || !Object.hasOwn(keys, event.key)) return;
     if (keys[event.key]() !== false) event.preventDefault();
   });
+  const box = h('div', { class: 'combobox' }, colours.layer, input, list.nodes);
   const node = h(
     'div',
     { class: 'query' },
-    h('label', { for: 'query', text: 'PromQL' }),
-    h('div', { class: 'combobox' }, input, list, status),
+    h('div', { class: 'query-head' }, h('label', { for: id, text: label }), tools),
+    box,
+    error,
   );
-  return { node, input, set, submit, record };
+  // Without its style sheet the layer would be a second copy of the text.
+  colours.layer.hidden = true;
+  stylesheet('explore.css').then(() => {
+    colours.layer.hidden = false;
+    box.classList.add('coloured');
+    grow();
+  });
+  return { node, input, set, submit, record, rewrite, showError, showRefusal };
 }

@@ -1,8 +1,10 @@
-// The time range and the refresh interval of the explore page.
+// The time range, the time zone and the refresh interval of the explore page.
 
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
+import { moved, rangeChange, spanOf, widened } from '../model/explore_state.js';
 import { recall, remember } from '../model/storage.js';
+import { applyZone, zoneName } from './zone.js';
 
 const RANGES = ['15m', '1h', '3h', '6h', '1d', '7d', '30d'];
 const REFRESHES = [
@@ -16,14 +18,17 @@ const REFRESHES = [
 const PAUSED = 'paused';
 
 /**
- * @typedef {{range?: string, zoom?: {start: number, end: number}|null}} RangeChange
+ * @typedef {import('../model/explore_state.js').Span} Span
+ * @typedef {{range?: string, zoom?: Span|null}} RangeChange
  */
 
 /**
  * The pickers. `interval` returns the refresh interval in seconds as text, '0' for none.
- * @param {(change: RangeChange) => void} navigate
+ * @param {(change: RangeChange) => void} navigate also called after a change of the time zone
  */
 export function rangePicker(navigate) {
+  /** @type {{range: string, zoom: Span|null}} */
+  let shown = { range: '1h', zoom: null };
   const ranges = h('fieldset', { class: 'segments' }, h('legend', { class: 'unseen', text: 'Time range' }));
   const fixed = h('div', { class: 'row fixed', hidden: true });
   const refresh = h(
@@ -39,12 +44,68 @@ export function rangePicker(navigate) {
     remember('refresh', interval);
     navigate({});
   });
+  const now = () => Date.now() / 1000;
+  const step = (/** @type {string} */ text, /** @type {string} */ sign, /** @type {(span: Span) => Span} */ make) =>
+    h(
+      'button',
+      { type: 'button', class: 'icon', title: text, on: { click: () => navigate({ zoom: make(spanOf(shown, now())) }) } },
+      h('span', { 'aria-hidden': 'true', text: sign }),
+      h('span', { class: 'unseen', text }),
+    );
+  const later = step('Later', '›', (span) => moved(span, 0.5, now()));
+  const custom = h('button', {
+    type: 'button',
+    class: 'custom',
+    'aria-haspopup': 'dialog',
+    'aria-expanded': 'false',
+    text: 'Custom',
+    on: { click: () => openForm() },
+  });
+  const steps = h(
+    'div',
+    { class: 'steps', role: 'group', 'aria-label': 'Move the time range' },
+    step('Earlier', '‹', (span) => moved(span, -0.5, now())),
+    later,
+    step('Zoom out', '−', (span) => widened(span, now())),
+    h('div', { class: 'anchor' }, custom),
+  );
+
+  async function openForm() {
+    const [{ openMenu }, { timeRangeForm }, { zoneField }] = await Promise.all([
+      import('./popup.js'),
+      import('./time_range_form.js'),
+      import('./zone_field.js'),
+    ]);
+    const { range, zoom } = shown;
+    const zone = zoneField(zoneName(), (name) => {
+      applyZone(name);
+      close();
+      navigate({});
+      custom.focus();
+    });
+    const close = openMenu(
+      custom,
+      timeRangeForm({
+        raw: zoom ? { from: zoom.start * 1000, to: zoom.end * 1000 } : { from: `now-${range}`, to: 'now' },
+        timeZone: zoneName(),
+        more: [zone],
+        apply: ({ from, to, start, end }) => {
+          close();
+          navigate(rangeChange(from, to, { start: start / 1000, end: end / 1000 }));
+          custom.focus();
+        },
+      }),
+      { class: 'time-popup', label: 'Time range' },
+    );
+  }
+
   /**
    * Shows a state. Each radio is created once, so that the arrow keys keep the focus.
    * @param {string} range
-   * @param {{start: number, end: number}|null} zoom
+   * @param {Span|null} zoom
    */
   const show = (range, zoom) => {
+    shown = { range, zoom };
     for (const one of RANGES.includes(range) ? RANGES : [...RANGES, range]) {
       if (ranges.querySelector(`input[value="${CSS.escape(one)}"]`)) continue;
       const radio = h('input', { type: 'radio', name: 'range', value: one });
@@ -53,10 +114,13 @@ export function rangePicker(navigate) {
     }
     for (const radio of ranges.querySelectorAll('input')) radio.checked = !zoom && radio.value === range;
     fixed.hidden = !zoom;
+    const zone = zoneName();
+    const named = zone === 'browser' ? '' : ` ${zone === 'utc' ? 'UTC' : zone}`;
+    custom.textContent = zoom || !named ? 'Custom' : `Custom ·${named}`;
     fixed.replaceChildren(
       ...(zoom
         ? [
-            h('span', { text: `${formatMoment(zoom.start)} to ${formatMoment(zoom.end)}` }),
+            h('span', { text: `${formatMoment(zoom.start)} to ${formatMoment(zoom.end)}${named}` }),
             h('button', {
               type: 'button',
               class: 'plain',
@@ -66,8 +130,10 @@ export function rangePicker(navigate) {
           ]
         : []),
     );
+    // Nothing is later than now.
+    later.disabled = !zoom || zoom.end >= Math.floor(now());
     refresh.value = zoom ? PAUSED : interval;
     refresh.disabled = zoom !== null;
   };
-  return { nodes: [ranges, fixed, refresh], show, interval: () => interval };
+  return { nodes: [ranges, steps, refresh, fixed], show, interval: () => interval };
 }

@@ -1,18 +1,18 @@
 // The table of a query's result at one time.
 
-import { parseValue } from '../chart/columns.js';
+import { fullName, parseValue } from '../chart/columns.js';
 import { h } from '../chart/dom.js';
 import { formatMoment, formatValue } from '../chart/scale.js';
 
 const ROWS_MAX = 500;
 
 /**
- * @typedef {{labels: Object<string, string>, text: string, at?: number, count?: number,
- *   plain?: boolean}} Row
+ * @typedef {{labels: Record<string, string>, text: string, at?: number, count?: number, plain?: boolean,
+ *   points?: [number, string][]}} Row
  */
 
-/** @param {Object<string, string>} labels */
-function chips(labels) {
+/** @param {Record<string, string>} labels */
+export function chips(labels) {
   const name = labels.__name__;
   const rest = Object.entries(labels)
     .filter(([label]) => label !== '__name__')
@@ -39,11 +39,12 @@ function rows({ resultType, result }) {
       at: row.value?.[0],
     }));
   if (resultType === 'matrix') {
-    return result.map((/** @type {any} */ row) => ({
-      labels: row.metric,
-      text: row.values.at(-1)?.[1] ?? '',
-      at: row.values.at(-1)?.[0],
-      count: row.values.length,
+    return result.map((/** @type {any} */ { metric, values = [] }) => ({
+      labels: metric,
+      text: values.at(-1)?.[1] ?? '',
+      at: values.at(-1)?.[0],
+      count: values.length,
+      points: values,
     }));
   }
   return [{ labels: {}, text: String(result?.[1] ?? ''), at: result?.[0], plain: resultType === 'string' }];
@@ -55,14 +56,26 @@ function rows({ resultType, result }) {
  * @param {{resultType: string, result: any}} data
  * @param {string} unit
  * @param {{descending: boolean}} order of the page, so that a refresh keeps it
+ * @param {(series: {labels: Record<string, string>, points?: [number, string][]}) => void} [samples]
+ *   shows the stored samples of a series; `points` are those that the result has
  */
-export function resultTable(data, unit, order) {
+export function resultTable(data, unit, order, samples) {
   const all = rows(data).map((row) => ({ ...row, value: row.plain ? NaN : parseValue(row.text) }));
   // A bar behind each value shows proportions; it needs values of one sign.
   const highest = Math.max(...all.map(({ value }) => (Number.isFinite(value) ? value : 0)));
   const bars = all.length > 1 && highest > 0 && all.every(({ value }) => !(value < 0));
   const body = h('tbody');
   const head = h('th', { scope: 'col', 'aria-sort': 'descending', class: 'value' });
+  /** Only stored series have samples to show. @param {Row} row */
+  const button = ({ labels, points }) =>
+    samples &&
+    (labels.__name__ || points) &&
+    h(
+      'button',
+      { type: 'button', class: 'plain samples', on: { click: () => samples({ labels, points }) } },
+      'Samples',
+      h('span', { class: 'unseen', text: ` of ${fullName(labels)}` }),
+    );
   const fill = () => {
     const sign = order.descending ? -1 : 1;
     const compare = (/** @type {{value: number}} */ a, /** @type {{value: number}} */ b) =>
@@ -85,7 +98,8 @@ export function resultTable(data, unit, order) {
             (row.count ?? 0) > 1 && h('small', { text: ` last of ${row.count}` }),
           );
           if (bars && Number.isFinite(row.value)) cell.style.setProperty('--share', `${(100 * row.value) / highest}%`);
-          return h('tr', {}, h('td', { class: 'labels' }, h('div', { class: 'chips' }, chips(row.labels))), cell);
+          const series = h('div', { class: 'chips' }, chips(row.labels), button(row));
+          return h('tr', {}, h('td', { class: 'labels' }, series), cell);
         }),
     );
   };

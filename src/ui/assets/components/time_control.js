@@ -2,31 +2,15 @@
 
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
-import { dateText, durationMs, parseTime } from '../model/time.js';
+import { durationMs } from '../model/time.js';
 import { openMenu } from './popup.js';
+import { QUICK, timeRangeForm } from './time_range_form.js';
 
 /**
  * @typedef {import('../model/time.js').Range} Range
  * @typedef {{from: string, to: string}} Wanted expressions such as `now-6h`, or milliseconds as text
  */
 
-/** @type {[string, string, string][]} from, to, text */
-const QUICK = [
-  ['now-5m', 'now', 'Last 5 minutes'],
-  ['now-15m', 'now', 'Last 15 minutes'],
-  ['now-30m', 'now', 'Last 30 minutes'],
-  ['now-1h', 'now', 'Last 1 hour'],
-  ['now-3h', 'now', 'Last 3 hours'],
-  ['now-6h', 'now', 'Last 6 hours'],
-  ['now-12h', 'now', 'Last 12 hours'],
-  ['now-24h', 'now', 'Last 24 hours'],
-  ['now-2d', 'now', 'Last 2 days'],
-  ['now-7d', 'now', 'Last 7 days'],
-  ['now-30d', 'now', 'Last 30 days'],
-  ['now-90d', 'now', 'Last 90 days'],
-  ['now/d', 'now', 'Today so far'],
-  ['now-1d/d', 'now-1d/d', 'Yesterday'],
-];
 const REFRESHES = ['5s', '10s', '30s', '1m', '5m', '15m', '30m', '1h', '2h', '1d'];
 
 /** The range in words. @param {Range} range */
@@ -91,58 +75,18 @@ export function timeControl({ change, refreshNow, interval }) {
 
   function menu() {
     if (!current) return;
-    const { raw } = current;
-    const written = (/** @type {string | number} */ value) =>
-      /^\d{5,}$/.test(String(value)) ? dateText(Number(value), 'YYYY-MM-DD HH:mm:ss') : String(value);
-    const from = h('input', { id: 'time-from', autocomplete: 'off', spellcheck: 'false' });
-    const to = h('input', { id: 'time-to', autocomplete: 'off', spellcheck: 'false' });
-    from.value = written(raw.from);
-    to.value = written(raw.to);
-    const alert = h('p', { class: 'alert', role: 'alert' });
-    const apply = (/** @type {Event} */ event) => {
-      event.preventDefault();
-      const ends = [parseTime(from.value), parseTime(to.value, { roundUp: true })];
-      if (ends[0] === null || ends[1] === null || ends[0] >= ends[1]) {
-        alert.textContent = 'Write times such as now-6h or 2026-01-31 08:00, the earlier one first.';
-        (ends[0] === null ? from : to).focus();
-        return;
-      }
-      close();
-      const text = (/** @type {string} */ value, /** @type {number} */ at) =>
-        value.trim().startsWith('now') ? value.trim() : String(at);
-      change({ from: text(from.value, ends[0]), to: text(to.value, ends[1]) });
-      open.focus();
-    };
     const close = openMenu(
       open,
-      [
-        h(
-          'form',
-          { class: 'stack', on: { submit: apply } },
-          h('div', { class: 'field' }, h('label', { for: 'time-from', text: 'From' }), from),
-          h('div', { class: 'field' }, h('label', { for: 'time-to', text: 'To' }), to),
-          alert,
-          h('button', { class: 'primary', text: 'Apply' }),
-        ),
-        h(
-          'div',
-          { class: 'quick' },
-          QUICK.map(([start, end, text]) =>
-            h('button', {
-              type: 'button',
-              text,
-              'data-closes': true,
-              'aria-pressed': String(start === raw.from && end === raw.to),
-              on: {
-                click: () => {
-                  change({ from: start, to: end });
-                  open.focus();
-                },
-              },
-            }),
-          ),
-        ),
-      ],
+      timeRangeForm({
+        raw: current.raw,
+        apply: ({ from, to, start, end }) => {
+          close();
+          const text = (/** @type {string} */ value, /** @type {number} */ at) =>
+            value.startsWith('now') ? value : String(at);
+          change({ from: text(from, start), to: text(to, end) });
+          open.focus();
+        },
+      }),
       { class: 'time-popup', label: 'Time range' },
     );
   }

@@ -142,6 +142,20 @@ const unitOfName = (name) => SUFFIXES.find(([end]) => end.test(name))?.[1] ?? ''
 export const isPlainName = (name) => /^[a-zA-Z_:][\w:]*$/.test(name);
 
 /**
+ * The selector of exactly one series; names that are no words are quoted.
+ * @param {Record<string, string>} labels
+ */
+export function selectorOf(labels) {
+  const { __name__: name = '', ...rest } = labels;
+  const pairs = Object.entries(rest)
+    .sort(([a], [b]) => (a < b ? -1 : 1))
+    .map(([label, value]) => `${/^[a-zA-Z_]\w*$/.test(label) ? label : JSON.stringify(label)}=${JSON.stringify(value)}`);
+  const plain = isPlainName(name);
+  const inside = [...(plain || !name ? [] : [JSON.stringify(name)]), ...pairs].join(', ');
+  return plain && !inside ? name : `${plain ? name : ''}{${inside}}`;
+}
+
+/**
  * A useful first query for a metric of which only name and type are known.
  * @param {{name: string, type: string}} metric
  * @returns {string}

@@ -2,17 +2,30 @@
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
-import { parseDuration } from '../chart/scale.js';
-import { ROOT, readOrg } from '../client/server.js';
+import { niceStep, parseDuration, useTimeZone } from '../chart/scale.js';
+import { ROOT } from '../client/server.js';
 import { copyButton } from '../components/copy.js';
 import { queryInput } from '../components/query_input.js';
+import { queryTools } from '../components/query_tools.js';
 import { rangePicker } from '../components/range_picker.js';
-import { readAddress, writeAddress } from '../model/explore_state.js';
-import { metricsOf, unitOf } from '../model/promql.js';
+import { runningNotice } from '../components/running.js';
+import { stylesheet } from '../components/stylesheet.js';
+import { tabList } from '../components/tabs.js';
+import { useStoredZone } from '../components/zone.js';
+import { draftKeeper } from '../components/draft.js';
+import { readAddress, spanOf, writeAddress } from '../model/explore_state.js';
+import { unitOf } from '../model/promql.js';
+import { statsText } from '../model/query_stats.js';
 import { metricBrowser } from './metrics.js';
 
-/** The shortest time between two stores of the draft, in milliseconds. */
-const DRAFT_MS = 300;
+/** Steps of a plan: about as many as a chart has. */
+const PLAN_POINTS = 300;
+/** @type {[import('../model/explore_state.js').Tab, string][]} */
+const TABS = [
+  ['chart', 'Chart'],
+  ['table', 'Table'],
+  ['explain', 'Explain'],
+];
 
 /**
  * @typedef {import('../model/explore_state.js').State} State
@@ -26,6 +39,8 @@ const DRAFT_MS = 300;
  */
 export function explore({ state, role, signedOut }) {
   const { org } = state;
+  /** The page has an address of its own, or it is the first page, also after a sign-in. */
+  const path = location.pathname === `${ROOT}/explore` ? location.pathname : `${ROOT}/`;
   /** @type {AbortController|null} */
   let request = null;
   let timer = 0;
@@ -33,72 +48,78 @@ export function explore({ state, role, signedOut }) {
   let due = false;
   /** @type {ReturnType<typeof import('./add_data.js').addData>|null} */
   let onboarding = null;
+  /** The answer of the table or the plan that is shown. @type {QueryAnswer|null} */
+  let answer = null;
   const order = { descending: true };
+  useStoredZone();
+  const styled = stylesheet('explore.css');
+  const now = () => Date.now() / 1000;
 
-  // The draft is part of the history entry: it survives a reload, and a sign-in after the session
-  // has ended. Browsers limit how often an entry may be replaced.
-  /** @type {string|null} */
-  let draft = null;
-  let draftTimer = 0;
-  let storedAt = -Infinity;
-  const storeDraft = () => {
-    clearTimeout(draftTimer);
-    if (draft !== null) history.replaceState({ draft }, '');
-    draft = null;
-    storedAt = performance.now();
-  };
-  const keepDraft = (/** @type {string} */ text) => {
-    draft = text;
-    if (performance.now() - storedAt > DRAFT_MS) storeDraft();
-    clearTimeout(draftTimer);
-    draftTimer = setTimeout(storeDraft, DRAFT_MS);
-  };
-  const input = queryInput({ org, run: (expr) => navigate({ expr, zoom: null }), edited: keepDraft });
-  const chart = /** @type {HTMLElement & {reload: () => Promise<void>, state: string}} */ (
+  const draft = draftKeeper();
+  const tools = queryTools({
+    org,
+    span: () => spanOf(state, now()),
+    input: () => input,
+    invalid: (expr, error) => input.showRefusal(expr, error.message),
+  });
+  const input = queryInput({
+    org,
+    run: (expr) => navigate({ expr, zoom: null }),
+    edited: (text) => {
+      draft.keep(text);
+      tools.edited(text);
+    },
+    tools: tools.buttons,
+  });
+  const chart = /** @type {HTMLElement & {reload: () => Promise<void>, state: string, drawn: {answer: any}}} */ (
     h('metric-chart', { org, class: 'chart' })
   );
   const stats = h('p', { class: 'stats', role: 'status' });
+  const running = runningNotice((seconds) => cancel(seconds));
   const warnings = h('ul', { class: 'warnings' });
   const hint = h('div', { class: 'newest', role: 'status' });
-  const tablePanel = h('div', { id: 'panel-table', role: 'tabpanel', 'aria-labelledby': 'tab-table', hidden: true });
-  const chartPanel = h('div', { id: 'panel-chart', role: 'tabpanel', 'aria-labelledby': 'tab-chart' }, chart);
-  const tabs = /** @type {const} */ (['chart', 'table']).map((name) =>
-    h('button', {
-      type: 'button',
-      role: 'tab',
-      id: `tab-${name}`,
-      'aria-controls': `panel-${name}`,
-      text: name === 'chart' ? 'Chart' : 'Table',
-      on: { click: () => navigate({ tab: name }) },
-    }),
-  );
+  const tabs = tabList('View', TABS, (tab) => navigate({ tab }));
+  tabs.panel('chart').append(chart);
+  const said = h('p', { class: 'said', role: 'status' });
+  const exporting = h('button', {
+    type: 'button',
+    class: 'plain menu-button',
+    'aria-haspopup': 'dialog',
+    'aria-expanded': 'false',
+    text: 'Export',
+    on: { click: () => openMenuOfExports() },
+  });
   const result = h(
     'section',
     { class: 'card result', 'aria-label': 'Result' },
     h(
       'div',
       { class: 'bar' },
-      h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'View' }, tabs),
+      tabs.list,
       stats,
-      copyButton(() => location.href, { label: 'Copy link', class: 'plain' }),
+      running.node,
+      h('div', { class: 'row actions' }, h('div', { class: 'anchor' }, exporting),
+        copyButton(() => location.href, { label: 'Copy link', class: 'plain' })),
     ),
-    chartPanel,
-    tablePanel,
+    said,
+    tabs.panels,
     hint,
     warnings,
   );
 
   const picker = rangePicker((change) => navigate(change));
-  const runFirst = (/** @type {string} */ expr) => {
-    navigate({ expr, zoom: null });
-    scrollTo({ top: 0, behavior: 'auto' });
-  };
-  const browser = metricBrowser({ org, run: runFirst });
+  const browser = metricBrowser({
+    org,
+    run: (expr) => {
+      navigate({ expr, zoom: null });
+      scrollTo({ top: 0, behavior: 'auto' });
+    },
+  });
   const first = h('div', { class: 'first' });
 
   const node = h(
     'main',
-    { class: 'explore' },
+    { class: 'explore', hidden: true },
     h('h1', { class: 'unseen', text: `Explore ${org}` }),
     h(
       'form',
@@ -112,24 +133,16 @@ export function explore({ state, role, signedOut }) {
         },
       },
       input.node,
-      h(
-        'p',
-        { class: 'hint', id: 'query-hint' },
-        h('kbd', { text: 'Enter' }),
-        ' or ',
-        h('kbd', { text: 'Ctrl+Enter' }),
-        ' runs, ',
-        h('kbd', { text: '↑' }),
-        ' goes to earlier queries, ',
-        h('kbd', { text: '/' }),
-        ' returns to this field',
-      ),
+      tools.line,
       h('div', { class: 'row controls' }, picker.nodes, h('button', { class: 'primary run', text: 'Run' })),
     ),
     result,
     first,
     browser.node,
   );
+  styled.then(() => {
+    node.hidden = false;
+  });
 
   /**
    * Changes the state and the address, and shows the result. A query that was edited but not run is
@@ -139,9 +152,10 @@ export function explore({ state, role, signedOut }) {
   function navigate(change) {
     Object.assign(state, { expr: input.input.value.trim(), ...change });
     // The draft is run, so the entry needs none.
-    draft = null;
+    draft.drop();
+    tools.clear();
     input.record(state.expr);
-    const target = `${ROOT}/${writeAddress(state)}`;
+    const target = `${path}${writeAddress(state)}`;
     if (target !== `${location.pathname}${location.search}`) history.pushState(null, '', target);
     else history.replaceState(null, '');
     show();
@@ -150,23 +164,20 @@ export function explore({ state, role, signedOut }) {
   function show() {
     const { expr, range, zoom, tab } = state;
     if (input.input.value.trim() !== expr) input.set(expr);
+    input.showError(null);
     document.title = expr ? `${expr} · promlet` : `${org} · promlet`;
     picker.show(range, zoom);
     result.hidden = !expr;
-    tabs.forEach((button) => {
-      const chosen = button.id === `tab-${tab}`;
-      button.setAttribute('aria-selected', String(chosen));
-      button.tabIndex = chosen ? 0 : -1;
-    });
-    chartPanel.hidden = tab !== 'chart';
-    tablePanel.hidden = tab !== 'table';
+    tabs.show(tab);
     request?.abort();
+    running.stop();
     clearTimeout(timer);
+    answer = null;
     warnings.replaceChildren();
     hint.replaceChildren();
-    if (tab === 'table' || !expr) {
+    if (tab !== 'chart' || !expr) {
       chart.removeAttribute('expr');
-      if (expr) loadTable();
+      if (expr) loadPanel();
       return;
     }
     const wanted = Object.entries({
@@ -186,82 +197,108 @@ export function explore({ state, role, signedOut }) {
     if (same) chart.reload();
   }
 
-  async function loadTable() {
+  /** The parameters of the request of a tab; without a step it is for one time. */
+  function parameters() {
+    const { start, end, step } = (state.tab === 'chart' && chart.drawn.answer?.query) || {};
+    if (step) return { start, end, step };
+    const span = spanOf(state, now());
+    if (state.tab === 'table') return { time: span.end };
+    return { ...span, step: niceStep(span.end - span.start, PLAN_POINTS) };
+  }
+
+  /** Loads the table or the plan. */
+  async function loadPanel() {
     request?.abort();
     clearTimeout(timer);
     due = false;
     request = new AbortController();
     const { signal } = request;
-    const { expr } = state;
-    const refreshed = tablePanel.dataset.expr === expr;
-    if (!refreshed) tablePanel.replaceChildren(h('p', { class: 'quiet', text: 'Loading…' }));
-    tablePanel.setAttribute('aria-busy', 'true');
+    const { expr, tab } = state;
+    const panel = tabs.panel(tab);
+    panel.setAttribute('aria-busy', 'true');
+    running.start();
+    const { loadResult, refusal } = await import('../components/result_panel.js');
     try {
-      const { resultTable } = await import('../components/result_table.js');
-      const answer = /** @type {QueryAnswer} */ (
-        await readOrg(org, '/query/expr-instant', { expr, time: state.zoom?.end }, signal)
-      );
-      if (signal.aborted) return;
-      const { data } = answer;
-      const empty =
-        Array.isArray(data.result) && ['vector', 'matrix'].includes(data.resultType) && data.result.length === 0;
-      // A refresh keeps the scroll position and the focus.
-      const [scrolled, focused] = [
-        tablePanel.querySelector('.scroll')?.scrollTop ?? 0,
-        tablePanel.querySelector('button:focus') !== null,
-      ];
-      tablePanel.replaceChildren(
-        empty ? h('p', { class: 'quiet', text: 'No data at this time' }) : resultTable(data, unitOf(expr), order),
-      );
-      if (refreshed) tablePanel.querySelector('.scroll')?.scrollTo(0, scrolled);
-      if (focused) tablePanel.querySelector('button')?.focus();
-      tablePanel.dataset.expr = expr;
+      // The table is that of the server's present, so that no sample is missed by a wrong clock.
+      const params = tab === 'table' ? { time: state.zoom?.end } : parameters();
+      const plain = tab === 'table' ? tab : 'explain';
+      const loaded = await loadResult(panel, { tab: plain, org, expr, params, signal, order, samples: openSamples });
+      if (!loaded) return;
+      answer = loaded.answer;
       // The chart shows its messages itself.
       warnings.replaceChildren(
         ...[...(answer.warnings ?? []), ...(answer.infos ?? [])].map((text) => h('li', { text })),
       );
       showStats(answer);
-      if (empty) offerNewest(expr);
+      if (loaded.empty) offerNewest(expr);
       else hint.replaceChildren();
     } catch (error) {
       if (signal.aborted) return;
       const problem =
         error instanceof ApiError ? error : new ApiError({ code: 'unreadable_answer', detail: String(error) });
-      delete tablePanel.dataset.expr;
-      tablePanel.replaceChildren(
-        h(
-          'div',
-          { class: 'refused', role: 'alert' },
-          h('strong', { text: 'This query cannot run' }),
-          h('p', { text: problem.message }),
-          h('p', { class: 'code', text: [problem.code, problem.requestId].filter(Boolean).join(' · ') }),
-        ),
-      );
+      panel.replaceChildren(refusal(problem));
       showProblem(problem);
     }
-    tablePanel.removeAttribute('aria-busy');
+    running.stop();
+    panel.removeAttribute('aria-busy');
     const seconds = Number(picker.interval());
-    if (seconds > 0 && !state.zoom) {
+    if (seconds > 0 && !state.zoom && tab === 'table') {
       timer = setTimeout(() => {
         due = document.hidden;
-        if (!due) loadTable();
+        if (!due) loadPanel();
       }, seconds * 1000);
     }
   }
 
-  /** @param {QueryAnswer} answer */
-  function showStats({ data, stats: spent = {} }) {
-    const words = [];
-    if (spent.series !== undefined) words.push(`${spent.series.toLocaleString('en')} series`);
-    // Cached results read no samples.
-    const cached =
-      spent.samples === 0 && Array.isArray(data?.result) && data.result.length > 0 && metricsOf(state.expr).length > 0;
-    if (cached) words.push('cached');
-    else if (spent.samples !== undefined)
-      words.push(`${spent.samples.toLocaleString('en')} ${spent.samples === 1 ? 'sample' : 'samples'}`);
-    if (spent.elapsed_ms !== undefined) words.push(`${Number(spent.elapsed_ms.toPrecision(3))} ms`);
-    stats.textContent = words.join(' · ');
-    input.input.removeAttribute('aria-invalid');
+  /** Ends the query that runs; the server ends it when the connection closes. @param {number} seconds */
+  function cancel(seconds) {
+    request?.abort();
+    clearTimeout(timer);
+    running.stop();
+    chart.removeAttribute('expr');
+    const panel = tabs.panel(state.tab);
+    panel.removeAttribute('aria-busy');
+    delete panel.dataset.expr;
+    if (state.tab !== 'chart') panel.replaceChildren();
+    stats.textContent = '';
+    hint.replaceChildren(
+      h('p', { text: `The query was cancelled after ${seconds.toFixed(1)} s.` }),
+      h('button', { type: 'button', text: 'Run again', on: { click: () => navigate({}) } }),
+    );
+    hint.querySelector('button')?.focus();
+  }
+
+  /** @param {{labels: Record<string, string>, points?: [number, string][]}} series */
+  async function openSamples({ labels, points }) {
+    const { rawSamples } = await import('../components/raw_samples.js');
+    await rawSamples({ org, labels, points, span: spanOf(state, now()) });
+  }
+
+  async function openMenuOfExports() {
+    const { openExport } = await import('../components/export_menu.js');
+    openExport(
+      exporting,
+      {
+        org,
+        expr: state.expr,
+        base: `${location.origin}${ROOT}`,
+        answer: state.tab === 'chart' ? chart.drawn.answer : answer,
+        params: parameters(),
+        chart: state.tab === 'chart' && chart.state === 'drawn' ? chart : null,
+        kind: state.tab === 'table' ? 'table' : 'timeseries',
+        editor: role !== 'viewer',
+      },
+      (text) => {
+        said.textContent = text;
+      },
+    );
+  }
+
+  /** @param {QueryAnswer} loaded */
+  function showStats(loaded) {
+    stats.textContent = statsText(loaded, state.expr);
+    tools.learn(loaded.stats ?? {});
+    if (input.input.value.trim() === state.expr) input.showError(null);
   }
 
   /** @param {ApiError} error */
@@ -270,10 +307,10 @@ export function explore({ state, role, signedOut }) {
     warnings.replaceChildren();
     hint.replaceChildren();
     if (error.status === 401) {
-      storeDraft();
+      draft.store();
       signedOut();
     }
-    if (error.code === 'bad_expr') input.input.setAttribute('aria-invalid', 'true');
+    if (error.code === 'bad_expr') input.showRefusal(state.expr, error.message);
   }
 
   /**
@@ -297,16 +334,11 @@ export function explore({ state, role, signedOut }) {
     event.preventDefault();
     navigate({ zoom: /** @type {CustomEvent} */ (event).detail });
   });
-  /** @type {Object<string, number>} */
-  const steps = { ArrowRight: 1, ArrowLeft: -1 };
-  tabs.forEach((button, index) =>
-    button.addEventListener('keydown', (event) => {
-      if (!steps[event.key]) return;
-      const next = tabs[(index + steps[event.key] + tabs.length) % tabs.length];
-      next.click();
-      next.focus();
-    }),
-  );
+  new MutationObserver(() => {
+    if (state.tab !== 'chart') return;
+    if (chart.state === 'loading') running.start();
+    else running.stop();
+  }).observe(chart, { attributeFilter: ['data-state'] });
   const hotkey = (/** @type {KeyboardEvent} */ event) => {
     const target = event.composedPath()[0];
     const typing = target instanceof Element && target.closest('input, textarea, select, dialog');
@@ -318,37 +350,40 @@ export function explore({ state, role, signedOut }) {
     const { org: other, ...rest } = readAddress(location.search);
     if (other && other !== org) return;
     // It belongs to the entry that was left.
-    draft = null;
+    draft.drop();
     Object.assign(state, rest);
     show();
     restoreDraft();
   };
   const wake = () => {
-    if (!document.hidden && due) loadTable();
+    if (!document.hidden && due) loadPanel();
   };
   document.addEventListener('keydown', hotkey);
   document.addEventListener('visibilitychange', wake);
-  addEventListener('beforeunload', storeDraft);
   addEventListener('popstate', back);
 
   const stop = () => {
     request?.abort();
     clearTimeout(timer);
+    running.stop();
+    tools.clear();
     onboarding?.stop();
     browser.stop();
+    draft.stop();
     document.removeEventListener('keydown', hotkey);
     document.removeEventListener('visibilitychange', wake);
-    removeEventListener('beforeunload', storeDraft);
     removeEventListener('popstate', back);
-    clearTimeout(draftTimer);
+    // Other pages have a choice of their own.
+    useTimeZone(undefined);
   };
   function restoreDraft() {
-    const stored = history.state?.draft;
-    if (typeof stored === 'string' && stored.trim() !== state.expr) input.set(stored);
+    const stored = draft.stored();
+    if (stored !== null && stored.trim() !== state.expr) input.set(stored);
   }
   /** Shows the list of metrics, or how to send the first ones. */
   async function start() {
-    history.replaceState(history.state, '', `${ROOT}/${writeAddress(state)}`);
+    history.replaceState(history.state, '', `${path}${writeAddress(state)}`);
+    await styled;
     show();
     restoreDraft();
     if (!state.expr) input.input.focus();

@@ -1,0 +1,92 @@
+// The dialog that adds a query as a panel to a dashboard, or to a new one.
+
+import { h } from '../chart/dom.js';
+import { createDashboard, isConflict, listDashboards, readStored, saveDashboard } from '../client/dashboards.js';
+import { pageUrl } from '../client/server.js';
+import { PANEL_KINDS, newDashboard, withPanel } from '../model/exports.js';
+import { openDialog } from './dialog.js';
+import { field, form } from './form.js';
+
+/** How often a save is tried again after somebody else saved the dashboard. */
+const TRIES_MAX = 3;
+/** The value of the choice of a new dashboard. */
+const NEW = '';
+
+/**
+ * @param {{org: string, expr: string, kind: string}} options `kind` is chosen at first
+ */
+export async function addToDashboard({ org, expr, kind }) {
+  const stored = await listDashboards(org, {}).catch(() => []);
+  const possible = stored.filter(({ provisioned }) => !provisioned);
+  const select = (/** @type {string} */ label, /** @type {string} */ name, /** @type {[string, string][]} */ options, /** @type {string} */ value) => {
+    const node = h('select', { id: `panel-${name}`, name }, options.map(([one, text]) => h('option', { value: one, text, selected: one === value })));
+    return { node, field: h('div', { class: 'field' }, h('label', { for: node.id, text: label }), node) };
+  };
+  const where = select('Dashboard', 'uid', [
+    [NEW, 'New dashboard'],
+    ...possible.map((/** @type {any} */ { uid, title, folder }) => /** @type {[string, string]} */ ([uid, folder ? `${folder} / ${title}` : title])),
+  ], possible[0]?.uid ?? NEW);
+  const name = field('Name of the new dashboard', 'dashboard', { maxlength: '200' });
+  const nameInput = /** @type {HTMLInputElement} */ (name.querySelector('input'));
+  const title = field('Panel title', 'title', { maxlength: '200', value: expr.replaceAll(/\s+/g, ' ').slice(0, 80) });
+  const kinds = select('Shown as', 'kind', PANEL_KINDS, kind);
+  const follow = () => {
+    name.hidden = where.node.value !== NEW;
+    nameInput.required = !name.hidden;
+  };
+  where.node.addEventListener('change', follow);
+  follow();
+  return openDialog('Add to dashboard', undefined, (close, heading) => {
+    const cancel = h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(undefined) } });
+    const body = h(
+      'div',
+      { class: 'stack' },
+      form(
+        {
+          submit: 'Add panel',
+          messages: { provisioned: 'This dashboard comes from a file of the server: it cannot be changed here.' },
+          action: async (values) => {
+            const wish = { expr, title: values.title, kind: values.kind };
+            const saved = values.uid === NEW
+              ? await createDashboard(org, { dashboard: newDashboard(values.dashboard, wish), message: 'Panel added from Explore' })
+              : await append(org, values.uid, wish);
+            heading.textContent = 'Panel added';
+            const open = h('a', {
+              class: 'button primary',
+              href: pageUrl('/dashboard', { org, uid: saved.uid }),
+              text: `Open ${saved.title}`,
+            });
+            body.replaceChildren(
+              h('p', { role: 'status', text: `The panel is at the end of the dashboard ${saved.title}.` }),
+              h('div', { class: 'row' }, open, h('button', { type: 'button', text: 'Close', on: { click: () => close(undefined) } })),
+            );
+            open.focus();
+          },
+        },
+        where.field,
+        name,
+        title,
+        kinds.field,
+      ),
+      cancel,
+    );
+    return [body];
+  }, { class: 'add-panel' });
+}
+
+/**
+ * Saves the dashboard with the panel; where another save came between, it is read again.
+ * @param {string} org
+ * @param {string} uid
+ * @param {import('../model/exports.js').PanelWish} wish
+ */
+async function append(org, uid, wish) {
+  for (let attempt = 1; ; attempt += 1) {
+    const { dashboard, version } = await readStored(org, uid);
+    try {
+      return await saveDashboard(org, uid, version, { dashboard: withPanel(dashboard, wish), message: 'Panel added from Explore' });
+    } catch (error) {
+      if (!isConflict(error) || attempt >= TRIES_MAX) throw error;
+    }
+  }
+}

@@ -1,0 +1,78 @@
+// The menu of what can be made of a result: files, a picture, a command, a panel.
+
+import { h } from '../chart/dom.js';
+import { csvOf, curlOf, fileName, panelOf } from '../model/exports.js';
+import { remember } from '../model/storage.js';
+import { openMenu } from './popup.js';
+
+/** Under this key the editor of dashboards finds a copied panel. */
+const PANEL_KEY = 'clipboard.panel';
+/** How long the outcome is shown, in milliseconds. */
+const SHOWN_MS = 4000;
+
+/**
+ * @typedef {Object} Exported
+ * @property {string} org
+ * @property {string} expr
+ * @property {string} base the public URL of the server
+ * @property {any} answer the answer that is shown; null without one
+ * @property {Record<string, number>} params of the request for it: `time`, or `start`, `end` and `step`
+ * @property {HTMLElement | null} chart the chart that is shown
+ * @property {'timeseries' | 'table'} kind
+ * @property {boolean} editor whether the account may change dashboards
+ */
+
+/**
+ * @param {HTMLElement} button that opens the menu
+ * @param {Exported} given
+ * @param {(text: string) => void} say shows an outcome
+ */
+export function openExport(button, given, say) {
+  const { org, expr, base, answer, params, chart, kind, editor } = given;
+  let timer = 0;
+  const tell = (/** @type {string} */ text) => {
+    say(text);
+    clearTimeout(timer);
+    timer = setTimeout(() => say(''), SHOWN_MS);
+  };
+  const download = (/** @type {Blob} */ blob, /** @type {string} */ name) => {
+    const url = URL.createObjectURL(blob);
+    h('a', { href: url, download: name }).click();
+    // The download has its own reference after a moment.
+    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+    tell(`${name} is saved.`);
+  };
+  const copy = async (/** @type {string} */ text, /** @type {string} */ done) => {
+    const copied = await Promise.resolve(navigator.clipboard?.writeText(text)).then(
+      () => Boolean(navigator.clipboard),
+      () => false,
+    );
+    tell(copied ? done : 'The browser does not allow copying on this page.');
+  };
+  const item = (/** @type {string} */ text, /** @type {() => any} */ click, /** @type {boolean} */ usable = true) =>
+    usable && h('button', { type: 'button', text, 'data-closes': true, on: { click: () => { button.focus(); click(); } } });
+  const panel = panelOf({ kind, title: '', expr });
+  openMenu(
+    button,
+    [
+      item('CSV', () => download(new Blob([csvOf(answer.data)], { type: 'text/csv' }), fileName(expr, 'csv')), Boolean(answer)),
+      item('JSON', () => download(new Blob([JSON.stringify(answer, null, 2)], { type: 'application/json' }), fileName(expr, 'json')), Boolean(answer)),
+      item('PNG', async () => {
+        const { chartPicture } = await import('./chart_picture.js');
+        const picture = chart && (await chartPicture(chart, expr));
+        if (picture) download(picture, fileName(expr, 'png'));
+        else tell('There is no chart to save.');
+      }, chart !== null),
+      item('Copy as curl', () => copy(curlOf({ base, org, expr, params }), 'Copied. Set PROMLET_API_KEY to an API key.')),
+      item('Copy as panel', () => {
+        remember(PANEL_KEY, panel);
+        copy(JSON.stringify(panel, null, 2), 'Copied. Paste the panel in the editor of a dashboard.');
+      }),
+      item('Add to dashboard…', async () => {
+        const { addToDashboard } = await import('./add_to_dashboard.js');
+        await addToDashboard({ org, expr, kind });
+      }, editor),
+    ],
+    { class: 'export-menu', label: 'Export' },
+  );
+}

@@ -1,0 +1,27 @@
+// The estimated cost of a query in words, and the limits that it would exceed.
+
+import { formatValue } from '../chart/scale.js';
+
+/** The server's default limits of a query (docs/specification.md C5). */
+export const SAMPLES_MAX = 10_000_000;
+export const MEMORY_MAX = 256 * 2 ** 20;
+
+/**
+ * @typedef {{series: number, samples: number, memory_bytes: number}} Estimate
+ * @param {Estimate} estimate
+ * @param {number | null} msPerSample of the last query, for a guess of the time; null without one
+ * @param {number | null} [samplesMax] the organisation's limit of samples; null for the default
+ * @returns {{text: string, over: boolean}}
+ */
+export function costText({ series, samples, memory_bytes: bytes }, msPerSample, samplesMax) {
+  const count = (/** @type {number} */ value) => (value < 10_000 ? value.toLocaleString('en') : formatValue(value));
+  const limit = samplesMax ?? SAMPLES_MAX;
+  const words = [`${count(series)} series`, `${count(samples)} ${samples === 1 ? 'sample' : 'samples'}`, formatValue(bytes, 'bytes')];
+  if (msPerSample !== null && samples > 0) words.push(formatValue(Math.max(1, Math.round(samples * msPerSample)) / 1000, 'seconds'));
+  const text = `About ${words.join(', ')}`;
+  if (samples > limit)
+    return { text: `${text}. A query may read ${limit.toLocaleString('en')} samples: the server may refuse it.`, over: true };
+  if (bytes > MEMORY_MAX)
+    return { text: `${text}. A query may use ${formatValue(MEMORY_MAX, 'bytes')}: the server may refuse it.`, over: true };
+  return { text, over: false };
+}
