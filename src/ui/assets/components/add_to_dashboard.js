@@ -11,6 +11,8 @@ import { field, form } from './form.js';
 const TRIES_MAX = 3;
 /** The value of the choice of a new dashboard. */
 const NEW = '';
+/** The message of the version. */
+const MESSAGE = 'Panel added from Explore';
 
 /**
  * @param {{org: string, expr: string, kind: string}} options `kind` is chosen at first
@@ -18,14 +20,9 @@ const NEW = '';
 export async function addToDashboard({ org, expr, kind }) {
   const stored = await listDashboards(org, {}).catch(() => []);
   const possible = stored.filter(({ provisioned }) => !provisioned);
-  const select = (/** @type {string} */ label, /** @type {string} */ name, /** @type {[string, string][]} */ options, /** @type {string} */ value) => {
-    const node = h('select', { id: `panel-${name}`, name }, options.map(([one, text]) => h('option', { value: one, text, selected: one === value })));
-    return { node, field: h('div', { class: 'field' }, h('label', { for: node.id, text: label }), node) };
-  };
-  const where = select('Dashboard', 'uid', [
-    [NEW, 'New dashboard'],
-    ...possible.map((/** @type {any} */ { uid, title, folder }) => /** @type {[string, string]} */ ([uid, folder ? `${folder} / ${title}` : title])),
-  ], possible[0]?.uid ?? NEW);
+  /** @type {[value: string, text: string][]} */
+  const places = possible.map(({ uid, title, folder }) => [uid, folder ? `${folder} / ${title}` : title]);
+  const where = select('Dashboard', 'uid', [[NEW, 'New dashboard'], ...places], possible[0]?.uid ?? NEW);
   const name = field('Name of the new dashboard', 'dashboard', { maxlength: '200' });
   const nameInput = /** @type {HTMLInputElement} */ (name.querySelector('input'));
   const title = field('Panel title', 'title', { maxlength: '200', value: expr.replaceAll(/\s+/g, ' ').slice(0, 80) });
@@ -36,8 +33,10 @@ export async function addToDashboard({ org, expr, kind }) {
   };
   where.node.addEventListener('change', follow);
   follow();
-  return openDialog('Add to dashboard', undefined, (close, heading) => {
-    const cancel = h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(undefined) } });
+  /** @param {(result: undefined) => void} close @param {HTMLElement} heading */
+  const content = (close, heading) => {
+    const closing = (/** @type {string} */ text, /** @type {string} */ kindOf) =>
+      h('button', { type: 'button', class: kindOf, text, on: { click: () => close(undefined) } });
     const body = h(
       'div',
       { class: 'stack' },
@@ -47,9 +46,10 @@ export async function addToDashboard({ org, expr, kind }) {
           messages: { provisioned: 'This dashboard comes from a file of the server: it cannot be changed here.' },
           action: async (values) => {
             const wish = { expr, title: values.title, kind: values.kind };
-            const saved = values.uid === NEW
-              ? await createDashboard(org, { dashboard: newDashboard(values.dashboard, wish), message: 'Panel added from Explore' })
-              : await append(org, values.uid, wish);
+            const saved =
+              values.uid === NEW
+                ? await createDashboard(org, { dashboard: newDashboard(values.dashboard, wish), message: MESSAGE })
+                : await append(org, values.uid, wish);
             heading.textContent = 'Panel added';
             const open = h('a', {
               class: 'button primary',
@@ -58,7 +58,7 @@ export async function addToDashboard({ org, expr, kind }) {
             });
             body.replaceChildren(
               h('p', { role: 'status', text: `The panel is at the end of the dashboard ${saved.title}.` }),
-              h('div', { class: 'row' }, open, h('button', { type: 'button', text: 'Close', on: { click: () => close(undefined) } })),
+              h('div', { class: 'row' }, open, closing('Close', '')),
             );
             open.focus();
           },
@@ -68,10 +68,27 @@ export async function addToDashboard({ org, expr, kind }) {
         title,
         kinds.field,
       ),
-      cancel,
+      closing('Cancel', 'plain'),
     );
     return [body];
-  }, { class: 'add-panel' });
+  };
+  return openDialog('Add to dashboard', undefined, content, { class: 'add-panel' });
+}
+
+/**
+ * A labelled select.
+ * @param {string} label
+ * @param {string} name
+ * @param {[value: string, text: string][]} options
+ * @param {string} value
+ */
+function select(label, name, options, value) {
+  const node = h(
+    'select',
+    { id: `panel-${name}`, name },
+    options.map(([one, text]) => h('option', { value: one, text, selected: one === value })),
+  );
+  return { node, field: h('div', { class: 'field' }, h('label', { for: node.id, text: label }), node) };
 }
 
 /**
@@ -84,7 +101,7 @@ async function append(org, uid, wish) {
   for (let attempt = 1; ; attempt += 1) {
     const { dashboard, version } = await readStored(org, uid);
     try {
-      return await saveDashboard(org, uid, version, { dashboard: withPanel(dashboard, wish), message: 'Panel added from Explore' });
+      return await saveDashboard(org, uid, version, { dashboard: withPanel(dashboard, wish), message: MESSAGE });
     } catch (error) {
       if (!isConflict(error) || attempt >= TRIES_MAX) throw error;
     }

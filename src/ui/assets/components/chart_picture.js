@@ -23,7 +23,8 @@ export function chartPicture(chart, title) {
   const style = getComputedStyle(chart);
   const ink = style.color;
   const background = backgroundOf(chart);
-  const names = [...root.querySelectorAll('.legend button:not([aria-pressed="false"])')].slice(0, LEGEND_MAX).map((button) => {
+  const entries = [...root.querySelectorAll('.legend button:not([aria-pressed="false"])')];
+  const names = entries.slice(0, LEGEND_MAX).map((button) => {
     const swatch = button.querySelector('.swatch');
     return { text: button.textContent?.trim() ?? '', colour: swatch ? getComputedStyle(swatch).color : ink };
   });

@@ -15,8 +15,9 @@ const DEPTH_MAX = 24;
  */
 export function explainView(plan) {
   const { rows, truncated } = planRows(plan);
-  const number = (/** @type {number | undefined} */ value) => (value === undefined ? '–' : value.toLocaleString('en'));
-  const both = (/** @type {'series' | 'samples'} */ name, /** @type {Cost | null} */ actual, /** @type {Cost | null} */ estimated) =>
+  const number = (/** @type {number | undefined} */ value) => value?.toLocaleString('en') ?? '–';
+  /** @param {'series' | 'samples'} name @param {Cost | null} actual @param {Cost | null} estimated */
+  const both = (name, actual, estimated) =>
     h(
       'td',
       { class: 'value' },
@@ -27,11 +28,16 @@ export function explainView(plan) {
   const body = rows.map(({ node, depth, actual, estimated, ownMs, share }) => {
     const name = h('td', { class: 'plan-node' }, h('code', { text: node }));
     name.style.setProperty('--depth', String(Math.min(depth, DEPTH_MAX)));
-    const bar = h('td', { class: 'value plan-time' }, h('span', { text: actual ? time(ownMs) : '–' }),
-      actual && h('small', { text: `${Math.round(100 * share)} % · ${time(actual.elapsed_ms ?? 0)} with inputs` }));
+    const bar = h(
+      'td',
+      { class: 'value plan-time' },
+      h('span', { text: actual ? time(ownMs) : '–' }),
+      actual && h('small', { text: `${Math.round(100 * share)} % · ${time(actual.elapsed_ms ?? 0)} with inputs` }),
+    );
     bar.style.setProperty('--share', `${100 * share}%`);
-    return h('tr', {}, name, bar, both('series', actual, estimated), both('samples', actual, estimated),
-      h('td', { class: 'value', text: estimated?.memory_bytes === undefined ? '–' : formatValue(estimated.memory_bytes, 'bytes') }));
+    const bytes = estimated?.memory_bytes;
+    const memory = h('td', { class: 'value', text: bytes === undefined ? '–' : formatValue(bytes, 'bytes') });
+    return h('tr', {}, name, bar, both('series', actual, estimated), both('samples', actual, estimated), memory);
   });
   const heads = ['Node', 'Time', 'Series', 'Samples', 'Memory, estimated'];
   return [
@@ -41,8 +47,18 @@ export function explainView(plan) {
       h(
         'table',
         { class: 'plan' },
-        h('caption', { text: 'How the query was evaluated, without the cache. A node has the nodes below it as inputs.' }),
-        h('thead', {}, h('tr', {}, heads.map((text, at) => h('th', { scope: 'col', class: at ? 'value' : '', text })))),
+        h('caption', {
+          text: 'How the query was evaluated, without the cache. The inputs of a node are indented below it.',
+        }),
+        h(
+          'thead',
+          {},
+          h(
+            'tr',
+            {},
+            heads.map((text, at) => h('th', { scope: 'col', class: at ? 'value' : '', text })),
+          ),
+        ),
         h('tbody', {}, body),
       ),
     ),

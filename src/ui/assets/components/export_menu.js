@@ -49,29 +49,40 @@ export function openExport(button, given, say) {
     );
     tell(copied ? done : 'The browser does not allow copying on this page.');
   };
-  const item = (/** @type {string} */ text, /** @type {() => any} */ click, /** @type {boolean} */ usable = true) =>
-    usable && h('button', { type: 'button', text, 'data-closes': true, on: { click: () => { button.focus(); click(); } } });
+  const item = (/** @type {string} */ text, /** @type {() => any} */ click, /** @type {boolean} */ usable = true) => {
+    const act = () => {
+      button.focus();
+      click();
+    };
+    return usable && h('button', { type: 'button', text, 'data-closes': true, on: { click: act } });
+  };
+  const save = (/** @type {string} */ text, /** @type {string} */ ending, /** @type {string} */ type) =>
+    download(new Blob([text], { type }), fileName(expr, ending));
   const panel = panelOf({ kind, title: '', expr });
+  const picture = async () => {
+    const { chartPicture } = await import('./chart_picture.js');
+    const drawn = chart && (await chartPicture(chart, expr));
+    if (drawn) download(drawn, fileName(expr, 'png'));
+    else tell('There is no chart to save.');
+  };
+  const add = async () => {
+    const { addToDashboard } = await import('./add_to_dashboard.js');
+    await addToDashboard({ org, expr, kind });
+  };
   openMenu(
     button,
     [
-      item('CSV', () => download(new Blob([csvOf(answer.data)], { type: 'text/csv' }), fileName(expr, 'csv')), Boolean(answer)),
-      item('JSON', () => download(new Blob([JSON.stringify(answer, null, 2)], { type: 'application/json' }), fileName(expr, 'json')), Boolean(answer)),
-      item('PNG', async () => {
-        const { chartPicture } = await import('./chart_picture.js');
-        const picture = chart && (await chartPicture(chart, expr));
-        if (picture) download(picture, fileName(expr, 'png'));
-        else tell('There is no chart to save.');
-      }, chart !== null),
-      item('Copy as curl', () => copy(curlOf({ base, org, expr, params }), 'Copied. Set PROMLET_API_KEY to an API key.')),
+      item('CSV', () => save(csvOf(answer.data), 'csv', 'text/csv'), Boolean(answer)),
+      item('JSON', () => save(JSON.stringify(answer, null, 2), 'json', 'application/json'), Boolean(answer)),
+      item('PNG', picture, chart !== null),
+      item('Copy as curl', () =>
+        copy(curlOf({ base, org, expr, params }), 'Copied. Set PROMLET_API_KEY to an API key.'),
+      ),
       item('Copy as panel', () => {
         remember(PANEL_KEY, panel);
         copy(JSON.stringify(panel, null, 2), 'Copied. Paste the panel in the editor of a dashboard.');
       }),
-      item('Add to dashboard…', async () => {
-        const { addToDashboard } = await import('./add_to_dashboard.js');
-        await addToDashboard({ org, expr, kind });
-      }, editor),
+      item('Add to dashboard…', add, editor),
     ],
     { class: 'export-menu', label: 'Export' },
   );

@@ -51,7 +51,10 @@ export function queryInput({
   let timer = 0;
   /** @type {AbortController | null} */
   let request = null;
-  /** Loaded with the first suggestion. @type {ReturnType<typeof import('./query_input/completion.js').completer> | null} */
+  /**
+   * Loaded for the first suggestion.
+   * @type {ReturnType<typeof import('./query_input/completion.js').completer> | null}
+   */
   let suggestions = null;
 
   const grow = () => {

@@ -5,16 +5,19 @@ import { ApiError } from '../chart/request.js';
 import { readOrg } from '../client/server.js';
 import { errorText } from '../model/error_text.js';
 
+/** Smaller answers say little about the time of a sample. */
+const LEARNED_MIN = 1000;
+
 /**
  * @typedef {ReturnType<typeof import('./query_input.js').queryInput>} QueryInput
  */
 
 /**
- * @param {{org: string, span: () => {start: number, end: number}, input: () => QueryInput,
+ * @param {{org: string, params: () => Record<string, number>, input: () => QueryInput,
  *   invalid: (expr: string, error: ApiError) => void}} options
- *   `invalid` is called for an error of the query's text
+ *   `params` are those of the request that would be sent; `invalid` is called for an error of the query's text
  */
-export function queryTools({ org, span, input, invalid }) {
+export function queryTools({ org, params, input, invalid }) {
   const estimate = h('p', { class: 'estimate', role: 'status' });
   const keys = h(
     'p',
@@ -34,6 +37,8 @@ export function queryTools({ org, span, input, invalid }) {
   /** @type {ReturnType<typeof import('./estimate.js').estimator>|null} */
   let estimates = null;
   let cleared = false;
+  /** @type {number|null} */
+  let msPerSample = null;
   const say = (/** @type {string} */ text) => {
     estimate.textContent = text;
     estimate.classList.toggle('over', text !== '');
@@ -75,7 +80,7 @@ export function queryTools({ org, span, input, invalid }) {
     async edited(text) {
       cleared = false;
       const { estimator } = await import('./estimate.js');
-      estimates ??= estimator({ org, line: estimate, span, invalid });
+      estimates ??= estimator({ org, line: estimate, params, invalid, speed: () => msPerSample });
       if (!cleared) estimates.edited(text);
     },
     clear() {
@@ -83,9 +88,12 @@ export function queryTools({ org, span, input, invalid }) {
       estimates?.clear();
       say('');
     },
-    /** @param {import('../client/types.js').QueryStats} stats */
-    learn(stats) {
-      estimates?.learn(stats);
+    /**
+     * Learns the speed of this server from an answer.
+     * @param {import('../client/types.js').QueryStats} stats
+     */
+    learn({ samples = 0, elapsed_ms: ms = 0 }) {
+      if (samples >= LEARNED_MIN && ms > 0) msPerSample = ms / samples;
     },
   };
 }

@@ -45,13 +45,15 @@ export function rangePicker(navigate) {
     navigate({});
   });
   const now = () => Date.now() / 1000;
-  const step = (/** @type {string} */ text, /** @type {string} */ sign, /** @type {(span: Span) => Span} */ make) =>
-    h(
+  const step = (/** @type {string} */ text, /** @type {string} */ sign, /** @type {(span: Span) => Span} */ make) => {
+    const click = () => navigate({ zoom: make(spanOf(shown, now())) });
+    return h(
       'button',
-      { type: 'button', class: 'icon', title: text, on: { click: () => navigate({ zoom: make(spanOf(shown, now())) }) } },
+      { type: 'button', class: 'icon', title: text, on: { click } },
       h('span', { 'aria-hidden': 'true', text: sign }),
       h('span', { class: 'unseen', text }),
     );
+  };
   const later = step('Later', '›', (span) => moved(span, 0.5, now()));
   const custom = h('button', {
     type: 'button',

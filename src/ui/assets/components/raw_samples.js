@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatDuration } from '../chart/scale.js';
 import { readOrg } from '../client/server.js';
+import { counted } from '../model/metrics.js';
 import { errorText } from '../model/error_text.js';
 import { selectorOf } from '../model/promql.js';
 import { dateText } from '../model/time_zone.js';
@@ -14,6 +15,7 @@ import { zoneName } from './zone.js';
 const SAMPLES_MAX = 1000;
 /** The longest range that is read, in seconds. */
 const RANGE_MAX = 7 * 86400;
+const PATTERN = 'YYYY-MM-DD HH:mm:ss.SSS';
 
 /**
  * @typedef {[at: number, value: string | {count?: string, sum?: string}]} Point unix seconds
@@ -37,43 +39,64 @@ export function rawSamples({ org, labels, span, points }) {
     const newest = [...all].sort(([a], [b]) => b - a);
     const listed = newest.slice(0, SAMPLES_MAX);
     const words = [
-      all.length === 0 ? 'No samples in this range.' : `${all.length.toLocaleString('en')} stored samples, the newest first.`,
+      all.length === 0 ? 'No samples in this range.' : `${counted(all.length, 'stored sample')}, the newest first.`,
       listed.length < all.length ? `The newest ${SAMPLES_MAX.toLocaleString('en')} are listed.` : '',
       !points && seconds < span.end - span.start ? 'The last seven days of the range were read.' : '',
     ];
     const zone = zoneName();
     const rows = listed.map(([at, value], index) => {
       const before = newest[index + 1]?.[0];
+      const ms = Math.round(at * 1000);
       return h(
         'tr',
         {},
-        h('td', {}, h('time', {
-          datetime: new Date(at * 1000).toISOString(),
-          text: dateText(Math.round(at * 1000), 'YYYY-MM-DD HH:mm:ss.SSS', zone),
-        })),
+        h('td', {}, h('time', { datetime: new Date(ms).toISOString(), text: dateText(ms, PATTERN, zone) })),
         h('td', { class: 'value', text: valueText(value) }),
         h('td', { class: 'value', text: before === undefined ? '' : formatDuration(at - before) }),
       );
     });
-    const heads = ['Time', 'Value', 'After the previous'];
     body.replaceChildren(
       h('p', { class: 'hint', role: 'status', text: words.filter(Boolean).join(' ') }),
-      ...(rows.length
-        ? [h('div', { class: 'scroll result', tabindex: '0', role: 'region', 'aria-label': 'Samples' },
-            h('table', {},
-              h('thead', {}, h('tr', {}, heads.map((text, at) => h('th', { scope: 'col', class: at ? 'value' : '', text })))),
-              h('tbody', {}, rows)))]
-        : []),
+      ...(rows.length ? [table(rows)] : []),
     );
   };
   (points ? Promise.resolve(points) : load()).then(show, (error) => {
     if (!abort.signal.aborted) body.replaceChildren(h('p', { class: 'alert', role: 'alert', text: errorText(error) }));
   });
-  return openDialog('Stored samples', undefined, (close) => [
+  const content = (/** @type {(result: undefined) => void} */ close) => [
     h('div', { class: 'chips' }, chips(labels)),
     body,
-    h('div', { class: 'row' }, h('button', { type: 'button', text: 'Close', autofocus: true, on: { click: () => close(undefined) } })),
-  ], { class: 'samples-dialog' }).finally(() => abort.abort());
+    h(
+      'div',
+      { class: 'row' },
+      h('button', { type: 'button', text: 'Close', autofocus: true, on: { click: () => close(undefined) } }),
+    ),
+  ];
+  const closed = openDialog('Stored samples', undefined, content, { class: 'samples-dialog' });
+  return closed.finally(() => abort.abort());
+}
+
+/** @param {Node[]} rows */
+function table(rows) {
+  const heads = ['Time', 'Value', 'After the previous'];
+  return h(
+    'div',
+    { class: 'scroll result', tabindex: '0', role: 'region', 'aria-label': 'Samples' },
+    h(
+      'table',
+      {},
+      h(
+        'thead',
+        {},
+        h(
+          'tr',
+          {},
+          heads.map((text, at) => h('th', { scope: 'col', class: at ? 'value' : '', text })),
+        ),
+      ),
+      h('tbody', {}, rows),
+    ),
+  );
 }
 
 /** @param {Point[1]} value */

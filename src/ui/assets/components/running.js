@@ -8,6 +8,16 @@ const SHOWN_AFTER_MS = 500;
 const TICK_MS = 100;
 
 /**
+ * The notice of a query that was cancelled.
+ * @param {number} seconds that it has run
+ * @param {() => void} again
+ */
+export const cancelledNotice = (seconds, again) => [
+  h('p', { text: `The query was cancelled after ${seconds.toFixed(1)} s.` }),
+  h('button', { type: 'button', text: 'Run again', on: { click: again } }),
+];
+
+/**
  * The node, hidden while nothing runs.
  * @param {(seconds: number) => void} cancel called with the time that the query has run
  */

@@ -16,12 +16,19 @@ export const MEMORY_MAX = 256 * 2 ** 20;
 export function costText({ series, samples, memory_bytes: bytes }, msPerSample, samplesMax) {
   const count = (/** @type {number} */ value) => (value < 10_000 ? value.toLocaleString('en') : formatValue(value));
   const limit = samplesMax ?? SAMPLES_MAX;
-  const words = [`${count(series)} series`, `${count(samples)} ${samples === 1 ? 'sample' : 'samples'}`, formatValue(bytes, 'bytes')];
-  if (msPerSample !== null && samples > 0) words.push(formatValue(Math.max(1, Math.round(samples * msPerSample)) / 1000, 'seconds'));
+  const words = [
+    `${count(series)} series`,
+    `${count(samples)} ${samples === 1 ? 'sample' : 'samples'}`,
+    formatValue(bytes, 'bytes'),
+  ];
+  if (msPerSample !== null && samples > 0)
+    words.push(formatValue(Math.max(1, Math.round(samples * msPerSample)) / 1000, 'seconds'));
   const text = `About ${words.join(', ')}`;
-  if (samples > limit)
-    return { text: `${text}. A query may read ${limit.toLocaleString('en')} samples: the server may refuse it.`, over: true };
-  if (bytes > MEMORY_MAX)
-    return { text: `${text}. A query may use ${formatValue(MEMORY_MAX, 'bytes')}: the server may refuse it.`, over: true };
-  return { text, over: false };
+  const exceeded = [
+    samples > limit && `A query may hold ${limit.toLocaleString('en')} samples`,
+    bytes > MEMORY_MAX && `A query may use ${formatValue(MEMORY_MAX, 'bytes')} of memory`,
+  ].filter(Boolean);
+  return exceeded.length
+    ? { text: `${text}. ${exceeded.join('. ')}: the server may refuse this one.`, over: true }
+    : { text, over: false };
 }

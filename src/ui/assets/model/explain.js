@@ -26,7 +26,9 @@ export function planRows(plan) {
     if (typeof at !== 'object' || at === null) continue;
     const inputs = Array.isArray(at.inputs) ? at.inputs : [];
     const actual = costOf(at.actual);
-    const below = inputs.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + (costOf(one?.actual)?.elapsed_ms ?? 0), 0);
+    const below = inputs
+      .map((/** @type {any} */ one) => costOf(one?.actual)?.elapsed_ms ?? 0)
+      .reduce((/** @type {number} */ sum, /** @type {number} */ ms) => sum + ms, 0);
     const ownMs = Math.max(0, (actual?.elapsed_ms ?? 0) - below);
     rows.push({
       node: String(at.node ?? ''),

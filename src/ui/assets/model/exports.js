@@ -51,13 +51,7 @@ export function csvOf({ resultType, result }) {
   /** @type {{metric: Record<string, string>, points: [number, string][]}[]} */
   const series =
     resultType === 'matrix' || resultType === 'vector'
-      ? result.map((/** @type {any} */ row) => ({
-          metric: row.metric ?? {},
-          points: [
-            ...(row.values ?? (row.value ? [row.value] : [])),
-            ...(row.histograms ?? (row.histogram ? [row.histogram] : [])).map((/** @type {any} */ [at, one]) => [at, JSON.stringify(one)]),
-          ],
-        }))
+      ? result.map((/** @type {any} */ row) => ({ metric: row.metric ?? {}, points: pointsOf(row) }))
       : [{ metric: { __name__: 'value' }, points: result ? [result] : [] }];
   /** @type {Map<number, Map<number, string>>} */
   const rows = new Map();
@@ -72,6 +66,15 @@ export function csvOf({ resultType, result }) {
   for (const [time, row] of [...rows].sort(([a], [b]) => a - b))
     lines.push([new Date(time).toISOString(), ...series.map((_, column) => row.get(column) ?? '')]);
   return `${lines.map((line) => line.map(csvCell).join(',')).join('\r\n')}\r\n`;
+}
+
+/** The points of a row of a vector or a matrix. @param {any} row @returns {[number, string][]} */
+function pointsOf({ value, values, histogram, histograms }) {
+  const native = histograms ?? (histogram ? [histogram] : []);
+  return [
+    ...(values ?? (value ? [value] : [])),
+    ...native.map((/** @type {[number, any]} */ [at, one]) => [at, JSON.stringify(one)]),
+  ];
 }
 
 /** A word of a POSIX shell. @param {string} text */

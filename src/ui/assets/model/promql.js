@@ -83,7 +83,8 @@ export function atCaret(before, after = '') {
 }
 
 /** The word that ends before a position, in lower case. @param {string} text @param {number} end */
-const wordBefore = (text, end) => (/([\w:]+)\s*$/.exec(text.slice(Math.max(0, end - 40), end))?.[1] ?? '').toLowerCase();
+const wordBefore = (text, end) =>
+  (/([\w:]+)\s*$/.exec(text.slice(Math.max(0, end - 40), end))?.[1] ?? '').toLowerCase();
 
 const TEXTS = /"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|`[^`]*`/g;
 /** Parts that hold neither operators nor metrics: label matchers, windows, label lists. */
@@ -108,8 +109,8 @@ const BUCKETS = /_bucket$/;
 export function metricsOf(expr) {
   const code = expr.slice(0, SEARCHED_MAX).replace(TEXTS, '""').replace(ASIDES, ' ');
   const found = [...code.matchAll(/(?<![\w:.])([a-zA-Z_:][\w:]*)(?![\w:]|\s*\()/g)].map(([, name]) => name);
-  const other = (/** @type {string} */ name) => KEYWORDS.has(name.toLowerCase()) || AGGREGATIONS.has(name.toLowerCase());
-  return [...new Set(found.filter((name) => !other(name)))];
+  const names = found.filter((name) => !KEYWORDS.has(name.toLowerCase()) && !AGGREGATIONS.has(name.toLowerCase()));
+  return [...new Set(names)];
 }
 
 /**
@@ -141,6 +142,8 @@ const unitOfName = (name) => SUFFIXES.find(([end]) => end.test(name))?.[1] ?? ''
  */
 export const isPlainName = (name) => /^[a-zA-Z_:][\w:]*$/.test(name);
 
+const isPlainLabel = (/** @type {string} */ name) => /^[a-zA-Z_]\w*$/.test(name);
+
 /**
  * The selector of exactly one series; names that are no words are quoted.
  * @param {Record<string, string>} labels
@@ -149,7 +152,7 @@ export function selectorOf(labels) {
   const { __name__: name = '', ...rest } = labels;
   const pairs = Object.entries(rest)
     .sort(([a], [b]) => (a < b ? -1 : 1))
-    .map(([label, value]) => `${/^[a-zA-Z_]\w*$/.test(label) ? label : JSON.stringify(label)}=${JSON.stringify(value)}`);
+    .map(([label, value]) => `${isPlainLabel(label) ? label : JSON.stringify(label)}=${JSON.stringify(value)}`);
   const plain = isPlainName(name);
   const inside = [...(plain || !name ? [] : [JSON.stringify(name)]), ...pairs].join(', ');
   return plain && !inside ? name : `${plain ? name : ''}{${inside}}`;

@@ -8,7 +8,7 @@ import { copyButton } from '../components/copy.js';
 import { queryInput } from '../components/query_input.js';
 import { queryTools } from '../components/query_tools.js';
 import { rangePicker } from '../components/range_picker.js';
-import { runningNotice } from '../components/running.js';
+import { cancelledNotice, runningNotice } from '../components/running.js';
 import { stylesheet } from '../components/stylesheet.js';
 import { tabList } from '../components/tabs.js';
 import { useStoredZone } from '../components/zone.js';
@@ -27,10 +27,8 @@ const TABS = [
   ['explain', 'Explain'],
 ];
 
-/**
- * @typedef {import('../model/explore_state.js').State} State
- * @typedef {import('../client/types.js').QueryAnswer} QueryAnswer
- */
+/** @typedef {import('../model/explore_state.js').State} State */
+/** @typedef {import('../client/types.js').QueryAnswer} QueryAnswer */
 
 /**
  * The page of one organisation. `stop` ends its timers.
@@ -53,12 +51,12 @@ export function explore({ state, role, signedOut }) {
   const order = { descending: true };
   useStoredZone();
   const styled = stylesheet('explore.css');
-  const now = () => Date.now() / 1000;
+  const shownSpan = () => spanOf(state, Date.now() / 1000);
 
   const draft = draftKeeper();
   const tools = queryTools({
     org,
-    span: () => spanOf(state, now()),
+    params: parameters,
     input: () => input,
     invalid: (expr, error) => input.showRefusal(expr, error.message),
   });
@@ -75,7 +73,7 @@ export function explore({ state, role, signedOut }) {
     h('metric-chart', { org, class: 'chart' })
   );
   const stats = h('p', { class: 'stats', role: 'status' });
-  const running = runningNotice((seconds) => cancel(seconds));
+  const running = runningNotice(cancel);
   const warnings = h('ul', { class: 'warnings' });
   const hint = h('div', { class: 'newest', role: 'status' });
   const tabs = tabList('View', TABS, (tab) => navigate({ tab }));
@@ -197,11 +195,9 @@ export function explore({ state, role, signedOut }) {
     if (same) chart.reload();
   }
 
-  /** The parameters of the request of a tab; without a step it is for one time. */
+  /** The parameters of the request of the tab; without a step it is for one time. @returns {Record<string, number>} */
   function parameters() {
-    const { start, end, step } = (state.tab === 'chart' && chart.drawn.answer?.query) || {};
-    if (step) return { start, end, step };
-    const span = spanOf(state, now());
+    const span = shownSpan();
     if (state.tab === 'table') return { time: span.end };
     return { ...span, step: niceStep(span.end - span.start, PLAN_POINTS) };
   }
@@ -250,7 +246,7 @@ export function explore({ state, role, signedOut }) {
     }
   }
 
-  /** Ends the query that runs; the server ends it when the connection closes. @param {number} seconds */
+  /** Ends the query; the server notices that the connection is closed. @param {number} seconds */
   function cancel(seconds) {
     request?.abort();
     clearTimeout(timer);
@@ -261,36 +257,33 @@ export function explore({ state, role, signedOut }) {
     delete panel.dataset.expr;
     if (state.tab !== 'chart') panel.replaceChildren();
     stats.textContent = '';
-    hint.replaceChildren(
-      h('p', { text: `The query was cancelled after ${seconds.toFixed(1)} s.` }),
-      h('button', { type: 'button', text: 'Run again', on: { click: () => navigate({}) } }),
-    );
+    hint.replaceChildren(...cancelledNotice(seconds, () => navigate({})));
     hint.querySelector('button')?.focus();
   }
 
   /** @param {{labels: Record<string, string>, points?: [number, string][]}} series */
   async function openSamples({ labels, points }) {
     const { rawSamples } = await import('../components/raw_samples.js');
-    await rawSamples({ org, labels, points, span: spanOf(state, now()) });
+    await rawSamples({ org, labels, points, span: shownSpan() });
   }
 
   async function openMenuOfExports() {
     const { openExport } = await import('../components/export_menu.js');
+    const drawn = state.tab === 'chart' ? chart.drawn.answer : null;
+    const { start, end, step } = drawn?.query ?? {};
     openExport(
       exporting,
       {
         org,
         expr: state.expr,
         base: `${location.origin}${ROOT}`,
-        answer: state.tab === 'chart' ? chart.drawn.answer : answer,
-        params: parameters(),
+        answer: drawn ?? answer,
+        params: drawn ? { start, end, step } : parameters(),
         chart: state.tab === 'chart' && chart.state === 'drawn' ? chart : null,
         kind: state.tab === 'table' ? 'table' : 'timeseries',
         editor: role !== 'viewer',
       },
-      (text) => {
-        said.textContent = text;
-      },
+      (text) => said.replaceChildren(text),
     );
   }
 
@@ -313,10 +306,7 @@ export function explore({ state, role, signedOut }) {
     if (error.code === 'bad_expr') input.showRefusal(state.expr, error.message);
   }
 
-  /**
-   * Offers the newest sample of the query's metrics.
-   * @param {string} expr
-   */
+  /** Offers the newest sample of the query's metrics. @param {string} expr */
   async function offerNewest(expr) {
     const seconds = parseDuration(state.range) ?? 3600;
     const { newestHint } = await import('../components/newest.js');
@@ -387,6 +377,7 @@ export function explore({ state, role, signedOut }) {
     show();
     restoreDraft();
     if (!state.expr) input.input.focus();
+    input.record(state.expr);
     const known = await browser.fill();
     browser.node.hidden = known === 0;
     if (known === 0) {

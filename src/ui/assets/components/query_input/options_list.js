@@ -13,7 +13,13 @@ import { counted } from '../../model/metrics.js';
  *   called for a click
  */
 export function optionsList({ id, input, accept }) {
-  const list = h('ul', { class: 'options', id: `${id}-options`, role: 'listbox', 'aria-label': 'Suggestions', hidden: true });
+  const list = h('ul', {
+    class: 'options',
+    id: `${id}-options`,
+    role: 'listbox',
+    'aria-label': 'Suggestions',
+    hidden: true,
+  });
   const status = h('span', { class: 'unseen', role: 'status' });
   /** @type {Option[]} */
   let options = [];
@@ -41,8 +47,12 @@ export function optionsList({ id, input, accept }) {
           },
         },
       },
-      h('span', { class: 'term' }, h('span', { class: 'what', text: option.text }),
-        option.args && h('span', { class: 'args', text: option.args })),
+      h(
+        'span',
+        { class: 'term' },
+        h('span', { class: 'what', text: option.text }),
+        option.args && h('span', { class: 'args', text: option.args }),
+      ),
       h('span', { class: 'kind', text: option.note }),
     );
   return {
