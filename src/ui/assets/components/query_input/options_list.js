@@ -18,7 +18,10 @@ export function optionsList({ id, input, accept }) {
     id: `${id}-options`,
     role: 'listbox',
     'aria-label': 'Suggestions',
+    tabindex: '-1',
     hidden: true,
+    // A click on the scroll bar leaves the focus in the field.
+    on: { mousedown: (/** @type {Event} */ event) => event.preventDefault() },
   });
   const status = h('span', { class: 'unseen', role: 'status' });
   /** @type {Option[]} */
