@@ -37,6 +37,13 @@ test('matchers offer labels and values, with and without a metric', () => {
   assert.equal(at('"x|'), null);
 });
 
+test('after an aggregation, a metric or a bracket only keywords are offered', () => {
+  for (const text of ['sum b|', 'sum(x) b|', 'x{a="b"} of|', 'x[5m] off|', 'some_metric o|', 'sum by (a) (x) an|'])
+    assert.equal(at(text)?.operator, true, text);
+  for (const text of ['ra|', '(ra|', 'x + ra|', 'x and ra|', 'f(1, ra|', 'x > bool ra|'])
+    assert.deepEqual([at(text)?.kind, at(text)?.operator], ['name', undefined], text);
+});
+
 test('names are completed outside lists, and durations are not names', () => {
   assert.deepEqual(at('sum(ra|'), { kind: 'name', word: 'ra' });
   assert.deepEqual(at('rate(x[5m|'), { kind: 'duration', word: '5m' });

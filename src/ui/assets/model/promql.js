@@ -22,6 +22,7 @@ const SEARCHED_MAX = 20_000;
  * @property {string} word the part before the caret that a suggestion replaces
  * @property {string} [metric] the metric of the labels; without it, labels of any metric
  * @property {string} [label]
+ * @property {boolean} [operator] whether a name stands where only a keyword can follow
  * @property {boolean} [list] whether the label is part of a list such as `by (...)`, without a
  *   matcher
  */
@@ -79,7 +80,12 @@ export function atCaret(before, after = '') {
   const duration = before.match(/\[(?:[^[\]]*:)?\s*(\w*)$/);
   if (duration) return { kind: 'duration', word: duration[1] };
   const word = before.match(/(?:^|[^\w:[])([a-zA-Z_:][\w:]*)$/)?.[1];
-  return word ? { kind: 'name', word } : null;
+  if (!word) return null;
+  // After an aggregation, a metric or a bracket only a keyword can follow.
+  const lead = before.slice(0, before.length - word.length).trimEnd();
+  const last = wordBefore(lead, lead.length);
+  const operator = /[)\]}]$/.test(lead) || (/[a-z_:]/.test(last) && !KEYWORDS.has(last));
+  return { kind: 'name', word, ...(operator ? { operator } : {}) };
 }
 
 /** The word that ends before a position, in lower case. @param {string} text @param {number} end */

@@ -46,7 +46,7 @@ export function completer(org) {
    * @param {AbortSignal} signal
    * @returns {Promise<Option[]>} at most `OPTIONS_MAX`
    */
-  return async function suggestions({ kind, word, metric, label, list }, signal) {
+  return async function suggestions({ kind, word, metric, label, list, operator }, signal) {
     const lower = word.toLowerCase();
     const fits = (/** @type {string} */ text) => text.toLowerCase().includes(lower) && text !== word;
     const first = (/** @type {{text: string}} */ a, /** @type {{text: string}} */ b) =>
@@ -58,19 +58,19 @@ export function completer(org) {
     }
     if (kind === 'name') {
       const begins = (/** @type {{name: string}} */ { name }) => name.startsWith(lower);
-      const words = [
-        ...FUNCTIONS.filter((row) => begins(row) && row.name !== word).map(({ name, args, help }) => ({
-          text: name,
-          args,
-          insert: args === '()' ? `${name}()` : `${name}(`,
-          note: help,
-        })),
-        ...KEYWORD_HELP.filter(([name]) => begins({ name }) && name !== word).map(([name, help]) => ({
-          text: name,
-          insert: `${name} `,
-          note: help,
-        })),
-      ];
+      const keywords = KEYWORD_HELP.filter(([name]) => begins({ name }) && name !== word).map(([name, help]) => ({
+        text: name,
+        insert: `${name} `,
+        note: help,
+      }));
+      if (operator) return keywords;
+      const functions = FUNCTIONS.filter((row) => begins(row) && row.name !== word).map(({ name, args, help }) => ({
+        text: name,
+        args,
+        insert: args === '()' ? `${name}()` : `${name}(`,
+        note: help,
+      }));
+      const words = [...functions, ...keywords];
       const snippets = SNIPPETS.filter(begins).map(({ name, insert, help }) => ({ text: name, insert, note: help }));
       const { data } = /** @type {{data: import('../../client/types.js').Metric[]}} */ (
         await readOrg(org, '/metrics', { search: word, limit: 50 }, signal).catch(() => ({ data: [] }))

@@ -1,0 +1,374 @@
+// Drives Chromium over the explore page the way a person would:
+//
+//   node explore_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ..., "link": ...,
+//     "org": ...}'
+//
+// `module` and `axe` are folders with playwright-core and axe-core, `link` is a sign-in link of a demo.
+//
+// Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
+// script error or failed request is a failure, unless the flow announced it.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const given = JSON.parse(process.argv[2]);
+const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
+const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
+const folder = mkdtempSync(join(tmpdir(), 'promlet-explore-'));
+mkdirSync(given.pictures, { recursive: true });
+
+const RATE = 'sum by (route) (rate(shop_http_requests_total[5m]))';
+
+function fail(error) {
+  console.error(`explore: ${error.stack ?? error}`);
+  process.exit(1);
+}
+
+function check(holds, what) {
+  if (!holds) throw new Error(`not so: ${what}`);
+}
+
+const browser = await chromium
+  .launchPersistentContext(join(folder, 'profile'), {
+    executablePath: given.chromium,
+    headless: true,
+    viewport: { width: 1200, height: 900 },
+    colorScheme: 'light',
+    reducedMotion: 'reduce',
+    timezoneId: 'Europe/Berlin',
+    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-sync'],
+  })
+  .catch(fail);
+await browser.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(given.server).origin });
+
+const complaints = [];
+/** Parts of addresses whose failures the flow is about to provoke. */
+const announced = [];
+await browser.addInitScript(() => {
+  addEventListener('securitypolicyviolation', (event) =>
+    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
+  );
+});
+const page = await browser.newPage();
+page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
+page.on('console', (message) => {
+  const at = message.location().url;
+  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
+    complaints.push(`console: ${message.text()} (${at})`);
+});
+page.on('request', (request) => {
+  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
+    complaints.push(`another host: ${request.url()}`);
+});
+
+const picture = (name) => page.screenshot({ path: join(given.pictures, `explore-${name}.png`) });
+/** Checks the page with axe-core, in light and at 320 pixels in dark, and takes two pictures. */
+async function looks(name) {
+  const size = page.viewportSize();
+  for (const [scheme, width] of [['light', size.width], ['dark', 320]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize({ width, height: 900 });
+    await page.waitForTimeout(150);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
+    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
+    await picture(`${name}-${scheme}-${width}`);
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(size);
+}
+const open = async (parameters) => {
+  await page.goto(`${given.server}/?${new URLSearchParams({ org: given.org, ...parameters })}`);
+  await page.locator('#query').waitFor();
+};
+const drawn = () => page.waitForFunction(() => document.querySelector('metric-chart')?.dataset.state === 'drawn');
+const query = () => page.inputValue('#query');
+const parameter = (name) => new URL(page.url()).searchParams.get(name);
+const offered = (text) =>
+  page.locator('.options li', { has: page.locator('.what', { hasText: new RegExp(`^${text}$`) }) }).first();
+const type = (text) => page.keyboard.type(text, { delay: 5 });
+/** Colours of the text below the field, by kind of token. */
+const coloured = (kind) => page.locator(`.query-colours .t-${kind}`).allTextContents();
+
+/** A whole query by keyboard, with completion. */
+async function typing() {
+  await open({});
+  await page.focus('#query');
+  await type('su');
+  await offered('sum').waitFor();
+  check((await offered('sum').textContent()).includes('(v)Sum over the series'), 'a function has its arguments and help');
+  await page.keyboard.press('Escape');
+  check(await page.locator('.options').isHidden(), 'Escape closes the list');
+  await type('m');
+  await offered('sum_over_time').waitFor();
+  await page.keyboard.press('Escape');
+  await type(' b');
+  await offered('by').waitFor();
+  await page.keyboard.press('Tab');
+  await type('(rou');
+  await offered('route').waitFor();
+  await page.keyboard.press('Tab');
+  await type(') (rat');
+  await offered('rate').waitFor();
+  await page.keyboard.press('ArrowDown');
+  const active = await page.getAttribute('#query', 'aria-activedescendant');
+  check((await page.locator(`#${active} .what`).textContent()) === 'rate', 'the arrow marks the first option');
+  await page.keyboard.press('Enter');
+  await type('http_requests_t');
+  await offered('shop_http_requests_total').waitFor();
+  check(/counter/.test(await offered('shop_http_requests_total').textContent()), 'a metric has its type');
+  await page.keyboard.press('Tab');
+  await type('{meth');
+  await offered('method').waitFor();
+  await page.keyboard.press('Tab');
+  await type('G');
+  await offered('GET').waitFor();
+  await page.keyboard.press('Tab');
+  await type('}[5');
+  // A duration is complete already; of one that begins with 1, three are offered.
+  await page.keyboard.press('Backspace');
+  await type('1');
+  await offered('15m').waitFor();
+  await looks('suggestions');
+  await page.focus('#query');
+  await page.keyboard.press('End');
+  await page.keyboard.press('Backspace');
+  await type('1');
+  await offered('15m').waitFor();
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('Enter');
+  await type('))');
+  const text = 'sum by (route) (rate(shop_http_requests_total{method="GET"}[15m]))';
+  check((await query()) === text, `completion by keyboard makes the query: ${await query()}`);
+  check((await page.textContent('.query-colours')).startsWith(text), 'the colours are those of the text');
+  check((await coloured('function')).join() === 'rate' && (await coloured('label')).join() === 'route,method', 'kinds');
+  check((await page.locator('.t-pair').count()) === 2, 'the bracket at the caret and its partner are marked');
+  await page.getByText(/^About \d+ series, [\d,.k]+ samples, /).waitFor();
+  for (let press = 0; press < 2; press += 1) await page.keyboard.press('Control+z');
+  check((await query()).length < text.length, 'Ctrl+Z undoes');
+  for (let press = 0; press < 2; press += 1) await page.keyboard.press('Control+Shift+z');
+  await page.keyboard.press('Shift+Enter');
+  check((await query()).endsWith('\n'), 'Shift+Enter adds a line');
+  await page.keyboard.press('Enter');
+  await drawn();
+  check(parameter('expr') === text, `Enter runs: ${page.url()}`);
+}
+
+/** An error at its place, and the formatter. */
+async function errors() {
+  announced.push('/query/', '/format_query');
+  await page.fill('#query', 'sum(\n  rate(shop_http_requests_total[5m]) +* 2)');
+  const sentence = page.locator('.query-error', { hasText: 'Unexpected "*" (line 2, column 39).' });
+  await sentence.waitFor();
+  check((await page.textContent('.t-wrong')) === '*', 'the place of the error is underlined');
+  await looks('error');
+  await page.locator('.query-colours').waitFor();
+  await page.fill('#query', '  sum(rate(shop_http_requests_total[5m]))by(route)/2');
+  check(await page.locator('.query-error').isHidden(), 'an edit removes the error');
+  await page.getByRole('button', { name: 'Format' }).click();
+  await page.waitForFunction((text) => document.querySelector('#query').value === text, `${RATE} / 2`);
+  await page.keyboard.press('Control+z');
+  check((await query()).startsWith('  sum'), 'Ctrl+Z undoes the formatter');
+  await page.fill('#query', 'rate(up)');
+  await page.getByRole('button', { name: 'Format' }).click();
+  await page.locator('.query-error', { hasText: 'range vector' }).waitFor();
+  announced.length = 0;
+}
+
+/** Plan, cancel, raw samples. */
+async function plans() {
+  await open({ expr: RATE, tab: 'explain' });
+  await page.locator('.plan tbody tr').nth(2).waitFor();
+  const rows = await page.locator('.plan tbody tr').allTextContents();
+  check(/^sum by \(route\).*\d/.test(rows[0]) && /shop_http_requests_total/.test(rows.at(-1)), `the plan: ${rows}`);
+  check(/estimated \d/.test(rows[0]) && / % /.test(rows[0]), `estimated and actual cost, and the share: ${rows[0]}`);
+  await looks('plan');
+  // A query of many seconds: its end is seen by the server.
+  const slow = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    .map((tenth) => `quantile_over_time(0.${tenth}, (sum by (route, code) (rate(shop_http_requests_total[5m])))[1d:1s])`)
+    .join(' + ');
+  const running = () =>
+    page.evaluate(async (org) => (await (await fetch(`/api/v1/orgs/${org}/queries`)).json()).data.length, given.org);
+  await page.click('#tab-chart');
+  await page.fill('#query', slow);
+  await page.keyboard.press('Control+Enter');
+  const cancel = page.getByRole('button', { name: 'Cancel' });
+  await cancel.waitFor();
+  await page.getByText(/^Running \d\.\d s$/).waitFor();
+  check((await running()) > 0, 'the query is listed while it runs');
+  await picture('running');
+  await cancel.click();
+  await page.getByText(/^The query was cancelled after \d+\.\d s\.$/).waitFor();
+  check(await cancel.isHidden(), 'nothing runs any more');
+  for (let tries = 0; (await running()) > 0; tries += 1) {
+    check(tries < 20, 'the server ends the query');
+    await page.waitForTimeout(100);
+  }
+  await page.fill('#query', 'shop_queue_depth');
+  await page.click('#tab-table');
+  await page.locator('.samples').first().click();
+  const dialog = page.getByRole('dialog', { name: 'Stored samples' });
+  await dialog.locator('tbody tr').nth(3).waitFor();
+  check(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/.test(await dialog.locator('time').first().textContent()), 'exact times');
+  await looks('samples');
+  await page.keyboard.press('Escape');
+  await page.fill('#query', 'shop_queue_depth[2m]');
+  await page.keyboard.press('Enter');
+  await page.locator('td small', { hasText: 'last of' }).first().waitFor();
+  await page.locator('.samples').first().click();
+  const count = await dialog.locator('tbody tr').count();
+  check(count > 1 && count <= 9, `the samples of a range selector are those of its range: ${count}`);
+  await page.keyboard.press('Escape');
+}
+
+/** Absolute ranges, moves, and time zones. */
+async function ranges() {
+  await open({ expr: RATE, range: '1h' });
+  await drawn();
+  const custom = page.locator('.custom');
+  await custom.click();
+  await page.fill('#time-from', 'tomorrow');
+  await page.keyboard.press('Enter');
+  await page.locator('#time-from-hint', { hasText: 'Write times such as' }).waitFor();
+  await page.fill('#time-from', 'now-1h');
+  await page.fill('#time-to', 'now-2h');
+  await page.keyboard.press('Enter');
+  await page.locator('#time-to-hint', { hasText: 'later than the start' }).waitFor();
+  await looks('range');
+  const hour = Math.floor(Date.now() / 3_600_000) * 3600 - 3600;
+  const wall = new Date(hour * 1000).toLocaleString('sv', { timeZone: 'Europe/Berlin' });
+  await page.fill('#time-from', wall.slice(0, 16));
+  await page.fill('#time-to', new Date((hour + 1800) * 1000).toISOString());
+  await page.keyboard.press('Enter');
+  await page.waitForFunction((start) => new URLSearchParams(location.search).get('start') === String(start), hour);
+  check(parameter('end') === String(hour + 1800), `an RFC 3339 time is the end: ${page.url()}`);
+  await page.getByRole('button', { name: 'Earlier' }).click();
+  check(parameter('start') === String(hour - 900), `earlier by half of the range: ${page.url()}`);
+  await page.getByRole('button', { name: 'Later' }).click();
+  check(parameter('start') === String(hour), `later by half of the range: ${page.url()}`);
+  await page.getByRole('button', { name: 'Zoom out' }).click();
+  check(Number(parameter('end')) - Number(parameter('start')) === 3600, `twice the range: ${page.url()}`);
+  await drawn();
+  const shown = () => page.textContent('.fixed span');
+  const clock = (zone) =>
+    new Date(Number(parameter('start')) * 1000).toLocaleString('sv', { timeZone: zone }).slice(11, 19);
+  check((await shown()).includes(clock('Europe/Berlin')), `the zone of the browser: ${await shown()}`);
+  await custom.click();
+  await page.selectOption('#time-zone', 'Asia/Kolkata');
+  await page.waitForFunction(() => document.querySelector('.fixed span').textContent.includes('Asia/Kolkata'));
+  check((await shown()).includes(clock('Asia/Kolkata')), `a named zone: ${await shown()}`);
+  await page.reload();
+  await drawn();
+  check((await shown()).includes(clock('Asia/Kolkata')), 'the zone is remembered');
+  const heard = await page
+    .locator('metric-chart')
+    .evaluate((node) => node.shadowRoot.querySelector('caption').textContent);
+  check(heard.includes(clock('Asia/Kolkata').slice(0, 5)), `the chart uses the zone: ${heard}`);
+  await custom.click();
+  check((await page.inputValue('#time-from')).endsWith(clock('Asia/Kolkata')), 'the fields use the zone');
+  await page.selectOption('#time-zone', 'browser');
+}
+
+/** Every export, with what it holds. */
+async function exports() {
+  await open({ expr: RATE, range: '1h' });
+  await drawn();
+  const choose = async (name) => {
+    await page.getByRole('button', { name: 'Export' }).click();
+    await page.locator('.export-menu').getByRole('button', { name }).click();
+  };
+  const saved = async (name) => {
+    const [download] = await Promise.all([page.waitForEvent('download'), choose(name)]);
+    return { name: download.suggestedFilename(), bytes: readFileSync(await download.path()) };
+  };
+  const csv = await saved('CSV');
+  const lines = csv.bytes.toString().split('\r\n');
+  check(csv.name === 'sum-by-route-rate-shop_http_requests_total-5m.csv', `the file is named: ${csv.name}`);
+  check(lines[0].startsWith('time,"{route=""/""}"') && lines.length > 200, `the heads are series: ${lines[0]}`);
+  check(/^\d{4}-\d\d-\d\dT[\d:.]+Z,[\d.]+,/.test(lines[5]), `a row is a time: ${lines[5]}`);
+  const json = JSON.parse((await saved('JSON')).bytes.toString());
+  check(json.data.resultType === 'matrix' && json.data.result.length > 2, 'the JSON is the answer');
+  const png = (await saved('PNG')).bytes;
+  check(png.subarray(1, 4).toString() === 'PNG' && png.length > 10_000, `the PNG is a picture: ${png.length} bytes`);
+  const size = [png.readUInt32BE(16), png.readUInt32BE(20)];
+  const plot = await page.locator('metric-chart').evaluate((node) => node.shadowRoot.querySelector('canvas').width);
+  check(size[0] > plot && size[1] > 300, `it has title and legend: ${size}`);
+  const copied = () => page.evaluate(() => navigator.clipboard.readText());
+  await choose('Copy as curl');
+  await page.getByText('Set PROMLET_API_KEY').waitFor();
+  const curl = await copied();
+  check(curl.includes('Bearer $PROMLET_API_KEY') && curl.includes(`query=${RATE}`), `the command: ${curl}`);
+  check(!/mgl_|ses_|eyJ/.test(curl), 'the command has no secret');
+  await choose('Copy as panel');
+  await page.getByText('Paste the panel').waitFor();
+  const panel = JSON.parse(await copied());
+  check(panel.type === 'timeseries' && panel.targets[0].expr === RATE, 'the panel has the query');
+  const stored = await page.evaluate(() => JSON.parse(localStorage.getItem('promlet.clipboard.panel')));
+  check(JSON.stringify(stored) === JSON.stringify(panel), 'the editor of dashboards finds the panel');
+  for (const [dashboard, title, kind] of [['New dashboard', 'Rates', 'timeseries'], ['From explore', 'Now', 'bargauge']]) {
+    await choose('Add to dashboard…');
+    const dialog = page.getByRole('dialog', { name: 'Add to dashboard' });
+    await dialog.waitFor();
+    await page.selectOption('#panel-uid', { label: dashboard });
+    if (dashboard === 'New dashboard') {
+      await looks('add-to-dashboard');
+      await dialog.getByLabel('Name of the new dashboard').fill('From explore');
+    }
+    await dialog.getByLabel('Panel title').fill(title);
+    await page.selectOption('#panel-kind', kind);
+    await dialog.getByRole('button', { name: 'Add panel' }).click();
+    await page.getByRole('link', { name: 'Open From explore' }).waitFor();
+    if (kind === 'timeseries') await page.getByRole('button', { name: 'Close' }).click();
+  }
+  await page.getByRole('link', { name: 'Open From explore' }).click();
+  for (const title of ['Rates', 'Now'])
+    await page.locator('.panel[data-state="drawn"]', { has: page.locator('.panel-title', { hasText: title }) }).waitFor();
+}
+
+/** Earlier queries: search, star, and back into the field. */
+async function earlier() {
+  await open({ expr: 'host_load1' });
+  await page.getByRole('button', { name: 'History' }).click();
+  const popup = page.getByRole('dialog', { name: 'Earlier queries' });
+  await page.getByRole('button', { name: 'Star host_load1' }).click();
+  await looks('history');
+  await page.fill('#history-search', 'QUEUE [2m]');
+  await popup.getByText('1 query', { exact: true }).waitFor();
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Tab');
+  await page.keyboard.press('Enter');
+  check((await query()) === 'shop_queue_depth[2m]', `the query is back: ${await query()}`);
+  await page.getByRole('button', { name: 'History' }).click();
+  const first = popup.locator('li').first();
+  check((await first.locator('.entry').textContent()) === 'host_load1', 'a starred query comes first');
+  await page.keyboard.press('Escape');
+  check((await page.evaluate(() => document.activeElement?.textContent)) === 'History', 'Escape returns the focus');
+}
+
+try {
+  await page.goto(given.link);
+  await page.waitForSelector('.metrics li');
+  for (const flow of [typing, errors, plans, ranges, exports, earlier]) {
+    const started = Date.now();
+    await flow().catch(async (error) => {
+      await picture(`failed-${flow.name}`);
+      throw new Error(`${flow.name}: ${error.message}\n${page.url()}\n${complaints.join('\n')}`);
+    });
+    console.log(`explore: ${flow.name} took ${Date.now() - started} ms`);
+  }
+  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
+} catch (error) {
+  fail(error);
+}
+clearTimeout(watchdog);
+await browser.close();
+rmSync(folder, { recursive: true, force: true });
+console.log('explore: everything held');
+process.exit(0);
