@@ -36,7 +36,7 @@ export async function addToDashboard({ org, expr, kind }) {
   /** @param {(result: undefined) => void} close @param {HTMLElement} heading */
   const content = (close, heading) => {
     const closing = (/** @type {string} */ text, /** @type {string} */ kindOf) =>
-      h('button', { type: 'button', class: kindOf, text, on: { click: () => close(undefined) } });
+      h('button', { type: 'button', class: kindOf || undefined, text, on: { click: () => close(undefined) } });
     const body = h(
       'div',
       { class: 'stack' },

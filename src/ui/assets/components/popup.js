@@ -25,6 +25,7 @@ export function openMenu(button, content, { class: name = '', closed = () => {},
     if (done) return;
     done = true;
     document.removeEventListener('pointerdown', outside);
+    removeEventListener('resize', replace);
     box.remove();
     button.setAttribute('aria-expanded', 'false');
     if (focus) button.focus();
@@ -46,7 +47,9 @@ export function openMenu(button, content, { class: name = '', closed = () => {},
   box.addEventListener('click', (event) => {
     if (event.target instanceof Element && event.target.closest('a, [data-closes]')) close();
   });
+  const replace = () => (box.isConnected ? place(button, box) : close());
   document.addEventListener('pointerdown', outside);
+  addEventListener('resize', replace);
   button.setAttribute('aria-expanded', 'true');
   button.after(box);
   place(button, box);

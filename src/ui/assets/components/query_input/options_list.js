@@ -18,7 +18,8 @@ export function optionsList({ id, input, accept }) {
     id: `${id}-options`,
     role: 'listbox',
     'aria-label': 'Suggestions',
-    tabindex: '-1',
+    // A list that scrolls must be reachable; Tab accepts a suggestion before it gets here.
+    tabindex: '0',
     hidden: true,
     // A click on the scroll bar leaves the focus in the field.
     on: { mousedown: (/** @type {Event} */ event) => event.preventDefault() },
