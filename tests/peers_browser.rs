@@ -108,6 +108,13 @@ fn the_defects_of_the_first_trial_in_a_browser_stay_fixed() {
 }
 
 #[test]
+fn queries_are_written_explained_cancelled_and_exported_on_the_explore_page() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("explore_tools", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn dashboards_are_imported_shown_saved_and_deleted_in_the_browser() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, link, _) = demo(dir.path());

@@ -4,6 +4,8 @@
 const LEGEND_MAX = 40;
 const PAD = 16;
 const ROW = 20;
+/** The dashes of the legend's swatches, by their class `d0` to `d3`. */
+const DASHES = [[], [6, 3], [3, 3], [7, 2, 3, 2]];
 const FONT = 'ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
 
 /**
@@ -26,19 +28,20 @@ export function chartPicture(chart, title) {
   const entries = [...root.querySelectorAll('.legend button:not([aria-pressed="false"])')];
   const names = entries.slice(0, LEGEND_MAX).map((button) => {
     const swatch = button.querySelector('.swatch');
-    return { text: button.textContent?.trim() ?? '', colour: swatch ? getComputedStyle(swatch).color : ink };
+    const dash = DASHES[Number(/\bd(\d)\b/.exec(swatch?.className ?? '')?.[1] ?? 0)] ?? [];
+    return { text: button.textContent?.trim() ?? '', colour: swatch ? getComputedStyle(swatch).color : ink, dash };
   });
   pen.font = `600 14px ${FONT}`;
   const titles = wrapped(pen, title, width - 2 * PAD, 3);
   pen.font = `12px ${FONT}`;
-  /** @type {{text: string, colour: string, x: number, row: number}[]} */
+  /** @type {{text: string, colour: string, dash: number[], x: number, row: number}[]} */
   const places = [];
   let [x, row] = [0, 0];
-  for (const { text, colour } of names) {
+  for (const { text, colour, dash } of names) {
     const shown = shortened(pen, text, width - 2 * PAD - 24);
     const wide = 24 + pen.measureText(shown).width + 14;
     if (x > 0 && x + wide > width - 2 * PAD) [x, row] = [0, row + 1];
-    places.push({ text: shown, colour, x, row });
+    places.push({ text: shown, colour, dash, x, row });
     x += wide;
   }
   const top = PAD + titles.length * ROW + 6;
@@ -55,11 +58,15 @@ export function chartPicture(chart, title) {
   titles.forEach((text, index) => pen.fillText(text, PAD, PAD + (index + 0.5) * ROW));
   pen.drawImage(drawing, PAD, top, drawing.clientWidth, drawing.clientHeight);
   pen.font = `12px ${FONT}`;
+  pen.lineWidth = 3;
   for (const place of places) {
     const y = below + (place.row + 0.5) * ROW;
-    pen.fillStyle = place.colour;
-    pen.fillRect(PAD + place.x, y - 2, 14, 4);
-    pen.fillStyle = ink;
+    pen.strokeStyle = place.colour;
+    pen.setLineDash(place.dash);
+    pen.beginPath();
+    pen.moveTo(PAD + place.x, y);
+    pen.lineTo(PAD + place.x + 15, y);
+    pen.stroke();
     pen.fillText(place.text, PAD + place.x + 20, y);
   }
   return new Promise((resolve) => canvas.toBlob(resolve, 'image/png'));

@@ -186,6 +186,8 @@ export function explore({ state, role, signedOut }) {
       end: zoom?.end,
       refresh: picker.interval(),
     });
+    // The old cost is not that of the new query.
+    if (chart.getAttribute('expr') !== expr) stats.textContent = '';
     const same = wanted.every(([name, value]) => (chart.getAttribute(name) ?? '') === String(value ?? ''));
     for (const [name, value] of wanted) {
       if (value === undefined || value === '') chart.removeAttribute(name);
