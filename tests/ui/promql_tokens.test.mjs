@@ -26,6 +26,16 @@ test('every function and aggregation of the evaluator is offered with arguments 
   assert.ok(aggregations.length >= 14);
   assert.deepEqual(listed(true), [...aggregations].sort());
   assert.deepEqual([...AGGREGATIONS].sort(), [...aggregations].sort());
+  // A row of the table ends where the next one begins.
+  const experimental = rows
+    .split(/\n    (?=(?:row|map|date_part|special|window)\()/)
+    .filter((row) => row.includes('.experimental()'))
+    .map((row) => /"(\w+)"/.exec(row)?.[1]);
+  assert.ok(experimental.length >= 10);
+  assert.deepEqual(
+    FUNCTIONS.filter((row) => row.experimental && !row.aggregation).map(({ name }) => name),
+    experimental.sort(),
+  );
   for (const { name, args, help } of FUNCTIONS) assert.ok(args.startsWith('(') && help.length > 3, name);
 });
 

@@ -1,13 +1,14 @@
 // Functions and aggregations of PromQL with their arguments and a line of help, for completion.
 
 /**
- * @typedef {{name: string, args: string, help: string, aggregation: boolean}} PromqlFunction
- * `args` includes the brackets
+ * @typedef {{name: string, args: string, help: string, aggregation: boolean, experimental: boolean}} PromqlFunction
+ * `args` includes the brackets; an experimental function needs a feature switch of the server
  */
 
 /*
  * One a line: name(arguments) and the help. v is an instant vector, v[d] a range vector, s a
- * scalar; ? marks an argument that may be left out. A test compares the names with the evaluator's.
+ * scalar; ? marks an argument that may be left out, ~ an experimental function. A test compares
+ * the names with those of the evaluator.
  */
 const FUNCTION_LINES = `
 abs(v) Absolute value
@@ -35,8 +36,8 @@ days_in_month(v?) Number of days of the month, 28 to 31
 deg(v) Radians as degrees
 delta(v[d]) Difference between the end and the start of the range, for gauges
 deriv(v[d]) Slope per second by linear regression, for gauges
-double_exponential_smoothing(v[d], level, trend) Smoothed value that follows the trend; both factors from 0 to 1
-end() End of the query's range, as unix time
+double_exponential_smoothing~(v[d], level, trend) Smoothed value that follows the trend; both factors from 0 to 1
+end~() End of the query's range, as unix time
 exp(v) e to the power of each value
 first_over_time(v[d]) Oldest sample in the range
 floor(v) Next lower whole number
@@ -44,14 +45,14 @@ histogram_avg(v) Mean of the observations of native histograms
 histogram_count(v) Number of observations of native histograms
 histogram_fraction(lower, upper, v) Share of observations between two bounds
 histogram_quantile(q, v) Quantile of a histogram: sum its buckets by (le) first; q from 0 to 1
-histogram_quantiles(v, label, q, q?, …) Several quantiles of a histogram, each named by the label
+histogram_quantiles~(v, label, q, q?, …) Several quantiles of a histogram, each named by the label
 histogram_stddev(v) Standard deviation of the observations of native histograms
 histogram_stdvar(v) Variance of the observations of native histograms
 histogram_sum(v) Sum of the observations of native histograms
 hour(v?) Hour of the day in UTC, 0 to 23
 idelta(v[d]) Difference between the last two samples, for gauges
 increase(v[d]) How much a counter grew in the range
-info(v, selector?) Adds the labels of matching info metrics
+info~(v, selector?) Adds the labels of matching info metrics
 irate(v[d]) Growth of a counter per second between its last two samples
 label_join(v, target, separator, label, …) Joins values of labels into the label target
 label_replace(v, target, replacement, label, regex) Sets the label target from a label that matches the regex
@@ -59,10 +60,10 @@ last_over_time(v[d]) Newest sample in the range
 ln(v) Natural logarithm
 log10(v) Decimal logarithm
 log2(v) Binary logarithm
-mad_over_time(v[d]) Median distance of the samples from their median
-max_of(s, s) Greater one of two scalars
+mad_over_time~(v[d]) Median distance of the samples from their median
+max_of~(s, s) Greater one of two scalars
 max_over_time(v[d]) Highest sample in the range
-min_of(s, s) Lesser one of two scalars
+min_of~(s, s) Lesser one of two scalars
 min_over_time(v[d]) Lowest sample in the range
 minute(v?) Minute of the hour in UTC, 0 to 59
 month(v?) Month of the year in UTC, 1 to 12
@@ -71,7 +72,7 @@ predict_linear(v[d], seconds) Value that far in the future, by linear regression
 present_over_time(v[d]) 1 for each series with a sample in the range
 quantile_over_time(q, v[d]) Quantile of the samples in the range; q from 0 to 1
 rad(v) Degrees as radians
-range() Length of the query's range in seconds
+range~() Length of the query's range in seconds
 rate(v[d]) Growth of a counter per second, averaged over the range
 resets(v[d]) How often a counter started again in the range
 round(v, nearest?) Nearest whole number, or nearest multiple
@@ -80,24 +81,24 @@ sgn(v) Sign: 1, 0 or -1
 sin(v) Sine of an angle in radians
 sinh(v) Hyperbolic sine
 sort(v) Lowest value first, in tables
-sort_by_label(v, label, …) Sorted by values of labels, in tables
-sort_by_label_desc(v, label, …) Sorted by values of labels, the last first
+sort_by_label~(v, label, …) Sorted by values of labels, in tables
+sort_by_label_desc~(v, label, …) Sorted by values of labels, the last first
 sort_desc(v) Highest value first, in tables
 sqrt(v) Square root
-start() Start of the query's range, as unix time
-start_timestamp(v) When the counter behind each sample started, as unix time
+start~() Start of the query's range, as unix time
+start_timestamp~(v) When the counter behind each sample started, as unix time
 stddev_over_time(v[d]) Standard deviation of the samples in the range
 stdvar_over_time(v[d]) Variance of the samples in the range
-step() Seconds between two steps of the query
+step~() Seconds between two steps of the query
 sum_over_time(v[d]) Sum of the samples in the range
 tan(v) Tangent of an angle in radians
 tanh(v) Hyperbolic tangent
 time() Time of the evaluation, as unix time
 timestamp(v) Time of each sample, as unix time
-ts_of_first_over_time(v[d]) Time of the oldest sample in the range
-ts_of_last_over_time(v[d]) Time of the newest sample in the range
-ts_of_max_over_time(v[d]) Time of the highest sample in the range
-ts_of_min_over_time(v[d]) Time of the lowest sample in the range
+ts_of_first_over_time~(v[d]) Time of the oldest sample in the range
+ts_of_last_over_time~(v[d]) Time of the newest sample in the range
+ts_of_max_over_time~(v[d]) Time of the highest sample in the range
+ts_of_min_over_time~(v[d]) Time of the lowest sample in the range
 vector(s) A scalar as a vector of one series without labels
 year(v?) Year in UTC
 `;
@@ -108,8 +109,8 @@ bottomk(k, v) The k series with the lowest values
 count(v) Number of series of each group
 count_values(label, v) How many series have each value; the label names the value
 group(v) 1 for each group
-limit_ratio(ratio, v) A share of the series: 0.1 is every tenth
-limitk(k, v) Any k series of each group
+limit_ratio~(ratio, v) A share of the series: 0.1 is every tenth
+limitk~(k, v) Any k series of each group
 max(v) Highest value of each group
 min(v) Lowest value of each group
 quantile(q, v) Quantile over the series of each group; q from 0 to 1
@@ -125,8 +126,8 @@ const parsed = (lines, aggregation) =>
     .trim()
     .split('\n')
     .map((line) => {
-      const [, name = '', args = '', help = ''] = /^(\w+)(\([^)]*\)) (.+)$/.exec(line) ?? [];
-      return { name, args, help, aggregation };
+      const [, name = '', args = '', help = ''] = /^(\w+)~?(\([^)]*\)) (.+)$/.exec(line) ?? [];
+      return { name, args, help, aggregation, experimental: line.startsWith(`${name}~`) };
     });
 
 /** Functions and aggregations in alphabetical order. */
@@ -156,8 +157,8 @@ export const KEYWORD_HELP = [
   ['and', 'Series that both sides have'],
   ['or', 'Series of the left side, and more of the right'],
   ['unless', 'Series that the right side does not have'],
-  ['anchored', 'A range that starts with the value before it'],
-  ['smoothed', 'A range with interpolated ends'],
+  ['anchored', 'A range that starts with the value before it (experimental)'],
+  ['smoothed', 'A range with interpolated ends (experimental)'],
 ];
 
 /**

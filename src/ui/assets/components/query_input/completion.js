@@ -64,12 +64,16 @@ export function completer(org) {
         note: help,
       }));
       if (operator) return keywords;
-      const functions = FUNCTIONS.filter((row) => begins(row) && row.name !== word).map(({ name, args, help }) => ({
-        text: name,
-        args,
-        insert: args === '()' ? `${name}()` : `${name}(`,
-        note: help,
-      }));
+      const possible = FUNCTIONS.filter((row) => begins(row) && row.name !== word);
+      // Those that need a switch of the server come last.
+      const functions = possible.sort((a, b) => Number(a.experimental) - Number(b.experimental)).map(
+        ({ name, args, help, experimental }) => ({
+          text: name,
+          args,
+          insert: args === '()' ? `${name}()` : `${name}(`,
+          note: experimental ? `${help} (experimental)` : help,
+        }),
+      );
       const words = [...functions, ...keywords];
       const snippets = SNIPPETS.filter(begins).map(({ name, insert, help }) => ({ text: name, insert, note: help }));
       const { data } = /** @type {{data: import('../../client/types.js').Metric[]}} */ (
