@@ -107,7 +107,7 @@ async function typing() {
   await page.focus('#query');
   await type('su');
   await offered('sum').waitFor();
-  check((await offered('sum').textContent()).includes('(v)Sum over the series'), 'a function has its arguments and help');
+  check((await offered('sum').textContent()).includes('(v)Sum over the series'), 'a function has its help');
   await page.keyboard.press('Escape');
   check(await page.locator('.options').isHidden(), 'Escape closes the list');
   await type('m');
@@ -193,8 +193,9 @@ async function plans() {
   check(/estimated \d/.test(rows[0]) && / % /.test(rows[0]), `estimated and actual cost, and the share: ${rows[0]}`);
   await looks('plan');
   // A query of many seconds: its end is seen by the server.
+  const rates = 'sum by (route, code) (rate(shop_http_requests_total[5m]))';
   const slow = [1, 2, 3, 4, 5, 6, 7, 8, 9]
-    .map((tenth) => `quantile_over_time(0.${tenth}, (sum by (route, code) (rate(shop_http_requests_total[5m])))[1d:1s])`)
+    .map((tenth) => `quantile_over_time(0.${tenth}, (${rates})[1d:1s])`)
     .join(' + ');
   const running = () =>
     page.evaluate(async (org) => (await (await fetch(`/api/v1/orgs/${org}/queries`)).json()).data.length, given.org);
@@ -218,11 +219,14 @@ async function plans() {
   await page.locator('.samples').first().click();
   const dialog = page.getByRole('dialog', { name: 'Stored samples' });
   await dialog.locator('tbody tr').nth(3).waitFor();
-  check(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/.test(await dialog.locator('time').first().textContent()), 'exact times');
+  const time = await dialog.locator('time').first().textContent();
+  check(/^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}$/.test(time), `times are exact: ${time}`);
   await looks('samples');
   await page.keyboard.press('Escape');
+  await page.click('#tab-chart');
   await page.fill('#query', 'shop_queue_depth[2m]');
   await page.keyboard.press('Enter');
+  await page.getByText('A range of samples has no chart').waitFor();
   await page.locator('td small', { hasText: 'last of' }).first().waitFor();
   await page.locator('.samples').first().click();
   await dialog.locator('tbody tr').first().waitFor();
@@ -315,7 +319,11 @@ async function exports() {
   check(panel.type === 'timeseries' && panel.targets[0].expr === RATE, 'the panel has the query');
   const stored = await page.evaluate(() => JSON.parse(localStorage.getItem('promlet.clipboard.panel')));
   check(JSON.stringify(stored) === JSON.stringify(panel), 'the editor of dashboards finds the panel');
-  for (const [dashboard, title, kind] of [['New dashboard', 'Rates', 'timeseries'], ['From explore', 'Now', 'bargauge']]) {
+  const wishes = [
+    ['New dashboard', 'Rates', 'timeseries'],
+    ['From explore', 'Now', 'bargauge'],
+  ];
+  for (const [dashboard, title, kind] of wishes) {
     await choose('Add to dashboard…');
     const dialog = page.getByRole('dialog', { name: 'Add to dashboard' });
     await dialog.waitFor();
@@ -331,8 +339,10 @@ async function exports() {
     if (kind === 'timeseries') await page.getByRole('button', { name: 'Close', exact: true }).click();
   }
   await page.getByRole('link', { name: 'Open From explore' }).click();
-  for (const title of ['Rates', 'Now'])
-    await page.locator('.panel[data-state="drawn"]', { has: page.locator('.panel-title', { hasText: title }) }).waitFor();
+  for (const title of ['Rates', 'Now']) {
+    const heading = page.locator('.panel-title', { hasText: title });
+    await page.locator('.panel[data-state="drawn"]', { has: heading }).waitFor();
+  }
 }
 
 /** Earlier queries: search, star, and back into the field. */

@@ -50,7 +50,7 @@ test('the time zone changes texts and ticks, and an unknown one changes nothing'
     assert.match(formatMoment(at), /Fri, Jan 16.*04:00:00/);
     const days = timeTicks(at, at + 86400, 8).filter(({ major }) => major);
     assert.deepEqual(days.map((tick) => tick.at), [Date.UTC(2026, 0, 16, 18, 30) / 1000]);
-    assert.throws(() => useTimeZone('No/Where'), RangeError);
+    for (let again = 0; again < 2; again += 1) assert.throws(() => useTimeZone('No/Where'), RangeError);
     assert.match(formatMoment(at), /04:00:00/);
     // Across the end of summer time, days begin at midnight of the zone.
     useTimeZone('Europe/Berlin');

@@ -20,7 +20,7 @@ let count = 0;
 export function openDialog(heading, cancelled, content, { class: name = '' } = {}) {
   const before = document.activeElement;
   count += 1;
-  const title = h('h2', { id: `dialog-title-${count}`, tabindex: '-1', text: heading });
+  const title = h('h2', { id: `dialog-title-${count}`, text: heading });
   const dialog = h('dialog', { class: `card stack ${name}`.trim(), 'aria-labelledby': title.id }, title);
   return new Promise((resolve) => {
     const close = (/** @type {T} */ result) => {

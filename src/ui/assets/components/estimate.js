@@ -16,6 +16,8 @@ const PAUSE_MS = 500;
  */
 export function estimator({ org, line, params, speed, invalid }) {
   let timer = 0;
+  /** The limit of samples of this organisation; null for the server's. @type {Promise<number | null> | null} */
+  let samplesMax = null;
   /** @type {AbortController | null} */
   let request = null;
 
@@ -33,9 +35,13 @@ export function estimator({ org, line, params, speed, invalid }) {
     request = new AbortController();
     const { signal } = request;
     try {
-      const { data } = await readOrg(org, '/query/estimate', { expr, ...params() }, signal);
+      samplesMax ??= readOrg(org, '').then(({ settings }) => settings?.max_samples_per_query ?? null).catch(() => null);
+      const [{ data }, limit] = await Promise.all([
+        readOrg(org, '/query/estimate', { expr, ...params() }, signal),
+        samplesMax,
+      ]);
       if (signal.aborted) return;
-      const { text, over } = costText(data, speed());
+      const { text, over } = costText(data, speed(), limit);
       say(text, over);
     } catch (error) {
       if (signal.aborted || !(error instanceof ApiError)) return;

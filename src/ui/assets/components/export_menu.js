@@ -1,6 +1,7 @@
 // The menu of what can be made of a result: files, a picture, a command, a panel.
 
 import { h } from '../chart/dom.js';
+import { ROOT } from '../client/server.js';
 import { csvOf, curlOf, fileName, panelOf } from '../model/exports.js';
 import { remember } from '../model/storage.js';
 import { openMenu } from './popup.js';
@@ -13,12 +14,10 @@ const SHOWN_MS = 4000;
 /**
  * @typedef {Object} Exported
  * @property {string} org
- * @property {string} expr
- * @property {string} base the public URL of the server
- * @property {any} answer the answer that is shown; null without one
- * @property {Record<string, number>} params of the request for it: `time`, or `start`, `end` and `step`
- * @property {HTMLElement | null} chart the chart that is shown
- * @property {'timeseries' | 'table'} kind
+ * @property {{expr: string, tab: string}} state
+ * @property {any} answer the answer that is shown, unless a chart is shown; null without one
+ * @property {Record<string, number>} params of a request: `time`, or `start`, `end` and `step`
+ * @property {(HTMLElement & {state: string, drawn: {answer: any}}) | null} chart that is shown
  * @property {boolean} editor whether the account may change dashboards
  */
 
@@ -28,7 +27,13 @@ const SHOWN_MS = 4000;
  * @param {(text: string) => void} say shows an outcome
  */
 export function openExport(button, given, say) {
-  const { org, expr, base, answer, params, chart, kind, editor } = given;
+  const { org, chart, editor } = given;
+  const { expr, tab } = given.state;
+  const answer = chart ? chart.drawn.answer : given.answer;
+  const { start, end, step } = (chart && answer?.query) || {};
+  const params = step ? { start, end, step } : given.params;
+  const kind = tab === 'table' ? 'table' : 'timeseries';
+  const base = `${location.origin}${ROOT}`;
   let timer = 0;
   const tell = (/** @type {string} */ text) => {
     say(text);
@@ -74,7 +79,7 @@ export function openExport(button, given, say) {
     [
       item('CSV', () => save(csvOf(answer.data), 'csv', 'text/csv'), Boolean(answer)),
       item('JSON', () => save(JSON.stringify(answer, null, 2), 'json', 'application/json'), Boolean(answer)),
-      item('PNG', picture, chart !== null),
+      item('PNG', picture, chart?.state === 'drawn'),
       item('Copy as curl', () =>
         copy(curlOf({ base, org, expr, params }), 'Copied. Set PROMLET_API_KEY to an API key.'),
       ),

@@ -14,7 +14,7 @@ import { tabList } from '../components/tabs.js';
 import { useStoredZone } from '../components/zone.js';
 import { draftKeeper } from '../components/draft.js';
 import { readAddress, spanOf, writeAddress } from '../model/explore_state.js';
-import { unitOf } from '../model/promql.js';
+import { isRangeSelector, unitOf } from '../model/promql.js';
 import { statsText } from '../model/query_stats.js';
 import { metricBrowser } from './metrics.js';
 
@@ -152,6 +152,11 @@ export function explore({ state, role, signedOut }) {
     // The draft is run, so the entry needs none.
     draft.drop();
     tools.clear();
+    said.textContent = '';
+    if (state.tab !== 'table' && isRangeSelector(state.expr)) {
+      state.tab = 'table';
+      said.textContent = 'A range of samples has no chart: the table shows its series, and the samples of each.';
+    }
     input.record(state.expr);
     const target = `${path}${writeAddress(state)}`;
     if (target !== `${location.pathname}${location.search}`) history.pushState(null, '', target);
@@ -200,7 +205,7 @@ export function explore({ state, role, signedOut }) {
   /** The parameters of the request of the tab; without a step it is for one time. @returns {Record<string, number>} */
   function parameters() {
     const span = shownSpan();
-    if (state.tab === 'table') return { time: span.end };
+    if (state.tab === 'table' || isRangeSelector(input.input.value)) return { time: span.end };
     return { ...span, step: niceStep(span.end - span.start, PLAN_POINTS) };
   }
 
@@ -271,22 +276,9 @@ export function explore({ state, role, signedOut }) {
 
   async function openMenuOfExports() {
     const { openExport } = await import('../components/export_menu.js');
-    const drawn = state.tab === 'chart' ? chart.drawn.answer : null;
-    const { start, end, step } = drawn?.query ?? {};
-    openExport(
-      exporting,
-      {
-        org,
-        expr: state.expr,
-        base: `${location.origin}${ROOT}`,
-        answer: drawn ?? answer,
-        params: drawn ? { start, end, step } : parameters(),
-        chart: state.tab === 'chart' && chart.state === 'drawn' ? chart : null,
-        kind: state.tab === 'table' ? 'table' : 'timeseries',
-        editor: role !== 'viewer',
-      },
-      (text) => said.replaceChildren(text),
-    );
+    const drawn = state.tab === 'chart' ? chart : null;
+    const given = { org, state, answer, chart: drawn, params: parameters(), editor: role !== 'viewer' };
+    openExport(exporting, given, (text) => said.replaceChildren(text));
   }
 
   /** @param {QueryAnswer} loaded */
