@@ -93,6 +93,8 @@ const open = async (parameters) => {
   await page.locator('#query').waitFor();
 };
 const drawn = () => page.waitForFunction(() => document.querySelector('metric-chart')?.dataset.state === 'drawn');
+const api = (path) =>
+  page.evaluate(async (at) => (await fetch(at)).json(), `/api/v1/orgs/${given.org}/${path}`);
 const query = () => page.inputValue('#query');
 const parameter = (name) => new URL(page.url()).searchParams.get(name);
 const offered = (text) =>
@@ -197,8 +199,7 @@ async function plans() {
   const slow = [1, 2, 3, 4, 5, 6, 7, 8, 9]
     .map((tenth) => `quantile_over_time(0.${tenth}, (${rates})[1d:1s])`)
     .join(' + ');
-  const running = () =>
-    page.evaluate(async (org) => (await (await fetch(`/api/v1/orgs/${org}/queries`)).json()).data.length, given.org);
+  const running = async () => (await api('queries')).data.length;
   await page.click('#tab-chart');
   await page.fill('#query', slow);
   await page.keyboard.press('Control+Enter');
@@ -283,6 +284,22 @@ async function ranges() {
   await page.selectOption('#time-zone', 'browser');
 }
 
+/** The next save of a dashboard finds that somebody else has renamed it in the meantime. */
+async function conflict() {
+  let first = true;
+  announced.push('/dashboards/');
+  await page.route('**/dashboards/*', async (route) => {
+    const request = route.request();
+    if (request.method() === 'PUT' && first) {
+      first = false;
+      const body = JSON.parse(request.postData());
+      body.dashboard = { ...body.dashboard, panels: body.dashboard.panels.slice(0, 1), description: 'kept' };
+      await route.fetch({ postData: JSON.stringify(body) });
+    }
+    await route.continue();
+  });
+}
+
 /** Every export, with what it holds. */
 async function exports() {
   await open({ expr: RATE, range: '1h' });
@@ -334,10 +351,17 @@ async function exports() {
     }
     await dialog.getByLabel('Panel title').fill(title);
     await page.selectOption('#panel-kind', kind);
+    // Another save comes between: the dashboard is read again, and nothing of that save is lost.
+    if (kind === 'bargauge') await conflict();
     await dialog.getByRole('button', { name: 'Add panel' }).click();
     await page.getByRole('link', { name: 'Open From explore' }).waitFor();
     if (kind === 'timeseries') await page.getByRole('button', { name: 'Close', exact: true }).click();
   }
+  await page.unroute('**/dashboards/*');
+  announced.length = 0;
+  const [{ uid }] = (await api('dashboards')).data;
+  const latest = await api(`dashboards/${uid}`);
+  check(latest.version === 3 && latest.dashboard.description === 'kept', `the other save is kept: ${latest.version}`);
   await page.getByRole('link', { name: 'Open From explore' }).click();
   for (const title of ['Rates', 'Now']) {
     const heading = page.locator('.panel-title', { hasText: title });

@@ -36,7 +36,7 @@ export function highlighter(input) {
         return classes.length ? h('span', { class: classes.join(' '), text: piece }) : document.createTextNode(piece);
       }),
       // A line break at the end takes a line of its own only if something follows it.
-      '\u200b',
+      ...(text.endsWith('\n') ? ['\u200b'] : []),
     );
     follow();
   };
