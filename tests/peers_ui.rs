@@ -40,6 +40,31 @@ fn every_module_passes_the_strict_type_checker() {
 }
 
 #[test]
+fn served_modules_have_the_tokens_of_their_sources() {
+    let served = tempfile::tempdir().expect("a folder");
+    let sources = root().join("src/ui/assets");
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        std::fs::create_dir_all(served.path().join(&folder)).expect("our folder");
+        for entry in std::fs::read_dir(sources.join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let name = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(name);
+                continue;
+            }
+            let asset = promlet::ui::file(&format!("/{}", name.display()));
+            if let Some(asset) = asset {
+                std::fs::write(served.path().join(name), asset.bytes).expect("our folder");
+            }
+        }
+    }
+    let mut compare = script("minified.mjs");
+    compare.arg(npm("typescript", TYPESCRIPT)).arg(sources).arg(served.path());
+    println!("{}", run(&mut compare, "a served module differs from its source"));
+}
+
+#[test]
 fn the_unit_tests_of_the_pure_modules_pass() {
     let tests = std::fs::read_dir(root().join("tests/ui")).expect("a folder");
     let mut files: Vec<PathBuf> = tests.map(|entry| entry.expect("an entry").path()).collect();

@@ -1,7 +1,8 @@
 //! The web UI: hand-written HTML, CSS and ES modules, compiled into the binary.
 //!
-//! There is no build step and no third-party code: the files in `assets/` are what browsers
-//! receive. [`FILES`] lists every file once, with the paths under which it is served. The pages
+//! There is no bundler and no third-party code: browsers receive the files in `assets/`, without
+//! their comments and indentation, which the build script removes (`minify.rs`). [`FILES`] lists
+//! every file once, with the paths under which it is served. The pages
 //! comply with the policy of docs/specification.md B (`default-src 'self'; frame-ancestors 'none';
 //! base-uri 'none'; form-action 'self'`): no inline script, no inline style, no event-handler
 //! attributes, and no address of another host. The tests of this module check that.
@@ -30,6 +31,9 @@
 //! of other origins.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
+
+#[cfg(test)]
+mod minify;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -118,6 +122,7 @@ struct Embedded {
     paths: &'static [&'static str],
     kind: AssetKind,
     any_origin: bool,
+    /// The minified content.
     bytes: &'static [u8],
 }
 
@@ -128,7 +133,7 @@ macro_rules! files {
             paths: &[$($path),+],
             kind: AssetKind::$kind,
             any_origin: files!(@ $origin),
-            bytes: include_bytes!(concat!("assets/", $name)),
+            bytes: include_bytes!(concat!(env!("OUT_DIR"), "/ui/", $name)),
         }),+]
     };
     (@ own) => { false };
@@ -317,11 +322,13 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
     modules.map(|file| (file.name, imports(file.name, &String::from_utf8_lossy(file.bytes)))).collect()
 });
 
-/// Returns the names of the modules that a module imports statically, or exports from. Such a
-/// statement begins a line, and ends with a semicolon.
-fn imports(name: &str, source: &str) -> Vec<String> {
+/// Returns the names of the modules that a minified module imports statically, or exports from.
+/// Such a statement begins a line, and ends with a semicolon.
+fn imports(name: &str, module: &str) -> Vec<String> {
     let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-    let statements = ["\nimport ", "\nexport {"].into_iter().flat_map(|start| source.split(start).skip(1));
+    let statements = module.split('\n').filter_map(|line| {
+        line.strip_prefix("import").filter(|rest| !rest.starts_with('(')).or(line.strip_prefix("export{"))
+    });
     let specifiers = statements.filter_map(|rest| rest.split(';').next()?.rsplit('\'').nth(1));
     specifiers.filter(|text| text.starts_with('.')).map(|specifier| joined(folder, specifier)).collect()
 }
