@@ -13,7 +13,8 @@ mod packages;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use packages::{installed, npm, run};
+use packages::{installed, latest_debian, npm, run};
+use promlet::promql::syntax::{Caps, parse};
 
 /// A new major version may find new errors in correct modules.
 const TYPESCRIPT: &str = "typescript@5";
@@ -97,8 +98,24 @@ fn public_dashboards_are_imported_without_an_edit() {
         "{} has no dashboards; PROMLET_SHARED names the folder that has them",
         shared.display()
     );
-    println!(
-        "{}",
-        run(script("dashboards.mjs").env("PROMLET_SHARED", shared), "a dashboard is not imported")
-    );
+    assert_eq!(import_dashboards(&shared.join("dashboards")), &[] as &[String]);
+}
+
+#[test]
+fn the_dashboards_of_ceph_are_imported_without_an_edit() {
+    let folder = latest_debian("ceph", &["ceph-grafana-dashboards"]).join("etc/grafana/dashboards");
+    assert_eq!(import_dashboards(&folder), &[] as &[String]);
+}
+
+/// Imports all dashboards of a folder. Returns the queries that the parser refuses, with its errors.
+fn import_dashboards(folder: &Path) -> Vec<String> {
+    let written = tempfile::NamedTempFile::new().expect("a file");
+    let mut import = script("dashboards.mjs");
+    import.arg(folder).arg(written.path());
+    println!("{}", run(&mut import, "a dashboard is not imported"));
+    let text = std::fs::read_to_string(written.path()).expect("the queries");
+    let queries: Vec<String> = serde_json::from_str(&text).expect("an array of queries");
+    assert!(queries.len() > 100, "{} queries", queries.len());
+    let refused = |query: &String| Some(format!("{query}: {}", parse(query, &Caps::default()).err()?));
+    queries.iter().filter(|query| !query.is_empty()).filter_map(refused).collect()
 }
