@@ -1,11 +1,15 @@
-//! The modules of the UI without a server: the type checker, the unit tests of the pure modules,
-//! units and transformations beside those of Grafana, and public dashboards.
+//! The modules of the UI without a browser: the type checker, the types of the API's answers, the
+//! unit tests of the pure modules, units and transformations beside those of Grafana, and public
+//! dashboards.
 //!
 //! Node comes from apt, TypeScript and `@grafana/data` from npm below `target/`; if one is
 //! unavailable, the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
@@ -13,6 +17,7 @@ mod packages;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use harness::Server;
 use packages::{installed, latest_debian, npm, run};
 use promlet::promql::syntax::{Caps, parse};
 
@@ -63,6 +68,17 @@ fn served_modules_have_the_tokens_of_their_sources() {
     let mut compare = script("minified.mjs");
     compare.arg(npm("typescript", TYPESCRIPT)).arg(sources).arg(served.path());
     println!("{}", run(&mut compare, "a served module differs from its source"));
+}
+
+#[test]
+fn types_of_the_client_hold_for_every_answer_of_the_openapi_document() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(&dir.path().join("data"));
+    let document = dir.path().join("openapi.json");
+    std::fs::write(&document, &server.get("/api/v1/openapi.json", &[]).body).expect("our folder");
+    let mut compare = script("api_types.mjs");
+    compare.arg(npm("typescript", TYPESCRIPT)).arg(document).arg(dir.path());
+    println!("{}", run(&mut compare, "a type of the client differs from the OpenAPI document"));
 }
 
 #[test]
