@@ -1,8 +1,13 @@
 //! Hands the time of the build to the program, in `BUILT_S`: whole days in seconds since the Unix epoch, so that
 //! building twice a day yields the same program. `SOURCE_DATE_EPOCH` replaces the present, for reproducible builds.
 //!
-//! Minifies the files of the web UI into `OUT_DIR/ui`, from which `src/ui/mod.rs` includes them.
+//! Minifies the files of the web UI into `OUT_DIR/ui`, from which `src/ui/mod.rs` includes them, and bundles the element
+//! for pages of other origins.
 
+#[path = "src/ui/bundle.rs"]
+mod bundle;
+#[path = "src/ui/imports.rs"]
+mod imports;
 #[path = "src/ui/minify.rs"]
 mod minify;
 
@@ -32,9 +37,18 @@ fn main() {
         None => println!("cargo::error=SOURCE_DATE_EPOCH is not a number of seconds"),
     }
     let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
-    if let Err(why) = minified(Path::new("src/ui/assets"), &out.join("ui")) {
+    let out = out.join("ui");
+    if let Err(why) = minified(Path::new("src/ui/assets"), &out).and_then(|()| bundled(&out)) {
         println!("cargo::error={why}");
     }
+}
+
+/// Writes the module that pages of other origins load.
+fn bundled(folder: &Path) -> Result<(), String> {
+    let read =
+        |name: &str| std::fs::read_to_string(folder.join(name)).map_err(|why| format!("{name}: {why}"));
+    let module = bundle::bundle("embed.js", &read)?;
+    std::fs::write(folder.join("embed.bundle.js"), module).map_err(|why| format!("embed.bundle.js: {why}"))
 }
 
 /// Minifies all files of a folder and its subfolders into another folder.

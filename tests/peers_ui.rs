@@ -123,7 +123,8 @@ fn the_dashboards_of_ceph_are_imported_without_an_edit() {
     assert_eq!(import_dashboards(&folder), &[] as &[String]);
 }
 
-/// Imports all dashboards of a folder. Returns the queries that the parser refuses, with its errors.
+/// Imports all dashboards of a folder. Returns the queries that the parser refuses, each with the
+/// error.
 fn import_dashboards(folder: &Path) -> Vec<String> {
     let written = tempfile::NamedTempFile::new().expect("a file");
     let mut import = script("dashboards.mjs");

@@ -26,41 +26,42 @@ const WORDS_BEFORE_REGEX: [&str; 12] =
 /// # Errors
 /// The byte offset of a text, template, comment or regular expression without an end.
 pub(crate) fn module(source: &str) -> Result<String, usize> {
-    let mut reader = Reader { source, at: 0, out: String::with_capacity(source.len()), last: Last::Other };
+    let mut minifier =
+        Minifier { source, at: 0, out: String::with_capacity(source.len()), last: Last::Other };
     // Braces that are open in each template expression around the current position.
     let mut templates: Vec<usize> = Vec::new();
-    while let Some(next) = reader.peek() {
+    while let Some(next) = minifier.peek() {
         match next {
             _ if next.is_whitespace()
-                || reader.rest().starts_with("//")
-                || reader.rest().starts_with("/*") =>
+                || minifier.rest().starts_with("//")
+                || minifier.rest().starts_with("/*") =>
             {
-                reader.space()?;
+                minifier.space()?;
             }
-            '\'' | '"' => reader.quoted(next)?,
+            '\'' | '"' => minifier.quoted(next)?,
             '`' => {
-                reader.take(1);
-                reader.template(&mut templates)?;
+                minifier.take(1);
+                minifier.template(&mut templates)?;
             }
             '}' if templates.last() == Some(&0) => {
                 templates.pop();
-                reader.take(1);
-                reader.template(&mut templates)?;
+                minifier.take(1);
+                minifier.template(&mut templates)?;
             }
-            '/' if reader.last == Last::Other => reader.regex()?,
-            _ if is_name(next) => reader.word(),
+            '/' if minifier.last == Last::Other => minifier.regex()?,
+            _ if is_name(next) => minifier.word(),
             _ => {
                 match (next, templates.last_mut()) {
                     ('{', Some(open)) => *open += 1,
                     ('}', Some(open)) => *open -= 1,
                     _ => {}
                 }
-                reader.take(next.len_utf8());
-                reader.last = if matches!(next, ')' | ']' | '}') { Last::Value } else { Last::Other };
+                minifier.take(next.len_utf8());
+                minifier.last = if matches!(next, ')' | ']' | '}') { Last::Value } else { Last::Other };
             }
         }
     }
-    if templates.is_empty() { Ok(reader.out) } else { Err(source.len()) }
+    if templates.is_empty() { Ok(minifier.out) } else { Err(source.len()) }
 }
 
 /// Returns the style sheet without comments, indentation and empty lines.
@@ -84,7 +85,7 @@ fn is_name(character: char) -> bool {
     character.is_alphanumeric() || matches!(character, '_' | '$' | '#' | '\\')
 }
 
-struct Reader<'a> {
+struct Minifier<'a> {
     source: &'a str,
     /// The byte offset of the next character.
     at: usize,
@@ -92,7 +93,7 @@ struct Reader<'a> {
     last: Last,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> Minifier<'a> {
     fn rest(&self) -> &'a str {
         self.source.get(self.at..).unwrap_or_default()
     }
