@@ -185,7 +185,8 @@ test('a cost over a limit names the limit', () => {
   const cheap = costText({ series: 45, samples: 11_700, memory_bytes: 2 ** 21 }, 0.001);
   assert.deepEqual(cheap, { text: 'About 45 series, 11.7k samples, 2 MiB, 12 ms', over: false });
   assert.deepEqual(costText({ series: 1, samples: 1, memory_bytes: 0 }, null).text, 'About 1 series, 1 sample, 0 B');
-  const dear = costText({ series: 1, samples: 12_000_000, memory_bytes: 2 ** 30 }, null);
+  const dear = costText({ series: 1, samples: 12_000_000, memory_bytes: 2 ** 30 }, 1);
+  assert.ok(!/ s\b/.test(dear.text), dear.text);
   assert.ok(dear.over && dear.text.includes('10,000,000 samples') && dear.text.includes('256 MiB'), dear.text);
   assert.ok(costText({ series: 1, samples: 11, memory_bytes: 0 }, null, 10).text.includes('hold 10 samples'));
 });

@@ -21,13 +21,14 @@ export function costText({ series, samples, memory_bytes: bytes }, msPerSample, 
     `${count(samples)} ${samples === 1 ? 'sample' : 'samples'}`,
     formatValue(bytes, 'bytes'),
   ];
-  if (msPerSample !== null && samples > 0)
-    words.push(formatValue(Math.max(1, Math.round(samples * msPerSample)) / 1000, 'seconds'));
-  const text = `About ${words.join(', ')}`;
   const exceeded = [
     samples > limit && `A query may hold ${limit.toLocaleString('en')} samples`,
     bytes > MEMORY_MAX && `A query may use ${formatValue(MEMORY_MAX, 'bytes')} of memory`,
   ].filter(Boolean);
+  // A query that the server may refuse takes no time that could be guessed.
+  if (msPerSample !== null && samples > 0 && exceeded.length === 0)
+    words.push(formatValue(Math.max(1, Math.round(samples * msPerSample)) / 1000, 'seconds'));
+  const text = `About ${words.join(', ')}`;
   return exceeded.length
     ? { text: `${text}. ${exceeded.join('. ')}: the server may refuse this one.`, over: true }
     : { text, over: false };
