@@ -198,63 +198,85 @@ function digits(value, step) {
   return String(Number(value.toPrecision(4)));
 }
 
-/** @type {Intl.DateTimeFormatOptions} */
-const CLOCK_PARTS = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' };
-/** The time zone of all texts and ticks; undefined is the browser's. @type {string|undefined} */
-let timeZone;
-let [DATE, MONTHS, CLOCK, SECONDS, MOMENT, OFFSET] = formatters();
-
-function formatters() {
-  return /** @type {Intl.DateTimeFormatOptions[]} */ ([
-    { month: 'short', day: 'numeric' },
-    { month: 'short', year: 'numeric' },
-    CLOCK_PARTS,
-    { ...CLOCK_PARTS, second: '2-digit' },
-    { ...CLOCK_PARTS, second: '2-digit', weekday: 'short', month: 'short', day: 'numeric' },
-    { timeZoneName: 'longOffset' },
-  ]).map((parts) => new Intl.DateTimeFormat('en', { ...parts, timeZone }));
-}
+const two = /** @type {const} */ ('2-digit');
 
 /**
- * Sets the time zone of all texts and ticks of this page.
- * @param {string} [name] an IANA name; undefined for the browser's
- * @throws {RangeError} for an unknown name
+ * Texts of times in one zone, and the seconds by which its clock is ahead of UTC.
+ * @typedef {{date: Intl.DateTimeFormat, month: Intl.DateTimeFormat, clock: Intl.DateTimeFormat,
+ *   seconds: Intl.DateTimeFormat, moment: Intl.DateTimeFormat, ahead: (at: number) => number}} Zone
+ */
+
+/** Most zones that are kept. */
+const ZONES_MAX = 64;
+/** @type {Map<string, Zone>} */
+const zones = new Map();
+/** The zone of texts and ticks that name none; '' is the browser's. */
+let pageZone = '';
+
+/**
+ * Sets the time zone of all texts and ticks of this page that name none.
+ * @param {string} name as a dashboard names it
  */
 export function useTimeZone(name) {
-  if (name === timeZone) return;
-  const before = timeZone;
-  timeZone = name;
-  try {
-    [DATE, MONTHS, CLOCK, SECONDS, MOMENT, OFFSET] = formatters();
-  } catch (error) {
-    timeZone = before;
-    throw error;
-  }
+  pageZone = name;
 }
 
 /**
- * A moment in the time zone, in full: "Sat, Nov 21, 12:05:30".
- * @param {number} at
+ * @param {string} name "utc", an IANA name, or "browser" and '' for the browser's zone; an unknown
+ *   one counts as UTC
+ * @returns {Zone}
  */
-export const formatMoment = (at) => MOMENT.format(at * 1000);
-
-/** The seconds by which the time zone is ahead of UTC at a moment. @param {number} at */
-function ahead(at) {
-  if (timeZone === undefined) return -60 * new Date(at * 1000).getTimezoneOffset();
-  // "1/31/2026, GMT+05:30"; GMT alone is UTC.
-  const [, sign = '+', hours = '0', minutes = '0'] = /GMT([+-])(\d+):(\d+)/.exec(OFFSET.format(at * 1000)) ?? [];
-  return (sign === '-' ? -60 : 60) * (60 * Number(hours) + Number(minutes));
+function zoneOf(name) {
+  if (name === '' && pageZone !== '') return zoneOf(pageZone);
+  const known = zones.get(name);
+  if (known) return known;
+  const own = name === '' || name === 'browser' || name === 'default';
+  let timeZone = own ? undefined : name.toLowerCase() === 'utc' ? 'UTC' : name;
+  const format = (/** @type {Intl.DateTimeFormatOptions} */ options) =>
+    new Intl.DateTimeFormat('en', { ...options, timeZone });
+  try {
+    format({});
+  } catch {
+    timeZone = 'UTC';
+  }
+  const clock = /** @type {const} */ ({ hour: two, minute: two, hourCycle: 'h23' });
+  const offset = format({ timeZoneName: 'longOffset' });
+  const made = {
+    date: format({ month: 'short', day: 'numeric' }),
+    month: format({ month: 'short', year: 'numeric' }),
+    clock: format(clock),
+    seconds: format({ ...clock, second: two }),
+    moment: format({ ...clock, second: two, weekday: 'short', month: 'short', day: 'numeric' }),
+    ahead: (/** @type {number} */ at) => {
+      if (own) return -60 * new Date(at * 1000).getTimezoneOffset();
+      // "1/1/2026, GMT-03:30"
+      const [, sign, hours, minutes] = /GMT([+-])(\d\d):(\d\d)/.exec(offset.format(at * 1000)) ?? ['', '+', 0, 0];
+      return (sign === '-' ? -60 : 60) * (Number(hours) * 60 + Number(minutes));
+    },
+  };
+  if (zones.size >= ZONES_MAX) zones.clear();
+  zones.set(name, made);
+  return made;
 }
+
+/**
+ * A moment in full: "Sat, Nov 21, 12:05:30".
+ * @param {number} at
+ * @param {string} [timeZone] as a dashboard names it
+ */
+export const formatMoment = (at, timeZone = '') => zoneOf(timeZone).moment.format(at * 1000);
 
 /**
  * Ticks at round local times, about `count`. `major` marks the beginning of a day.
  * @param {number} start
  * @param {number} end inclusive
  * @param {number} count
+ * @param {string} [timeZone] as a dashboard names it
  * @returns {{at: number, text: string, major: boolean}[]}
  */
-export function timeTicks(start, end, count) {
+export function timeTicks(start, end, count, timeZone = '') {
   const step = niceStep(end - start, count);
+  const { date, month, clock, seconds, ahead } = zoneOf(timeZone);
   /** @type {{at: number, text: string, major: boolean}[]} */
   const ticks = [];
   const push = (/** @type {number} */ at, /** @type {string} */ text, /** @type {boolean} */ major) =>
@@ -262,12 +284,12 @@ export function timeTicks(start, end, count) {
   if (step >= MONTH) {
     const months = step >= 31536000 ? 12 : step >= 7776000 ? 3 : 1;
     const from = new Date((start + ahead(start)) * 1000);
-    const first = Math.floor(from.getUTCMonth() / months) * months;
     for (let index = 0; ticks.length <= count && index < 600; index += 1) {
-      const plain = Date.UTC(from.getUTCFullYear(), first + index * months, 1) / 1000;
+      const first = Math.floor(from.getUTCMonth() / months) * months + index * months;
+      const plain = Date.UTC(from.getUTCFullYear(), first, 1) / 1000;
       const at = plain - ahead(plain - ahead(plain));
       if (at > end) break;
-      push(at, MONTHS.format(at * 1000), false);
+      push(at, month.format(at * 1000), false);
     }
     return ticks;
   }
@@ -277,8 +299,8 @@ export function timeTicks(start, end, count) {
     // Across a change of summer time, hours and days stay on the local clock.
     const at = step >= 3600 ? plain + offset - ahead(plain) : plain;
     const midnight = (at + ahead(at)) % DAY === 0;
-    const clock = step < 60 ? SECONDS : CLOCK;
-    push(at, step >= DAY || midnight ? DATE.format(at * 1000) : clock.format(at * 1000), midnight && step < DAY);
+    const short = step < 60 ? seconds : clock;
+    push(at, step >= DAY || midnight ? date.format(at * 1000) : short.format(at * 1000), midnight && step < DAY);
   }
   return ticks;
 }

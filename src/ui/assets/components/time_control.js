@@ -13,8 +13,8 @@ import { QUICK, timeRangeForm } from './time_range_form.js';
 
 const REFRESHES = ['5s', '10s', '30s', '1m', '5m', '15m', '30m', '1h', '2h', '1d'];
 
-/** The range in words. @param {Range} range */
-export function rangeText({ from, to, raw }) {
+/** The range in words. @param {Range} range @param {string} [timeZone] as the dashboard names it */
+export function rangeText({ from, to, raw }, timeZone) {
   const known = QUICK.find(([start, end]) => start === raw.from && end === raw.to);
   if (known) return known[2];
   const relative = /^now-(\d+)([smhdwMy])$/.exec(String(raw.from));
@@ -22,7 +22,7 @@ export function rangeText({ from, to, raw }) {
     const unit = { s: 'second', m: 'minute', h: 'hour', d: 'day', w: 'week', M: 'month', y: 'year' }[relative[2]] ?? '';
     return `Last ${relative[1]} ${unit}${relative[1] === '1' ? '' : 's'}`;
   }
-  return `${formatMoment(from / 1000)} to ${formatMoment(to / 1000)}`;
+  return `${formatMoment(from / 1000, timeZone)} to ${formatMoment(to / 1000, timeZone)}`;
 }
 
 /**
@@ -31,6 +31,7 @@ export function rangeText({ from, to, raw }) {
 export function timeControl({ change, refreshNow, interval }) {
   /** @type {Range | null} */
   let current = null;
+  let timeZone = '';
   const label = h('span');
   const open = h(
     'button',
@@ -79,6 +80,7 @@ export function timeControl({ change, refreshNow, interval }) {
       open,
       timeRangeForm({
         raw: current.raw,
+        timeZone,
         apply: ({ from, to, start, end }) => {
           close();
           const text = (/** @type {string} */ value, /** @type {number} */ at) =>
@@ -93,10 +95,11 @@ export function timeControl({ change, refreshNow, interval }) {
 
   return {
     node,
-    /** @param {Range} range @param {string} refresh */
-    show(range, refresh) {
+    /** @param {Range} range @param {string} refresh @param {string} [zone] as the dashboard names it */
+    show(range, refresh, zone = '') {
       current = range;
-      label.textContent = rangeText(range);
+      timeZone = zone;
+      label.textContent = rangeText(range, zone);
       if (refresh && durationMs(refresh) && ![...choose.options].some(({ value }) => value === refresh)) {
         choose.append(h('option', { value: refresh, text: refresh }));
       }

@@ -12,21 +12,24 @@ export const zoneName = () => current;
 /**
  * Uses a zone for the texts and ticks of all charts and tables, and remembers it. An unknown one
  * counts as the browser's.
- * @param {string} name
+ * @param {unknown} name
  */
 export function applyZone(name) {
-  current = name;
-  try {
-    useTimeZone(name === 'browser' ? undefined : name === 'utc' ? 'UTC' : name);
-  } catch {
-    current = 'browser';
-    useTimeZone(undefined);
-  }
+  current = isZone(name) ? name : 'browser';
+  useTimeZone(current);
   remember(KEY, current);
 }
 
 /** Uses the remembered zone. */
-export function useStoredZone() {
-  const stored = recall(KEY, 'browser');
-  applyZone(typeof stored === 'string' ? stored : 'browser');
+export const useStoredZone = () => applyZone(recall(KEY, 'browser'));
+
+/** @param {unknown} name @returns {name is string} */
+function isZone(name) {
+  if (typeof name !== 'string') return false;
+  if (name === 'browser' || name === 'utc') return true;
+  try {
+    return Boolean(new Intl.DateTimeFormat('en', { timeZone: name }));
+  } catch {
+    return false;
+  }
 }

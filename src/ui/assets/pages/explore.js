@@ -10,7 +10,7 @@ import { queryTools } from '../components/query_tools.js';
 import { rangePicker } from '../components/range_picker.js';
 import { cancelledNotice, runningNotice } from '../components/running.js';
 import { stylesheet } from '../components/stylesheet.js';
-import { tabList } from '../components/tabs.js';
+import { tabList } from '../components/view_tabs.js';
 import { useStoredZone } from '../components/zone.js';
 import { draftKeeper } from '../components/draft.js';
 import { readAddress, spanOf, writeAddress } from '../model/explore_state.js';
@@ -358,7 +358,7 @@ export function explore({ state, role, signedOut }) {
     document.removeEventListener('visibilitychange', wake);
     removeEventListener('popstate', back);
     // Other pages have a choice of their own.
-    useTimeZone(undefined);
+    useTimeZone('');
   };
   function restoreDraft() {
     const stored = draft.stored();
