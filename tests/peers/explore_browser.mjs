@@ -249,6 +249,7 @@ async function ranges() {
   await page.fill('#time-to', 'now-2h');
   await page.keyboard.press('Enter');
   await page.locator('#time-to-hint', { hasText: 'later than the start' }).waitFor();
+  check(parameter('start') === null, 'a wrong range changes nothing');
   await looks('range');
   const hour = Math.floor(Date.now() / 3_600_000) * 3600 - 3600;
   const wall = new Date(hour * 1000).toLocaleString('sv', { timeZone: 'Europe/Berlin' });
@@ -378,10 +379,9 @@ async function earlier() {
   await looks('history');
   await page.fill('#history-search', 'QUEUE [2m]');
   await popup.getByText('1 query', { exact: true }).waitFor();
-  await page.keyboard.press('Tab');
-  await page.keyboard.press('Tab');
   await page.keyboard.press('Enter');
   check((await query()) === 'shop_queue_depth[2m]', `the query is back: ${await query()}`);
+  check(parameter('expr') === 'host_load1', 'and it does not run yet');
   await page.getByRole('button', { name: 'History' }).click();
   const first = popup.locator('li').first();
   check((await first.locator('.entry').textContent()) === 'host_load1', 'a starred query comes first');

@@ -19,7 +19,15 @@ export function openHistory(button, { org, choose }) {
     'aria-label': 'Search earlier queries',
     autocomplete: 'off',
     spellcheck: 'false',
-    on: { input: () => fill() },
+    on: {
+      input: () => fill(),
+      keydown: (/** @type {KeyboardEvent} */ event) => {
+        if (event.key !== 'Enter') return;
+        // The form around the popup would run the query of the field.
+        event.preventDefault();
+        list.querySelector('button.entry')?.dispatchEvent(new MouseEvent('click'));
+      },
+    },
   });
   const list = h('ul', { class: 'history' });
   const status = h('p', { class: 'hint', role: 'status' });

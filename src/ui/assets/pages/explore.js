@@ -126,7 +126,8 @@ export function explore({ state, role, signedOut }) {
         on: {
           submit: (/** @type {Event} */ event) => {
             event.preventDefault();
-            input.submit();
+            // The form of a popup inside has a handler of its own.
+            if (event.target === event.currentTarget) input.submit();
           },
         },
       },
