@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { counted, families, matchesFilter } from '../../src/ui/assets/model/metrics.js';
-import { atCaret, firstQuery, isRangeSelector, metricsOf, unitOf } from '../../src/ui/assets/model/promql.js';
+import { atCaret, firstQuery, metricsOf, unitOf } from '../../src/ui/assets/model/promql.js';
+import { isRangeSelector } from '../../src/ui/assets/model/promql_tokens.js';
 
 /** The context at the sign `|`. */
 const at = (text) => atCaret(...text.split('|', 2));
@@ -65,7 +66,7 @@ test('the metrics of an expression are its selectors', () => {
 test('a range selector is told from other expressions by its end', () => {
   for (const text of ['x[5m]', 'x{a="b"}[5m] offset 1d ', 'rate(x[5m])[1h:1m]', 'x[5m] @ end() offset -1h', 'x[1m]\n'])
     assert.ok(isRangeSelector(text), text);
-  for (const text of ['x', 'rate(x[5m])', '"[5m]"', 'x[5m] + 1', '']) assert.ok(!isRangeSelector(text), text);
+  for (const text of ['x', 'rate(x[5m])', '"[5m]"', 'x[5m] + 1', 'rate(x[5m]', '']) assert.ok(!isRangeSelector(text), text);
 });
 
 test('buckets count, and only their quantiles have the unit', () => {

@@ -120,12 +120,6 @@ export function metricsOf(expr) {
 }
 
 /**
- * Whether an expression is a range selector or a subquery, which only an instant query can answer.
- * @param {string} expr
- */
-export const isRangeSelector = (expr) => /\]\s*(?:(?:offset\s+|@\s*)[-\w.()]+\s*)*$/i.test(expr.slice(-200));
-
-/**
  * The unit of a query's values as far as the names of its metrics determine it; otherwise ''.
  * @param {string} expr
  * @returns {string}

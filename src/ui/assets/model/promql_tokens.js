@@ -137,6 +137,13 @@ export function looksComplete(text) {
   return open.length === 0 && !/^(?:[-+*/%^<>=@,:]|[=!<>][=~/])$/.test(last) && !OPEN_ENDS.has(last.toLowerCase());
 }
 
+/**
+ * Whether an expression is a range selector or a subquery, which only an instant query can answer.
+ * @param {string} expr
+ */
+export const isRangeSelector = (expr) =>
+  /\]\s*(?:(?:offset\s+|@\s*)[-\w.()]+\s*)*$/i.test(expr.slice(-200)) && looksComplete(expr);
+
 /** Keywords that something follows. */
 const OPEN_ENDS = new Set(['and', 'or', 'unless', 'atan2', 'by', 'without', 'on', 'ignoring', 'offset', 'bool']);
 

@@ -14,7 +14,8 @@ import { tabList } from '../components/view_tabs.js';
 import { useStoredZone } from '../components/zone.js';
 import { draftKeeper } from '../components/draft.js';
 import { readAddress, spanOf, writeAddress } from '../model/explore_state.js';
-import { isRangeSelector, unitOf } from '../model/promql.js';
+import { unitOf } from '../model/promql.js';
+import { isRangeSelector } from '../model/promql_tokens.js';
 import { statsText } from '../model/query_stats.js';
 import { metricBrowser } from './metrics.js';
 
