@@ -141,7 +141,7 @@ export function explore({ state, role, signedOut }) {
     // The draft is run, so the entry needs none.
     draft = null;
     input.record(state.expr);
-    const target = `${ROOT}/${writeAddress(state)}`;
+    const target = `${ROOT}/explore${writeAddress(state)}`;
     if (target !== `${location.pathname}${location.search}`) history.pushState(null, '', target);
     else history.replaceState(null, '');
     show();
@@ -348,7 +348,7 @@ export function explore({ state, role, signedOut }) {
   }
   /** Shows the list of metrics, or how to send the first ones. */
   async function start() {
-    history.replaceState(history.state, '', `${ROOT}/${writeAddress(state)}`);
+    history.replaceState(history.state, '', `${ROOT}/explore${writeAddress(state)}`);
     show();
     restoreDraft();
     if (!state.expr) input.input.focus();
