@@ -49,18 +49,22 @@ export function shell({ me, org, signedOut, search, choose }) {
     'nav',
     { class: 'side', id: 'side', 'aria-label': 'Main' },
     h(
-      'a',
-      { class: 'brand', href: to('/') },
-      h('img', { src: new URL('../favicon.svg', import.meta.url).href, alt: '', width: '26', height: '26' }),
-      h('span', { text: 'promlet' }),
-    ),
-    orgs.length > 0 && picker,
-    h(
-      'ul',
+      'div',
       {},
-      [...links.values()].map((link) => h('li', {}, link)),
+      h(
+        'a',
+        { class: 'brand', href: to('/'), 'aria-label': 'promlet, first page' },
+        h('img', { src: new URL('../favicon.svg', import.meta.url).href, alt: '', width: '26', height: '26' }),
+        h('span', { text: 'promlet' }),
+      ),
+      orgs.length > 0 && picker,
+      h(
+        'ul',
+        {},
+        [...links.values()].map((link) => h('li', {}, link)),
+      ),
+      fold,
     ),
-    fold,
   );
 
   const trail = h('ol');

@@ -33,15 +33,15 @@ export function sizeText(bytes) {
 }
 
 /**
- * A size that `parseLimit` reads back as the same number, if it has at most three digits after the
- * point in its unit. Multiples of 1 MiB that are no whole number of MB have a binary unit.
+ * A size for a field: in decimal units with one digit after the point if that is exact, else as a
+ * small whole number of a binary unit, else with three digits after the point.
  * @param {number} bytes
  */
 function bytesText(bytes) {
-  const binary = BINARY.find(([, size]) => size >= 2 ** 20 && bytes >= size && Number.isInteger(bytes / size));
-  if (binary && bytes % 1e6 !== 0) return `${plain(bytes / binary[1])} ${binary[0]}`;
   const [unit, size] = DECIMAL.find(([, least]) => bytes >= least) ?? DECIMAL[DECIMAL.length - 1];
-  return `${plain(bytes / size)} ${unit}`;
+  const binary = BINARY.find(([, length]) => Number.isInteger(bytes / length) && bytes / length < 10_000);
+  if (!binary || bytes === 0 || Number.isInteger((bytes * 10) / size)) return `${plain(bytes / size)} ${unit}`;
+  return `${plain(bytes / binary[1])} ${binary[0]}`;
 }
 
 /**
