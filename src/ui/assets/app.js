@@ -127,9 +127,14 @@ async function open() {
   const own = orgs.find(({ slug }) => slug === asked) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
   const org = foreign ? undefined : own;
   const frame = frameOf(me, org);
+  /** Shows a page; the frame comes with the first one. */
+  const put = (/** @type {Route|null} */ shown, /** @type {HTMLElement} */ main) => {
+    if (!frame.node.isConnected) view.replaceChildren(frame.node);
+    frame.show(shown, main);
+  };
   if (!route.personal && (!org || !permits(org.role, route.role))) {
     document.title = 'No such organisation · promlet';
-    return frame.show(null, org ? notPermitted(route) : foreign ? notMember(asked, own) : withoutOrg());
+    return put(null, org ? notPermitted(route) : foreign ? notMember(asked, own) : withoutOrg());
   }
   if (org) remember('org', org.slug);
   document.title = `${route.title} · promlet`;
@@ -138,7 +143,7 @@ async function open() {
     make = await load(route);
   } catch {
     // A module that is missing: the server was updated, or the network is away.
-    if (turn === sequence) frame.show(null, notLoaded(route));
+    if (turn === sequence) put(null, notLoaded(route));
     return;
   }
   if (turn !== sequence) return;
@@ -154,7 +159,7 @@ async function open() {
     state: { ...readAddress(location.search), org: org?.slug ?? '' },
     signedOut: restart,
   });
-  frame.show(route, page.node);
+  put(route, page.node);
   scrollTo({ top: 0, behavior: 'auto' });
   const started = page.start?.();
   // The page may have written its state into the address.
@@ -171,14 +176,13 @@ const show = () => void open().catch(showFailure);
  */
 function frameOf(me, org) {
   const key = org?.slug ?? '';
-  if (around?.org !== key || !around.frame.node.isConnected) {
+  if (around?.org !== key) {
     const choose = (/** @type {string} */ slug) => {
       const route = routeAt(pathBelow());
       const to = route && !route.personal ? (route.parent ?? route.path) : '/';
       visit(pageUrl(to, { org: slug }));
     };
     around = { org: key, frame: shell({ me, org, signedOut, search: () => void search(), choose }) };
-    view.replaceChildren(around.frame.node);
   }
   return around.frame;
 }
