@@ -77,7 +77,6 @@ export const ROUTES = [
     module: 'series.js',
     page: 'seriesPage',
     icon: 'metrics',
-    styles: ['cabinet.css'],
   },
   {
     path: '/ingest',
@@ -87,7 +86,6 @@ export const ROUTES = [
     module: 'ingest.js',
     page: 'ingestPage',
     icon: 'ingest',
-    styles: ['cabinet.css'],
   },
   {
     path: '/organisation',
