@@ -1,11 +1,15 @@
-//! The modules of the UI without a server: the type checker, the unit tests of the pure modules,
-//! units and transformations beside those of Grafana, and public dashboards.
+//! The modules of the UI without a browser: the type checker, the types of the API's answers, the
+//! unit tests of the pure modules, units and transformations beside those of Grafana, and public
+//! dashboards.
 //!
 //! Node comes from apt, TypeScript and `@grafana/data` from npm below `target/`; if one is
 //! unavailable, the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
@@ -13,7 +17,9 @@ mod packages;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use packages::{installed, npm, run};
+use harness::Server;
+use packages::{installed, latest_debian, npm, run};
+use promlet::promql::syntax::{Caps, parse};
 
 /// A new major version may find new errors in correct modules.
 const TYPESCRIPT: &str = "typescript@5";
@@ -37,6 +43,42 @@ fn every_module_passes_the_strict_type_checker() {
     let mut check = Command::new(installed("node", "nodejs"));
     check.arg(compiler).arg("--project").arg(root().join("tests/ui/tsconfig.json"));
     run(&mut check, "the modules of the UI have type errors");
+}
+
+#[test]
+fn served_modules_have_the_tokens_of_their_sources() {
+    let served = tempfile::tempdir().expect("a folder");
+    let sources = root().join("src/ui/assets");
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        std::fs::create_dir_all(served.path().join(&folder)).expect("our folder");
+        for entry in std::fs::read_dir(sources.join(&folder)).expect("a folder") {
+            let entry = entry.expect("an entry");
+            let name = folder.join(entry.file_name());
+            if entry.path().is_dir() {
+                folders.push(name);
+                continue;
+            }
+            let asset = promlet::ui::file(&format!("/{}", name.display()));
+            if let Some(asset) = asset {
+                std::fs::write(served.path().join(name), asset.bytes).expect("our folder");
+            }
+        }
+    }
+    let mut compare = script("minified.mjs");
+    compare.arg(npm("typescript", TYPESCRIPT)).arg(sources).arg(served.path());
+    println!("{}", run(&mut compare, "a served module differs from its source"));
+}
+
+#[test]
+fn types_of_the_client_hold_for_every_answer_of_the_openapi_document() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::serve(&dir.path().join("data"));
+    let document = dir.path().join("openapi.json");
+    std::fs::write(&document, &server.get("/api/v1/openapi.json", &[]).body).expect("our folder");
+    let mut compare = script("api_types.mjs");
+    compare.arg(npm("typescript", TYPESCRIPT)).arg(document).arg(dir.path());
+    println!("{}", run(&mut compare, "a type of the client differs from the OpenAPI document"));
 }
 
 #[test]
@@ -72,8 +114,25 @@ fn public_dashboards_are_imported_without_an_edit() {
         "{} has no dashboards; PROMLET_SHARED names the folder that has them",
         shared.display()
     );
-    println!(
-        "{}",
-        run(script("dashboards.mjs").env("PROMLET_SHARED", shared), "a dashboard is not imported")
-    );
+    assert_eq!(import_dashboards(&shared.join("dashboards")), &[] as &[String]);
+}
+
+#[test]
+fn the_dashboards_of_ceph_are_imported_without_an_edit() {
+    let folder = latest_debian("ceph", &["ceph-grafana-dashboards"]).join("etc/grafana/dashboards");
+    assert_eq!(import_dashboards(&folder), &[] as &[String]);
+}
+
+/// Imports all dashboards of a folder. Returns the queries that the parser refuses, each with the
+/// error.
+fn import_dashboards(folder: &Path) -> Vec<String> {
+    let written = tempfile::NamedTempFile::new().expect("a file");
+    let mut import = script("dashboards.mjs");
+    import.arg(folder).arg(written.path());
+    println!("{}", run(&mut import, "a dashboard is not imported"));
+    let text = std::fs::read_to_string(written.path()).expect("the queries");
+    let queries: Vec<String> = serde_json::from_str(&text).expect("an array of queries");
+    assert!(queries.len() > 100, "{} queries", queries.len());
+    let refused = |query: &String| Some(format!("{query}: {}", parse(query, &Caps::default()).err()?));
+    queries.iter().filter(|query| !query.is_empty()).filter_map(refused).collect()
 }

@@ -1,7 +1,8 @@
 //! The web UI: hand-written HTML, CSS and ES modules, compiled into the binary.
 //!
-//! There is no build step and no third-party code: the files in `assets/` are what browsers
-//! receive. [`FILES`] lists every file once, with the paths under which it is served. The pages
+//! There is no bundler and no third-party code: browsers receive the files in `assets/`, without
+//! their comments and indentation, which the build script removes (`minify.rs`). [`FILES`] lists
+//! every file once, with the paths under which it is served. The pages
 //! comply with the policy of docs/specification.md B (`default-src 'self'; frame-ancestors 'none';
 //! base-uri 'none'; form-action 'self'`): no inline script, no inline style, no event-handler
 //! attributes, and no address of another host. The tests of this module check that.
@@ -27,10 +28,17 @@
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
 //! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a
 //! new binary changes all of them at once. Each page lists the modules that its script imports, so
-//! that browsers load them together instead of level by level; `/embed.js` does the same for pages
-//! of other origins.
+//! that browsers load them together instead of level by level. `/embed.js` for pages of other
+//! origins is one module: the build script bundles it with all that it imports (`bundle.rs`).
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
+
+#[cfg(test)]
+mod bundle;
+#[cfg_attr(not(test), expect(dead_code, reason = "the build script uses all of it"))]
+mod imports;
+#[cfg(test)]
+mod minify;
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -119,6 +127,7 @@ struct Embedded {
     paths: &'static [&'static str],
     kind: AssetKind,
     any_origin: bool,
+    /// The minified content.
     bytes: &'static [u8],
 }
 
@@ -129,7 +138,7 @@ macro_rules! files {
             paths: &[$($path),+],
             kind: AssetKind::$kind,
             any_origin: files!(@ $origin),
-            bytes: include_bytes!(concat!("assets/", $name)),
+            bytes: include_bytes!(concat!(env!("OUT_DIR"), "/ui/", $name)),
         }),+]
     };
     (@ own) => { false };
@@ -334,37 +343,19 @@ static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
 /// The modules that each module imports statically, by name.
 static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(|| {
     let modules = FILES.iter().filter(|file| file.kind == AssetKind::Module);
-    modules.map(|file| (file.name, imports(file.name, &String::from_utf8_lossy(file.bytes)))).collect()
+    let imported = |file: &Embedded| {
+        let module = String::from_utf8_lossy(file.bytes);
+        imports::imports(file.name, &module).into_iter().map(|import| import.module).collect()
+    };
+    modules.map(|file| (file.name, imported(file))).collect()
 });
 
-/// Returns the names of the modules that a module imports statically, or exports from. Such a
-/// statement begins a line, and ends with a semicolon.
-fn imports(name: &str, source: &str) -> Vec<String> {
-    let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-    let statements = ["\nimport ", "\nexport {"].into_iter().flat_map(|start| source.split(start).skip(1));
-    let specifiers = statements.filter_map(|rest| rest.split(';').next()?.rsplit('\'').nth(1));
-    specifiers.filter(|text| text.starts_with('.')).map(|specifier| joined(folder, specifier)).collect()
-}
-
-/// Resolves a relative module specifier.
-fn joined(folder: &str, specifier: &str) -> String {
-    let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
-    for part in specifier.split('/') {
-        match part {
-            "." => {}
-            ".." => drop(parts.pop()),
-            name => parts.push(name),
-        }
-    }
-    parts.join("/")
-}
-
 /// What is served in place of a file of the binary outside of the immutable paths: pages that refer
-/// to these paths, and the loader of [`EMBED`].
+/// to these paths, and the bundle of [`EMBED`].
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    pages.chain([(EMBED, embed_loader())]).collect()
+    pages.chain([(EMBED, EMBED_BUNDLE.to_vec())]).collect()
 });
 
 /// Returns the module and all modules that it imports, directly or through others.
@@ -507,16 +498,9 @@ fn with_immutable_paths(page: &Embedded) -> Vec<u8> {
 /// The module that pages of other origins load.
 const EMBED: &str = "embed.js";
 
-/// Returns a module that imports the immutable [`EMBED`] and, beside it, everything that it
-/// imports, so that a page of another origin revalidates one small file, and loads the rest in
-/// parallel.
-fn embed_loader() -> Vec<u8> {
-    let mut text = String::from("// Loads <metric-chart> from paths whose content never changes.\n");
-    for name in with_imports(EMBED).into_iter().filter(|name| *name != EMBED).chain([EMBED]) {
-        _ = writeln!(text, "import '.{}/{name}';", IMMUTABLE_ROOT.as_str());
-    }
-    text.into_bytes()
-}
+/// [`EMBED`] and everything that it imports in one module, so that a page of another origin sends
+/// one request for the element.
+static EMBED_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed.bundle.js"));
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();

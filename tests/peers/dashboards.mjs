@@ -1,13 +1,13 @@
 // Imports public Grafana dashboards, which are never copied into the project:
 //
-//   PROMLET_SHARED=../shared node tests/peers/dashboards.mjs
+//   node tests/peers/dashboards.mjs FOLDER [QUERIES]
 //
-// Reads every JSON file below `dashboards/` of that folder. Fails unless each one imports, is
-// exported as it came, has at least 96 % of its panels drawn as their kind, and every expression
-// has its variables replaced.
+// Reads every JSON file below the folder. Fails unless each one imports, is exported as it came, has
+// at least 96 % of its panels drawn as their kind, and every expression has its variables replaced.
+// Writes a JSON array of all expressions to the file QUERIES.
 
 import assert from 'node:assert/strict';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
 import { readDashboard, writeDashboard } from '../../src/ui/assets/model/dashboard.js';
@@ -19,12 +19,14 @@ import { parseVariableQuery, savedSelections } from '../../src/ui/assets/model/v
 /** Least share of panels that are drawn as their kind. */
 const SHARE = 0.96;
 
-const folder = join(process.env.PROMLET_SHARED ?? '../shared', 'dashboards');
+const [, , folder = '.', queriesFile] = process.argv;
 const files = readdirSync(folder, { recursive: true }).map(String).filter((name) => name.endsWith('.json')).sort();
 assert.ok(files.length > 0, `there are dashboards in ${folder}`);
 
 let panelCount = 0;
 let queryCount = 0;
+/** @type {Set<string>} */
+const queries = new Set();
 for (const file of files) {
   const text = readFileSync(join(folder, file), 'utf8');
   const { dashboard, report } = readDashboard(text);
@@ -42,15 +44,20 @@ for (const file of files) {
   const interval = intervalFor({ ...range, maxDataPoints: 1000 });
   const selections = savedSelections(dashboard.variables);
   const context = { format: 'promql', range, interval };
+  // Text that names no variable of the dashboard stays: groups of regular expressions, and mistakes.
+  const left = (text) => [...text.matchAll(/\$\{?(\w+)|\[\[(\w+)/g)].map(([, name, older]) => name ?? older)
+    .filter((name) => name.startsWith('__') || selections.has(name));
   const targets = panels.flatMap((panel) => panel.targets);
   for (const target of targets) {
     const expr = interpolate(target.expr, selections, context);
-    assert.ok(!expr.includes('$') && !expr.includes('[['), `${file}: no variable is left in ${expr}`);
+    assert.deepEqual(left(expr), [], `${file}: no variable is left in ${expr}`);
+    queries.add(expr);
   }
   for (const variable of dashboard.variables.filter((candidate) => candidate.type === 'query')) {
     const query = parseVariableQuery(variable.query);
-    assert.equal(query.kind, 'label_values', `${file}: the query of ${variable.name} is understood`);
-    assert.ok(!interpolate(JSON.stringify(query), selections, context).includes('$'), `${file}: ${variable.name}`);
+    assert.notEqual(query.kind, 'none', `${file}: the query of ${variable.name} is understood`);
+    const asked = interpolate(JSON.stringify(query), selections, context);
+    assert.deepEqual(left(asked), [], `${file}: no variable is left in ${asked} of ${variable.name}`);
   }
   const { placed, omitted } = expandRepeats(dashboard.panels, selections);
   assert.equal(omitted, 0);
@@ -63,3 +70,4 @@ for (const file of files) {
   for (const line of report) console.log(`  ${line.severity}: ${line.title || '(dashboard)'}: ${line.what}`);
 }
 console.log(`${files.length} dashboards, ${panelCount} panels, ${queryCount} queries`);
+if (queriesFile) writeFileSync(queriesFile, JSON.stringify([...queries]));

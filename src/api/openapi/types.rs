@@ -111,7 +111,10 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "ApiKey",
         "{ id: string, name: string, scopes: KeyScope[], hint: string 'The beginning and the end of the secret', created_by: string | null, \
          created_at: string(date-time), expires_at: string(date-time) | null, last_used_at: string(date-time) | null, \
-         disabled: boolean, embed: EmbedSettings, ingest: IngestSettings, read: ReadSettings, secret?: string 'Only in the response that creates or rotates the key' }",
+         disabled: boolean, embed: { alg: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key: any 'As it was sent', \
+         rate_limit_rps: integer, max_token_ttl_s: integer, origins: string[], policy: Policy }, \
+         ingest: { rate_limit_rps: integer, samples_per_s: integer, labels: map<string> }, read: { rate_limit_rps: integer }, \
+         secret?: string 'Only in the response that creates or rotates the key' }",
     ),
     (
         "Introspection",

@@ -22,7 +22,7 @@
  * @property {string} [help]
  * @property {string} [unit]
  * @property {number} series
- * @property {number} [last_seen] unix seconds of the newest sample
+ * @property {number|null} [last_seen] unix seconds of the newest sample
  *
  * @typedef {Object} Policy
  * @property {string[]|null} [endpoints]
