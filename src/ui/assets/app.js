@@ -22,7 +22,10 @@ import { recall, remember } from './model/storage.js';
 const view = /** @type {HTMLElement} */ (document.getElementById('app'));
 /** The page that is shown. @type {Page|null} */
 let page = null;
-/** The frame around it, and the organisation that it belongs to. @type {{org: string, frame: ReturnType<typeof shell>}|null} */
+/**
+ * The frame around it, and the organisation that it belongs to.
+ * @type {{org: string, frame: ReturnType<typeof shell>}|null}
+ */
 let around = null;
 /** The session. @type {{me: Me, config: AuthConfig}|null} */
 let session = null;
@@ -213,7 +216,12 @@ const notMember = (slug, own) =>
   message(
     `You are not a member of ${slug}`,
     'The organisation does not exist, or you are not one of its members. Nothing was queried.',
-    own && h('a', { class: 'button primary', href: pageUrl('/', { org: own.slug }), text: `Open ${own.name || own.slug}` }),
+    own &&
+      h('a', {
+        class: 'button primary',
+        href: pageUrl('/', { org: own.slug }),
+        text: `Open ${own.name || own.slug}`,
+      }),
   );
 
 const withoutOrg = () =>

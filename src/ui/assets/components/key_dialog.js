@@ -190,8 +190,12 @@ export async function newKey({ me, slug, base }) {
             const answer = await sendConfirmed(me, 'POST', `${base}/api-keys`, keyBody(values));
             created = true;
             title.textContent = 'API key created';
-            const done = h('button', { type: 'button', class: 'primary', text: 'Done', on: { click: () => close(true) } });
-            entry.replaceWith(...result({ slug, made: answer, purpose: values.purpose }), h('div', { class: 'row end' }, done));
+            const done = h('button', { type: 'button', class: 'primary', text: 'Done' });
+            done.addEventListener('click', () => close(true));
+            entry.replaceWith(
+              ...result({ slug, made: answer, purpose: values.purpose }),
+              h('div', { class: 'row end' }, done),
+            );
             title.tabIndex = -1;
             title.focus();
           },

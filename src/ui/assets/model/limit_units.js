@@ -61,7 +61,8 @@ export function ageText(seconds) {
   if (seconds < 1) return 'now';
   const [name, length] = TIMES.find(([, size]) => seconds >= size) ?? TIMES[3];
   const count = Math.floor(seconds / length);
-  return `${count} ${name === 'second' ? 's' : name === 'minute' ? 'min' : name === 'hour' ? 'h' : count === 1 ? 'day' : 'days'} ago`;
+  const short = { second: 's', minute: 'min', hour: 'h' }[name];
+  return `${short ? `${count} ${short}` : times(count, name)} ago`;
 }
 
 /**
@@ -115,6 +116,7 @@ export function parseLimit(text, kind) {
   const value = found && size !== undefined ? Number(found[1].replace(/[,_ ]/g, '')) * size : NaN;
   const whole = Math.round(value);
   // 0.1 GB is a whole number of bytes but for the last bits of a float.
-  if (!(Math.abs(value - whole) < 1e-3) || whole > NUMBER_MAX) throw new Error(`Enter ${EXAMPLES[kind]}, or "no limit".`);
+  if (!(Math.abs(value - whole) < 1e-3) || whole > NUMBER_MAX)
+    throw new Error(`Enter ${EXAMPLES[kind]}, or "no limit".`);
   return whole;
 }

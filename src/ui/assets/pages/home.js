@@ -60,8 +60,16 @@ export function homePage({ org, role, signedOut, membership }) {
     const entries = [
       { text: 'Run a query', name: 'query', href: page('/explore') },
       { text: 'Add data', name: 'ingest', href: page('/ingest') },
-      permits(role, 'editor') && { text: 'Import a dashboard', name: 'upload', href: page('/dashboards', { import: '' }) },
-      permits(role, 'admin') && { text: 'Create an API key', name: 'key', href: page('/organisation', { tab: 'keys', new: '' }) },
+      permits(role, 'editor') && {
+        text: 'Import a dashboard',
+        name: 'upload',
+        href: page('/dashboards', { import: '' }),
+      },
+      permits(role, 'admin') && {
+        text: 'Create an API key',
+        name: 'key',
+        href: page('/organisation', { tab: 'keys', new: '' }),
+      },
     ];
     return h(
       'nav',
@@ -88,7 +96,9 @@ export function homePage({ org, role, signedOut, membership }) {
       // The link that is there keeps the focus.
       if (!state.querySelector('a')) state.replaceChildren(
         head,
-        h('p', { text: 'This organisation has no metrics yet. Send samples from Prometheus, OpenTelemetry or a script.' }),
+        h('p', {
+          text: 'This organisation has no metrics yet. Send samples from Prometheus, OpenTelemetry or a script.',
+        }),
         h('p', {}, h('a', { class: 'button primary', href: page('/ingest') }, icon('ingest'), 'Add data')),
       );
       return;
@@ -118,7 +128,7 @@ export function homePage({ org, role, signedOut, membership }) {
         usage = used;
         newest = metrics.data.reduce(
           (/** @type {number|null} */ last, /** @type {import('../client/types.js').Metric} */ { last_seen: seen }) =>
-            seen !== undefined && seen > (last ?? 0) ? seen : last,
+            typeof seen === 'number' && seen > (last ?? 0) ? seen : last,
           null,
         );
         alert.textContent = '';

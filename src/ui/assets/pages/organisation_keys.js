@@ -58,7 +58,11 @@ function keyRow({ me, slug, base }, part, row) {
       'summary',
       {},
       h('strong', { text: row.name }),
-      h('span', { class: 'chips' }, row.scopes.map((scope) => h('span', { class: 'badge', text: SCOPES[scope] ?? scope }))),
+      h(
+        'span',
+        { class: 'chips' },
+        row.scopes.map((scope) => h('span', { class: 'badge', text: SCOPES[scope] ?? scope })),
+      ),
       h(
         'small',
         { class: 'hint' },

@@ -102,7 +102,11 @@ export async function invitations(context, part) {
         const made = await send('POST', `${base}/invites`, values);
         await part.reload(
           made.url
-            ? copyable(`Send this link to ${made.email}. It works once, within seven days.`, made.url, 'invitation link')
+            ? copyable(
+                `Send this link to ${made.email}. It works once, within seven days.`,
+                made.url,
+                'invitation link',
+              )
             : h('p', { class: 'notice', role: 'status', text: `An e-mail to ${made.email} is on its way.` }),
         );
       },
@@ -115,7 +119,9 @@ export async function invitations(context, part) {
     ),
     h('p', {
       class: 'hint',
-      text: 'Viewers query and look at dashboards. Editors also change dashboards and write samples. Admins also manage members, keys and limits.',
+      text:
+        'Viewers query and look at dashboards. Editors also change dashboards and write samples. ' +
+        'Admins also manage members, keys and limits.',
     }),
   );
   const open = await paged(part, `${base}/invites`, (rows) =>
