@@ -89,6 +89,7 @@ test('limits are shown in units that people use', () => {
   const cases = [
     [20e9, 'bytes', '20 GB'],
     [1.5e9, 'bytes', '1.5 GB'],
+    [1.536e9, 'bytes', '1.536 GB'],
     [2 ** 30, 'bytes', '1 GiB'],
     [4096, 'bytes', '4 KiB'],
     [0, 'bytes', '0 B'],
