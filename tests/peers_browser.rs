@@ -157,6 +157,13 @@ fn accounts_and_organisations_are_administered_in_the_browser() {
     drive("cabinet", &server, &account);
 }
 
+#[test]
+fn the_shell_is_usable_by_keyboard_and_leads_to_every_page() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("shell", &server, &account);
+}
+
 /// The address that a line of the console mailer ends in, below the server's.
 fn mailed(server: &Server, kind: &str) -> String {
     let line = server.line(|line| line.starts_with("MAIL ") && line.contains(&format!("kind={kind} ")));

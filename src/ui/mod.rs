@@ -10,8 +10,9 @@
 //! ```text
 //! /  /login  /login/*  /setup      index.html  one small page; the path selects the view
 //! /invite  /account  /organisation
+//! /explore  /series  /ingest       queries, metrics, how to add data
 //! /dashboards  /dashboard          the list, and the one of `?uid=`
-//! /app.js                          entry of the cabinet: session, navigation, account menu
+//! /app.js                          entry of the cabinet: session, and the page of the address
 //! /pages/*.js                      one view a file: sign-in, set-up, explore, account, ...
 //! /components/*.js                 parts that pages share: forms, dialogs, the query input, tables
 //! /panels/*.js                     one kind of dashboard panel a file
@@ -20,7 +21,7 @@
 //! /client/*.js                     requests to the API, and types of its answers; /api is the API
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
-//! /app.css  /dashboards.css  /favicon.svg
+//! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
 //!
@@ -149,9 +150,10 @@ pub const NOWHERE: &str = "/nowhere";
 
 /// Every file, once. A new file needs a row here; the tests compare the table with the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
     Style  own "app.css" => ["/app.css"];
+    Style  own "cabinet.css" => ["/cabinet.css"];
     Style  own "dashboards.css" => ["/dashboards.css"];
     Style  own "explore.css" => ["/explore.css"];
     Image  own "favicon.svg" => ["/favicon.svg"];
@@ -181,16 +183,22 @@ const FILES: &[Embedded] = files! {
     Module own "pages/dashboard.js" => ["/pages/dashboard.js"];
     Module own "pages/dashboards.js" => ["/pages/dashboards.js"];
     Module own "pages/explore.js" => ["/pages/explore.js"];
+    Module own "pages/home.js" => ["/pages/home.js"];
     Module own "pages/invitation.js" => ["/pages/invitation.js"];
     Module own "pages/mailed.js" => ["/pages/mailed.js"];
     Module own "pages/metrics.js" => ["/pages/metrics.js"];
     Module own "pages/organisation.js" => ["/pages/organisation.js"];
     Module own "pages/organisation_keys.js" => ["/pages/organisation_keys.js"];
+    Module own "pages/organisation_limits.js" => ["/pages/organisation_limits.js"];
+    Module own "pages/organisation_members.js" => ["/pages/organisation_members.js"];
     Module own "pages/set_up.js" => ["/pages/set_up.js"];
     Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
     Module own "components/add_to_dashboard.js" => ["/components/add_to_dashboard.js"];
     Module own "components/annotation_source.js" => ["/components/annotation_source.js"];
     Module own "components/chart_picture.js" => ["/components/chart_picture.js"];
+    Module own "components/audit_log.js" => ["/components/audit_log.js"];
+    Module own "components/command_palette.js" => ["/components/command_palette.js"];
+    Module own "components/confirm.js" => ["/components/confirm.js"];
     Module own "components/copy.js" => ["/components/copy.js"];
     Module own "components/dashboard_json.js" => ["/components/dashboard_json.js"];
     Module own "components/dashboard_links.js" => ["/components/dashboard_links.js"];
@@ -201,8 +209,10 @@ const FILES: &[Embedded] = files! {
     Module own "components/explain_view.js" => ["/components/explain_view.js"];
     Module own "components/export_menu.js" => ["/components/export_menu.js"];
     Module own "components/form.js" => ["/components/form.js"];
+    Module own "components/icons.js" => ["/components/icons.js"];
     Module own "components/import_dashboard.js" => ["/components/import_dashboard.js"];
     Module own "components/key_form.js" => ["/components/key_form.js"];
+    Module own "components/key_dialog.js" => ["/components/key_dialog.js"];
     Module own "components/menu.js" => ["/components/menu.js"];
     Module own "components/newest.js" => ["/components/newest.js"];
     Module own "components/panel_frame.js" => ["/components/panel_frame.js"];
@@ -221,9 +231,12 @@ const FILES: &[Embedded] = files! {
     Module own "components/result_panel.js" => ["/components/result_panel.js"];
     Module own "components/result_table.js" => ["/components/result_table.js"];
     Module own "components/running.js" => ["/components/running.js"];
+    Module own "components/shell.js" => ["/components/shell.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
+    Module own "components/tabs.js" => ["/components/tabs.js"];
     Module own "components/time_control.js" => ["/components/time_control.js"];
     Module own "components/time_range_form.js" => ["/components/time_range_form.js"];
+    Module own "components/toast.js" => ["/components/toast.js"];
     Module own "components/variable_bar.js" => ["/components/variable_bar.js"];
     Module own "components/view_tabs.js" => ["/components/view_tabs.js"];
     Module own "components/zone.js" => ["/components/zone.js"];
@@ -254,6 +267,7 @@ const FILES: &[Embedded] = files! {
     Module own "plot/values.js" => ["/plot/values.js"];
     Module own "model/annotations.js" => ["/model/annotations.js"];
     Module own "model/attempt.js" => ["/model/attempt.js"];
+    Module own "model/audit.js" => ["/model/audit.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
     Module own "model/color.js" => ["/model/color.js"];
     Module own "model/columns.js" => ["/model/columns.js"];
@@ -267,14 +281,17 @@ const FILES: &[Embedded] = files! {
     Module own "model/fields.js" => ["/model/fields.js"];
     Module own "model/formats.js" => ["/model/formats.js"];
     Module own "model/frame.js" => ["/model/frame.js"];
+    Module own "model/fuzzy.js" => ["/model/fuzzy.js"];
     Module own "model/grid.js" => ["/model/grid.js"];
     Module own "model/import_legacy.js" => ["/model/import_legacy.js"];
     Module own "model/interpolate.js" => ["/model/interpolate.js"];
+    Module own "model/key_snippets.js" => ["/model/key_snippets.js"];
     Module own "model/legacy_common.js" => ["/model/legacy_common.js"];
     Module own "model/legacy_graph.js" => ["/model/legacy_graph.js"];
     Module own "model/legacy_stat.js" => ["/model/legacy_stat.js"];
     Module own "model/legacy_table.js" => ["/model/legacy_table.js"];
     Module own "model/limits.js" => ["/model/limits.js"];
+    Module own "model/limit_units.js" => ["/model/limit_units.js"];
     Module own "model/links.js" => ["/model/links.js"];
     Module own "model/mappings.js" => ["/model/mappings.js"];
     Module own "model/markdown.js" => ["/model/markdown.js"];
@@ -291,8 +308,10 @@ const FILES: &[Embedded] = files! {
     Module own "model/query_history.js" => ["/model/query_history.js"];
     Module own "model/query_stats.js" => ["/model/query_stats.js"];
     Module own "model/read_variable.js" => ["/model/read_variable.js"];
+    Module own "model/recent.js" => ["/model/recent.js"];
     Module own "model/reduce.js" => ["/model/reduce.js"];
     Module own "model/repeat.js" => ["/model/repeat.js"];
+    Module own "model/routes.js" => ["/model/routes.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
     Module own "model/support.js" => ["/model/support.js"];
     Module own "model/time.js" => ["/model/time.js"];
@@ -322,6 +341,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/write_dashboard.js" => ["/model/write_dashboard.js"];
     Module own "client/batch.js" => ["/client/batch.js"];
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
+    Module own "client/navigation.js" => ["/client/navigation.js"];
     Module own "client/server.js" => ["/client/server.js"];
     Module own "client/types.js" => ["/client/types.js"];
     Module own "client/variables.js" => ["/client/variables.js"];

@@ -21,6 +21,7 @@ async fn an_organisation_is_created_listed_and_shown() {
     let shown = server.get("/api/v1/orgs/shop", &cabinet).await.value();
     assert!(shown["id"].as_str().expect("an id").starts_with("org_"));
     assert_eq!(shown["settings"]["retention_days"], Value::Null);
+    assert_eq!(shown["defaults"]["max_labels"], 64);
     assert_eq!(shown["usage"]["series"], 0);
     server.post("/api/v1/orgs", &cabinet, json!({ "slug": "shop" })).await.is(409, "slug_taken");
     for bad in ["-x", "UP", "api", ""] {

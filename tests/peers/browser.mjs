@@ -206,11 +206,13 @@ async function copies(page, place, label, pattern) {
 }
 
 /** Success and failure of the forms of an account. */
-async function accountForms(page, part) {
+async function accountForms(page, part, tab) {
+  await tab('Profile');
   const profile = part('Profile');
   await profile.getByRole('button', { name: 'Save' }).click();
   await profile.locator('.success:has-text("Saved.")').waitFor();
   check(await profile.locator('.alert').first().textContent() === '', 'a success is no alert');
+  await tab('Security');
   announced.push('/auth/password/change');
   const password = part('Password');
   await password.locator('[name="current_password"]').fill('not my password');
@@ -337,7 +339,7 @@ const scenarios = {
     const page = watch(await browser.newPage());
     await page.goto(given.link);
     await page.waitForSelector('.metrics li');
-    check(new URL(page.url()).pathname === '/', `the link leads to the page: ${page.url()}`);
+    check(new URL(page.url()).pathname === '/explore', `the link leads to the page: ${page.url()}`);
     check(await page.locator('.metrics li').count() > 10, 'the demo has metrics to choose from');
     await drawn(page, 'the first look');
     await everyLook(page, 'first');
@@ -783,6 +785,7 @@ const scenarios = {
     let asked = false;
     page.on('dialog', (dialog) => { asked = true; dialog.dismiss(); });
     await signIn(page, given.server);
+    await page.click('.side >> text=Explore');
     await page.waitForSelector('.metrics li');
     for (const expr of ['markup', 'other']) {
       await page.goto(`${given.server}/?${new URLSearchParams({ org: given.org, expr, tab: 'table' })}`);
@@ -839,6 +842,10 @@ const scenarios = {
     await page.fill('[name="org"]', 'Acme Works');
     check(await page.inputValue('[name="slug"]') === 'acme-works', 'the short name follows the name');
     await page.click('text=Create account');
+    // The first page of an empty organisation leads to what comes next; Explore says how to send data, too.
+    await page.waitForSelector('.state a:has-text("Add data")');
+    await looks(page, 'home-empty');
+    await page.click('.side >> text=Explore');
     await page.waitForSelector('.add-data');
     await page.click('text=Create a key');
     await page.waitForFunction(() => /credentials: msk_\w{20,}/.test(document.querySelector('.snippet').textContent));
@@ -853,7 +860,7 @@ const scenarios = {
     await picture(page, 'sign-in-refused');
     await page.fill('[name="password"]', 'correct horse battery staple');
     await page.keyboard.press('Enter');
-    await page.waitForSelector('.add-data');
+    await page.waitForSelector('.state a:has-text("Add data")');
   },
 
   /** What a person does with account and organisation, without a line of curl. */
@@ -864,9 +871,14 @@ const scenarios = {
     await signIn(page, given.server);
     await page.click('.menu summary');
     await page.click('.menu >> text=Your account');
+    await page.getByRole('tab', { name: 'Profile' }).waitFor();
+    await page.locator('section.part [name="new_email"]').waitFor();
+    await looks(page, 'account');
+    const tab = (name) => page.getByRole('tab', { name, exact: true }).click();
+    await tab('Security');
     await shown(page, 'main', '(this session)');
     await shown(page, 'main', 'Off: a password');
-    await looks(page, 'account');
+    await looks(page, 'account-security');
     const part = (heading) => page.locator(`section.part:has(h2:text-is("${heading}"))`);
     const factor = part('Second factor');
     await factor.getByText('Set up').click();
@@ -888,17 +900,26 @@ const scenarios = {
     await factor.locator('[name="password"]').fill(given.password);
     await factor.getByText('Turn off').click();
     await shown(page, 'main', 'Off: a password');
-    await accountForms(page, part);
+    await accountForms(page, part, tab);
     const sessions = part('Sessions');
     check(await sessions.getByText('(this session)').count() === 1, 'the session of this browser is marked');
+    await tab('Linked sign-ins');
+    await shown(page, 'main', 'This server has no providers.');
+    await looks(page, 'account-sign-ins');
+    await tab('Server');
+    await part('Server audit log, last 90 days').getByText('Signed in', { exact: true }).first().waitFor();
     check(await part('Accounts of this server').getByText(given.email).count() === 1, 'who administers the server sees its accounts');
-    check(await part('Server audit log, last 90 days').getByText('login.ok').count() > 0, 'and who signed in');
+    await looks(page, 'account-server');
 
     await page.click('.menu summary');
     await page.click('.menu >> text=Organisation');
     await shown(page, 'main', 'Your role is owner');
-    await shown(page, 'main', 'org.created');
+    await part('Members').getByText(given.email).waitFor();
     await looks(page, 'organisation');
+    await tab('Audit log');
+    await part('Audit log, last 90 days').getByText('Organisation created').waitFor();
+    await looks(page, 'organisation-audit');
+    await tab('Members');
     const invites = part('Invitations');
     await invites.locator('[name="email"]').fill('bea@example.com');
     await invites.locator('[name="role"]').selectOption('editor');
@@ -907,23 +928,37 @@ const scenarios = {
     await copies(page, invites, 'Copy invitation link', /\/invite#token=ivt_/);
     await invites.getByText('Withdraw').click();
     await shown(page, 'main', 'No open invitations');
+    await tab('API keys');
     const keys = part('API keys');
-    await keys.locator('[name="name"]').fill('website');
-    for (const scope of ['embed', 'read', 'ingest']) await keys.locator(`[name="${scope}"]`).check();
-    await keys.locator('summary:has-text("Limits")').click();
-    await keys.locator('[name="read_rps"]').fill('250');
-    await keys.locator('[name="samples"]').fill('50000');
-    await keys.getByText('Embed tokens: signature and permissions').click();
-    await keys.locator('[name="match"]').fill('tenant="a"');
-    await keys.locator('[name="max_lookback_s"]').fill('a week');
-    await keys.getByText('Create key').click();
-    await shown(page, 'main', 'Oldest data: enter a duration such as');
-    await keys.locator('[name="max_lookback_s"]').fill('7d');
-    await looks(page, 'organisation-new-key');
-    await keys.getByText('Create key').click();
-    await shown(page, 'main', 'Secret of website');
-    check(/msk_\w{60,}/.test(await keys.locator('.notice .snippet').textContent()), 'the secret is shown');
-    await copies(page, keys, 'Copy secret', /^msk_\w{60,}$/);
+    await keys.getByText('No keys.').waitFor();
+    await looks(page, 'organisation-keys');
+    await keys.getByRole('button', { name: 'New API key' }).click();
+    const dialog = page.locator('dialog');
+    await dialog.getByLabel('Charts on a web site').check();
+    await everyLook(page, 'organisation-key-purpose');
+    await dialog.getByRole('button', { name: 'Next' }).click();
+    check(await dialog.locator('[name="name"]').inputValue() === 'website' && await dialog.locator('[name="embed"]').isChecked(), 'the purpose fills in name and permissions');
+    for (const scope of ['read', 'ingest']) await dialog.locator(`[name="${scope}"]`).check();
+    await dialog.locator('summary:has-text("Rate limits")').click();
+    await dialog.locator('[name="read_rps"]').fill('250');
+    await dialog.locator('[name="samples"]').fill('50,000');
+    await dialog.getByText('Embed tokens: signature and permissions').click();
+    await dialog.locator('[name="match"]').fill('tenant="a"');
+    await dialog.locator('[name="max_lookback_s"]').fill('a week');
+    await dialog.getByRole('button', { name: 'Next' }).click();
+    await shown(page, 'dialog', 'Oldest data: enter a duration such as');
+    await dialog.locator('[name="max_lookback_s"]').fill('7d');
+    await everyLook(page, 'organisation-new-key');
+    await dialog.getByRole('button', { name: 'Next' }).click();
+    await dialog.getByLabel('Never').waitFor();
+    await everyLook(page, 'organisation-key-expiry');
+    await dialog.getByRole('button', { name: 'Create key' }).click();
+    await shown(page, 'dialog', 'Secret of website');
+    check(/msk_\w{60,}/.test(await dialog.locator('.notice .snippet').textContent()), 'the secret is shown');
+    await copies(page, dialog, 'Copy secret', /^msk_\w{60,}$/);
+    await copies(page, dialog, 'Copy snippet', /Bearer msk_\w{60,}'[^]*embed\/tokens/);
+    await everyLook(page, 'organisation-key-made');
+    await dialog.getByRole('button', { name: 'Done' }).click();
     await keys.locator('summary:has-text("website")').click();
     const stored = async () => {
       const answer = await page.evaluate((org) => fetch(`/api/v1/orgs/${org}/api-keys`).then((response) => response.json()), given.org);
@@ -944,7 +979,7 @@ const scenarios = {
     const limits = { read: made.read, ingest: made.ingest, tokens: made.embed.rate_limit_rps };
     check(limits.read.rate_limit_rps === 250 && limits.ingest.samples_per_s === 50_000, `the limits are those of the form: ${JSON.stringify(limits)}`);
     check(limits.ingest.rate_limit_rps === 100 && limits.tokens === 100, `and the defaults where it was left empty: ${JSON.stringify(limits)}`);
-    check(await key.locator('[name="read_rps"]').inputValue() === '250' && await key.locator('[name="samples"]').inputValue() === '50000', 'and are there to be changed');
+    check(await key.locator('[name="read_rps"]').inputValue() === '250' && await key.locator('[name="samples"]').inputValue() === '50,000', 'and are there to be changed');
     await looks(page, 'organisation-key');
     await key.getByText('Mint an embed token').click();
     await key.locator('[name="lifetime"]').fill('10m');
@@ -1004,16 +1039,29 @@ const scenarios = {
     await keys.getByText('Delete').click();
     await page.click('dialog >> text=Delete key');
     await keys.getByText('No keys.').waitFor();
-    const settings = part('Settings');
-    await settings.locator('[name="retention_days"]').fill('30');
-    await settings.getByText('Save').click();
-    await settings.getByText('Saved.').waitFor();
+    await tab('Limits');
+    const retention = part('Limits').getByLabel('Retention', { exact: true });
+    await retention.fill('a month');
+    await part('Limits').getByRole('button', { name: 'Save limits' }).click();
+    await shown(page, 'main', 'Retention: Enter a number of days such as 30');
+    await retention.fill('30 days');
+    await looks(page, 'organisation-limits');
+    await part('Limits').getByRole('button', { name: 'Save limits' }).click();
+    await part('Limits').getByText('Saved.').waitFor();
     // The log follows the page without a reload.
-    await shown(page, 'main', 'settings.changed');
+    await tab('Audit log');
+    await shown(page, 'main', 'Limits or name changed');
     await page.reload();
-    await part('Settings').locator('[name="retention_days"]').waitFor();
-    check(await part('Settings').locator('[name="retention_days"]').inputValue() === '30', 'the retention is kept');
-    await shown(page, 'main', 'settings.changed');
+    await shown(page, 'main', 'Limits or name changed');
+    await part('Audit log, last 90 days').getByLabel('Action').selectOption('key.*');
+    await part('Audit log, last 90 days').getByText('API key rotated').waitFor();
+    check(await part('Audit log, last 90 days').getByText('Limits or name changed').count() === 0, 'the filter leaves out other actions');
+    await tab('Limits');
+    await part('Limits').getByText('Query timeout').waitFor();
+    check(await retention.inputValue() === '30 days', 'the retention is kept');
+    await tab('General');
+    await part('General').getByText('Short name').waitFor();
+    await looks(page, 'organisation-general');
   },
 };
 

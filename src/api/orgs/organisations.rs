@@ -152,6 +152,7 @@ fn org_json(deps: &OrgDeps, member: &Membership) -> Value {
         "role": member.role.as_str(),
         "created_at": org.created_at.to_rfc3339(),
         "settings": settings_json(&org.settings),
+        "defaults": settings_json(&deps.defaults),
         "usage": usage_json(&deps.tsdb, &deps.tsdb.stats(), org.id, deps.clock.now()),
     })
 }

@@ -1,29 +1,49 @@
 // Entry of the cabinet: finds out the session and shows the page of the address.
 
-import './embed.js';
 import { h } from './chart/dom.js';
+import { followLinks, pathBelow, visit } from './client/navigation.js';
 import { ROOT, currentUser, ownPath, pageUrl, send } from './client/server.js';
-import { accountMenu } from './components/menu.js';
+import { shell } from './components/shell.js';
+import { stylesheet } from './components/stylesheet.js';
 import { errorText } from './model/error_text.js';
 import { readAddress } from './model/explore_state.js';
+import { noteUse, seenDashboards } from './model/recent.js';
+import { currentPath, permits, routeAt } from './model/routes.js';
 import { recall, remember } from './model/storage.js';
-import { explore } from './pages/explore.js';
 
 /**
  * @typedef {import('./client/types.js').Me} Me
  * @typedef {import('./client/types.js').AuthConfig} AuthConfig
+ * @typedef {import('./client/types.js').OrgOfUser} OrgOfUser
+ * @typedef {import('./model/routes.js').Route} Route
+ * @typedef {{node: HTMLElement, start?: () => unknown, stop?: () => void}} Page
  */
 
-/** The paths of the pages that need the style sheet of dashboards. */
-const DASHBOARDS = ['/dashboards', '/dashboard'];
-
 const view = /** @type {HTMLElement} */ (document.getElementById('app'));
-/** The page that is shown, if it has timers. @type {{stop: () => void}|null} */
+/** The page that is shown. @type {Page|null} */
 let page = null;
+/**
+ * The frame around it, and the organisation that it belongs to.
+ * @type {{org: string, frame: ReturnType<typeof shell>}|null}
+ */
+let around = null;
+/** The session. @type {{me: Me, config: AuthConfig}|null} */
+let session = null;
+/** Counts navigations: a page that loads too late is not shown. */
+let sequence = 0;
+/** What `pageKey` gave for the page that is shown. */
+let shownKey = '';
+
+function leave() {
+  sequence += 1;
+  page?.stop?.();
+  page = null;
+}
 
 async function start() {
-  page?.stop();
-  page = null;
+  leave();
+  around = session = null;
+  preload();
   const config = /** @type {AuthConfig} */ (await send('GET', '/auth/config'));
   const path = location.pathname.slice(ROOT.length).replace(/(.)\/+$/, '$1');
   const fragment = new URLSearchParams(location.hash.slice(1));
@@ -37,7 +57,10 @@ async function start() {
   const me = config.needs_setup ? null : await currentUser();
   if (path === '/invite' && !config.needs_setup)
     return (await import('./pages/invitation.js')).invitation(view, config, me, restart);
-  if (me) return cabinet(me, config, path);
+  if (me) {
+    session = { me, config };
+    return open();
+  }
   if (config.needs_setup) return (await import('./pages/set_up.js')).setUp(view, config, restart);
   const { secondFactor, signIn } = await import('./pages/sign_in.js');
   const pending = fragment.get('pending');
@@ -57,140 +80,169 @@ async function start() {
 
 const restart = () => void start().catch(showFailure);
 
-/**
- * @param {Me} me
- * @param {AuthConfig} config
- * @param {string} path below the root
- */
-async function cabinet(me, config, path) {
-  const orgs = me.orgs ?? [];
-  const state = readAddress(['', '/', '/organisation', ...DASHBOARDS].includes(path) ? location.search : '');
-  const foreign = state.org !== '' && !orgs.some(({ slug }) => slug === state.org);
-  const org =
-    orgs.find(({ slug }) => slug === state.org) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
-  const picker = h(
-    'select',
-    { id: 'org', 'aria-label': 'Organisation' },
-    foreign && h('option', { value: '', text: 'Choose…', selected: true }),
-    orgs.map(({ slug, name }) =>
-      h('option', { value: slug, text: name || slug, selected: !foreign && slug === org?.slug }),
-    ),
-  );
-  picker.addEventListener('change', () => {
-    const at = path === '/organisation' ? path : DASHBOARDS.includes(path) ? '/dashboards' : '/';
-    history.pushState(null, '', pageUrl(at, { org: picker.value }));
-    page?.stop();
-    page = null;
-    cabinet(me, config, at).catch(showFailure);
-  });
-  const signedOut = () => {
-    history.replaceState(null, '', `${ROOT}/login`);
-    restart();
-  };
-  const top = h(
-    'header',
-    { class: 'top' },
-    h(
-      'a',
-      { class: 'brand', href: `${ROOT}/` },
-      h('img', { src: `${ROOT}/favicon.svg`, alt: '', width: '26', height: '26' }),
-      h('span', { text: 'promlet' }),
-    ),
-    orgs.length > 0 && picker,
-    org && !foreign && navigation(org.slug, path),
-    accountMenu({ me, org: foreign ? undefined : org, signedOut }),
-  );
-  const show = (/** @type {Node} */ main) => {
-    view.replaceChildren(top, main);
-    const heading = view.querySelector('h1');
-    heading?.setAttribute('tabindex', '-1');
-    heading?.focus();
-  };
-  if (path === '/account') {
-    const { account } = await import('./pages/account.js');
-    return show(account(me, config, restart));
-  }
-  if (foreign || !org) {
-    document.title = 'No such organisation · promlet';
-    return show(
-      h(
-        'main',
-        { class: 'explore' },
-        h(
-          'section',
-          { class: 'card stack' },
-          ...(foreign
-            ? [
-                h('h1', { text: `You are not a member of ${state.org}` }),
-                h('p', {
-                  text: 'The organisation does not exist, or you are not one of its members. Nothing was queried.',
-                }),
-                org &&
-                  h(
-                    'p',
-                    {},
-                    h('a', {
-                      class: 'button primary',
-                      href: pageUrl('/', { org: org.slug }),
-                      text: `Open ${org.name || org.slug}`,
-                    }),
-                  ),
-              ]
-            : [
-                h('h1', { text: 'No organisation' }),
-                h('p', {
-                  text: 'You are not a member of an organisation yet. Ask an administrator for an invitation.',
-                }),
-              ]),
-        ),
-      ),
-    );
-  }
-  remember('org', org.slug);
-  if (path === '/organisation') {
-    const { organisation } = await import('./pages/organisation.js');
-    return show(organisation(me, org, restart));
-  }
-  if (DASHBOARDS.includes(path)) {
-    const [{ stylesheet }, shown] = await Promise.all([
-      import('./components/stylesheet.js'),
-      path === '/dashboard'
-        ? import('./pages/dashboard.js').then(({ dashboardPage }) => dashboardPage)
-        : import('./pages/dashboards.js').then(({ dashboards }) => dashboards),
-    ]);
-    await stylesheet('dashboards.css');
-    const made = shown({ org: org.slug, role: org.role, user: me.user.id, signedOut: restart });
-    page = made;
-    show(made.node);
-    return made.start();
-  }
-  state.org = org.slug;
-  const made = explore({ state, role: org.role, signedOut: restart });
-  page = made;
-  view.replaceChildren(top, made.node);
-  made.start();
+const signedOut = () => {
+  history.replaceState(null, '', `${ROOT}/login`);
+  restart();
+};
+
+/** Loads the module of the address while the server is asked for the session. */
+function preload() {
+  const route = routeAt(currentPath(pathBelow(), location.search));
+  if (route) void load(route).catch(() => null);
 }
 
 /**
- * The links between the pages of an organisation.
- * @param {string} org
- * @param {string} path of the page that is shown
+ * Loads what a page needs. Returns the function that makes it.
+ * @param {Route} route
+ * @returns {Promise<(context: any) => Page>}
  */
-const navigation = (org, path) =>
+async function load(route) {
+  const [module] = await Promise.all([
+    import(`./pages/${route.module}`),
+    ...(route.modules ?? []).map((name) => import(`./${name}`)),
+    ...(route.styles ?? []).map(stylesheet),
+  ]);
+  return module[route.page];
+}
+
+/** What must change before the shell shows another page; pages handle the rest of the address themselves. */
+function pageKey() {
+  const parameters = new URLSearchParams(location.search);
+  return JSON.stringify([currentPath(pathBelow(), location.search), parameters.get('org'), parameters.get('uid')]);
+}
+
+/** Shows the page of the address. */
+async function open() {
+  if (!session) return restart();
+  const { me, config } = session;
+  leave();
+  const turn = sequence;
+  let path = currentPath(pathBelow(), location.search);
+  // Addresses of sign-in pages lead to the first page, and old addresses to where the page is now.
+  if (!routeAt(path)) path = '/';
+  if (path !== pathBelow())
+    history.replaceState(history.state, '', `${ROOT}${path}${path === '/' ? '' : location.search}`);
+  const route = /** @type {Route} */ (routeAt(path));
+  shownKey = pageKey();
+  const orgs = me.orgs ?? [];
+  const asked = route.personal ? '' : (new URLSearchParams(location.search).get('org') ?? '');
+  const foreign = asked !== '' && !orgs.some(({ slug }) => slug === asked);
+  const own = orgs.find(({ slug }) => slug === asked) ?? orgs.find(({ slug }) => slug === recall('org', '')) ?? orgs[0];
+  const org = foreign ? undefined : own;
+  const frame = frameOf(me, org);
+  /** Shows a page; the frame comes with the first one. */
+  const put = (/** @type {Route|null} */ shown, /** @type {HTMLElement} */ main) => {
+    if (!frame.node.isConnected) view.replaceChildren(frame.node);
+    frame.show(shown, main);
+  };
+  if (!route.personal && (!org || !permits(org.role, route.role))) {
+    document.title = 'No such organisation · promlet';
+    return put(null, org ? notPermitted(route) : foreign ? notMember(asked, own) : withoutOrg());
+  }
+  if (org) remember('org', org.slug);
+  document.title = `${route.title} · promlet`;
+  let make;
+  try {
+    make = await load(route);
+  } catch {
+    // A module that is missing: the server was updated, or the network is away.
+    if (turn === sequence) put(null, notLoaded(route));
+    return;
+  }
+  if (turn !== sequence) return;
+  const uid = new URLSearchParams(location.search).get('uid');
+  if (org && uid && path === '/dashboard') noteUse(seenDashboards(org.slug), uid);
+  page = make({
+    me,
+    config,
+    membership: org,
+    org: org?.slug ?? '',
+    role: org?.role ?? 'viewer',
+    user: me.user.id,
+    state: { ...readAddress(location.search), org: org?.slug ?? '' },
+    signedOut: restart,
+  });
+  put(route, page.node);
+  scrollTo({ top: 0, behavior: 'auto' });
+  const started = page.start?.();
+  // The page may have written its state into the address.
+  shownKey = pageKey();
+  await started;
+}
+
+const show = () => void open().catch(showFailure);
+
+/**
+ * The frame around the pages of an organisation, made once.
+ * @param {Me} me
+ * @param {OrgOfUser|undefined} org
+ */
+function frameOf(me, org) {
+  const key = org?.slug ?? '';
+  if (around?.org !== key) {
+    const choose = (/** @type {string} */ slug) => {
+      const route = routeAt(pathBelow());
+      const to = route && !route.personal ? (route.parent ?? route.path) : '/';
+      visit(pageUrl(to, { org: slug }));
+    };
+    around = { org: key, frame: shell({ me, org, signedOut, search: () => void search(), choose }) };
+  }
+  return around.frame;
+}
+
+/** Opens the palette. */
+async function search() {
+  const org = session?.me.orgs?.find(({ slug }) => slug === around?.org);
+  if (!session || !org || document.querySelector('dialog[open]')) return;
+  const [{ openPalette }] = await Promise.all([import('./components/command_palette.js'), stylesheet('cabinet.css')]);
+  openPalette({ org: org.slug, role: org.role, signedOut });
+}
+
+/**
+ * A page of one message.
+ * @param {string} heading
+ * @param {string} text
+ * @param {HTMLElement} [action]
+ */
+const message = (heading, text, action) =>
   h(
-    'nav',
-    { class: 'pages', 'aria-label': 'Pages' },
-    [
-      { text: 'Explore', at: '/', paths: ['', '/'] },
-      { text: 'Dashboards', at: '/dashboards', paths: DASHBOARDS },
-    ].map(({ text, at, paths }) =>
-      h('a', { href: pageUrl(at, { org }), text, 'aria-current': paths.includes(path) ? 'page' : null }),
-    ),
+    'main',
+    { class: 'explore' },
+    h('section', { class: 'card stack' }, h('h1', { text: heading }), h('p', { text }), action && h('p', {}, action)),
+  );
+
+/** @param {string} slug @param {OrgOfUser|undefined} own */
+const notMember = (slug, own) =>
+  message(
+    `You are not a member of ${slug}`,
+    'The organisation does not exist, or you are not one of its members. Nothing was queried.',
+    own &&
+      h('a', {
+        class: 'button primary',
+        href: pageUrl('/', { org: own.slug }),
+        text: `Open ${own.name || own.slug}`,
+      }),
+  );
+
+const withoutOrg = () =>
+  message('No organisation', 'You are not a member of an organisation yet. Ask an administrator for an invitation.');
+
+/** @param {Route} route */
+const notPermitted = (route) =>
+  message(route.title, `Only members with the role ${route.role} can open this page. Ask an administrator.`);
+
+/** @param {Route} route */
+const notLoaded = (route) =>
+  message(
+    `${route.title} could not be loaded`,
+    'The connection was lost, or the server was updated in the meantime.',
+    h('button', { type: 'button', class: 'primary', text: 'Try again', on: { click: () => location.reload() } }),
   );
 
 /** @param {unknown} error */
 function showFailure(error) {
   document.title = 'No answer · promlet';
+  around = null;
   view.replaceChildren(
     h(
       'main',
@@ -206,11 +258,19 @@ function showFailure(error) {
   );
 }
 
-// Back and forward between organisations; within one, the explore page listens itself.
-addEventListener('popstate', () => {
-  const { org } = readAddress(location.search);
-  const picker = document.getElementById('org');
-  if (!page || (org && picker instanceof HTMLSelectElement && org !== picker.value)) restart();
+followLinks({
+  show,
+  // Within a page, back and forward are up to the page itself.
+  moved: () => {
+    if (session && pageKey() !== shownKey) show();
+  },
+});
+
+document.addEventListener('keydown', (event) => {
+  if (event.key.toLowerCase() !== 'k' || !(event.ctrlKey || event.metaKey) || event.shiftKey || event.altKey) return;
+  if (!around) return;
+  event.preventDefault();
+  void search();
 });
 
 restart();

@@ -128,7 +128,8 @@ export function form({ action, submit, danger = false, messages = {} }, ...child
     event.preventDefault();
     showError('');
     for (const input of inputs()) input.removeAttribute('aria-invalid');
-    const wrong = inputs().find((input) => input.willValidate && !input.validity.valid);
+    // Steps of the form that are not shown are not to be corrected now.
+    const wrong = inputs().find((input) => input.willValidate && !input.validity.valid && !input.closest('[hidden]'));
     if (wrong) {
       for (let at = wrong.parentElement; at && at !== node; at = at.parentElement)
         if (at instanceof HTMLDetailsElement) at.open = true;

@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatDuration, parseDuration } from '../chart/scale.js';
 import { checkbox, field, lines } from './form.js';
+import { limitText, parseLimit } from '../model/limit_units.js';
 
 /**
  * @typedef {import('./form.js').Values} Values
@@ -12,14 +13,14 @@ import { checkbox, field, lines } from './form.js';
 
 /** What an embed token may request, by the name in a policy. @type {Object<string, string>} */
 const ENDPOINTS = {
-  metrics: 'list metrics',
-  labels: 'list labels',
-  range: 'structured queries over a range',
-  instant: 'structured queries at one time',
-  expr: 'any PromQL',
+  metrics: 'List metrics',
+  labels: 'List labels',
+  range: 'Structured queries over a range',
+  instant: 'Structured queries at one time',
+  expr: 'Any PromQL',
 };
-/** @type {Object<string, string>} */
-const SCOPES = { ingest: 'write samples', read: 'read (Grafana)', embed: 'sign embed tokens' };
+/** What a key may do, by scope. @type {Object<string, string>} */
+export const SCOPES = { ingest: 'Write samples', read: 'Query', embed: 'Sign embed tokens' };
 
 /** The lines of a text that are not blank. @param {string} text */
 const nonEmptyLines = (text) =>
@@ -52,7 +53,7 @@ export function policyFields(policy = {}) {
       'div',
       { class: 'stack' },
       lines(`Only these ${label}s`, name, (policy[name] ?? []).join('\n'), 2, hint),
-      checkbox(`any ${label}, if none is listed`, `any_${name}`, !policy[name]),
+      checkbox(`Any ${label} if none is listed`, `any_${name}`, !policy[name]),
     );
   const duration = (
     /** @type {'max_lookback_s'|'max_range_s'|'min_step_s'} */ name,
@@ -62,7 +63,7 @@ export function policyFields(policy = {}) {
     field(
       label,
       name,
-      { required: false, value: policy[name] ? formatDuration(Number(policy[name])) : '', placeholder: 'no limit' },
+      { required: false, value: policy[name] ? formatDuration(Number(policy[name])) : '', placeholder: 'No limit' },
       hint,
     );
   return [
@@ -71,9 +72,9 @@ export function policyFields(policy = {}) {
       'match',
       (policy.match ?? []).join('\n'),
       2,
-      'One a line, such as tenant="a". Every series must match all of them.',
+      'One per line, such as tenant="a". Every series must match all of them.',
     ),
-    only('metrics', 'metric', 'One a line; * is a wildcard, as in http_*.'),
+    only('metrics', 'metric', 'One per line; * is a wildcard, as in http_*.'),
     h(
       'fieldset',
       { class: 'row' },
@@ -82,7 +83,7 @@ export function policyFields(policy = {}) {
         checkbox(text, `ask_${name}`, !policy.endpoints || policy.endpoints.includes(name)),
       ),
     ),
-    only('exprs', 'expression', 'One a line: the exact PromQL that is permitted.'),
+    only('exprs', 'expression', 'One per line: the exact PromQL that is permitted.'),
     h(
       'div',
       { class: 'settings' },
@@ -133,18 +134,22 @@ export const restricts = ({ match, ...rest }) => match.length > 0 || Object.valu
  * @type {Object<string, [string, string, string, string]>}
  */
 const RATES = {
-  read_rps: ['read', 'rate_limit_rps', 'Read requests per second', '1000'],
-  token_rps: ['embed', 'rate_limit_rps', 'Requests per second with embed tokens', 'server\u2019s default'],
+  read_rps: ['read', 'rate_limit_rps', 'Read requests per second', '1,000'],
+  token_rps: ['embed', 'rate_limit_rps', 'Requests per second with embed tokens', '100'],
   written_rps: ['ingest', 'rate_limit_rps', 'Write requests per second', '100'],
-  samples: ['ingest', 'samples_per_s', 'Samples per second', '2000000'],
+  samples: ['ingest', 'samples_per_s', 'Samples per second', '2,000,000'],
 };
+
+/** A whole number, with or without thousands separators. */
+const COUNT = '[0-9][0-9,]*';
+const countOf = (/** @type {string} */ text) => Number(text.replaceAll(',', ''));
 
 export const rateFields = () =>
   h(
     'div',
     { class: 'settings' },
     Object.entries(RATES).map(([name, [, , label, usual]]) =>
-      field(label, name, { required: false, inputmode: 'numeric', pattern: '[0-9]*', placeholder: usual }),
+      field(label, name, { required: false, inputmode: 'numeric', pattern: COUNT, placeholder: `Default: ${usual}` }),
     ),
   );
 
@@ -158,7 +163,7 @@ export function ratesOf(values, held) {
   /** @type {Object<string, Object<string, number>>} */
   const set = {};
   for (const [name, [part, setting]] of Object.entries(RATES)) {
-    if (held.includes(part) && values[name].trim()) set[part] = { ...set[part], [setting]: Number(values[name]) };
+    if (held.includes(part) && values[name].trim()) set[part] = { ...set[part], [setting]: countOf(values[name]) };
   }
   return set;
 }
@@ -183,7 +188,7 @@ function settingsOf(row) {
  */
 export function keyFields(row) {
   const number = (/** @type {string} */ label, /** @type {string} */ name, /** @type {number} */ value) =>
-    field(label, name, { value: String(value), inputmode: 'numeric', pattern: '[0-9]+' });
+    field(label, name, { value: value.toLocaleString('en'), inputmode: 'numeric', pattern: COUNT });
   const part = (
     /** @type {string} */ name,
     /** @type {string} */ title,
@@ -197,7 +202,7 @@ export function keyFields(row) {
     'json',
     '',
     14,
-    'As the API has it. If you edit this, it is saved instead of the fields above.',
+    'The settings in the form of the API. If you edit them, they are saved instead of the fields above.',
   );
   const whole = /** @type {HTMLTextAreaElement} */ (json.querySelector('textarea'));
   whole.value = JSON.stringify(settingsOf(row), null, 2);
@@ -215,22 +220,26 @@ export function keyFields(row) {
         'origins',
         row.embed.origins.join('\n'),
         2,
-        'Pages that may use a token: one origin (scheme and host) a line; * permits every page.',
+        'Pages that may use a token: one origin (scheme and host) per line; * permits every page.',
       ),
       policyFields(row.embed.policy),
       h(
         'div',
         { class: 'settings' },
         number('Requests per second', 'rps', row.embed.rate_limit_rps),
-        number('Token lifetime (seconds)', 'ttl', row.embed.max_token_ttl_s),
+        field('Longest token lifetime', 'ttl', { value: limitText(row.embed.max_token_ttl_s, 'seconds') }),
       ),
       pem,
     ),
-    part('read', 'Reading', number('Requests per second', 'read_rps', row.read.rate_limit_rps)),
+    part(
+      'read',
+      'Queries',
+      h('div', { class: 'settings' }, number('Requests per second', 'read_rps', row.read.rate_limit_rps)),
+    ),
     part(
       'ingest',
-      'Writing',
-      lines('Labels set on every series', 'labels', labels, 2, 'name=value, one a line.'),
+      'Writes',
+      lines('Labels set on every series', 'labels', labels, 2, 'One name=value per line.'),
       h(
         'div',
         { class: 'settings' },
@@ -249,12 +258,12 @@ export function keyFields(row) {
       set.embed = {
         origins: nonEmptyLines(values.origins),
         policy: policyOf(values),
-        rate_limit_rps: Number(values.rps),
-        max_token_ttl_s: Number(values.ttl),
+        rate_limit_rps: countOf(values.rps),
+        max_token_ttl_s: parseLimit(values.ttl, 'seconds'),
         ...(pem ? { public_key: values.public_key.trim() } : {}),
       };
     }
-    if (held.includes('read') && values.read_rps !== undefined) set.read = { rate_limit_rps: Number(values.read_rps) };
+    if (held.includes('read') && values.read_rps !== undefined) set.read = { rate_limit_rps: countOf(values.read_rps) };
     if (held.includes('ingest') && values.labels !== undefined) {
       const pairs = nonEmptyLines(values.labels).map((line) => {
         const at = line.indexOf('=');
@@ -263,8 +272,8 @@ export function keyFields(row) {
       });
       set.ingest = {
         labels: Object.fromEntries(pairs),
-        rate_limit_rps: Number(values.written_rps),
-        samples_per_s: Number(values.samples),
+        rate_limit_rps: countOf(values.written_rps),
+        samples_per_s: countOf(values.samples),
       };
     }
     return set;

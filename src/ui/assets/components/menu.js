@@ -5,6 +5,15 @@ import { ROOT, pageUrl, send } from '../client/server.js';
 import { errorText } from '../model/error_text.js';
 
 /**
+ * Ends the session.
+ * @param {() => void} signedOut called afterwards
+ */
+export async function signOut(signedOut) {
+  await send('POST', '/auth/logout');
+  signedOut();
+}
+
+/**
  * @param {{me: import('../client/types.js').Me,
  *   org: import('../client/types.js').OrgOfUser|undefined, signedOut: () => void}} options
  *   `signedOut` is called after a sign-out
@@ -17,13 +26,11 @@ export function accountMenu({ me, org, signedOut }) {
     out.disabled = true;
     problem.textContent = '';
     try {
-      await send('POST', '/auth/logout');
+      await signOut(signedOut);
     } catch (error) {
       out.disabled = false;
       problem.textContent = `You are still signed in. ${errorText(error)}`;
-      return;
     }
-    signedOut();
   });
   const summary = h(
     'summary',
@@ -59,5 +66,8 @@ export function accountMenu({ me, org, signedOut }) {
     else if (event.target instanceof Node && !menu.contains(event.target)) menu.open = false;
   };
   document.addEventListener('pointerdown', outside);
+  menu.addEventListener('click', ({ target }) => {
+    if (target instanceof Element && target.closest('a')) menu.open = false;
+  });
   return menu;
 }

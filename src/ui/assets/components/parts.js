@@ -12,6 +12,7 @@ import { errorText } from '../model/error_text.js';
  * @typedef {{heading: string, loss: string, action: string}} Confirmation
  *
  * @typedef {Object} Part
+ * @property {HTMLElement} node
  * @property {(...first: Node[]) => Promise<void>} reload loads the content again; `first` is shown
  *   above it
  * @property {(text: string, action: () => any, confirmation?: Confirmation) => HTMLButtonElement}
@@ -78,10 +79,10 @@ export const saved = () => h('p', { class: 'notice', role: 'status', text: 'Save
  * @param {Part} part
  * @param {string} path
  * @param {(rows: any[]) => Content} show
- * @param {{limit?: string, more?: string}} [options]
+ * @param {{limit?: string, more?: string, query?: Object<string, string>}} [options]
  * @returns {Promise<Node[]>}
  */
-export async function paged(part, path, show, { limit = '200', more: text = 'Load more' } = {}) {
+export async function paged(part, path, show, { limit = '200', more: text = 'Load more', query = {} } = {}) {
   const place = h('div', { class: 'stack' });
   /** @type {any[]} */
   const all = [];
@@ -89,7 +90,7 @@ export async function paged(part, path, show, { limit = '200', more: text = 'Loa
   let cursor = null;
   const next = async () => {
     const page = /** @type {{data: any[], next_cursor: string|null}} */ (
-      await send('GET', `${path}?${new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) })}`)
+      await send('GET', `${path}?${new URLSearchParams({ limit, ...query, ...(cursor ? { cursor } : {}) })}`)
     );
     all.push(...page.data);
     cursor = page.next_cursor;
@@ -100,31 +101,6 @@ export async function paged(part, path, show, { limit = '200', more: text = 'Loa
   await next();
   return [place, more];
 }
-
-/**
- * Fills a card with the audit log below `path`, newest first.
- * @param {string} path
- * @returns {(part: Part) => Promise<Content>}
- */
-export const auditLog = (path) => (part) =>
-  paged(
-    part,
-    path,
-    (rows) =>
-      table(
-        ['Time', 'Actor', 'Action', 'Target', 'Detail', 'Address'],
-        rows.map((row) => [
-          time(row.at),
-          row.actor.email ?? row.actor.id ?? row.actor.type,
-          row.action,
-          row.target,
-          row.meta.detail ?? '',
-          row.ip ?? '',
-        ]),
-        'Audit log',
-      ),
-    { limit: '50', more: 'Load older entries' },
-  );
 
 /**
  * @param {Content} content
@@ -141,10 +117,11 @@ const nodes = (content) => /** @type {(Node|string)[]} */ ([content].flat().filt
 export function card({ heading, intro = '', fill, signedOut, live = false, danger = false }) {
   const alert = h('p', { class: 'alert', role: 'alert' });
   const body = h('div', { class: 'stack' });
+  const title = h('h2', { tabindex: '-1', text: heading });
   const node = h(
     'section',
     { class: danger ? 'card part danger-zone' : 'card part' },
-    h('h2', { text: heading }),
+    title,
     intro && h('p', { class: 'hint', text: intro }),
     alert,
     body,
@@ -160,6 +137,7 @@ export function card({ heading, intro = '', fill, signedOut, live = false, dange
   };
   /** @type {Part} */
   const part = {
+    node,
     async reload(...first) {
       try {
         const content = nodes(await fill(part));
@@ -176,6 +154,8 @@ export function card({ heading, intro = '', fill, signedOut, live = false, dange
         button.disabled = true;
         await Promise.resolve().then(action).catch(fail);
         button.disabled = false;
+        // The button may be gone with its row; a disabled one has lost the focus.
+        if (document.activeElement === document.body && node.isConnected) (button.isConnected ? button : title).focus();
       });
       return button;
     },

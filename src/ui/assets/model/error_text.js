@@ -4,14 +4,14 @@ import { ApiError } from '../chart/request.js';
 
 /** Texts for error codes whose message addresses programs. @type {Object<string, string>} */
 const MESSAGES = {
-  invalid_credentials: 'E-mail or password is not right.',
+  invalid_credentials: 'The e-mail address or the password is wrong.',
   login_throttled: 'Too many wrong passwords.',
   twofa_throttled: 'Too many wrong codes.',
   mail_throttled: 'Too many e-mails were requested.',
   rate_limited: 'Too many requests.',
-  code_already_used: 'That code has been used. The app shows a new one every 30 seconds.',
+  code_already_used: 'The code was already used. The app shows a new one every 30 seconds.',
   pending_login_invalid: 'The sign-in took too long. Please start again.',
-  link_invalid: 'That link was used already, or it expired. Request a new one.',
+  link_invalid: 'The link was already used, or it has expired. Request a new one.',
 };
 
 /**
@@ -23,7 +23,7 @@ export function errorText(error, messages = {}) {
   if (!(error instanceof ApiError)) return sentence(error instanceof Error ? error.message : String(error));
   const { code, body, detail, retryAfter } = error;
   if (code === 'invalid_code' && body?.attempts_left !== undefined) {
-    return `That code is not right. ${body.attempts_left} tries left.`;
+    return `The code is wrong. ${body.attempts_left} tries left.`;
   }
   const known = [messages, MESSAGES].find((all) => Object.hasOwn(all, code));
   const text = known ? known[code] : sentence(detail);

@@ -1,10 +1,15 @@
-// The account page: profile, security, organisations, and the accounts of the server.
+// The account page as tabs: profile, security, linked sign-ins, and the accounts of the server.
 
 import { h } from '../chart/dom.js';
 import { pageUrl, send } from '../client/server.js';
+import { auditLog } from '../components/audit_log.js';
+import { confirmLoss } from '../components/confirm.js';
 import { sendConfirmed } from '../components/dialog.js';
 import { field, form, shortName } from '../components/form.js';
-import { auditLog, card, paged, table, time } from '../components/parts.js';
+import { card, paged, table, time } from '../components/parts.js';
+import { addressTabs } from '../components/tabs.js';
+import { SERVER_ACTIONS } from '../model/audit.js';
+import { counted } from '../model/metrics.js';
 import { passwordCard, providersCard, secondFactorCard, sessionsCard } from './account_security.js';
 
 /**
@@ -133,62 +138,96 @@ function accounts(me, part) {
 }
 
 /**
- * @param {Me} me
- * @param {import('../client/types.js').AuthConfig} config
- * @param {() => void} signedOut called when the session has ended
+ * @param {{me: Me, config: import('../client/types.js').AuthConfig, signedOut: () => void}} context
+ *   `signedOut` is called when the session has ended
  */
-export function account(me, config, signedOut) {
-  const remove = (/** @type {Part} */ part) => [
-    h('p', { text: 'Your sessions end, and the account cannot be restored.' }),
-    part.button(
-      'Delete account',
-      async () => {
-        await sendConfirmed(me, 'DELETE', '/auth/me');
-        signedOut();
-      },
-      {
+export function accountPage({ me, config, signedOut }) {
+  const remove = (/** @type {Part} */ part) => {
+    const button = part.button('Delete account…', async () => {
+      const deleted = await confirmLoss({
         heading: 'Delete account',
+        loss: `${me.user.email} is deleted and cannot be restored. Organisations and their data remain.`,
         action: 'Delete account',
-        loss: `${me.user.email} is deleted with its sessions and memberships. Organisations and their data remain.`,
-      },
-    ),
+        count: async () => {
+          const { data } = await send('GET', '/auth/sessions');
+          return [counted(data.length, 'session'), counted(me.orgs.length, 'membership')];
+        },
+        run: () => sendConfirmed(me, 'DELETE', '/auth/me'),
+      });
+      if (deleted) signedOut();
+    });
+    button.classList.add('danger');
+    return [h('p', { text: 'Your sessions end, and the account cannot be restored.' }), button];
+  };
+  /** @type {import('../components/tabs.js').Tab[]} */
+  const all = [
+    {
+      id: 'profile',
+      text: 'Profile',
+      panel: () => [
+        card({ heading: 'Profile', fill: () => profile(me), signedOut }),
+        card({ heading: 'Organisations', fill: () => organisations(me), signedOut }),
+        card({ heading: 'Danger zone', fill: remove, signedOut, danger: true }),
+      ],
+    },
+    {
+      id: 'security',
+      text: 'Security',
+      panel: () => [
+        card({ heading: 'Password', fill: () => passwordCard(me, config), signedOut }),
+        card({
+          heading: 'Second factor',
+          intro: 'A code from your phone, in addition to the password or the mailed link.',
+          fill: (part) => secondFactorCard(me, part),
+          signedOut,
+        }),
+        card({
+          heading: 'Sessions',
+          intro: 'A session ends 30 days after its last use.',
+          fill: (part) => sessionsCard(part, signedOut),
+          signedOut,
+        }),
+      ],
+    },
+    {
+      id: 'sign-ins',
+      text: 'Linked sign-ins',
+      panel: () => [
+        card({ heading: 'Linked sign-ins', fill: (part) => providersCard(me, config, part), signedOut }),
+      ],
+    },
   ];
-  document.title = 'Account · promlet';
-  return h(
+  if (me.user.is_admin)
+    all.push({
+      id: 'server',
+      text: 'Server',
+      panel: () => [
+        card({
+          heading: 'Accounts of this server',
+          intro: 'You are an administrator of this server.',
+          fill: (part) => accounts(me, part),
+          signedOut,
+        }),
+        card({
+          heading: 'Server audit log, last 90 days',
+          intro: 'Logins and administration.',
+          fill: auditLog('/admin/audit', SERVER_ACTIONS),
+          signedOut,
+          live: true,
+        }),
+      ],
+    });
+  const tabs = addressTabs('Account', all);
+  const node = h(
     'main',
-    { class: 'explore' },
-    h('h1', { tabindex: '-1', text: 'Your account' }),
-    card({ heading: 'Profile', fill: () => profile(me), signedOut }),
-    card({ heading: 'Password', fill: () => passwordCard(me, config), signedOut }),
-    card({
-      heading: 'Second factor',
-      intro: 'A code from your phone, in addition to the password or the mailed link.',
-      fill: (part) => secondFactorCard(me, part),
-      signedOut,
-    }),
-    card({
-      heading: 'Sessions',
-      intro: 'A session ends 30 days after its last use.',
-      fill: (part) => sessionsCard(part, signedOut),
-      signedOut,
-    }),
-    card({ heading: 'Sign-in providers', fill: (part) => providersCard(me, config, part), signedOut }),
-    card({ heading: 'Organisations', fill: () => organisations(me), signedOut }),
-    me.user.is_admin &&
-      card({
-        heading: 'Accounts of this server',
-        intro: 'You are an administrator of this server.',
-        fill: (part) => accounts(me, part),
-        signedOut,
-      }),
-    me.user.is_admin &&
-      card({
-        heading: 'Server audit log, last 90 days',
-        intro: 'Logins and administration.',
-        fill: auditLog('/admin/audit'),
-        signedOut,
-        live: true,
-      }),
-    card({ heading: 'Delete account', fill: remove, signedOut, danger: true }),
+    { class: 'explore cabinet' },
+    h(
+      'div',
+      { class: 'page-head' },
+      h('h1', { text: 'Your account' }),
+      h('p', { class: 'hint', text: me.user.email ?? '' }),
+    ),
+    tabs.node,
   );
+  return { node, stop: tabs.stop };
 }

@@ -266,7 +266,15 @@ export function dashboards({ org, role, signedOut }) {
   document.title = 'Dashboards · promlet';
   return {
     node,
-    start: load,
+    start: () => {
+      const url = new URL(location.href);
+      if (editable && url.searchParams.has('import')) {
+        url.searchParams.delete('import');
+        history.replaceState(history.state, '', url);
+        open().files.focus();
+      }
+      return load();
+    },
     stop: () => {
       request?.abort();
       clearTimeout(timer);

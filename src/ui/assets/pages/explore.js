@@ -38,8 +38,7 @@ const TABS = [
  */
 export function explore({ state, role, signedOut }) {
   const { org } = state;
-  /** The page has an address of its own, or it is the first page, also after a sign-in. */
-  const path = location.pathname === `${ROOT}/explore` ? location.pathname : `${ROOT}/`;
+  const path = `${ROOT}/explore`;
   /** @type {AbortController|null} */
   let request = null;
   let timer = 0;

@@ -5,18 +5,10 @@ import { send } from '../client/server.js';
 import { copyable } from '../components/copy.js';
 import { sendConfirmed } from '../components/dialog.js';
 import { embedTokenForm } from '../components/embed_token.js';
-import { choice, field, form, lines } from '../components/form.js';
-import {
-  keyFields,
-  policyFields,
-  policyOf,
-  rateFields,
-  ratesOf,
-  restricts,
-  scopeFields,
-  scopesOf,
-} from '../components/key_form.js';
+import { form } from '../components/form.js';
+import { SCOPES, keyFields } from '../components/key_form.js';
 import { paged, saved, time } from '../components/parts.js';
+import { toast } from '../components/toast.js';
 
 /**
  * @typedef {import('../client/types.js').Me} Me
@@ -24,8 +16,6 @@ import { paged, saved, time } from '../components/parts.js';
  * @typedef {import('../components/parts.js').Part} Part
  * @typedef {{me: Me, slug: string, base: string}} Context `base` is the organisation's path
  */
-
-const DAY_MS = 86_400_000;
 
 /**
  * @param {Context} context
@@ -56,7 +46,7 @@ function keyRow({ me, slug, base }, part, row) {
     ].map(([value, text]) => h('option', { value, text: `the old secret ends ${text}` })),
   );
   const about = [
-    `${row.hint} · ${row.embed.alg}`,
+    row.hint,
     row.disabled && ' · disabled',
     row.expires_at && ' · expires ',
     row.expires_at && time(row.expires_at),
@@ -68,15 +58,17 @@ function keyRow({ me, slug, base }, part, row) {
       'summary',
       {},
       h('strong', { text: row.name }),
-      ` ${row.scopes.join(', ')} `,
+      h(
+        'span',
+        { class: 'chips' },
+        row.scopes.map((scope) => h('span', { class: 'badge', text: SCOPES[scope] ?? scope })),
+      ),
       h(
         'small',
         { class: 'hint' },
-        row.id,
-        ' · ',
         ...about,
-        row.last_used_at ? ' · used ' : ' · ',
-        time(row.last_used_at, 'never used'),
+        row.last_used_at ? ' · last used ' : ' · ',
+        time(row.last_used_at, 'Never used'),
       ),
     ),
     h(
@@ -95,6 +87,7 @@ function keyRow({ me, slug, base }, part, row) {
             'Revoke its tokens',
             async () => {
               await send('POST', `${path}/revoke-tokens`);
+              toast(`The tokens of ${row.name} were revoked.`);
               await part.reload();
             },
             {
@@ -116,6 +109,7 @@ function keyRow({ me, slug, base }, part, row) {
           'Delete',
           async () => {
             await send('DELETE', path);
+            toast(`The key ${row.name} was deleted.`);
             await part.reload();
           },
           {
@@ -132,73 +126,24 @@ function keyRow({ me, slug, base }, part, row) {
 }
 
 /**
+ * The list of keys. With `?new=` in the address, the dialog for another key opens.
  * @param {Context} context
  * @param {Part} part
  */
 export async function apiKeys(context, part) {
-  const { me, base } = context;
-  const create = form(
-    {
-      submit: 'Create key',
-      action: async (values) => {
-        const held = scopesOf(values);
-        const publicKey = values.public_key.trim();
-        const policy = policyOf(values);
-        const signature =
-          values.alg !== 'HS256' || publicKey ? { alg: values.alg, public_key: publicKey || undefined } : {};
-        const rates = ratesOf(values, held);
-        const days = Number(values.days);
-        const made = await sendConfirmed(me, 'POST', `${base}/api-keys`, {
-          name: values.name,
-          scopes: held,
-          ingest: rates.ingest,
-          read: rates.read,
-          embed:
-            held.includes('embed') || publicKey || restricts(policy)
-              ? { ...signature, origins: values.origins.split(/\s+/).filter(Boolean), policy, ...rates.embed }
-              : undefined,
-          expires_at: days > 0 ? new Date(Date.now() + days * DAY_MS).toISOString() : undefined,
-        });
-        await part.reload(copyable(`Secret of ${made.name}, shown only now:`, made.secret, 'secret'));
-      },
-    },
-    field('Name', 'name', { maxlength: '200', autocomplete: 'off' }, 'The purpose of the key.'),
-    scopeFields(),
-    field(
-      'Expires after (days)',
-      'days',
-      { inputmode: 'numeric', pattern: '[0-9]{1,5}', required: false, placeholder: 'never' },
-      '',
-    ),
-    h('details', {}, h('summary', { text: 'Limits' }), rateFields()),
-    h(
-      'details',
-      {},
-      h('summary', { text: 'Embed tokens: signature and permissions' }),
-      h(
-        'div',
-        { class: 'stack' },
-        choice('Signature', 'alg', ['HS256', 'EdDSA', 'ES256', 'RS256'], 'HS256'),
-        lines(
-          'Public key',
-          'public_key',
-          '',
-          3,
-          'SPKI PEM or a JWK, for EdDSA, ES256 and RS256. HS256 signs with the secret.',
-        ),
-        lines(
-          'Origins',
-          'origins',
-          '*',
-          2,
-          'Pages that may use a token: one origin (scheme and host) a line; * permits every page.',
-        ),
-        policyFields(),
-      ),
-    ),
-  );
-  const listed = await paged(part, `${base}/api-keys`, (rows) =>
+  const make = async () => {
+    const { newKey } = await import('../components/key_dialog.js');
+    if (await newKey(context)) await part.reload();
+  };
+  const create = h('button', { type: 'button', class: 'primary', text: 'New API key', on: { click: make } });
+  const listed = await paged(part, `${context.base}/api-keys`, (rows) =>
     rows.length ? rows.map((row) => keyRow(context, part, row)) : h('p', { class: 'hint', text: 'No keys.' }),
   );
-  return [...listed, h('h3', { text: 'New key' }), create];
+  const url = new URL(location.href);
+  if (url.searchParams.has('new')) {
+    url.searchParams.delete('new');
+    history.replaceState(history.state, '', url);
+    void make();
+  }
+  return [h('div', { class: 'row' }, create), ...listed];
 }

@@ -1,0 +1,39 @@
+// Short messages at the edge of the window: something was done. Errors belong where they happened.
+
+import { h } from '../chart/dom.js';
+import { icon } from './icons.js';
+
+/** How long a message is shown unless the pointer or the focus is on it, in milliseconds. */
+const SHOWN_MS = 6000;
+/** Most messages at once; the oldest goes first. */
+const SHOWN_MAX = 3;
+
+const region = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
+
+/**
+ * Shows a message for some seconds.
+ * @param {string} text a sentence
+ */
+export function toast(text) {
+  if (!region.isConnected) document.body.append(region);
+  let timer = 0;
+  const message = h(
+    'div',
+    { class: 'toast card' },
+    h('span', { text }),
+    h('button', { type: 'button', class: 'plain', 'aria-label': 'Dismiss', on: { click: () => message.remove() } }),
+  );
+  message.querySelector('button')?.append(icon('close'));
+  const wait = () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => message.remove(), SHOWN_MS);
+  };
+  const hold = () => clearTimeout(timer);
+  message.addEventListener('pointerenter', hold);
+  message.addEventListener('pointerleave', wait);
+  message.addEventListener('focusin', hold);
+  message.addEventListener('focusout', wait);
+  region.append(message);
+  while (region.childElementCount > SHOWN_MAX) region.firstElementChild?.remove();
+  wait();
+}
