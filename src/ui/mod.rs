@@ -163,6 +163,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/shadow.js" => ["/chart/shadow.js"];
     Module any "chart/state.js" => ["/chart/state.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
+    Module any "chart/tip.js" => ["/chart/tip.js"];
     Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];
     Module own "pages/account.js" => ["/pages/account.js"];

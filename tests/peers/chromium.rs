@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::packages::{installed, npm};
 
 /// The driver's major version: a new one may drop the Chromium of Debian stable.
-const PLAYWRIGHT: &str = "playwright-core@1";
+pub(crate) const PLAYWRIGHT: &str = "playwright-core@1";
 /// Finds violations of WCAG in a page. A new major version may have new rules.
 const AXE: &str = "axe-core@4";
 

@@ -48,7 +48,32 @@ export function legendOf(items, options, host) {
   const shown = items.filter(({ inLegend }) => inLegend !== false);
   if (legendPlace(options) === 'none' || shown.length === 0) return null;
   const calcs = (Array.isArray(options.calcs) ? options.calcs : []).filter((id) => reducerOf(id)).slice(0, 8);
-  return options.displayMode === 'table' ? tableLegend(shown, calcs, options, host) : listLegend(shown, calcs, host);
+  if (options.displayMode === 'table') return tableLegend(shown, calcs, options, host);
+  return calcs.length > 0 ? listLegend(shown, calcs, host) : keptLegend(shown, host);
+}
+
+/**
+ * A list of names only: that of the last drawing if it has the same names.
+ * @param {Item[]} items
+ * @param {LegendHost & {memory: Map<string, any>}} host
+ */
+function keptLegend(items, host) {
+  const names = items.map(({ key, name, color }) => `${key}\n${name}\n${color}`).join('\n\n');
+  const known = host.memory.get('legend');
+  if (known?.names === names) {
+    known.host = host;
+    return known.node;
+  }
+  /** @type {{names: string, host: typeof host, node: HTMLElement | null}} */
+  const kept = { names, host, node: null };
+  kept.node = listLegend(items, [], {
+    hidden: host.hidden,
+    memory: host.memory,
+    change: () => kept.host.change(),
+    light: (key) => kept.host.light?.(key),
+  });
+  host.memory.set('legend', kept);
+  return kept.node;
 }
 
 /** @param {Item} item @param {Item[]} all @param {LegendHost} host */

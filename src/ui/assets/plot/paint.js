@@ -183,18 +183,22 @@ export function clipToPlot(pen, place) {
 }
 
 /**
- * The crosshair at a time.
+ * Dots on lines at the place of the cursor.
  * @param {Pen} pen
  * @param {Layout} place
+ * @param {{value: number, axis: 0 | 1, color: string}[]} dots
+ * @param {number} x pixels
  * @param {Inks} inks
- * @param {number} time
  */
-export function paintCrosshair(pen, place, inks, time) {
-  const x = Math.round(place.x(time)) + 0.5;
-  if (x < place.left || x > place.right + 1) return;
-  pen.strokeStyle = inks.muted;
-  pen.lineWidth = 1;
-  pen.setLineDash([4, 3]);
-  line(pen, [x, place.top, x, place.bottom]);
-  pen.setLineDash([]);
+export function paintDots(pen, place, dots, x, inks) {
+  clipToPlot(pen, place);
+  [pen.strokeStyle, pen.lineWidth] = [inks.background, 1.5];
+  for (const { value, axis, color } of dots) {
+    pen.beginPath();
+    pen.arc(x, place.y(value, axis), 3.5, 0, 2 * Math.PI);
+    pen.fillStyle = color;
+    pen.fill();
+    pen.stroke();
+  }
+  pen.restore();
 }
