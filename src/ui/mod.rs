@@ -239,6 +239,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/frame.js" => ["/model/frame.js"];
     Module own "model/grid.js" => ["/model/grid.js"];
     Module own "model/import_legacy.js" => ["/model/import_legacy.js"];
+    Module own "model/increment.js" => ["/model/increment.js"];
     Module own "model/interpolate.js" => ["/model/interpolate.js"];
     Module own "model/legacy_common.js" => ["/model/legacy_common.js"];
     Module own "model/legacy_graph.js" => ["/model/legacy_graph.js"];
