@@ -15,6 +15,10 @@ const TABLE_MAX = 60;
 
 /** The classes of a series' mark. @param {Series} one */
 const looks = (one) => `swatch c${one.colour} d${one.dash % 4}`;
+/** Gives a mark the look of a series. @param {Series} one */
+const markAs = (one) => (/** @type {HTMLElement} */ mark) => {
+  mark.className = looks(one);
+};
 const swatch = (/** @type {Series} */ one) => h('span', { class: looks(one), 'aria-hidden': 'true' });
 
 /**
@@ -70,17 +74,13 @@ export function pressLegend(box, series, hidden) {
 }
 
 /**
- * The values at one step, highest first.
+ * The series with a value at one step, the highest first.
  * @param {Series[]} series
  * @param {number} index
  */
-function valuesAt(series, index) {
-  const found = [];
-  for (const one of series) {
-    const value = one.values[index];
-    if (!Number.isNaN(value)) found.push({ one, value });
-  }
-  return found.sort((a, b) => b.value - a.value);
+function valuedAt(series, index) {
+  const found = series.filter((one) => one.values[index] === one.values[index]);
+  return found.sort((a, b) => b.values[index] - a.values[index]);
 }
 
 /**
@@ -93,22 +93,23 @@ function valuesAt(series, index) {
  * @returns {{rows: import('./tip.js').TipRow[], more: string}} `more`: a line below the rows, or ''
  */
 export function tooltip(shown, index, unit, height) {
-  const all = valuesAt(shown, index);
+  const all = valuedAt(shown, index);
   let near = -1;
+  let least = Infinity;
   if (height !== null && all.length > 1) {
     near = 0;
-    for (let at = 1; at < all.length; at += 1)
-      if (Math.abs(all[at].value - height) < Math.abs(all[near].value - height)) near = at;
+    for (let at = 0; at < all.length; at += 1) {
+      const distance = Math.abs(all[at].values[index] - height);
+      if (distance < least) [near, least] = [at, distance];
+    }
   }
   const first = Math.max(0, Math.min(near - TIP_MAX / 2, all.length - TIP_MAX));
-  const rows = all.slice(first, first + TIP_MAX).map(({ one, value }, at) => ({
+  const rows = all.slice(first, first + TIP_MAX).map((one, at) => ({
     name: one.name,
-    value: formatValue(value, unit),
+    value: formatValue(one.values[index], unit),
     near: first + at === near,
     mark: looks(one),
-    paint: (/** @type {HTMLElement} */ mark) => {
-      mark.className = looks(one);
-    },
+    paint: markAs(one),
   }));
   if (all.length === 0) return { rows, more: 'no value' };
   return { rows, more: all.length > rows.length ? `and ${all.length - rows.length} more` : '' };
@@ -122,8 +123,8 @@ export function tooltip(shown, index, unit, height) {
  * @param {string} unit
  */
 function valueText(data, shown, index, unit) {
-  const rows = valuesAt(shown, index);
-  const texts = rows.slice(0, SPOKEN_MAX).map(({ one, value }) => `${one.name} ${formatValue(value, unit)}`);
+  const rows = valuedAt(shown, index);
+  const texts = rows.slice(0, SPOKEN_MAX).map((one) => `${one.name} ${formatValue(one.values[index], unit)}`);
   if (rows.length > SPOKEN_MAX) texts.push(`and ${rows.length - SPOKEN_MAX} more`);
   return `${formatMoment(data.times[index])}: ${texts.join(', ') || 'no value'}`;
 }

@@ -12,8 +12,9 @@ import { h } from './dom.js';
  */
 
 export class TipRows {
-  #when = h('div', { class: 'when' });
-  /** @type {{node: HTMLElement, mark: HTMLElement, name: Text, value: Text, look: string}[]} */
+  #time = document.createTextNode('');
+  #when = h('div', { class: 'when' }, this.#time);
+  /** @type {{node: HTMLElement, mark: HTMLElement, name: Text, value: Text, look: string, near: boolean}[]} */
   #rows = [];
   /** @type {Node[]} */
   #nodes = [];
@@ -37,7 +38,7 @@ export class TipRows {
       h('span', { class: 'name' }, name),
       h('b', { class: 'value' }, value),
     );
-    this.#rows[index] = { node, mark, name, value, look: '' };
+    this.#rows[index] = { node, mark, name, value, look: '', near: false };
     return this.#rows[index];
   }
 
@@ -48,12 +49,15 @@ export class TipRows {
    * @param {Node[]} more nodes after the rows
    */
   update(when, rows, more) {
-    setText(this.#when, when);
+    if (this.#time.data !== when) this.#time.data = when;
     rows.forEach(({ name, value, near, mark, paint }, index) => {
       const row = this.#at(index);
       if (row.name.data !== name) row.name.data = name;
       if (row.value.data !== value) row.value.data = value;
-      row.node.classList.toggle('near', near);
+      if (row.near !== near) {
+        row.near = near;
+        row.node.classList.toggle('near', near);
+      }
       if (row.look === mark) return;
       row.look = mark;
       paint(row.mark);
@@ -65,21 +69,15 @@ export class TipRows {
   }
 }
 
-/** @param {HTMLElement} node @param {string} text */
-function setText(node, text) {
-  const { firstChild } = node;
-  if (!(firstChild instanceof Text)) node.textContent = text;
-  else if (firstChild.data !== text) firstChild.data = text;
-}
-
 /** A line below the rows of a tooltip, whose node stays the same. */
 export class TipNote {
-  #node = h('div', { class: 'more' });
+  #text = document.createTextNode('');
+  #node = h('div', { class: 'more' }, this.#text);
 
   /** @param {string} text @returns {Node[]} nothing without a text */
   update(text) {
     if (text === '') return [];
-    setText(this.#node, text);
+    if (this.#text.data !== text) this.#text.data = text;
     return [this.#node];
   }
 }

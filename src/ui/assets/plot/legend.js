@@ -30,7 +30,10 @@ export function valueText(field, value, calc = '') {
   if (typeof value === 'number' && ['count', 'distinctCount', 'changeCount'].includes(calc)) return String(value);
   if (typeof value === 'number' && calc === 'diffperc') return display(value, 'percent', 1);
   if (typeof value === 'number' && !Number.isFinite(value)) return String(value);
-  const { prefix, text, suffix } = displayValue(field, value, formatUnit);
+  const { mappings, unit, decimals } = field.config;
+  // Without mappings the text is that of the unit; the colour that comes with a display is not needed.
+  const plain = typeof value === 'number' && field.type === 'number' && !(mappings?.length > 0);
+  const { prefix, text, suffix } = plain ? formatUnit(value, unit, decimals) : displayValue(field, value, formatUnit);
   return prefix + text + suffix;
 }
 
