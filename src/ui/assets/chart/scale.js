@@ -198,54 +198,87 @@ function digits(value, step) {
   return String(Number(value.toPrecision(4)));
 }
 
-const DATE = new Intl.DateTimeFormat('en', { month: 'short', day: 'numeric' });
-const MONTHS = new Intl.DateTimeFormat('en', { month: 'short', year: 'numeric' });
-const CLOCK = new Intl.DateTimeFormat('en', { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' });
-const SECONDS = new Intl.DateTimeFormat('en', {
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-});
-const MOMENT = new Intl.DateTimeFormat('en', {
-  weekday: 'short',
-  month: 'short',
-  day: 'numeric',
-  hour: '2-digit',
-  minute: '2-digit',
-  second: '2-digit',
-  hourCycle: 'h23',
-});
+const two = /** @type {const} */ ('2-digit');
 
 /**
- * A moment in local time, in full: "Sat, Nov 21, 12:05:30".
- * @param {number} at
+ * Texts of times in one zone, and the seconds by which its clock is ahead of UTC.
+ * @typedef {{date: Intl.DateTimeFormat, month: Intl.DateTimeFormat, clock: Intl.DateTimeFormat,
+ *   seconds: Intl.DateTimeFormat, moment: Intl.DateTimeFormat, ahead: (at: number) => number}} Zone
  */
-export const formatMoment = (at) => MOMENT.format(at * 1000);
 
-/** The seconds by which local time is ahead of UTC at a moment. */
-const ahead = (/** @type {number} */ at) => -60 * new Date(at * 1000).getTimezoneOffset();
+/** Most zones that are kept. */
+const ZONES_MAX = 64;
+/** @type {Map<string, Zone>} */
+const zones = new Map();
+
+/**
+ * @param {string} name "utc", an IANA name, or "browser" and '' for the browser's zone; an unknown
+ *   one counts as UTC
+ * @returns {Zone}
+ */
+function zoneOf(name) {
+  const known = zones.get(name);
+  if (known) return known;
+  const own = name === '' || name === 'browser' || name === 'default';
+  let timeZone = own ? undefined : name.toLowerCase() === 'utc' ? 'UTC' : name;
+  const format = (/** @type {Intl.DateTimeFormatOptions} */ options) =>
+    new Intl.DateTimeFormat('en', { ...options, timeZone });
+  try {
+    format({});
+  } catch {
+    timeZone = 'UTC';
+  }
+  const clock = /** @type {const} */ ({ hour: two, minute: two, hourCycle: 'h23' });
+  const offset = format({ timeZoneName: 'longOffset' });
+  const made = {
+    date: format({ month: 'short', day: 'numeric' }),
+    month: format({ month: 'short', year: 'numeric' }),
+    clock: format(clock),
+    seconds: format({ ...clock, second: two }),
+    moment: format({ ...clock, second: two, weekday: 'short', month: 'short', day: 'numeric' }),
+    ahead: (/** @type {number} */ at) => {
+      if (own) return -60 * new Date(at * 1000).getTimezoneOffset();
+      // "1/1/2026, GMT-03:30"
+      const [, sign, hours, minutes] = /GMT([+-])(\d\d):(\d\d)/.exec(offset.format(at * 1000)) ?? ['', '+', 0, 0];
+      return (sign === '-' ? -60 : 60) * (Number(hours) * 60 + Number(minutes));
+    },
+  };
+  if (zones.size >= ZONES_MAX) zones.clear();
+  zones.set(name, made);
+  return made;
+}
+
+/**
+ * A moment in full: "Sat, Nov 21, 12:05:30".
+ * @param {number} at
+ * @param {string} [timeZone] as a dashboard names it
+ */
+export const formatMoment = (at, timeZone = '') => zoneOf(timeZone).moment.format(at * 1000);
 
 /**
  * Ticks at round local times, about `count`. `major` marks the beginning of a day.
  * @param {number} start
  * @param {number} end inclusive
  * @param {number} count
+ * @param {string} [timeZone] as a dashboard names it
  * @returns {{at: number, text: string, major: boolean}[]}
  */
-export function timeTicks(start, end, count) {
+export function timeTicks(start, end, count, timeZone = '') {
   const step = niceStep(end - start, count);
+  const { date, month, clock, seconds, ahead } = zoneOf(timeZone);
   /** @type {{at: number, text: string, major: boolean}[]} */
   const ticks = [];
   const push = (/** @type {number} */ at, /** @type {string} */ text, /** @type {boolean} */ major) =>
     at >= start && at <= end && ticks.push({ at, text, major });
   if (step >= MONTH) {
     const months = step >= 31536000 ? 12 : step >= 7776000 ? 3 : 1;
-    const from = new Date(start * 1000);
+    const from = new Date((start + ahead(start)) * 1000);
     for (let index = 0; ticks.length <= count && index < 600; index += 1) {
-      const at = new Date(from.getFullYear(), Math.floor(from.getMonth() / months) * months + index * months, 1);
-      if (at.getTime() / 1000 > end) break;
-      push(at.getTime() / 1000, MONTHS.format(at), false);
+      const first = Math.floor(from.getUTCMonth() / months) * months + index * months;
+      const plain = Date.UTC(from.getUTCFullYear(), first, 1) / 1000;
+      const at = plain - ahead(plain - ahead(plain));
+      if (at > end) break;
+      push(at, month.format(at * 1000), false);
     }
     return ticks;
   }
@@ -255,8 +288,8 @@ export function timeTicks(start, end, count) {
     // Across a change of summer time, hours and days stay on the local clock.
     const at = step >= 3600 ? plain + offset - ahead(plain) : plain;
     const midnight = (at + ahead(at)) % DAY === 0;
-    const clock = step < 60 ? SECONDS : CLOCK;
-    push(at, step >= DAY || midnight ? DATE.format(at * 1000) : clock.format(at * 1000), midnight && step < DAY);
+    const short = step < 60 ? seconds : clock;
+    push(at, step >= DAY || midnight ? date.format(at * 1000) : short.format(at * 1000), midnight && step < DAY);
   }
   return ticks;
 }

@@ -29,8 +29,8 @@ const QUICK = [
 ];
 const REFRESHES = ['5s', '10s', '30s', '1m', '5m', '15m', '30m', '1h', '2h', '1d'];
 
-/** The range in words. @param {Range} range */
-export function rangeText({ from, to, raw }) {
+/** The range in words. @param {Range} range @param {string} [timeZone] as the dashboard names it */
+export function rangeText({ from, to, raw }, timeZone) {
   const known = QUICK.find(([start, end]) => start === raw.from && end === raw.to);
   if (known) return known[2];
   const relative = /^now-(\d+)([smhdwMy])$/.exec(String(raw.from));
@@ -38,7 +38,7 @@ export function rangeText({ from, to, raw }) {
     const unit = { s: 'second', m: 'minute', h: 'hour', d: 'day', w: 'week', M: 'month', y: 'year' }[relative[2]] ?? '';
     return `Last ${relative[1]} ${unit}${relative[1] === '1' ? '' : 's'}`;
   }
-  return `${formatMoment(from / 1000)} to ${formatMoment(to / 1000)}`;
+  return `${formatMoment(from / 1000, timeZone)} to ${formatMoment(to / 1000, timeZone)}`;
 }
 
 /**
@@ -47,6 +47,7 @@ export function rangeText({ from, to, raw }) {
 export function timeControl({ change, refreshNow, interval }) {
   /** @type {Range | null} */
   let current = null;
+  let timeZone = '';
   const label = h('span');
   const open = h(
     'button',
@@ -93,7 +94,7 @@ export function timeControl({ change, refreshNow, interval }) {
     if (!current) return;
     const { raw } = current;
     const written = (/** @type {string | number} */ value) =>
-      /^\d{5,}$/.test(String(value)) ? dateText(Number(value), 'YYYY-MM-DD HH:mm:ss') : String(value);
+      /^\d{5,}$/.test(String(value)) ? dateText(Number(value), 'YYYY-MM-DD HH:mm:ss', timeZone) : String(value);
     const from = h('input', { id: 'time-from', autocomplete: 'off', spellcheck: 'false' });
     const to = h('input', { id: 'time-to', autocomplete: 'off', spellcheck: 'false' });
     from.value = written(raw.from);
@@ -101,7 +102,7 @@ export function timeControl({ change, refreshNow, interval }) {
     const alert = h('p', { class: 'alert', role: 'alert' });
     const apply = (/** @type {Event} */ event) => {
       event.preventDefault();
-      const ends = [parseTime(from.value), parseTime(to.value, { roundUp: true })];
+      const ends = [parseTime(from.value, { timeZone }), parseTime(to.value, { roundUp: true, timeZone })];
       if (ends[0] === null || ends[1] === null || ends[0] >= ends[1]) {
         alert.textContent = 'Write times such as now-6h or 2026-01-31 08:00, the earlier one first.';
         (ends[0] === null ? from : to).focus();
@@ -149,10 +150,11 @@ export function timeControl({ change, refreshNow, interval }) {
 
   return {
     node,
-    /** @param {Range} range @param {string} refresh */
-    show(range, refresh) {
+    /** @param {Range} range @param {string} refresh @param {string} [zone] as the dashboard names it */
+    show(range, refresh, zone = '') {
       current = range;
-      label.textContent = rangeText(range);
+      timeZone = zone;
+      label.textContent = rangeText(range, zone);
       if (refresh && durationMs(refresh) && ![...choose.options].some(({ value }) => value === refresh)) {
         choose.append(h('option', { value: refresh, text: refresh }));
       }

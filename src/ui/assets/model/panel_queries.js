@@ -37,10 +37,10 @@ const POINTS_MAX = 1100;
 /**
  * @param {Panel} panel
  * @param {{selections: Selections, range: Range, now: number, width: number,
- *   dashboard: {title: string, uid: string}}} view `width` of the panel in CSS pixels
+ *   dashboard: {title: string, uid: string}, timeZone?: string}} view `width` of the panel in CSS pixels
  * @returns {PanelPlan}
  */
-export function planPanel(panel, { selections, range, now, width, dashboard }) {
+export function planPanel(panel, { selections, range, now, width, dashboard, timeZone }) {
   const own = applyPanelTime(
     range,
     {
@@ -48,7 +48,7 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
       timeShift: interpolate(panel.timeShift, selections),
       hideTimeOverride: panel.hideTimeOverride,
     },
-    { now },
+    { now, timeZone },
   );
   const wanted = panel.maxDataPoints ?? POINTS.get(panel.type) ?? Math.round(width);
   const maxDataPoints = Math.min(POINTS_MAX, Math.max(panel.maxDataPoints === null ? POINTS_MIN : 1, wanted));
@@ -71,7 +71,7 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
       minInterval,
       intervalFactor: target.intervalFactor,
     });
-    context = { range: own, interval, dashboard };
+    context = { range: own, interval, dashboard, timeZone };
     const expr = interpolate(target.expr, selections, { ...context, format: 'promql' });
     if (expr.trim() === '') continue;
     const query = {
@@ -84,7 +84,8 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
     if (target.instant) queries.push({ ...query, type: 'instant' });
   }
   if (!('interval' in context)) {
-    context = { range: own, interval: intervalFor({ from: own.from, to: own.to, maxDataPoints }), dashboard };
+    const interval = intervalFor({ from: own.from, to: own.to, maxDataPoints });
+    context = { range: own, interval, dashboard, timeZone };
   }
   return { range: own, queries, problems, context };
 }

@@ -99,6 +99,7 @@ export function draw(box, view) {
         height,
         from: range.from,
         to: range.to,
+        timeZone: view.timeZone,
         axes: [axisOf(0, height), axisOf(1, height)],
       });
       const inks = INKS[theme];
@@ -128,7 +129,7 @@ export function draw(box, view) {
         .slice(0, SPOKEN_MAX)
         .map(({ name, field, values }) => `${name} ${valueText(field, values[index])}`);
       const more = shown.length > SPOKEN_MAX ? [`and ${shown.length - SPOKEN_MAX} more`] : [];
-      return `${formatMoment(times[index] / 1000)}: ${[...rows, ...more].join(', ') || 'no value'}`;
+      return `${formatMoment(times[index] / 1000, view.timeZone)}: ${[...rows, ...more].join(', ') || 'no value'}`;
     },
     dots: (index) =>
       shown.length > DOTS_MAX
@@ -197,7 +198,7 @@ class Tip {
    * @param {import('../plot/paint.js').Layout} place
    * @returns {Node[]}
    */
-  update({ panel, events }, { times }, shown, index, y, place) {
+  update({ panel, events, timeZone }, { times }, shown, index, y, place) {
     const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
     if (mode === 'none') return [];
     let rows = shown.filter(
@@ -221,7 +222,7 @@ class Tip {
     const more =
       rows.length > cut.length ? `and ${rows.length - cut.length} more` : rows.length === 0 ? 'no value' : '';
     return this.#rows.update(
-      formatMoment(times[index] / 1000),
+      formatMoment(times[index] / 1000, timeZone),
       cut.map((one) => ({
         name: one.name,
         value: valueText(one.field, one.values[index]),

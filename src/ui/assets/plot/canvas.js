@@ -88,9 +88,14 @@ export class PlotCanvas {
     });
     this.node = h('div', { class: 'plot' }, this.#base, this.#over, this.#hair, this.#cursor, this.#tip);
     this.#speak();
-    this.#follow = (/** @type {number | null} */ time) => {
+    this.#follow = (/** @type {number | null} */ time, /** @type {boolean} */ tooltip) => {
       this.#time = time;
       this.#paintOver();
+      const place = this.#place;
+      const { times } = this.content;
+      const told = tooltip && time !== null && place && times.length > 0 && time >= place.from && time <= place.to;
+      if (told) this.#tell(nearest(times, time), place.x(time), null);
+      else this.#tip.hidden = true;
     };
     this.#unfollow = view.sync.follow(this.#follow);
     this.#listen();
@@ -197,16 +202,18 @@ export class PlotCanvas {
     this.#paintOver();
     // The pointer's values are in the tooltip; a screen reader's user moves the cursor by keyboard.
     if (y === null) this.#speak();
-    const rows = this.content.tooltip(this.#index, y, place);
+    this.#tell(this.#index, x ?? place.x(this.#time), y);
+  }
+
+  /** Shows the tooltip. @param {number} index @param {number} x pixels @param {number | null} y */
+  #tell(index, x, y) {
+    const place = this.#place;
+    if (!place) return;
+    const rows = this.content.tooltip(index, y, place);
     if (this.#tip.hidden !== (rows.length === 0)) this.#tip.hidden = rows.length === 0;
     if (rows !== this.#rows) this.#tip.replaceChildren(...rows);
     this.#rows = rows;
-    placeTooltip(
-      this.#tip,
-      { width: place.width, height: Math.max(place.height, 60) },
-      x ?? place.x(this.#time),
-      y ?? place.top,
-    );
+    placeTooltip(this.#tip, { width: place.width, height: Math.max(place.height, 60) }, x, y ?? place.top);
   }
 
   #speak() {
