@@ -1,8 +1,10 @@
 // The queries of a panel with its variables, time range and step, and the frames of their answers.
 
+import { withMatchers } from './adhoc.js';
 import { applyFieldConfig } from './fields.js';
 import { framesOf } from './frame.js';
 import { interpolate } from './interpolate.js';
+import { DashboardError, QUERY_MAX } from './limits.js';
 import { applyPanelTime, intervalFor } from './time.js';
 import { transform } from './transformations/index.js';
 
@@ -72,7 +74,7 @@ export function planPanel(panel, { selections, range, now, width, dashboard, tim
       intervalFactor: target.intervalFactor,
     });
     context = { range: own, interval, dashboard, timeZone };
-    const expr = interpolate(target.expr, selections, { ...context, format: 'promql' });
+    const expr = queryText(target.expr, selections, context);
     if (expr.trim() === '') continue;
     const query = {
       target,
@@ -88,6 +90,20 @@ export function planPanel(panel, { selections, range, now, width, dashboard, tim
     context = { range: own, interval, dashboard, timeZone };
   }
   return { range: own, queries, problems, context };
+}
+
+/**
+ * A query with its variables replaced, and with the ad hoc filters of the dashboard.
+ * @param {string} text
+ * @param {Selections} selections
+ * @param {import('./interpolate.js').Context} context
+ */
+export function queryText(text, selections, context) {
+  const filters = [...selections.values()].flatMap(({ type, filters: own }) => (type === 'adhoc' && own ? own : []));
+  const expr = withMatchers(interpolate(text, selections, { ...context, format: 'promql' }), filters);
+  if (expr.length > QUERY_MAX)
+    throw new DashboardError('text_too_long', `The query is over ${QUERY_MAX} characters with its filters.`);
+  return expr;
 }
 
 /** Defaults of the kinds whose series have colours of their own. */

@@ -301,12 +301,17 @@ export function dashboardPage({ org, role, user, signedOut }) {
     const active = document.activeElement;
     const focus = active instanceof HTMLElement && bar.contains(active) ? active.dataset.focus : undefined;
     bar.replaceChildren(
-      ...variableControls(resolved, selections, (name, values) => {
-        if (!dashboard) return;
-        address = { ...address, values: new Map([...address.values, [name, values]]) };
-        history.pushState(null, '', addressOf({}));
-        update('variables', dependents(dashboard.variables, name)).catch(fail);
-      }),
+      ...variableControls(
+        resolved,
+        selections,
+        (name, values) => {
+          if (!dashboard) return;
+          address = { ...address, values: new Map([...address.values, [name, values]]) };
+          history.pushState(null, '', addressOf({}));
+          update('variables', dependents(dashboard.variables, name)).catch(fail);
+        },
+        variableReader(org, range()),
+      ),
     );
     bar.hidden = bar.childElementCount === 0;
     const again = focus && bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
