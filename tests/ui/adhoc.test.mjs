@@ -60,7 +60,8 @@ test('empty braces are filled, and several filters keep their order', () => {
 });
 
 test('any text has a result that is the text with matchers inserted', () => {
-  const pieces = ['up', 'sum', ' by ', '(', ')', '{', '}', '[', ']', '"', "'", '`', '\\', '#', '\n', ',', '=~', '5m', '.5',
+  const pieces = ['up', 'sum', ' by ', '(', ')', '{', '}', '[', ']', '"', "'", '`', '\\', '#', '\n', ',', '=~', '5m',
+    '.5',
     'offset', 'on', 'group_left', 'bool', '@', '-', '>', 'é', '\u{1F600}', '$x', 'rate('];
   let state = 20261126;
   const random = () => (state = (Math.imul(state, 1664525) + 1013904223) >>> 0) / 2 ** 32;

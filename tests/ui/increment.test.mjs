@@ -106,7 +106,8 @@ test('queries whose old steps follow the end of the range are always asked as a 
 
 test('a difference at the oldest common step asks the whole range again', () => {
   const times = { start: 660, from: 1080 };
-  const part = (values, host = 'a') => ({ resultType: 'matrix', result: [{ metric: { host, __name__: 'load' }, values }] });
+  const row = (values, host) => ({ metric: { host, __name__: 'load' }, values });
+  const part = (values, host = 'a') => ({ resultType: 'matrix', result: [row(values, host)] });
   const same = [[1080, '18'], [1140, 'late'], [1200, '20'], [1260, '21']];
   assert.deepEqual(joinSteps(LAST, part(same), times).result[0].values.slice(-4), same);
   assert.equal(joinSteps(LAST, part([[1080, '17'], ...same.slice(1)]), times), null, 'another value');

@@ -32,10 +32,7 @@ export function filterEditor(id, { name, label: title, filters }, change, ask) {
     edit.addEventListener('click', () =>
       openForm(edit, id, filter, (changed) => save(filters.with(index, changed)), ask),
     );
-    const remove = h(
-      'button',
-      { type: 'button', class: 'filter-remove', 'aria-label': `Remove ${text}`, text: '×' },
-    );
+    const remove = h('button', { type: 'button', class: 'filter-remove', 'aria-label': `Remove ${text}`, text: '×' });
     remove.addEventListener('click', () => save(filters.toSpliced(index, 1)));
     return h('span', { class: 'anchor adhoc' }, edit, remove);
   });
@@ -65,7 +62,8 @@ export function filterEditor(id, { name, label: title, filters }, change, ask) {
 function openForm(button, id, filter, done, ask) {
   const field = (/** @type {string} */ key, /** @type {string} */ value) => {
     const list = h('datalist', { id: `${id}-${key}s` });
-    const input = h('input', { id: `${id}-${key}`, list: list.id, autocomplete: 'off', spellcheck: 'false', maxlength: '1024' });
+    const plain = { autocomplete: 'off', spellcheck: 'false', maxlength: '1024' };
+    const input = h('input', { id: `${id}-${key}`, list: list.id, ...plain });
     input.value = value;
     return { list, input };
   };
@@ -73,7 +71,9 @@ function openForm(button, id, filter, done, ask) {
   const op = h(
     'select',
     { id: `${id}-op` },
-    OPERATORS.map((sign, at) => h('option', { value: sign, text: `${sign}  ${WORDS[at]}`, selected: sign === filter.op })),
+    OPERATORS.map((sign, at) =>
+      h('option', { value: sign, text: `${sign}  ${WORDS[at]}`, selected: sign === filter.op }),
+    ),
   );
   const suggest = (/** @type {HTMLElement} */ list, /** @type {Promise<unknown[]>} */ asked) =>
     // Without suggestions the field can be filled in all the same.

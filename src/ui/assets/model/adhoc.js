@@ -37,8 +37,16 @@ function matcherText({ label, op, value }) {
  * Tokens of PromQL: space and comments, texts, numbers and durations, names, brackets, operators. A
  * text without an end is a token to the end.
  */
-const TOKEN =
-  /(\s+|#[^\n]*)|("(?:\\[^]|[^"\\])*"?|'(?:\\[^]|[^'\\])*'?|`[^`]*`?)|((?:\d|\.\d)(?:[eE][+-]?\d|[\w.])*)|([a-zA-Z_:][\w:]*)|([^])/g;
+const TOKEN = new RegExp(
+  [
+    String.raw`(\s+|#[^\n]*)`,
+    String.raw`("(?:\\[^]|[^"\\])*"?|'(?:\\[^]|[^'\\])*'?|` + '`[^`]*`?)',
+    String.raw`((?:\d|\.\d)(?:[eE][+-]?\d|[\w.])*)`,
+    String.raw`([a-zA-Z_:][\w:]*)`,
+    '([^])',
+  ].join('|'),
+  'g',
+);
 
 /** @typedef {{kind: 'text' | 'number' | 'name' | 'sign', text: string, from: number, to: number}} Token */
 
@@ -133,6 +141,7 @@ export function withMatchers(expr, filters) {
 /** The index of the next token with a sign, or the number of tokens. @param {Token[]} tokens
  *  @param {number} from @param {string} text */
 function closing(tokens, from, text) {
-  for (let at = from + 1; at < tokens.length; at += 1) if (tokens[at].kind === 'sign' && tokens[at].text === text) return at;
-  return tokens.length;
+  let at = from + 1;
+  while (at < tokens.length && (tokens[at].kind !== 'sign' || tokens[at].text !== text)) at += 1;
+  return Math.min(at, tokens.length);
 }
