@@ -33,6 +33,8 @@ export class PanelRunner {
   #requests = new Set();
   #timer = 0;
   #stopped = false;
+  /** Whether no panel has been asked yet. */
+  #first = true;
   #org;
   #signedOut;
   #observer;
@@ -48,6 +50,12 @@ export class PanelRunner {
           if (entry) entry.visible = isIntersecting;
         }
         this.#schedule();
+        // The first report has all panels of the first screen: there is nothing to wait for.
+        if (this.#first && this.#isAsking()) {
+          this.#first = false;
+          clearTimeout(this.#timer);
+          this.#run();
+        }
       },
       { rootMargin: MARGIN },
     );
@@ -105,9 +113,12 @@ export class PanelRunner {
   #schedule() {
     clearTimeout(this.#timer);
     if (this.#stopped) return;
-    if ([...this.#entries.values()].some((entry) => entry.visible && entry.due)) {
-      this.#timer = setTimeout(() => this.#run(), GATHER_MS);
-    }
+    if (this.#isAsking()) this.#timer = setTimeout(() => this.#run(), GATHER_MS);
+  }
+
+  /** Whether a panel in sight waits for its data. */
+  #isAsking() {
+    return [...this.#entries.values()].some((entry) => entry.visible && entry.due);
   }
 
   #run() {
