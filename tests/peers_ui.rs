@@ -1,12 +1,15 @@
-//! The modules of the UI without a browser: the type checker, the types of the API's answers, the
-//! unit tests of the pure modules, units and transformations beside those of Grafana, and public
-//! dashboards.
+//! The modules of the UI one by one: the type checker, the types of the API's answers, the unit
+//! tests of the pure modules, units and transformations beside those of Grafana, public dashboards,
+//! and the speed of charts beside that of uPlot.
 //!
-//! Node comes from apt, TypeScript and `@grafana/data` from npm below `target/`; if one is
-//! unavailable, the test fails and reports it.
+//! Node and Chromium come from apt, TypeScript, `@grafana/data` and uPlot from npm below `target/`;
+//! if one is unavailable, the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
+#[path = "peers/chromium.rs"]
+#[expect(dead_code, reason = "shared: only the browser tests drive scenarios")]
+mod chromium;
 #[path = "binary/harness.rs"]
 #[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
 mod harness;
@@ -17,18 +20,18 @@ mod packages;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use chromium::{PLAYWRIGHT, root, target};
 use harness::Server;
 use packages::{installed, latest_debian, npm, run};
 use promlet::promql::syntax::{Caps, parse};
+use serde_json::json;
 
 /// A new major version may find new errors in correct modules.
 const TYPESCRIPT: &str = "typescript@5";
 /// A new major version may format values in another way.
 const GRAFANA: &str = "@grafana/data@11";
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+/// A new version may be faster or slower.
+const UPLOT: &str = "uplot@1.6.32";
 
 /// Returns a command that runs a script of `tests/peers`.
 fn script(name: &str) -> Command {
@@ -135,4 +138,15 @@ fn import_dashboards(folder: &Path) -> Vec<String> {
     assert!(queries.len() > 100, "{} queries", queries.len());
     let refused = |query: &String| Some(format!("{query}: {}", parse(query, &Caps::default()).err()?));
     queries.iter().filter(|query| !query.is_empty()).filter_map(refused).collect()
+}
+
+#[test]
+fn charts_take_no_more_script_time_than_uplot() {
+    let given = json!({
+        "module": npm("browser", PLAYWRIGHT),
+        "chromium": installed("chromium", "chromium"),
+        "uplot": npm("uplot", UPLOT),
+        "pictures": target().join("pictures"),
+    });
+    println!("{}", run(script("uplot.mjs").arg(given.to_string()), "a chart is slower than uPlot"));
 }

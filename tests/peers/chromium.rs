@@ -11,7 +11,7 @@ use serde_json::{Value as Json, json};
 use super::packages::{installed, npm};
 
 /// The driver's major version: a new one may drop the Chromium of Debian stable.
-const PLAYWRIGHT: &str = "playwright-core@1";
+pub(crate) const PLAYWRIGHT: &str = "playwright-core@1";
 /// Finds violations of WCAG in a page. A new major version may have new rules.
 const AXE: &str = "axe-core@4";
 
@@ -39,6 +39,7 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "dashboards" => node.arg(root().join("tests/peers/dashboards_browser.mjs")),
         "explore_tools" => node.arg(root().join("tests/peers/explore_browser.mjs")),
         "shell" => node.arg(root().join("tests/peers/shell_browser.mjs")),
+        "live" => node.arg(root().join("tests/peers/perf_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
     let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");

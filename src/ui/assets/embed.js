@@ -23,15 +23,17 @@
 // -series-1 to -series-8.
 
 import { bounds, columns } from './chart/columns.js';
-import { describeStep, legend, placeTooltip, summaryTable, tooltip } from './chart/legend.js';
+import { describeStep, legend, pressLegend, summaryTable, tooltip } from './chart/legend.js';
 import { Loader } from './chart/loader.js';
-import { layout, paint, paintCursor } from './chart/paint.js';
+import { layout, moveHair, paint, paintCursor, penOf } from './chart/paint.js';
 import { Pointer } from './chart/pointer.js';
 import { QUERY_ATTRIBUTES, chartQuery } from './chart/query.js';
 import { ApiError } from './chart/request.js';
+import { formatMoment } from './chart/scale.js';
 import { shadowTree } from './chart/shadow.js';
-import { NOTES_MAX, showState } from './chart/state.js';
+import { notes, showState } from './chart/state.js';
 import { colours } from './chart/style.js';
+import { Tip, placeTooltip } from './chart/tip.js';
 import { Visibility } from './chart/visibility.js';
 
 /**
@@ -42,6 +44,7 @@ import { Visibility } from './chart/visibility.js';
 const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
 /** The server's public URL: the folder of this file, without that of its version. */
 const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
+
 class MetricChart extends HTMLElement {
   static observedAttributes = [...QUERY_ATTRIBUTES, 'title', 'unit', 'legend', 'theme', 'refresh'];
 
@@ -62,11 +65,20 @@ class MetricChart extends HTMLElement {
   /** @type {Series|null} */
   #lit = null;
   #visibility = new Visibility();
+  /** @type {Tip|null} */
+  #tip = null;
   #timer = 0;
   /** Whether a refresh became due while the page was hidden. */
   #due = false;
   #queued = false;
-  #observer = new ResizeObserver(() => this.#draw());
+  /** Width and height of the plot, which the observer reports: reading them would lay out the page. */
+  #size = [0, 0];
+  /** Whether the canvas of the cursor is empty. */
+  #clean = true;
+  #observer = new ResizeObserver(([entry]) => {
+    this.#size = [entry.contentRect.width, entry.contentRect.height];
+    this.#draw();
+  });
   #scheme = matchMedia('(prefers-color-scheme: dark)');
   #recolour = () => {
     this.#colours = null;
@@ -138,7 +150,7 @@ class MetricChart extends HTMLElement {
     this.#due = false;
     this.#loader.abort();
     if (!this.#nodes) return;
-    const query = chartQuery(this, this.#nodes.plot.clientWidth || 600, SERVER);
+    const query = chartQuery(this, this.#size[0] || this.#nodes.plot.clientWidth || 600, SERVER);
     if (!query) {
       this.#forget();
       this.#settle('idle');
@@ -210,6 +222,7 @@ class MetricChart extends HTMLElement {
       speak: () => this.#speak(),
       zoom: (range) => this.#zoom(range),
     });
+    this.#tip = new Tip(nodes.tip);
     return nodes;
   }
 
@@ -220,8 +233,7 @@ class MetricChart extends HTMLElement {
     if (this.#pointer) this.#pointer.step = null;
     this.#visibility.clear();
     if (this.#nodes) {
-      for (const node of [this.#nodes.legend, this.#nodes.note, this.#nodes.table, this.#nodes.tip])
-        node.replaceChildren();
+      for (const node of [this.#nodes.legend, this.#nodes.note, this.#nodes.table]) node.replaceChildren();
       this.#draw();
     }
   }
@@ -272,7 +284,9 @@ class MetricChart extends HTMLElement {
             open: this.#visibility.unfolded,
             pick: (one, only) => {
               this.#visibility.pick(data.series, one, only);
-              this.#update();
+              this.#shown = this.#visibility.shown(data.series);
+              pressLegend(names, data.series, this.#visibility.hidden);
+              this.#speak();
               this.#draw();
             },
             light: (one) => {
@@ -287,12 +301,7 @@ class MetricChart extends HTMLElement {
         : []),
     );
     if (focused >= 0) /** @type {HTMLElement|undefined} */ (names.children[focused])?.focus();
-    const cut =
-      data && data.total > data.series.length ? [`Drawing ${data.series.length} of ${data.total} series.`] : [];
-    const infinite = data?.series.filter((one) => one.infinite > 0).length ?? 0;
-    if (infinite)
-      cut.push(`Infinite values of ${infinite === 1 ? 'one series are' : `${infinite} series are`} not drawn.`);
-    note.textContent = data ? [...cut, ...this.#messages.slice(0, NOTES_MAX)].join(' · ') : '';
+    note.textContent = data ? notes(data, this.#messages) : '';
     table.replaceChildren(...(data ? [summaryTable(this.#heading, data, this.#unit)] : []));
     cursor.setAttribute('aria-label', `${this.#heading || 'Chart'}: arrow keys move through time, plus and minus zoom`);
     cursor.setAttribute('aria-valuemax', String(data ? data.count - 1 : 0));
@@ -326,48 +335,47 @@ class MetricChart extends HTMLElement {
 
   #draw() {
     if (!this.#nodes) return;
-    const { plot, base, over, probe } = this.#nodes;
-    const [width, height] = [plot.clientWidth, plot.clientHeight];
+    const { base, hair, probe } = this.#nodes;
+    const [width, height] = this.#size;
     if (width < 40 || height < 40) return;
-    const ratio = devicePixelRatio || 1;
-    for (const canvas of [base, over]) {
-      const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-      if (canvas.width !== wide || canvas.height !== high) [canvas.width, canvas.height] = [wide, high];
-      canvas.getContext('2d')?.setTransform(ratio, 0, 0, ratio, 0, 0);
-    }
-    const pen = base.getContext('2d');
+    const [pen, data] = [penOf(base, width, height), this.#data];
     if (!pen) return;
-    const data = this.#data;
     if (!data) {
       pen.clearRect(0, 0, width, height);
-      over.getContext('2d')?.clearRect(0, 0, width, height);
+      moveHair(hair, null);
       this.#place = null;
+      this.#drawCursor();
       return;
     }
     this.#colours ??= colours(probe);
     const span = bounds(this.#shown) ?? bounds(data.series) ?? { low: 0, high: 1 };
     this.#place = layout(pen, { width, height, data, span, unit: this.#unit, font: FONT });
-    const lit = this.#shown.find((one) => one === this.#lit) ?? null;
+    const lit = this.#lit && this.#shown.includes(this.#lit) ? this.#lit : null;
     paint(pen, this.#place, { data, shown: this.#shown, colours: this.#colours, lit });
     this.#drawCursor();
   }
 
   #drawCursor() {
     if (!this.#nodes) return;
-    const { over, tip: box } = this.#nodes;
-    const [place, data, pen] = [this.#place, this.#data, over.getContext('2d')];
-    if (!place || !data || !pen || !this.#colours) {
-      box.hidden = true;
+    const { over, hair } = this.#nodes;
+    const [place, data, inks] = [this.#place, this.#data, this.#colours];
+    const pen = penOf(over, this.#size[0], this.#size[1]);
+    if (!place || !data || !pen || !inks) {
+      pen?.clearRect(0, 0, this.#size[0], this.#size[1]);
+      this.#tip?.hide();
       return;
     }
     const { step: cursor = null, height = null, band = null } = this.#pointer ?? {};
-    paintCursor(pen, place, { data, shown: this.#shown, colours: this.#colours, cursor, band });
-    box.hidden = cursor === null || Boolean(band);
-    if (cursor === null || band) return;
-    box.replaceChildren(
-      ...tooltip(data, this.#shown, cursor, this.#unit, height === null ? null : place.value(height)),
-    );
-    placeTooltip(box, place, place.x(data.times[cursor]), height ?? 30);
+    const what = { data, shown: this.#shown, colours: inks, cursor, band, clean: this.#clean };
+    this.#clean = !paintCursor(pen, place, what);
+    moveHair(hair, cursor === null ? null : place.x(data.times[cursor]));
+    if (cursor === null || band || !this.#tip) {
+      this.#tip?.hide();
+      return;
+    }
+    const rows = tooltip(this.#shown, cursor, this.#unit, height === null ? null : place.value(height));
+    this.#tip.show(formatMoment(data.times[cursor]), rows);
+    placeTooltip(this.#tip.box, place, place.x(data.times[cursor]), height ?? 30);
   }
 
   #speak() {

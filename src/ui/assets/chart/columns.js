@@ -36,7 +36,11 @@ const STEPS_MAX = 11001;
  * The number that a response writes as text.
  * @param {string} text
  */
-export const parseValue = (text) => (text === '+Inf' ? Infinity : text === '-Inf' ? -Infinity : Number(text));
+export function parseValue(text) {
+  const number = Number(text);
+  // NaN differs from itself; the server writes infinities in a form that JavaScript does not read.
+  return number === number ? number : text === '+Inf' ? Infinity : text === '-Inf' ? -Infinity : NaN;
+}
 
 /**
  * Columns of a matrix response. A step without a point holds NaN, which is drawn as a gap.
@@ -53,37 +57,29 @@ export function columns(matrix, { start, end, step }, template, tail = null) {
   const times = Float64Array.from({ length: count }, (_, index) =>
     index < regular ? start + index * step : Number(last),
   );
-  /** @type {Map<string, Float64Array>} */
+  /** @type {Map<string, {labels: Object<string, string>, values: Float64Array}>} */
   const rows = new Map();
-  /** @type {Map<string, Object<string, string>>} */
-  const labels = new Map();
-  const rowOf = (/** @type {MatrixRow} */ row) => {
-    const full = fullName(row.metric ?? {});
-    let values = rows.get(full);
-    if (!values) {
-      values = new Float64Array(count).fill(NaN);
-      rows.set(full, values);
-      labels.set(full, row.metric ?? {});
+  const rowOf = (/** @type {string} */ full, /** @type {MatrixRow} */ row) => {
+    let known = rows.get(full);
+    if (!known) {
+      known = { labels: row.metric ?? {}, values: new Float64Array(count).fill(NaN) };
+      rows.set(full, known);
     }
-    return values;
+    return known.values;
   };
-  const total = new Set(matrix.map((row) => fullName(row.metric ?? {})));
-  for (const row of matrix.slice(0, SERIES_MAX)) {
-    const values = rowOf(row);
-    for (const [at, text] of row.values ?? []) {
-      const index = Math.round((at - start) / step);
-      if (index >= 0 && index < regular) values[index] = parseValue(text);
-    }
-  }
+  const names = matrix.map((row) => fullName(row.metric ?? {}));
+  const total = new Set(names);
+  matrix.slice(0, SERIES_MAX).forEach((row, at) => fill(rowOf(names[at], row), row.values ?? [], start, step, regular));
   for (const row of last === null ? [] : (tail?.matrix ?? [])) {
     const full = fullName(row.metric ?? {});
     const known = total.has(full);
     total.add(full);
     const point = row.values?.at(-1);
-    if (point && (rows.has(full) || (!known && rows.size < SERIES_MAX))) rowOf(row)[count - 1] = parseValue(point[1]);
+    if (point && (rows.has(full) || (!known && rows.size < SERIES_MAX)))
+      rowOf(full, row)[count - 1] = parseValue(point[1]);
   }
-  const series = [...rows].map(([full, values]) => ({
-    labels: labels.get(full) ?? {},
+  const series = [...rows].map(([full, { labels, values }]) => ({
+    labels,
     name: '',
     full,
     values,
@@ -95,19 +91,41 @@ export function columns(matrix, { start, end, step }, template, tail = null) {
   return { start, end: times[count - 1] ?? start, step, times, count, series, total: total.size };
 }
 
+/**
+ * Writes points into the steps that they belong to.
+ * @param {Float64Array} values
+ * @param {[number, string][]} points
+ * @param {number} start
+ * @param {number} step
+ * @param {number} count of steps
+ */
+function fill(values, points, start, step, count) {
+  for (let at = 0; at < points.length; at += 1) {
+    const point = points[at];
+    const index = Math.round((point[0] - start) / step);
+    if (index >= 0 && index < count) values[index] = parseValue(point[1]);
+  }
+}
+
 /** @param {Float64Array} values */
 function summary(values) {
-  let [low, high, sum, present, infinite, last] = [Infinity, -Infinity, 0, 0, 0, NaN];
-  for (const value of values) {
+  let low = Infinity;
+  let high = -Infinity;
+  let sum = 0;
+  let present = 0;
+  let infinite = 0;
+  let last = NaN;
+  for (let index = 0; index < values.length; index += 1) {
+    const value = values[index];
     if (Number.isNaN(value)) continue;
     last = value;
     present += 1;
-    if (!Number.isFinite(value)) {
+    if (value - value !== 0) {
       infinite += 1;
       continue;
     }
-    low = Math.min(low, value);
-    high = Math.max(high, value);
+    if (value < low) low = value;
+    if (value > high) high = value;
     sum += value;
   }
   return { low, high, mean: sum / (present - infinite), last, present, infinite };

@@ -1,4 +1,4 @@
-// Legend, tooltip and the screen reader's table of a chart.
+// Legend, rows of the tooltip and the screen reader's table of a chart.
 
 import { h } from './dom.js';
 import { formatMoment, formatValue } from './scale.js';
@@ -13,8 +13,13 @@ const TIP_MAX = 12;
 const SPOKEN_MAX = 6;
 const TABLE_MAX = 60;
 
-const swatch = (/** @type {Series} */ one) =>
-  h('span', { class: `swatch c${one.colour} d${one.dash % 4}`, 'aria-hidden': 'true' });
+/** The classes of a series' mark. @param {Series} one */
+const looks = (one) => `swatch c${one.colour} d${one.dash % 4}`;
+/** Gives a mark the look of a series. @param {Series} one */
+const markAs = (one) => (/** @type {HTMLElement} */ mark) => {
+  mark.className = looks(one);
+};
+const swatch = (/** @type {Series} */ one) => h('span', { class: looks(one), 'aria-hidden': 'true' });
 
 /**
  * The buttons of the legend: `pick(series, only)` toggles or isolates a series,
@@ -55,52 +60,59 @@ export function legend(series, { hidden, open, pick, light, unfold }) {
 }
 
 /**
- * The values at one step, highest first.
- * @param {Series[]} series
- * @param {number} index
+ * Writes which series are hidden into the buttons of the legend.
+ * @param {HTMLElement} box of the buttons
+ * @param {Series[]} series in the order of the buttons
+ * @param {Set<string>} hidden full names
  */
-function valuesAt(series, index) {
-  return series
-    .map((one) => ({ one, value: one.values[index] }))
-    .filter(({ value }) => !Number.isNaN(value))
-    .sort((a, b) => b.value - a.value);
+export function pressLegend(box, series, hidden) {
+  for (const [index, node] of [...box.children].entries()) {
+    const pressed = node.getAttribute('aria-pressed');
+    const shown = series[index] && String(!hidden.has(series[index].full));
+    if (pressed !== null && shown && pressed !== shown) node.setAttribute('aria-pressed', shown);
+  }
 }
 
 /**
- * The content of the tooltip: at most `TIP_MAX` rows, around the one nearest to the pointer.
- * @param {Columns} data
+ * The series with a value at one step, the highest first.
+ * @param {Series[]} series
+ * @param {number} index
+ */
+function valuedAt(series, index) {
+  const found = series.filter((one) => one.values[index] === one.values[index]);
+  return found.sort((a, b) => b.values[index] - a.values[index]);
+}
+
+/**
+ * The rows of the tooltip: at most `TIP_MAX`, around the one nearest to the pointer.
  * @param {Series[]} shown
  * @param {number} index of the step
  * @param {string} unit
  * @param {number|null} height the value at the pointer's height; null when the keyboard moves the
  *   cursor
- * @returns {Node[]}
+ * @returns {{rows: import('./tip.js').TipRow[], more: string}} `more`: a line below the rows, or ''
  */
-export function tooltip(data, shown, index, unit, height) {
-  const rows = valuesAt(shown, index);
-  const distance = (/** @type {{value: number}} */ { value }) => Math.abs(value - (height ?? 0));
-  const near =
-    height === null || rows.length < 2
-      ? -1
-      : rows.reduce((best, row, at) => (distance(row) < distance(rows[best]) ? at : best), 0);
-  const first = Math.max(0, Math.min(near - TIP_MAX / 2, rows.length - TIP_MAX));
-  const cut = rows.slice(first, first + TIP_MAX);
-  return /** @type {Node[]} */ (
-    [
-      h('div', { class: 'when', text: formatMoment(data.times[index]) }),
-      ...cut.map(({ one, value }, at) =>
-        h(
-          'div',
-          { class: first + at === near ? 'row near' : 'row' },
-          swatch(one),
-          h('span', { class: 'name', text: one.name }),
-          h('span', { class: 'value', text: formatValue(value, unit) }),
-        ),
-      ),
-      rows.length === 0 && h('div', { class: 'more', text: 'no value' }),
-      rows.length > cut.length && h('div', { class: 'more', text: `and ${rows.length - cut.length} more` }),
-    ].filter(Boolean)
-  );
+export function tooltip(shown, index, unit, height) {
+  const all = valuedAt(shown, index);
+  let near = -1;
+  let least = Infinity;
+  if (height !== null && all.length > 1) {
+    near = 0;
+    for (let at = 0; at < all.length; at += 1) {
+      const distance = Math.abs(all[at].values[index] - height);
+      if (distance < least) [near, least] = [at, distance];
+    }
+  }
+  const first = Math.max(0, Math.min(near - TIP_MAX / 2, all.length - TIP_MAX));
+  const rows = all.slice(first, first + TIP_MAX).map((one, at) => ({
+    name: one.name,
+    value: formatValue(one.values[index], unit),
+    near: first + at === near,
+    mark: looks(one),
+    paint: markAs(one),
+  }));
+  if (all.length === 0) return { rows, more: 'no value' };
+  return { rows, more: all.length > rows.length ? `and ${all.length - rows.length} more` : '' };
 }
 
 /**
@@ -111,8 +123,8 @@ export function tooltip(data, shown, index, unit, height) {
  * @param {string} unit
  */
 function valueText(data, shown, index, unit) {
-  const rows = valuesAt(shown, index);
-  const texts = rows.slice(0, SPOKEN_MAX).map(({ one, value }) => `${one.name} ${formatValue(value, unit)}`);
+  const rows = valuedAt(shown, index);
+  const texts = rows.slice(0, SPOKEN_MAX).map((one) => `${one.name} ${formatValue(one.values[index], unit)}`);
   if (rows.length > SPOKEN_MAX) texts.push(`and ${rows.length - SPOKEN_MAX} more`);
   return `${formatMoment(data.times[index])}: ${texts.join(', ') || 'no value'}`;
 }
@@ -167,17 +179,4 @@ export function describeStep(cursor, data, shown, step, unit) {
   const series = shown.length ? shown : (data?.series ?? []);
   cursor.setAttribute('aria-valuenow', String(at));
   cursor.setAttribute('aria-valuetext', data ? valueText(data, series, at, unit) : 'no data');
-}
-
-/**
- * Places the tooltip beside the crosshair, inside the plot.
- * @param {HTMLElement} box
- * @param {{width: number, height: number}} plot in pixels
- * @param {number} x of the crosshair
- * @param {number} y of the pointer
- */
-export function placeTooltip(box, plot, x, y) {
-  const left = x + 16 + box.offsetWidth < plot.width ? x + 14 : Math.max(0, x - 14 - box.offsetWidth);
-  const top = Math.max(0, Math.min(y - 20, plot.height - box.offsetHeight));
-  box.style.transform = `translate(${Math.round(left)}px, ${Math.round(top)}px)`;
 }

@@ -1,4 +1,4 @@
-// Draws axes, lines, and the crosshair on a canvas above. Sizes are CSS pixels.
+// Draws axes and lines, and on a canvas above what follows the pointer. Sizes are CSS pixels.
 
 import { formatValue, timeTicks, valueAxis } from './scale.js';
 
@@ -33,6 +33,7 @@ export function layout(pen, { width, height, data, span, unit, font }) {
   const plot = { left, top: 8, right: width - 10, bottom: height - 24 };
   const { end, step, count } = data;
   const seconds = Math.max(end - data.start, step);
+  const rise = (plot.bottom - plot.top) / (axis.high - axis.low);
   return {
     width,
     height,
@@ -42,6 +43,11 @@ export function layout(pen, { width, height, data, span, unit, font }) {
     unit,
     font,
     end,
+    /** Equal for layouts in which the points of the same values have the same places. */
+    key: [left, plot.right, plot.bottom, axis.low, axis.high].join(),
+    /** Pixels of each step. */
+    xs: data.times.map((at) => left + ((at - data.start) / seconds) * (plot.right - left)),
+    rise,
     x: (/** @type {number} */ at) => plot.left + ((at - data.start) / seconds) * (plot.right - plot.left),
     y: (/** @type {number} */ value) =>
       plot.bottom - ((value - axis.low) / (axis.high - axis.low)) * (plot.bottom - plot.top),
@@ -83,7 +89,11 @@ export function paint(pen, place, { data, shown, colours, lit }) {
     pen.strokeStyle = colours.series[one.colour];
     pen.lineWidth = lit === one ? 2.5 : dense || shown.length > CROWD ? 1.1 : 1.75;
     pen.setLineDash(dense ? [] : DASHES[one.dash % DASHES.length]);
-    (dense ? drawDense : drawLine)(pen, place, data, one.values);
+    const { line, dots } = pathsOf(place, one.values, dense);
+    pen.stroke(line);
+    if (!dots) continue;
+    pen.fillStyle = pen.strokeStyle;
+    pen.fill(dots);
   }
   pen.restore();
 }
@@ -137,81 +147,103 @@ function stroke(pen, x1, y1, x2, y2) {
 }
 
 /**
- * Draws one series, point by point, with a gap where it has no value.
- * @param {Pen} pen
- * @param {Layout} place
- * @param {Columns} data
- * @param {Float64Array} values
+ * The paths of a series in a layout: `dots` are its points without neighbours.
+ * @typedef {{key: string, line: Path2D, dots: Path2D|null}} Paths
  */
-function drawLine(pen, place, data, values) {
-  pen.beginPath();
-  let drawing = false;
-  /** @type {[number, number][]} */
-  const dots = [];
-  for (let index = 0; index < data.count; index += 1) {
-    const value = values[index];
-    if (!Number.isFinite(value)) {
-      drawing = false;
-      continue;
-    }
-    const [x, y] = [place.x(data.times[index]), place.y(value)];
-    pen[drawing ? 'lineTo' : 'moveTo'](x, y);
-    // A point without neighbours would be a line of no length: draw it as a dot.
-    if (!drawing && !Number.isFinite(values[index + 1])) dots.push([x, y]);
-    drawing = true;
-  }
-  pen.stroke();
-  pen.fillStyle = pen.strokeStyle;
-  pen.beginPath();
-  for (const [x, y] of dots) {
-    pen.moveTo(x, y);
-    pen.arc(x, y, DOT, 0, 2 * Math.PI);
-  }
-  pen.fill();
+
+/** Paths by values, so that hiding or highlighting a series draws the others as they are.
+ *  @type {WeakMap<Float64Array, Paths>} */
+const PATHS = new WeakMap();
+
+/**
+ * @param {Layout} place
+ * @param {Float64Array} values
+ * @param {boolean} dense
+ */
+function pathsOf(place, values, dense) {
+  const known = PATHS.get(values);
+  if (known?.key === place.key) return known;
+  const made = { key: place.key, ...(dense ? densePath : linePath)(place, values) };
+  PATHS.set(values, made);
+  return made;
 }
 
 /**
- * Draws the lowest and the highest value of each pixel column: the same picture of a series with
- * more points than pixels.
- * @param {Pen} pen
+ * The path of a series, point by point, with a gap where it has no value.
  * @param {Layout} place
- * @param {Columns} data
  * @param {Float64Array} values
  */
-function drawDense(pen, place, data, values) {
-  pen.beginPath();
-  /** @type {number|null} */
-  let column = null;
-  /** @type {number|null} */
-  let from = null;
-  let [low, high] = [0, 0];
-  const flush = () => {
-    if (column === null) return;
-    const [bottom, top] = [place.y(low), place.y(high)];
-    // The nearer end first, so that the stroke between two columns is short.
-    const near = from === null || Math.abs(from - bottom) <= Math.abs(from - top);
-    pen[from === null ? 'moveTo' : 'lineTo'](column, near ? bottom : top);
-    pen.lineTo(column + 0.01, near ? top : bottom);
-    from = near ? top : bottom;
-    column = null;
-  };
-  for (let index = 0; index < data.count; index += 1) {
+function linePath({ xs, rise, axis, plot }, values) {
+  const line = new Path2D();
+  /** @type {Path2D|null} */
+  let dots = null;
+  const { low } = axis;
+  const { bottom } = plot;
+  let drawing = false;
+  for (let index = 0; index < values.length; index += 1) {
     const value = values[index];
-    if (!Number.isFinite(value)) {
-      flush();
-      from = null;
+    // Neither NaN nor infinite.
+    if (value - value !== 0) {
+      drawing = false;
       continue;
     }
-    const x = Math.round(place.x(data.times[index]));
-    if (x !== column) {
-      flush();
-      [column, low, high] = [x, value, value];
+    const x = xs[index];
+    const y = bottom - (value - low) * rise;
+    if (drawing) line.lineTo(x, y);
+    else {
+      line.moveTo(x, y);
+      // A point without neighbours would be a line of no length: draw it as a dot.
+      if (!Number.isFinite(values[index + 1])) {
+        dots ??= new Path2D();
+        dots.moveTo(x, y);
+        dots.arc(x, y, DOT, 0, 2 * Math.PI);
+      }
     }
-    low = Math.min(low, value);
-    high = Math.max(high, value);
+    drawing = true;
   }
-  flush();
-  pen.stroke();
+  return { line, dots };
+}
+
+/**
+ * The lowest and the highest value of each pixel column: the same picture of a series with more
+ * points than pixels.
+ * @param {Layout} place
+ * @param {Float64Array} values
+ */
+function densePath({ xs, rise, axis, plot }, values) {
+  const line = new Path2D();
+  /** The pixel column under way; NaN without one. */
+  let column = NaN;
+  /** The height at which the last column ended; NaN after a gap. */
+  let from = NaN;
+  let low = 0;
+  let high = 0;
+  const count = values.length;
+  for (let index = 0; index <= count; index += 1) {
+    const value = index < count ? values[index] : NaN;
+    const present = value - value === 0;
+    const x = present ? Math.round(xs[index]) : NaN;
+    if (x === column) {
+      if (value < low) low = value;
+      else if (value > high) high = value;
+      continue;
+    }
+    if (column === column) {
+      const bottom = plot.bottom - (low - axis.low) * rise;
+      const top = plot.bottom - (high - axis.low) * rise;
+      // The nearer end first, so that the stroke between two columns is short.
+      const near = from !== from || Math.abs(from - bottom) <= Math.abs(from - top);
+      if (from !== from) line.moveTo(column, near ? bottom : top);
+      else line.lineTo(column, near ? bottom : top);
+      line.lineTo(column + 0.01, near ? top : bottom);
+      from = near ? top : bottom;
+    }
+    if (!present) from = NaN;
+    column = x;
+    low = value;
+    high = value;
+  }
+  return { line, dots: null };
 }
 
 /**
@@ -234,7 +266,7 @@ function drawArea(pen, place, data, one, colour) {
   let from = null;
   for (let index = 0; index <= data.count; index += 1) {
     const value = index < data.count ? one.values[index] : NaN;
-    const x = place.x(data.times[index]);
+    const x = place.xs[index];
     if (Number.isFinite(value)) {
       if (from === null) {
         pen.beginPath();
@@ -243,7 +275,7 @@ function drawArea(pen, place, data, one, colour) {
       }
       pen.lineTo(x, place.y(value));
     } else if (from !== null) {
-      pen.lineTo(place.x(data.times[index - 1]), ground);
+      pen.lineTo(place.xs[index - 1], ground);
       pen.fill();
       from = null;
     }
@@ -252,14 +284,32 @@ function drawArea(pen, place, data, one, colour) {
 }
 
 /**
- * Draws the crosshair at one step, a dot on each line, and the band of a drag.
+ * The pen of a canvas with a size in CSS pixels; a new size clears the canvas.
+ * @param {HTMLCanvasElement} canvas
+ * @param {number} width
+ * @param {number} height
+ */
+export function penOf(canvas, width, height) {
+  const ratio = Math.min(3, devicePixelRatio || 1);
+  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+  const pen = canvas.getContext('2d');
+  if (canvas.width !== wide || canvas.height !== high) {
+    // A new size resets the transformation.
+    [canvas.width, canvas.height] = [wide, high];
+    pen?.scale(ratio, ratio);
+  }
+  return pen;
+}
+
+/**
+ * Draws a dot on each line at the cursor, and the band of a drag. Returns whether there is anything.
  * @param {Pen} pen
  * @param {Layout} place
  * @param {{data: Columns, shown: Series[], colours: Colours, cursor: number|null,
- *   band: number[]|null}} what
+ *   band: number[]|null, clean: boolean}} what `clean`: the canvas is empty
  */
-export function paintCursor(pen, place, { data, shown, colours, cursor, band }) {
-  pen.clearRect(0, 0, place.width, place.height);
+export function paintCursor(pen, place, { data, shown, colours, cursor, band, clean }) {
+  if (!clean) pen.clearRect(0, 0, place.width, place.height);
   const { plot } = place;
   if (band) {
     pen.fillStyle = colours.accent;
@@ -267,12 +317,8 @@ export function paintCursor(pen, place, { data, shown, colours, cursor, band }) 
     pen.fillRect(Math.min(...band), plot.top, Math.abs(band[1] - band[0]), plot.bottom - plot.top);
     pen.globalAlpha = 1;
   }
-  if (cursor === null) return;
+  if (cursor === null || shown.length > CROWD) return Boolean(band);
   const x = place.x(data.times[cursor]);
-  pen.strokeStyle = colours.cursor;
-  pen.lineWidth = 1;
-  stroke(pen, Math.round(x) + 0.5, plot.top, Math.round(x) + 0.5, plot.bottom);
-  if (shown.length > CROWD) return;
   for (const one of shown) {
     const value = one.values[cursor];
     if (!Number.isFinite(value)) continue;
@@ -284,4 +330,16 @@ export function paintCursor(pen, place, { data, shown, colours, cursor, band }) 
     pen.strokeStyle = colours.background;
     pen.stroke();
   }
+  return true;
+}
+
+/**
+ * Moves the crosshair, a node of its own: moving it paints nothing.
+ * @param {HTMLElement} hair
+ * @param {number|null} x pixels; null without a cursor
+ */
+export function moveHair(hair, x) {
+  const hidden = x === null;
+  if (hair.hidden !== hidden) hair.hidden = hidden;
+  if (x !== null) hair.style.transform = `translateX(${Math.round(x)}px)`;
 }

@@ -24,6 +24,7 @@ export function shadowTree(host, heading, resetZoom) {
     'aria-valuemin': '0',
     'aria-keyshortcuts': 'Plus Minus 0',
   });
+  const hair = h('div', { class: 'hair', hidden: true, 'aria-hidden': 'true' });
   const tip = h('div', { class: 'tip', hidden: true, 'aria-hidden': 'true' });
   const state = h('div', { class: 'state', role: 'status' });
   const reset = h('button', {
@@ -37,7 +38,7 @@ export function shadowTree(host, heading, resetZoom) {
   const note = h('p', { class: 'note' });
   const table = h('div', { class: 'unseen' });
   const probe = h('i', { hidden: true });
-  const plot = h('div', { class: 'plot', part: 'plot' }, base, over, cursor, reset, tip, state);
+  const plot = h('div', { class: 'plot', part: 'plot' }, base, over, hair, cursor, reset, tip, state);
   root.append(h('div', { class: 'frame' }, title, plot, legend, note, table, probe));
-  return { root, title, base, over, cursor, tip, state, reset, legend, note, table, probe, plot };
+  return { root, title, base, over, hair, cursor, tip, state, reset, legend, note, table, probe, plot };
 }

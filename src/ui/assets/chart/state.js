@@ -3,7 +3,7 @@
 import { h } from './dom.js';
 
 /** Warnings beyond these are left to the load event. */
-export const NOTES_MAX = 3;
+const NOTES_MAX = 3;
 
 /**
  * @typedef {'idle'|'loading'|'drawn'|'empty'|'error'} State
@@ -16,6 +16,21 @@ export const NOTES_MAX = 3;
  * @property {import('./request.js').ApiError} [problem] the error, in state `error`
  * @property {() => void} retry
  */
+
+/**
+ * The line below a drawn chart: what is left out, and the first messages of the response.
+ * @param {import('./columns.js').Columns} data
+ * @param {string[]} messages
+ */
+export function notes({ series, total }, messages) {
+  const infinite = series.filter((one) => one.infinite > 0).length;
+  const whose = infinite === 1 ? 'one series are' : `${infinite} series are`;
+  return [
+    ...(total > series.length ? [`Drawing ${series.length} of ${total} series.`] : []),
+    ...(infinite > 0 ? [`Infinite values of ${whose} not drawn.`] : []),
+    ...messages.slice(0, NOTES_MAX),
+  ].join(' · ');
+}
 
 /**
  * Fills the overlay for a state.

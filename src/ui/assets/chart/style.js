@@ -43,6 +43,8 @@ const css = `
 .title:empty, .note:empty, .legend:empty { display: none; }
 .plot { position: relative; flex: 1 1 var(--metric-chart-height, 280px); min-height: 120px; }
 canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
+/* As high as the plot inside its axes. */
+.hair { position: absolute; top: 8px; bottom: 24px; left: 0; width: 1px; background: var(--cursor); }
 .cursor { border-radius: 6px; touch-action: pan-y; cursor: crosshair; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }
 .tip {
@@ -50,7 +52,7 @@ canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
   background: var(--metric-chart-tip, light-dark(#fffffff2, #1f232ef2)); border: 1px solid var(--axis); border-radius: 8px;
   box-shadow: 0 6px 24px light-dark(#1c213026, #00000080); font-size: 12px;
 }
-.tip[hidden], .cursor[hidden] { display: none; }
+.tip[hidden], .hair[hidden], .cursor[hidden] { display: none; }
 .tip .when { color: var(--muted); margin-bottom: 3px; white-space: nowrap; }
 .tip .row { display: grid; grid-template-columns: auto 1fr auto; gap: 7px; align-items: center; padding: 1px 0; }
 .tip .name { overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
@@ -106,16 +108,21 @@ const NAMES = ['background', 'text', 'muted', 'grid', 'axis', 'cursor', 'accent'
 
 /**
  * The canvas colours of the current scheme.
- * @param {HTMLElement} probe any node of the element
+ * @param {HTMLElement} probe a node of the element without content
  * @returns {Colours}
  */
 export function colours(probe) {
-  const resolve = (/** @type {string} */ name) => {
-    probe.style.color = `var(--${name})`;
-    return getComputedStyle(probe).color;
-  };
-  const found = /** @type {any} */ (Object.fromEntries(NAMES.map((name) => [name, resolve(name)])));
-  return { ...found, series: SERIES.map((_, index) => resolve(`s${index}`)) };
+  // One node a colour: with one for all, each would be a new computation of the style.
+  if (probe.childElementCount === 0) {
+    for (const name of [...NAMES, ...SERIES.map((_, index) => `s${index}`)]) {
+      const node = document.createElement('i');
+      node.style.color = `var(--${name})`;
+      probe.append(node);
+    }
+  }
+  const found = [...probe.children].map((node) => getComputedStyle(node).color);
+  const named = /** @type {any} */ (Object.fromEntries(NAMES.map((name, index) => [name, found[index]])));
+  return { ...named, series: found.slice(NAMES.length) };
 }
 
 /** The number of series colours before they repeat. */

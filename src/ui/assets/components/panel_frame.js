@@ -28,6 +28,7 @@ import { openMenu } from './popup.js';
  * @property {(panel: number | null) => import('../model/annotations.js').AnnotationEvent[]} events
  * @property {import('../plot/sync.js').Sync} sync
  * @property {() => 'light' | 'dark'} theme
+ * @property {() => string} timeZone as the dashboard names it
  */
 
 let count = 0;
@@ -209,6 +210,7 @@ export class PanelFrame {
         replace,
         range: plan.range,
         theme: this.host.theme(),
+        timeZone: this.host.timeZone(),
         sync: this.host.sync,
         events: this.host.events(panel.id),
         memory: this.#memory,

@@ -2,6 +2,7 @@
 
 import { ApiError } from '../chart/request.js';
 import { BATCH_MAX, queryBatch } from '../client/batch.js';
+import { firstStep, joinSteps } from '../model/increment.js';
 
 /**
  * @typedef {import('../model/panel_queries.js').PanelPlan} PanelPlan
@@ -15,7 +16,9 @@ import { BATCH_MAX, queryBatch } from '../client/batch.js';
  * @property {(plan: PanelPlan, answers: Answered[]) => void} show
  * @property {(error: unknown) => void} fail
  *
- * @typedef {{frame: Runnable, visible: boolean, due: boolean, generation: number}} Entry
+ * @typedef {{frame: Runnable, visible: boolean, due: boolean, generation: number,
+ *   known: Map<string, import('../model/increment.js').Known>}} Entry
+ * `known` has the last answers by type, step and text of the query.
  */
 
 /** Panels that come into sight within this time share a request, in milliseconds. */
@@ -30,6 +33,8 @@ export class PanelRunner {
   #requests = new Set();
   #timer = 0;
   #stopped = false;
+  /** Whether no panel has been asked yet. */
+  #first = true;
   #org;
   #signedOut;
   #observer;
@@ -45,6 +50,12 @@ export class PanelRunner {
           if (entry) entry.visible = isIntersecting;
         }
         this.#schedule();
+        // The first report has all panels of the first screen: there is nothing to wait for.
+        if (this.#first && this.#isAsking()) {
+          this.#first = false;
+          clearTimeout(this.#timer);
+          this.#run();
+        }
       },
       { rootMargin: MARGIN },
     );
@@ -52,13 +63,13 @@ export class PanelRunner {
 
   /** @param {Runnable} frame */
   add(frame) {
-    this.#entries.set(frame.node, { frame, visible: false, due: true, generation: 0 });
+    this.#entries.set(frame.node, { frame, visible: false, due: true, generation: 0, known: new Map() });
     this.#observer.observe(frame.node);
   }
 
   /** Adds one that is always in sight. @param {Runnable} frame */
   addHidden(frame) {
-    this.#entries.set(frame.node, { frame, visible: true, due: true, generation: 0 });
+    this.#entries.set(frame.node, { frame, visible: true, due: true, generation: 0, known: new Map() });
   }
 
   /** @param {Runnable} frame */
@@ -86,6 +97,7 @@ export class PanelRunner {
   retry(frame) {
     const entry = this.#entries.get(frame.node);
     if (!entry) return;
+    entry.known.clear();
     entry.due = true;
     entry.visible = true;
     this.#schedule();
@@ -101,9 +113,12 @@ export class PanelRunner {
   #schedule() {
     clearTimeout(this.#timer);
     if (this.#stopped) return;
-    if ([...this.#entries.values()].some((entry) => entry.visible && entry.due)) {
-      this.#timer = setTimeout(() => this.#run(), GATHER_MS);
-    }
+    if (this.#isAsking()) this.#timer = setTimeout(() => this.#run(), GATHER_MS);
+  }
+
+  /** Whether a panel in sight waits for its data. */
+  #isAsking() {
+    return [...this.#entries.values()].some((entry) => entry.visible && entry.due);
   }
 
   #run() {
@@ -116,8 +131,17 @@ export class PanelRunner {
       try {
         const plan = entry.frame.plan();
         entry.frame.waiting();
-        if (plan.queries.length === 0) entry.frame.show(plan, []);
-        else jobs.push({ entry, plan, generation: entry.generation, answers: [], left: plan.queries.length });
+        if (plan.queries.length === 0) {
+          entry.frame.show(plan, []);
+          continue;
+        }
+        const asks = plan.queries.map((query) => {
+          const whole = timed(query, plan);
+          const key = `${query.type} ${query.step} ${query.expr}`;
+          const from = whole.type === 'range' ? firstStep(query.expr, whole, entry.known.get(key)) : undefined;
+          return { key, whole, from };
+        });
+        jobs.push({ entry, plan, asks, generation: entry.generation, answers: [], left: asks.length, late: false });
       } catch (error) {
         entry.frame.fail(error);
       }
@@ -133,14 +157,58 @@ export class PanelRunner {
     }
   }
 
-  /** @typedef {{entry: Entry, plan: PanelPlan, generation: number, answers: Answered[], left: number}} Job */
+  /**
+   * `from` is the first step that is asked; `late`: a sample came too late for the steps asked.
+   * @typedef {{entry: Entry, plan: PanelPlan, asks: {key: string, whole: Timed, from: number | undefined}[],
+   *   generation: number, answers: Answered[], left: number, late: boolean}} Job
+   */
+
+  /**
+   * Takes an answer, together with the steps that were known before.
+   * @param {Job} job
+   * @param {number} index of the query
+   * @param {import('../client/batch.js').BatchAnswer} answer
+   */
+  #take(job, index, answer) {
+    const { key, whole, from } = job.asks[index];
+    const known = job.entry.known.get(key);
+    let all = answer;
+    if (whole.type === 'range' && known && answer.data && from !== undefined && from > whole.start) {
+      const data = joinSteps(known, answer.data, { start: whole.start, from });
+      if (data) all = { ...answer, data };
+      else job.late = true;
+    }
+    job.answers[index] = { query: job.plan.queries[index], answer: all };
+  }
+
+  /** Shows the answers of a panel, or asks the whole range if they do not continue the last ones. @param {Job} job */
+  #finish({ entry, plan, asks, answers, late }) {
+    const before = entry.known;
+    entry.known = new Map();
+    if (late) {
+      entry.due = true;
+      this.#schedule();
+      return;
+    }
+    asks.forEach(({ key, whole, from }, index) => {
+      const { data } = answers[index].answer;
+      if (whole.type !== 'range' || from === undefined || !data) return;
+      const refreshes = from > whole.start ? (before.get(key)?.refreshes ?? 0) + 1 : 0;
+      entry.known.set(key, { ...whole, answer: data, refreshes });
+    });
+    entry.frame.show(plan, answers);
+  }
 
   /** @param {Job[]} jobs */
   async #send(jobs) {
     const request = new AbortController();
     this.#requests.add(request);
-    const queries = jobs.flatMap(({ plan }, job) =>
-      plan.queries.map((query, index) => timed(query, plan, `${job}.${index}`)),
+    const queries = jobs.flatMap(({ asks }, job) =>
+      asks.map(({ whole, from }, index) => ({
+        ...whole,
+        id: `${job}.${index}`,
+        ...(from === undefined ? {} : { start: from }),
+      })),
     );
     const { start, end } = mostUsed(queries);
     const sent = queries.map((query) => ({
@@ -159,9 +227,9 @@ export class PanelRunner {
         answered: (answer) => {
           const [job, index] = answer.id.split('.').map(Number);
           const one = jobs[job];
-          one.answers[index] = { query: one.plan.queries[index], answer };
+          this.#take(one, index, answer);
           one.left -= 1;
-          if (one.left === 0 && current(one)) one.entry.frame.show(one.plan, one.answers);
+          if (one.left === 0 && current(one)) this.#finish(one);
         },
       });
       if (missing.length > 0) throw new ApiError({ code: 'incomplete_answer', detail: 'The answer ended too early.' });
@@ -175,18 +243,19 @@ export class PanelRunner {
   }
 }
 
+/** @typedef {ReturnType<typeof timed>} Timed */
+
 /**
  * A query with its times. The server evaluates from the start in steps: with a start that is a
  * multiple of the step, a refresh asks for the same times again.
  * @param {PanelQuery} query
  * @param {PanelPlan} plan
- * @param {string} id
  */
-function timed({ expr, type, step }, { range }, id) {
+function timed({ expr, type, step }, { range }) {
   const end = Math.floor(range.to / 1000);
   return type === 'instant'
-    ? { id, expr, type, time: end }
-    : { id, expr, type, step, start: Math.floor(range.from / 1000 / step) * step, end };
+    ? { expr, type, time: end }
+    : { expr, type, step, start: Math.floor(range.from / 1000 / step) * step, end };
 }
 
 /**

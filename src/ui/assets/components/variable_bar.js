@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { ALL, isAll } from '../model/interpolate.js';
 import { errorText } from '../model/error_text.js';
+import { filterEditor } from './filter_editor.js';
 import { openMenu } from './popup.js';
 
 /**
@@ -24,9 +25,10 @@ const textOf = ({ text, value }) => (isAll(value) ? 'All' : [text].flat().join('
  * @param {Map<string, Resolved>} resolved by name
  * @param {import('../model/interpolate.js').Selections} selections
  * @param {Change} change
+ * @param {import('./filter_editor.js').Ask} ask completes labels and values of filters
  * @returns {HTMLElement[]}
  */
-export function variableControls(resolved, selections, change) {
+export function variableControls(resolved, selections, change, ask) {
   return [...selections.values()].flatMap((selection) => {
     const found = resolved.get(selection.name);
     if (!found) return [];
@@ -44,15 +46,21 @@ export function variableControls(resolved, selections, change) {
         'div',
         { class: 'variable', 'data-variable': variable.name },
         label,
-        controlOf(id, found, selection, change),
+        controlOf(id, found, selection, change, ask),
         found.problem ? h('span', { class: 'variable-problem', role: 'status', text: errorText(found.problem) }) : null,
       ),
     ];
   });
 }
 
-/** @param {string} id @param {Resolved} resolved @param {Selection} selection @param {Change} change */
-function controlOf(id, { variable, options }, selection, change) {
+/**
+ * @param {string} id
+ * @param {Resolved} resolved
+ * @param {Selection} selection
+ * @param {Change} change
+ * @param {import('./filter_editor.js').Ask} ask
+ */
+function controlOf(id, { variable, options }, selection, change, ask) {
   const { name } = variable;
   if (variable.type === 'textbox') {
     const input = h('input', { id, autocomplete: 'off', spellcheck: 'false', 'data-focus': id });
@@ -60,15 +68,7 @@ function controlOf(id, { variable, options }, selection, change) {
     input.addEventListener('change', () => change(name, [input.value]));
     return input;
   }
-  if (variable.type === 'adhoc') {
-    return h(
-      'span',
-      { id, class: 'chips' },
-      variable.filters.map(({ label, op, value }) =>
-        h('span', { class: 'chip' }, h('b', { text: `${label} ${op} ${value}` })),
-      ),
-    );
-  }
+  if (variable.type === 'adhoc') return filterEditor(id, variable, (texts) => change(name, texts), ask);
   const known = selection.options ?? options;
   if (!variable.multi && known.length <= SEARCH_FROM) {
     const select = h(

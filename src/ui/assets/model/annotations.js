@@ -1,6 +1,7 @@
 // Annotations of a dashboard: events from the answers of PromQL queries.
 
 import { interpolate } from './interpolate.js';
+import { queryText } from './panel_queries.js';
 import { intervalFor } from './time.js';
 
 /**
@@ -26,7 +27,7 @@ export function annotationQueries(annotations, { selections, range }) {
     .map((annotation) => {
       const minInterval = interpolate(annotation.step, selections) || `${STEP}s`;
       const interval = intervalFor({ from: range.from, to: range.to, minInterval });
-      const expr = interpolate(annotation.expr, selections, { range, interval, format: 'promql' });
+      const expr = queryText(annotation.expr, selections, { range, interval });
       return { annotation, expr, step: interval.intervalMs / 1000 };
     })
     .filter(({ expr }) => expr.trim() !== '');

@@ -53,6 +53,13 @@ function rowsOf({ resultType, result }) {
   return Array.isArray(result) ? result : [];
 }
 
+/** @param {[number, unknown][]} points @param {Float64Array} times milliseconds */
+function hasTimes(points, times) {
+  if (points.length !== times.length) return false;
+  for (let index = 0; index < times.length; index += 1) if (points[index][0] * 1000 !== times[index]) return false;
+  return true;
+}
+
 /** @param {Row} row @returns {[number, string | Histogram][]} points by time, histograms among them */
 function points(row) {
   const numbers = row.values ?? (row.value ? [row.value] : []);
@@ -79,16 +86,16 @@ export function framesOf(answer, target, { several = false } = {}) {
   if (target.format === 'heatmap') return bucketFrames(rows, target);
   const keys = new Set(rows.flatMap((row) => Object.keys(row.metric ?? {})));
   const only = keys.size === 1 ? [...keys][0] : null;
+  let shared = new Float64Array(0);
   return rows.map((row) => {
     const labels = { ...row.metric };
     const all = points(row);
     const text = answer.resultType === 'string';
-    const times = new Float64Array(all.length);
     const values = text ? all.map(([, value]) => value) : new Float64Array(all.length);
-    for (let index = 0; index < all.length; index += 1) {
-      times[index] = all[index][0] * 1000;
-      if (!text) values[index] = valueOf(all[index][1]);
-    }
+    // Rows with the same times share them, so that nothing has to compare them again.
+    const times = hasTimes(all, shared) ? shared : Float64Array.from(all, ([at]) => at * 1000);
+    shared = times;
+    if (!text) for (let index = 0; index < all.length; index += 1) values[index] = valueOf(all[index][1]);
     const name = legendOf(labels, target, only);
     return frameOf([
       field('Time', 'time', times),

@@ -1,8 +1,10 @@
 // The queries of a panel with its variables, time range and step, and the frames of their answers.
 
+import { withMatchers } from './adhoc.js';
 import { applyFieldConfig } from './fields.js';
 import { framesOf } from './frame.js';
 import { interpolate } from './interpolate.js';
+import { DashboardError, QUERY_MAX } from './limits.js';
 import { applyPanelTime, intervalFor } from './time.js';
 import { transform } from './transformations/index.js';
 
@@ -37,10 +39,10 @@ const POINTS_MAX = 1100;
 /**
  * @param {Panel} panel
  * @param {{selections: Selections, range: Range, now: number, width: number,
- *   dashboard: {title: string, uid: string}}} view `width` of the panel in CSS pixels
+ *   dashboard: {title: string, uid: string}, timeZone?: string}} view `width` of the panel in CSS pixels
  * @returns {PanelPlan}
  */
-export function planPanel(panel, { selections, range, now, width, dashboard }) {
+export function planPanel(panel, { selections, range, now, width, dashboard, timeZone }) {
   const own = applyPanelTime(
     range,
     {
@@ -48,7 +50,7 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
       timeShift: interpolate(panel.timeShift, selections),
       hideTimeOverride: panel.hideTimeOverride,
     },
-    { now },
+    { now, timeZone },
   );
   const wanted = panel.maxDataPoints ?? POINTS.get(panel.type) ?? Math.round(width);
   const maxDataPoints = Math.min(POINTS_MAX, Math.max(panel.maxDataPoints === null ? POINTS_MIN : 1, wanted));
@@ -71,8 +73,8 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
       minInterval,
       intervalFactor: target.intervalFactor,
     });
-    context = { range: own, interval, dashboard };
-    const expr = interpolate(target.expr, selections, { ...context, format: 'promql' });
+    context = { range: own, interval, dashboard, timeZone };
+    const expr = queryText(target.expr, selections, context);
     if (expr.trim() === '') continue;
     const query = {
       target,
@@ -84,9 +86,24 @@ export function planPanel(panel, { selections, range, now, width, dashboard }) {
     if (target.instant) queries.push({ ...query, type: 'instant' });
   }
   if (!('interval' in context)) {
-    context = { range: own, interval: intervalFor({ from: own.from, to: own.to, maxDataPoints }), dashboard };
+    const interval = intervalFor({ from: own.from, to: own.to, maxDataPoints });
+    context = { range: own, interval, dashboard, timeZone };
   }
   return { range: own, queries, problems, context };
+}
+
+/**
+ * A query with its variables replaced, and with the ad hoc filters of the dashboard.
+ * @param {string} text
+ * @param {Selections} selections
+ * @param {import('./interpolate.js').Context} context
+ */
+export function queryText(text, selections, context) {
+  const filters = [...selections.values()].flatMap(({ type, filters: own }) => (type === 'adhoc' && own ? own : []));
+  const expr = withMatchers(interpolate(text, selections, { ...context, format: 'promql' }), filters);
+  if (expr.length > QUERY_MAX)
+    throw new DashboardError('text_too_long', `The query is over ${QUERY_MAX} characters with its filters.`);
+  return expr;
 }
 
 /** Defaults of the kinds whose series have colours of their own. */

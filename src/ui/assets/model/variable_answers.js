@@ -1,5 +1,6 @@
 // Resolves the variables of a dashboard in the order of their dependence.
 
+import { filterText, readFilterTexts } from './adhoc.js';
 import { DashboardError, isObject, textOf } from './limits.js';
 import { safeRegex } from './pattern.js';
 import { interpolate, optionsOf, order, parseVariableQuery, selectionOf } from './variables.js';
@@ -55,8 +56,10 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
     );
   });
 
-  /** @param {Variable} variable */
-  async function resolve(variable) {
+  /** @param {Variable} saved */
+  async function resolve(saved) {
+    const texts = saved.type === 'adhoc' ? wanted.get(saved.name) : undefined;
+    const variable = texts ? { ...saved, filters: readFilterTexts(texts) } : saved;
     const replace = (/** @type {string} */ text, format = 'promql') =>
       interpolate(text, selections, { ...context, format });
     /** @type {Option[]} */
@@ -79,8 +82,8 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
     const values = wanted.get(variable.name);
     const list = values?.map((value) => (value === 'All' ? '$__all' : value));
     let chosen = variable.multi ? list : list?.[0];
-    const saved = [variable.current.value].flat().filter((value) => value !== '' && value !== '$__all');
-    const given = (list ?? saved)
+    const before = [variable.current.value].flat().filter((value) => value !== '' && value !== '$__all');
+    const given = (list ?? before)
       .filter((value) => value !== '' && value !== '$__all')
       .map((value) => ({ text: value, value }));
     // A value of the address counts although the options lack it, as in Grafana; so does a saved
@@ -88,7 +91,7 @@ export async function resolveVariables(variables, wanted, { ask, context }) {
     const extra = variable.type === 'datasource' ? [] : list || problem ? given : [];
     if (variable.type === 'datasource') chosen = undefined;
     // The text that the dashboard was saved with is the default.
-    if (variable.type === 'textbox' && !list && saved.length === 0) chosen = textOf(variable.query);
+    if (variable.type === 'textbox' && !list && before.length === 0) chosen = textOf(variable.query);
     selections.set(
       variable.name,
       selectionOf(
@@ -144,8 +147,8 @@ export function addressValues(variables, selections) {
   const values = new Map();
   for (const { name, type } of variables) {
     const selection = selections.get(name);
-    if (!selection || type === 'constant' || type === 'datasource' || type === 'adhoc') continue;
-    values.set(name, [selection.value].flat());
+    if (!selection || type === 'constant' || type === 'datasource') continue;
+    values.set(name, type === 'adhoc' ? (selection.filters ?? []).map(filterText) : [selection.value].flat());
   }
   return values;
 }

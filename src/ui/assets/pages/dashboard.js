@@ -48,10 +48,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
   let sequence = 0;
   const scheme = matchMedia('(prefers-color-scheme: dark)');
   const runner = new PanelRunner({ org, signedOut });
+  const zone = () => dashboard?.timezone ?? '';
   const range = () =>
     resolveRange(
       { from: address.from || dashboard?.time.from, to: address.to || dashboard?.time.to },
-      { now, weekStart: weekStartOf(dashboard?.weekStart) },
+      { now, weekStart: weekStartOf(dashboard?.weekStart), timeZone: zone() },
     );
   const names = () => ({ title: dashboard?.title ?? '', uid: stored?.uid ?? '' });
   const page = (/** @type {string} */ uid, /** @type {string} */ query) =>
@@ -61,7 +62,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
     changed: () => grid.redraw(),
   });
   const grid = new PanelGrid(runner, {
-    sync: new Sync(),
+    sync: new Sync(() => dashboard?.graphTooltip ?? 0),
+    timeZone: zone,
     page,
     selections: () => selections,
     theme: () => (scheme.matches ? 'dark' : 'light'),
@@ -72,6 +74,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
         now,
         width,
         dashboard: names(),
+        timeZone: zone(),
       }),
     events: (id) => annotations.of(id),
     zoom: ({ from, to }) => navigate({ from: String(from), to: String(to) }),
@@ -264,7 +267,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
     const turn = (sequence += 1);
     now = Date.now();
     const { variables } = dashboard;
-    time.show(range(), address.refresh ?? '');
+    time.show(range(), address.refresh ?? '', zone());
     await showTab();
     if (address.tab !== '') return;
     if (what === 'variables') {
@@ -298,12 +301,17 @@ export function dashboardPage({ org, role, user, signedOut }) {
     const active = document.activeElement;
     const focus = active instanceof HTMLElement && bar.contains(active) ? active.dataset.focus : undefined;
     bar.replaceChildren(
-      ...variableControls(resolved, selections, (name, values) => {
-        if (!dashboard) return;
-        address = { ...address, values: new Map([...address.values, [name, values]]) };
-        history.pushState(null, '', addressOf({}));
-        update('variables', dependents(dashboard.variables, name)).catch(fail);
-      }),
+      ...variableControls(
+        resolved,
+        selections,
+        (name, values) => {
+          if (!dashboard) return;
+          address = { ...address, values: new Map([...address.values, [name, values]]) };
+          history.pushState(null, '', addressOf({}));
+          update('variables', dependents(dashboard.variables, name)).catch(fail);
+        },
+        variableReader(org, range()),
+      ),
     );
     bar.hidden = bar.childElementCount === 0;
     const again = focus && bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
@@ -319,7 +327,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   function refresh() {
     due = false;
     now = Date.now();
-    time.show(range(), address.refresh ?? '');
+    time.show(range(), address.refresh ?? '', zone());
     runner.refresh();
     plan();
   }

@@ -93,7 +93,7 @@ export function draw(box, view) {
         },
         null,
       ];
-      const place = layOut(pen, { width, height, from: range.from, to: range.to, axes });
+      const place = layOut(pen, { width, height, from: range.from, to: range.to, timeZone: view.timeZone, axes });
       clipToPlot(pen, place);
       const [cell, rise] = [
         (step / Math.max(1, range.to - range.from)) * (place.right - place.left),
@@ -123,7 +123,7 @@ export function draw(box, view) {
         y === null ? rows.length - 1 : Math.floor(((place.bottom - y) / (place.bottom - place.top)) * rows.length);
       const one = rows[Math.min(rows.length - 1, Math.max(0, row))];
       return [
-        h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
+        h('div', { class: 'when', text: formatMoment(times[index] / 1000, view.timeZone) }),
         h(
           'div',
           { class: 'tip-row' },
@@ -133,7 +133,7 @@ export function draw(box, view) {
       ];
     },
     speak: (index) =>
-      `${formatMoment(times[index] / 1000)}: ${
+      `${formatMoment(times[index] / 1000, view.timeZone)}: ${
         rows
           .filter(({ counts }) => counts[index] > 0)
           .slice(0, 6)

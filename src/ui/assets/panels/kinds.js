@@ -10,6 +10,7 @@
  * @property {(text: string) => string} replace fills in variables
  * @property {import('../model/time.js').Range} range of the panel, in milliseconds
  * @property {'light' | 'dark'} theme
+ * @property {string} timeZone of axes, tooltips and tables, as the dashboard names it
  * @property {import('../plot/sync.js').Sync} sync shares the crosshair with the other panels
  * @property {import('../model/annotations.js').AnnotationEvent[]} events annotations to draw
  * @property {Map<string, any>} memory what the panel remembers over a refresh

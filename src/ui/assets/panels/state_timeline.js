@@ -92,6 +92,7 @@ export function draw(box, view) {
         height,
         from: range.from,
         to: range.to,
+        timeZone: view.timeZone,
         axes: [{ scale, label: '', shown: true }, null],
       });
       paintAxes(pen, place, { ...INKS[theme], grid: 'transparent' });
@@ -123,7 +124,7 @@ export function draw(box, view) {
       return place;
     },
     tooltip: (index) => [
-      h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
+      h('div', { class: 'when', text: formatMoment(times[index] / 1000, view.timeZone) }),
       ...bands.slice(0, 20).flatMap(({ name, spans }) => {
         const span = atTime(spans, times[index]);
         return span
@@ -140,7 +141,7 @@ export function draw(box, view) {
       }),
     ],
     speak: (index) =>
-      `${formatMoment(times[index] / 1000)}: ${bands
+      `${formatMoment(times[index] / 1000, view.timeZone)}: ${bands
         .slice(0, 6)
         .map(({ name, spans }) => `${name} ${atTime(spans, times[index])?.text ?? 'no value'}`)
         .join(', ')}`,

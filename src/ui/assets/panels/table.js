@@ -3,9 +3,8 @@
 import { h } from '../chart/dom.js';
 import { displayValue } from '../model/fields.js';
 import { reduceField, reducerOf } from '../model/reduce.js';
-import { formatUnit } from '../model/units.js';
 import { valueText } from '../plot/legend.js';
-import { inkOn } from '../plot/values.js';
+import { formatIn, inkOn } from '../plot/values.js';
 
 /**
  * @typedef {import('./kinds.js').View} View
@@ -237,9 +236,8 @@ function savedSort(sortBy, frame, name) {
  */
 function cell(field, row, frame, view, theme, replace) {
   const value = field.values[row];
-  const shown = displayValue(field, typeof value === 'number' && Number.isNaN(value) ? null : value, formatUnit, {
-    theme,
-  });
+  const known = typeof value === 'number' && Number.isNaN(value) ? null : value;
+  const shown = displayValue(field, known, formatIn(view.timeZone), { theme });
   const text = `${shown.prefix}${shown.text}${shown.suffix}`;
   const [first] = Array.isArray(field.config.links) ? field.config.links : [];
   const link = first

@@ -2,8 +2,9 @@
 
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
+import { TipNote, TipRows } from '../chart/tip.js';
 import { PlotCanvas } from '../plot/canvas.js';
-import { legendOf, legendPlace, swatch, valueText } from '../plot/legend.js';
+import { legendOf, legendPlace, valueText } from '../plot/legend.js';
 import { paintSeries } from '../plot/lines.js';
 import { INKS, clipToPlot, layOut, paintAxes, paintEvents, paintThresholds } from '../plot/paint.js';
 import { valueScale } from '../plot/scale.js';
@@ -18,6 +19,8 @@ import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.
 /** Most rows of the tooltip, and values of the spoken text. */
 const TIP_MAX = 24;
 const SPOKEN_MAX = 6;
+/** With more lines, the cursor has no dots on them. */
+const DOTS_MAX = 40;
 /** Annotations this near to the pointer are in the tooltip, in pixels. */
 const NEAR = 6;
 
@@ -86,6 +89,7 @@ export function draw(box, view) {
     };
   };
 
+  const tip = new Tip();
   const canvas = PlotCanvas.of(view, {
     label: `${view.replace(panel.title) || 'Chart'}: values at a time`,
     times,
@@ -95,6 +99,7 @@ export function draw(box, view) {
         height,
         from: range.from,
         to: range.to,
+        timeZone: view.timeZone,
         axes: [axisOf(0, height), axisOf(1, height)],
       });
       const inks = INKS[theme];
@@ -117,28 +122,21 @@ export function draw(box, view) {
       pen.restore();
       return place;
     },
-    tooltip: (index, y, place) => tooltipOf(view, data, shown, index, y, place),
+    tooltip: (index, y, place) => tip.update(view, data, shown, index, y, place),
     speak(index) {
       const rows = shown
         .filter(({ values }) => !Number.isNaN(values[index]))
         .slice(0, SPOKEN_MAX)
         .map(({ name, field, values }) => `${name} ${valueText(field, values[index])}`);
       const more = shown.length > SPOKEN_MAX ? [`and ${shown.length - SPOKEN_MAX} more`] : [];
-      return `${formatMoment(times[index] / 1000)}: ${[...rows, ...more].join(', ') || 'no value'}`;
+      return `${formatMoment(times[index] / 1000, view.timeZone)}: ${[...rows, ...more].join(', ') || 'no value'}`;
     },
-    marks(pen, place, index) {
-      if (shown.length > 40) return;
-      for (const { drawn, color, axis } of shown) {
-        if (!Number.isFinite(drawn[index])) continue;
-        pen.beginPath();
-        pen.arc(place.x(times[index]), place.y(drawn[index], axis), 3.5, 0, 2 * Math.PI);
-        pen.fillStyle = color;
-        pen.fill();
-        pen.strokeStyle = INKS[theme].background;
-        pen.lineWidth = 1.5;
-        pen.stroke();
-      }
-    },
+    dots: (index) =>
+      shown.length > DOTS_MAX
+        ? []
+        : shown.flatMap(({ drawn, color, axis }) =>
+            Number.isFinite(drawn[index]) ? [{ value: drawn[index], axis, color }] : [],
+          ),
   });
 
   const options = record(panel.options.legend);
@@ -186,50 +184,64 @@ function thresholdsOf(series) {
   };
 }
 
-/**
- * @param {View} view
- * @param {import('../plot/series.js').PlotData} data
- * @param {PlotSeries[]} shown
- * @param {number} index
- * @param {number | null} y
- * @param {import('../plot/paint.js').Layout} place
- * @returns {Node[]}
- */
-function tooltipOf({ panel, events }, { times }, shown, index, y, place) {
-  const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
-  if (mode === 'none') return [];
-  let rows = shown.filter(
-    ({ values, inTooltip }) =>
-      inTooltip && !Number.isNaN(values[index]) && !(hideZeros === true && values[index] === 0),
-  );
-  const distance = (/** @type {PlotSeries} */ { drawn, axis }) => Math.abs(place.y(drawn[index], axis) - (y ?? 0));
-  const near =
-    y === null || rows.length === 0 ? null : rows.reduce((best, one) => (distance(one) < distance(best) ? one : best));
-  if (mode === 'single' && near) rows = [near];
-  const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;
-  if (wanted !== 'none') {
-    rows.sort((left, right) => (wanted === 'asc' ? 1 : -1) * (left.values[index] - right.values[index]));
+/** The nodes of a panel's tooltip. */
+class Tip {
+  #rows = new TipRows('tip-row');
+  #more = new TipNote();
+
+  /**
+   * @param {View} view
+   * @param {import('../plot/series.js').PlotData} data
+   * @param {PlotSeries[]} shown
+   * @param {number} index
+   * @param {number | null} y
+   * @param {import('../plot/paint.js').Layout} place
+   * @returns {Node[]}
+   */
+  update({ panel, events, timeZone }, { times }, shown, index, y, place) {
+    const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
+    if (mode === 'none') return [];
+    let rows = shown.filter(
+      ({ values, inTooltip }) =>
+        inTooltip && !Number.isNaN(values[index]) && !(hideZeros === true && values[index] === 0),
+    );
+    /** @type {PlotSeries | null} */
+    let near = null;
+    let least = Infinity;
+    for (const one of y === null ? [] : rows) {
+      const distance = Math.abs(place.y(one.drawn[index], one.axis) - Number(y));
+      if (near === null || distance < least) [near, least] = [one, distance];
+    }
+    if (mode === 'single' && near) rows = [near];
+    const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;
+    if (wanted !== 'none') {
+      rows.sort((left, right) => (wanted === 'asc' ? 1 : -1) * (left.values[index] - right.values[index]));
+    }
+    const at = near ? Math.max(0, Math.min(rows.indexOf(near) - TIP_MAX / 2, rows.length - TIP_MAX)) : 0;
+    const cut = rows.slice(at, at + TIP_MAX);
+    const more =
+      rows.length > cut.length ? `and ${rows.length - cut.length} more` : rows.length === 0 ? 'no value' : '';
+    return this.#rows.update(
+      formatMoment(times[index] / 1000, timeZone),
+      cut.map((one) => ({
+        name: one.name,
+        value: valueText(one.field, one.values[index]),
+        near: one === near,
+        mark: one.color,
+        paint: (mark) => {
+          mark.style.backgroundColor = one.color;
+        },
+      })),
+      [
+        ...this.#more.update(more),
+        ...events
+          .filter(
+            ({ from, to }) =>
+              place.x(from) - NEAR <= place.x(times[index]) && place.x(times[index]) <= place.x(to) + NEAR,
+          )
+          .slice(0, 5)
+          .map(({ title, text }) => h('div', { class: 'event' }, h('b', { text: title }), text && ` ${text}`)),
+      ],
+    );
   }
-  const at = near ? Math.max(0, Math.min(rows.indexOf(near) - TIP_MAX / 2, rows.length - TIP_MAX)) : 0;
-  const cut = rows.slice(at, at + TIP_MAX);
-  return [
-    h('div', { class: 'when', text: formatMoment(times[index] / 1000) }),
-    ...cut.map((one) =>
-      h(
-        'div',
-        { class: one === near ? 'tip-row near' : 'tip-row' },
-        swatch(one.color),
-        h('span', { class: 'name', text: one.name }),
-        h('b', { text: valueText(one.field, one.values[index]) }),
-      ),
-    ),
-    ...(rows.length > cut.length ? [h('div', { class: 'more', text: `and ${rows.length - cut.length} more` })] : []),
-    ...(rows.length === 0 ? [h('div', { class: 'more', text: 'no value' })] : []),
-    ...events
-      .filter(
-        ({ from, to }) => place.x(from) - NEAR <= place.x(times[index]) && place.x(times[index]) <= place.x(to) + NEAR,
-      )
-      .slice(0, 5)
-      .map(({ title, text }) => h('div', { class: 'event' }, h('b', { text: title }), text && ` ${text}`)),
-  ];
 }

@@ -1,8 +1,9 @@
 // The canvas of a plot over time: size, pointer, keyboard, zoom, tooltip and the shared crosshair.
 
 import { h } from '../chart/dom.js';
-import { placeTooltip } from '../chart/legend.js';
-import { FONT, INKS, clipToPlot, paintCrosshair } from './paint.js';
+import { moveHair, penOf } from '../chart/paint.js';
+import { placeTooltip } from '../chart/tip.js';
+import { FONT, INKS, paintDots } from './paint.js';
 
 /**
  * @typedef {import('./paint.js').Layout} Layout
@@ -13,9 +14,10 @@ import { FONT, INKS, clipToPlot, paintCrosshair } from './paint.js';
  * @property {string} label of the plot for screen readers
  * @property {Float64Array} times in milliseconds, ascending
  * @property {(pen: Pen, width: number, height: number) => Layout} paint
- * @property {(index: number, y: number | null, place: Layout) => Node[]} tooltip
+ * @property {(index: number, y: number | null, place: Layout) => Node[]} tooltip the same array as the
+ *   last time if the nodes are the same
  * @property {(index: number) => string} speak the values at a time as a sentence
- * @property {(pen: Pen, place: Layout, index: number) => void} [marks] paints dots at the cursor
+ * @property {(index: number) => {value: number, axis: 0 | 1, color: string}[]} [dots] on the lines at the cursor
  */
 
 /** A drag shorter than this is a click, in pixels. */
@@ -35,14 +37,17 @@ export class PlotCanvas {
   #frame = 0;
   #base = h('canvas', { 'aria-hidden': 'true' });
   #over = h('canvas', { 'aria-hidden': 'true' });
+  #hair = h('div', { class: 'plot-hair', hidden: true, 'aria-hidden': 'true' });
   #tip = h('div', { class: 'plot-tip', hidden: true, 'aria-hidden': 'true' });
   #cursor;
   #unfollow;
   #observer;
   #follow;
 
-  /** The width and the height of the last picture. */
-  #painted = [0, 0];
+  /** Width and height that the observer reported: reading them would make the browser lay out the page. */
+  #size = [0, 0];
+  /** What the tooltip shows. @type {Node[]} */
+  #rows = [];
   #gone = false;
 
   /**
@@ -81,17 +86,25 @@ export class PlotCanvas {
       'data-focus': 'plot',
       'aria-keyshortcuts': 'Plus Minus',
     });
-    this.node = h('div', { class: 'plot' }, this.#base, this.#over, this.#cursor, this.#tip);
+    this.node = h('div', { class: 'plot' }, this.#base, this.#over, this.#hair, this.#cursor, this.#tip);
     this.#speak();
-    this.#follow = (/** @type {number | null} */ time) => {
+    this.#follow = (/** @type {number | null} */ time, /** @type {boolean} */ tooltip) => {
       this.#time = time;
       this.#paintOver();
+      const place = this.#place;
+      const { times } = this.content;
+      const told = tooltip && time !== null && place && times.length > 0 && time >= place.from && time <= place.to;
+      if (told) this.#tell(nearest(times, time), place.x(time), null);
+      else this.#tip.hidden = true;
     };
     this.#unfollow = view.sync.follow(this.#follow);
     this.#listen();
-    this.#observer = new ResizeObserver(() => {
-      const { clientWidth, clientHeight } = this.node;
-      if (clientWidth !== this.#painted[0] || clientHeight !== this.#painted[1]) this.redraw();
+    this.#observer = new ResizeObserver(([{ contentRect }]) => {
+      const [width, height] = [Math.round(contentRect.width), Math.round(contentRect.height)];
+      if (width === this.#size[0] && height === this.#size[1]) return;
+      this.#size = [width, height];
+      cancelAnimationFrame(this.#frame);
+      this.#paint();
     });
     this.#observer.observe(this.node);
   }
@@ -119,15 +132,17 @@ export class PlotCanvas {
     const { content } = this;
     const parent = this.node.parentElement;
     const frame = parent?.parentElement === box ? parent : h('div', {}, this.node);
-    const scrolled = frame.lastElementChild?.scrollTop ?? 0;
+    const last = frame.lastElementChild;
+    // Reading the place of a scroll bar makes the browser lay out the page.
+    const scrolled = frame === parent && last !== legend ? (last?.scrollTop ?? 0) : 0;
     frame.className = `plotted legend-${placement}`;
     if (width > 0) frame.style.setProperty('--legend-width', `${Math.min(600, width)}px`);
-    for (const child of [...frame.children]) if (child !== this.node) child.remove();
-    if (legend) frame.append(legend);
+    for (const child of [...frame.children]) if (child !== this.node && child !== legend) child.remove();
+    if (legend && legend.parentElement !== frame) frame.append(legend);
     for (const child of [...box.children]) if (child !== frame) child.remove();
     if (frame.parentElement !== box) box.append(frame);
     if (hint) box.append(h('p', { class: 'hint', text: hint }));
-    if (legend) legend.scrollTop = scrolled;
+    if (legend && scrolled > 0) legend.scrollTop = scrolled;
     this.redraw();
     return {
       resize: () => this.redraw(),
@@ -185,16 +200,20 @@ export class PlotCanvas {
     this.#time = times[this.#index];
     this.view.sync.move(this.#time, this.#follow);
     this.#paintOver();
-    this.#speak();
-    const rows = this.content.tooltip(this.#index, y, place);
-    this.#tip.hidden = rows.length === 0;
-    this.#tip.replaceChildren(...rows);
-    placeTooltip(
-      this.#tip,
-      { width: place.width, height: Math.max(place.height, 60) },
-      x ?? place.x(this.#time),
-      y ?? place.top,
-    );
+    // The pointer's values are in the tooltip; a screen reader's user moves the cursor by keyboard.
+    if (y === null) this.#speak();
+    this.#tell(this.#index, x ?? place.x(this.#time), y);
+  }
+
+  /** Shows the tooltip. @param {number} index @param {number} x pixels @param {number | null} y */
+  #tell(index, x, y) {
+    const place = this.#place;
+    if (!place) return;
+    const rows = this.content.tooltip(index, y, place);
+    if (this.#tip.hidden !== (rows.length === 0)) this.#tip.hidden = rows.length === 0;
+    if (rows !== this.#rows) this.#tip.replaceChildren(...rows);
+    this.#rows = rows;
+    placeTooltip(this.#tip, { width: place.width, height: Math.max(place.height, 60) }, x, y ?? place.top);
   }
 
   #speak() {
@@ -253,47 +272,40 @@ export class PlotCanvas {
   }
 
   #paint() {
-    const { clientWidth: width, clientHeight: height } = this.node;
+    const [width, height] = this.#size;
     if (width < 20 || height < 20) return;
     const pen = penOf(this.#base, width, height);
     if (!pen) return;
-    this.#painted = [width, height];
     pen.clearRect(0, 0, width, height);
     pen.font = FONT;
     this.#place = this.content.paint(pen, width, height);
     this.#paintOver();
   }
 
+  /** Moves the crosshair, and paints what else follows the pointer: a band, and dots on lines. */
   #paintOver() {
     const place = this.#place;
-    const used = this.#time !== null || this.#drag !== null;
-    if (!place || (!used && this.#over.width <= 1)) return;
-    if (!used) {
-      [this.#over.width, this.#over.height] = [1, 1];
+    if (!place) return;
+    const x = this.#time === null ? -1 : place.x(this.#time);
+    moveHair(this.#hair, x < place.left - 1 || x > place.right + 1 ? null : x);
+    const drag = this.#drag && Math.abs(this.#drag.to - this.#drag.from) >= DRAG_MIN ? this.#drag : null;
+    const dots = (this.#index === null ? undefined : this.content.dots?.(this.#index)) ?? [];
+    if (!drag && dots.length === 0) {
+      // Without them the canvas has no memory.
+      if (this.#over.width > 1) [this.#over.width, this.#over.height] = [1, 1];
       return;
     }
     const pen = penOf(this.#over, place.width, place.height);
     if (!pen) return;
-    pen.clearRect(0, 0, place.width, place.height);
     const inks = INKS[this.view.theme];
-    if (this.#drag && Math.abs(this.#drag.to - this.#drag.from) >= DRAG_MIN) {
+    pen.clearRect(0, 0, place.width, place.height);
+    if (drag) {
       pen.fillStyle = inks.muted;
       pen.globalAlpha = 0.2;
-      pen.fillRect(
-        Math.min(this.#drag.from, this.#drag.to),
-        place.top,
-        Math.abs(this.#drag.to - this.#drag.from),
-        place.bottom - place.top,
-      );
+      pen.fillRect(Math.min(drag.from, drag.to), place.top, Math.abs(drag.to - drag.from), place.bottom - place.top);
       pen.globalAlpha = 1;
     }
-    if (this.#time === null) return;
-    paintCrosshair(pen, place, inks, this.#time);
-    if (this.#index !== null && this.content.marks) {
-      clipToPlot(pen, place);
-      this.content.marks(pen, place, this.#index);
-      pen.restore();
-    }
+    if (dots.length > 0) paintDots(pen, place, dots, place.x(Number(this.#time)), inks);
   }
 
   #destroy() {
@@ -302,17 +314,6 @@ export class PlotCanvas {
     this.#observer.disconnect();
     this.#unfollow();
   }
-}
-
-/** The pen of a canvas with a size in CSS pixels. @param {HTMLCanvasElement} canvas @param {number} width
- *  @param {number} height */
-export function penOf(canvas, width, height) {
-  const ratio = Math.min(3, devicePixelRatio || 1);
-  const [w, t] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== w || canvas.height !== t) [canvas.width, canvas.height] = [w, t];
-  const pen = canvas.getContext('2d');
-  pen?.setTransform(ratio, 0, 0, ratio, 0, 0);
-  return pen;
 }
 
 /** The index of the time that is nearest. @param {Float64Array} times ascending @param {number} time */

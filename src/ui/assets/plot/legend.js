@@ -30,7 +30,10 @@ export function valueText(field, value, calc = '') {
   if (typeof value === 'number' && ['count', 'distinctCount', 'changeCount'].includes(calc)) return String(value);
   if (typeof value === 'number' && calc === 'diffperc') return display(value, 'percent', 1);
   if (typeof value === 'number' && !Number.isFinite(value)) return String(value);
-  const { prefix, text, suffix } = displayValue(field, value, formatUnit);
+  const { mappings, unit, decimals } = field.config;
+  // Without mappings the text is that of the unit; the colour that comes with a display is not needed.
+  const plain = typeof value === 'number' && field.type === 'number' && !(mappings?.length > 0);
+  const { prefix, text, suffix } = plain ? formatUnit(value, unit, decimals) : displayValue(field, value, formatUnit);
   return prefix + text + suffix;
 }
 
@@ -48,7 +51,32 @@ export function legendOf(items, options, host) {
   const shown = items.filter(({ inLegend }) => inLegend !== false);
   if (legendPlace(options) === 'none' || shown.length === 0) return null;
   const calcs = (Array.isArray(options.calcs) ? options.calcs : []).filter((id) => reducerOf(id)).slice(0, 8);
-  return options.displayMode === 'table' ? tableLegend(shown, calcs, options, host) : listLegend(shown, calcs, host);
+  if (options.displayMode === 'table') return tableLegend(shown, calcs, options, host);
+  return calcs.length > 0 ? listLegend(shown, calcs, host) : keptLegend(shown, host);
+}
+
+/**
+ * A list of names only: that of the last drawing if it has the same names.
+ * @param {Item[]} items
+ * @param {LegendHost & {memory: Map<string, any>}} host
+ */
+function keptLegend(items, host) {
+  const names = items.map(({ key, name, color }) => `${key}\n${name}\n${color}`).join('\n\n');
+  const known = host.memory.get('legend');
+  if (known?.names === names) {
+    known.host = host;
+    return known.node;
+  }
+  /** @type {{names: string, host: typeof host, node: HTMLElement | null}} */
+  const kept = { names, host, node: null };
+  kept.node = listLegend(items, [], {
+    hidden: host.hidden,
+    memory: host.memory,
+    change: () => kept.host.change(),
+    light: (key) => kept.host.light?.(key),
+  });
+  host.memory.set('legend', kept);
+  return kept.node;
 }
 
 /** @param {Item} item @param {Item[]} all @param {LegendHost} host */

@@ -9,7 +9,7 @@ import { resolveColor } from '../model/fields.js';
  * @typedef {CanvasRenderingContext2D} Pen
  * @typedef {{scale: Scale, label: string, shown: boolean}} Axis
  * @typedef {{width: number, height: number, left: number, right: number, top: number, bottom: number, from: number,
- *   to: number, axes: (Axis | null)[], x: (time: number) => number, time: (x: number) => number,
+ *   to: number, timeZone: string, axes: (Axis | null)[], x: (time: number) => number, time: (x: number) => number,
  *   y: (value: number, axis: 0 | 1) => number}} Layout
  * @typedef {{text: string, muted: string, grid: string, axis: string, background: string}} Inks
  */
@@ -25,10 +25,10 @@ export const INKS = {
 
 /**
  * @param {Pen} pen
- * @param {{width: number, height: number, from: number, to: number, axes: (Axis | null)[]}} wanted
+ * @param {{width: number, height: number, from: number, to: number, timeZone: string, axes: (Axis | null)[]}} wanted
  * @returns {Layout}
  */
-export function layOut(pen, { width, height, from, to, axes }) {
+export function layOut(pen, { width, height, from, to, timeZone, axes }) {
   pen.font = FONT;
   const room = axes.map((axis) => {
     if (!axis?.shown) return 0;
@@ -48,6 +48,7 @@ export function layOut(pen, { width, height, from, to, axes }) {
     bottom,
     from,
     to,
+    timeZone,
     axes,
     x: (time) => left + ((time - from) / span) * (right - left),
     time: (x) => from + ((x - left) / Math.max(1, right - left)) * span,
@@ -103,7 +104,7 @@ export function paintAxes(pen, place, inks, { timeShown = true } = {}) {
   if (!timeShown) return;
   pen.textBaseline = 'alphabetic';
   const count = Math.max(2, Math.floor((right - left) / 64));
-  for (const tick of timeTicks(place.from / 1000, place.to / 1000, count)) {
+  for (const tick of timeTicks(place.from / 1000, place.to / 1000, count, place.timeZone)) {
     const x = Math.round(place.x(tick.at * 1000)) + 0.5;
     pen.strokeStyle = tick.major ? inks.axis : inks.grid;
     line(pen, [x, top, x, bottom + 3]);
@@ -183,18 +184,22 @@ export function clipToPlot(pen, place) {
 }
 
 /**
- * The crosshair at a time.
+ * Dots on lines at the place of the cursor.
  * @param {Pen} pen
  * @param {Layout} place
+ * @param {{value: number, axis: 0 | 1, color: string}[]} dots
+ * @param {number} x pixels
  * @param {Inks} inks
- * @param {number} time
  */
-export function paintCrosshair(pen, place, inks, time) {
-  const x = Math.round(place.x(time)) + 0.5;
-  if (x < place.left || x > place.right + 1) return;
-  pen.strokeStyle = inks.muted;
-  pen.lineWidth = 1;
-  pen.setLineDash([4, 3]);
-  line(pen, [x, place.top, x, place.bottom]);
-  pen.setLineDash([]);
+export function paintDots(pen, place, dots, x, inks) {
+  clipToPlot(pen, place);
+  [pen.strokeStyle, pen.lineWidth] = [inks.background, 1.5];
+  for (const { value, axis, color } of dots) {
+    pen.beginPath();
+    pen.arc(x, place.y(value, axis), 3.5, 0, 2 * Math.PI);
+    pen.fillStyle = color;
+    pen.fill();
+    pen.stroke();
+  }
+  pen.restore();
 }

@@ -17,6 +17,7 @@ import { align } from '../model/frame.js';
  * @property {Float64Array} drawn after stacking
  * @property {Float64Array | null} base the lower edge of a stacked area
  * @property {number} gap longest time between two points that are connected, in milliseconds
+ * @property {boolean} whole whether every time has a value, without a gap
  * @property {string} unit
  * @property {0 | 1} axis left or right
  * @property {boolean} inLegend
@@ -53,6 +54,8 @@ export function plotData(frames, theme) {
       const values =
         zero || sign < 0 ? column.map((value) => (Number.isNaN(value) ? (zero ? 0 : value) : sign * value)) : column;
       const hidden = record(custom.hideFrom);
+      const found = scan(times, values);
+      const gap = gapOf(found, custom.spanNulls);
       return {
         key: count === 0 ? name : `${name} ${count}`,
         name,
@@ -62,7 +65,8 @@ export function plotData(frames, theme) {
         values,
         drawn: values,
         base: null,
-        gap: gapOf(times, values, custom.spanNulls),
+        gap,
+        whole: found.finite && found.widest <= gap,
         unit: field.config.unit ?? '',
         axis: /** @type {0 | 1} */ (0),
         inLegend: hidden.legend !== true,
@@ -76,19 +80,48 @@ export function plotData(frames, theme) {
 }
 
 /**
- * Two points further apart than one and a half steps of their series have a gap between them.
- * @param {Float64Array} times
- * @param {Float64Array} values
- * @param {unknown} spanNulls true, or the longest gap in milliseconds that is bridged
+ * What one pass over a column finds.
+ * @typedef {{low: number, high: number, step: number, widest: number, finite: boolean}} Scan
+ * `step` and `widest` are the shortest and the longest time between two values, in milliseconds.
  */
-function gapOf(times, values, spanNulls) {
-  if (spanNulls === true) return Infinity;
-  let [step, last] = [Infinity, -Infinity];
-  for (let index = 0; index < times.length; index += 1) {
-    if (Number.isNaN(values[index])) continue;
-    step = Math.min(step, times[index] - last);
+
+/** @type {WeakMap<Float64Array, Scan>} */
+const SCANS = new WeakMap();
+
+/** @param {Float64Array} times @param {Float64Array} values @returns {Scan} */
+function scan(times, values) {
+  let low = Infinity;
+  let high = -Infinity;
+  let step = Infinity;
+  let widest = -Infinity;
+  let last = -Infinity;
+  let finite = true;
+  for (let index = 0; index < values.length; index += 1) {
+    const value = values[index];
+    if (value - value !== 0) {
+      finite = false;
+      if (Number.isNaN(value)) continue;
+    } else {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+    const distance = times[index] - last;
+    if (distance < step) step = distance;
+    if (last > -Infinity && distance > widest) widest = distance;
     last = times[index];
   }
+  const made = { low, high, step, widest, finite };
+  SCANS.set(values, made);
+  return made;
+}
+
+/**
+ * Two points further apart than one and a half steps of their series have a gap between them.
+ * @param {Scan} found
+ * @param {unknown} spanNulls true, or the longest gap in milliseconds that is bridged
+ */
+function gapOf({ step }, spanNulls) {
+  if (spanNulls === true) return Infinity;
   const gap = step * 1.5;
   return typeof spanNulls === 'number' && spanNulls > 0 ? Math.max(gap, spanNulls) : gap;
 }
@@ -170,14 +203,24 @@ export function fillTarget(one, all) {
  */
 export function extent(series, positive = false) {
   let [low, high] = [Infinity, -Infinity];
-  for (const { drawn, base } of series) {
-    for (let index = 0; index < drawn.length; index += 1) {
-      const value = drawn[index];
-      if (!Number.isFinite(value) || (positive && value <= 0)) continue;
-      if (value < low) low = value;
-      if (value > high) high = value;
-      if (base && !positive && base[index] < low) low = base[index];
-    }
+  for (const one of series) {
+    const known = one.base || positive ? undefined : SCANS.get(one.drawn);
+    const [least, most] = known ? [known.low, known.high] : extentOf(one, positive);
+    if (least < low) low = least;
+    if (most > high) high = most;
+  }
+  return [low, high];
+}
+
+/** @param {PlotSeries} series @param {boolean} positive @returns {[number, number]} */
+function extentOf({ drawn, base }, positive) {
+  let [low, high] = [Infinity, -Infinity];
+  for (let index = 0; index < drawn.length; index += 1) {
+    const value = drawn[index];
+    if (value - value !== 0 || (positive && value <= 0)) continue;
+    if (value < low) low = value;
+    if (value > high) high = value;
+    if (base && !positive && base[index] < low) low = base[index];
   }
   return [low, high];
 }

@@ -30,10 +30,17 @@ function fieldFilter(wanted) {
 }
 
 /**
+ * Formats values in their units, and dates in a time zone.
+ * @param {string} timeZone as a dashboard names it
+ * @returns {import('../model/fields.js').Formatter}
+ */
+export const formatIn = (timeZone) => (value, unit, decimals) => formatUnit(value, unit, decimals, { timeZone });
+
+/**
  * @param {View} view
  * @returns {Shown[]} without hidden fields
  */
-export function shownValues({ panel, frames, theme }) {
+export function shownValues({ panel, frames, theme, timeZone }) {
   const options = record(panel.options.reduceOptions);
   const wanted = fieldFilter(options.fields);
   const calcs =
@@ -51,7 +58,7 @@ export function shownValues({ panel, frames, theme }) {
       series += 1;
       const add = (/** @type {any} */ value, /** @type {string} */ name, /** @type {string} */ key) => {
         if (all.length >= VALUES_MAX) return;
-        const shown = displayValue(field, value, formatUnit, { theme, seriesIndex });
+        const shown = displayValue(field, value, formatIn(timeZone), { theme, seriesIndex });
         all.push({
           ...shown,
           key,

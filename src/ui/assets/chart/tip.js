@@ -1,0 +1,126 @@
+// The rows of a tooltip, written into the same nodes for each move of the pointer.
+
+import { h } from './dom.js';
+
+/**
+ * @typedef {Object} TipRow
+ * @property {string} name
+ * @property {string} value
+ * @property {boolean} near whether it is the series nearest to the pointer
+ * @property {string} mark equal for rows with the same mark
+ * @property {(mark: HTMLElement) => void} paint gives the mark the look of its series
+ */
+
+export class TipRows {
+  #time = document.createTextNode('');
+  #when = h('div', { class: 'when' }, this.#time);
+  /** @type {{node: HTMLElement, mark: HTMLElement, name: Text, value: Text, look: string, near: boolean}[]} */
+  #rows = [];
+  /** @type {Node[]} */
+  #nodes = [];
+  #row;
+
+  /** @param {string} row class of a row */
+  constructor(row) {
+    this.#row = row;
+  }
+
+  /** @param {number} index */
+  #at(index) {
+    const known = this.#rows[index];
+    if (known) return known;
+    const [name, value] = [document.createTextNode(''), document.createTextNode('')];
+    const mark = h('span', { class: 'swatch', 'aria-hidden': 'true' });
+    const node = h(
+      'div',
+      { class: this.#row },
+      mark,
+      h('span', { class: 'name' }, name),
+      h('b', { class: 'value' }, value),
+    );
+    this.#rows[index] = { node, mark, name, value, look: '', near: false };
+    return this.#rows[index];
+  }
+
+  /**
+   * Returns the nodes of the tooltip: the same array as the last time if they are the same nodes.
+   * @param {string} when
+   * @param {TipRow[]} rows
+   * @param {Node[]} more nodes after the rows
+   */
+  update(when, rows, more) {
+    if (this.#time.data !== when) this.#time.data = when;
+    rows.forEach(({ name, value, near, mark, paint }, index) => {
+      const row = this.#at(index);
+      if (row.name.data !== name) row.name.data = name;
+      if (row.value.data !== value) row.value.data = value;
+      if (row.near !== near) {
+        row.near = near;
+        row.node.classList.toggle('near', near);
+      }
+      if (row.look === mark) return;
+      row.look = mark;
+      paint(row.mark);
+    });
+    const nodes = [this.#when, ...rows.map((_, index) => this.#rows[index].node), ...more];
+    const same = nodes.length === this.#nodes.length && nodes.every((node, index) => node === this.#nodes[index]);
+    if (!same) this.#nodes = nodes;
+    return this.#nodes;
+  }
+}
+
+/** A line below the rows of a tooltip, whose node stays the same. */
+export class TipNote {
+  #text = document.createTextNode('');
+  #node = h('div', { class: 'more' }, this.#text);
+
+  /** @param {string} text @returns {Node[]} nothing without a text */
+  update(text) {
+    if (text === '') return [];
+    if (this.#text.data !== text) this.#text.data = text;
+    return [this.#node];
+  }
+}
+
+/** The tooltip of a plot in its box. */
+export class Tip {
+  #rows = new TipRows('row');
+  #note = new TipNote();
+  /** @type {Node[]} */
+  #nodes = [];
+
+  /** @param {HTMLElement} box */
+  constructor(box) {
+    this.box = box;
+  }
+
+  hide() {
+    if (!this.box.hidden) this.box.hidden = true;
+  }
+
+  /**
+   * @param {string} when
+   * @param {{rows: TipRow[], more: string}} content `more`: a line below the rows, or ''
+   */
+  show(when, { rows, more }) {
+    if (this.box.hidden) this.box.hidden = false;
+    const nodes = this.#rows.update(when, rows, this.#note.update(more));
+    if (nodes !== this.#nodes) this.box.replaceChildren(...nodes);
+    this.#nodes = nodes;
+  }
+}
+
+/**
+ * Places the tooltip beside the crosshair, inside the plot. The browser computes the place from the
+ * size of the box, so that nothing has to measure it while the pointer moves.
+ * @param {HTMLElement} box
+ * @param {{width: number, height: number}} plot in pixels
+ * @param {number} x of the crosshair
+ * @param {number} y of the pointer
+ */
+export function placeTooltip(box, plot, x, y) {
+  const [at, width, height] = [Math.round(x), Math.round(plot.width), Math.round(plot.height)];
+  const left = x > plot.width / 2 ? `max(0px, ${at - 14}px - 100%)` : `max(0px, min(${at + 14}px, ${width}px - 100%))`;
+  const top = `max(0px, min(${Math.round(y - 20)}px, ${height}px - 100%))`;
+  box.style.transform = `translate(${left}, ${top})`;
+}

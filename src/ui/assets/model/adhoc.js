@@ -1,0 +1,147 @@
+// Ad hoc filters: their text in addresses, and their matchers in every selector of a query.
+
+/** @typedef {{label: string, op: string, value: string}} Filter `op` is =, !=, =~ or !~ */
+
+export const OPERATORS = ['=', '!=', '=~', '!~'];
+/** Most filters of a variable; more are dropped. */
+const FILTERS_MAX = 50;
+
+/** @param {string} text */
+const escaped = (text) => text.replaceAll('|', '__gfp__').replaceAll(',', '__gfc__');
+/** @param {string} text */
+const unescaped = (text) => text.replaceAll('__gfp__', '|').replaceAll('__gfc__', ',');
+
+/** A filter as Grafana writes it into addresses: `job|=|api`. @param {Filter} filter */
+export const filterText = ({ label, op, value }) => [label, op, value].map(escaped).join('|');
+
+/**
+ * Filters of an address; texts that are none are left out.
+ * @param {string[]} texts
+ * @returns {Filter[]}
+ */
+export function readFilterTexts(texts) {
+  return texts
+    .map((text) => text.split('|').map(unescaped))
+    .filter((parts) => parts.length >= 3 && parts[0] !== '' && OPERATORS.includes(parts[1]))
+    .slice(0, FILTERS_MAX)
+    .map(([label, op, value]) => ({ label, op, value }));
+}
+
+/** A matcher as PromQL writes it. @param {Filter} filter */
+function matcherText({ label, op, value }) {
+  const name = /^[a-zA-Z_]\w*$/.test(label) ? label : JSON.stringify(label);
+  return `${name}${op}${JSON.stringify(value)}`;
+}
+
+/**
+ * Tokens of PromQL: space and comments, texts, numbers and durations, names, brackets, operators. A
+ * text without an end is a token to the end.
+ */
+const TOKEN = new RegExp(
+  [
+    String.raw`(\s+|#[^\n]*)`,
+    String.raw`("(?:\\[^]|[^"\\])*"?|'(?:\\[^]|[^'\\])*'?|` + '`[^`]*`?)',
+    String.raw`((?:\d|\.\d)(?:[eE][+-]?\d|[\w.])*)`,
+    String.raw`([a-zA-Z_:][\w:]*)`,
+    '([^])',
+  ].join('|'),
+  'g',
+);
+
+/** @typedef {{kind: 'text' | 'number' | 'name' | 'sign', text: string, from: number, to: number}} Token */
+
+/** @param {string} expr @returns {Token[]} without space and comments */
+function tokensOf(expr) {
+  /** @type {Token[]} */
+  const tokens = [];
+  for (const { 0: text, 1: space, 2: quoted, 3: number, 4: name, index } of expr.matchAll(TOKEN)) {
+    if (space !== undefined) continue;
+    const kind = quoted !== undefined ? 'text' : number !== undefined ? 'number' : name !== undefined ? 'name' : 'sign';
+    tokens.push({ kind, text, from: index, to: index + text.length });
+  }
+  return tokens;
+}
+
+/** Names between an operand and the next one. */
+const BINARY = new Set(['and', 'or', 'unless', 'atan2']);
+/** Names that a list of labels follows. */
+const LISTS = new Set(['by', 'without', 'on', 'ignoring', 'group_left', 'group_right']);
+/** Lists after which an operand is expected. */
+const JOINS = new Set(['on', 'ignoring', 'group_left', 'group_right']);
+const COMPARISONS = new Set(['=', '>', '<']);
+
+/**
+ * The query with matchers in each of its selectors. Any text has a result: where it is no PromQL, it
+ * stays as it is.
+ * @param {string} expr
+ * @param {Filter[]} filters
+ */
+export function withMatchers(expr, filters) {
+  if (filters.length === 0) return expr;
+  const matchers = filters.map(matcherText).join(', ');
+  const tokens = tokensOf(expr);
+  const sign = (/** @type {number} */ at, /** @type {string} */ text) =>
+    tokens[at]?.kind === 'sign' && tokens[at].text === text;
+  /** @type {{at: number, text: string}[]} */
+  const inserts = [];
+  /** Whether an operand is expected, and not an operator. */
+  let operand = true;
+  /** Whether the last list was that of `on` or `ignoring`. */
+  let joined = false;
+  for (let at = 0; at < tokens.length; at += 1) {
+    const { kind, text, to } = tokens[at];
+    const name = kind === 'name' ? text.toLowerCase() : '';
+    const wasJoined = joined;
+    joined = false;
+    if (kind === 'text' || kind === 'number') operand = false;
+    else if (name !== '') {
+      const called = sign(at + 1, '(');
+      if (LISTS.has(name) && called) {
+        at = closing(tokens, at + 1, ')');
+        operand = JOINS.has(name);
+        joined = name === 'on' || name === 'ignoring';
+      } else if (!operand) operand = BINARY.has(name) || name === 'offset';
+      else if (wasJoined && /^group_(?:left|right)$/.test(name)) continue;
+      else if (name === 'bool' && tokens[at - 1]?.kind === 'sign' && COMPARISONS.has(tokens[at - 1].text)) continue;
+      else if (called) continue;
+      else if (['by', 'without'].includes(tokens[at + 1]?.text.toLowerCase()) && sign(at + 2, '(')) continue;
+      else {
+        operand = false;
+        if (name === 'inf' || name === 'nan') continue;
+        if (sign(at + 1, '{')) at = insertBefore(at + 1);
+        else inserts.push({ at: to, text: `{${matchers}}` });
+      }
+    } else if (text === '{' && operand) {
+      at = insertBefore(at);
+      operand = false;
+    } else if (text === '[' || text === '{') at = closing(tokens, at, text === '[' ? ']' : '}');
+    else operand = text !== ')';
+  }
+
+  /** Inserts into braces that open at a token. Returns the index of the closing one. @param {number} open */
+  function insertBefore(open) {
+    const close = closing(tokens, open, '}');
+    if (close < tokens.length) {
+      const last = tokens[close - 1];
+      const text = close === open + 1 ? matchers : sign(close - 1, ',') ? ` ${matchers}` : `, ${matchers}`;
+      inserts.push({ at: last.to, text });
+    }
+    return close;
+  }
+
+  let result = '';
+  let from = 0;
+  for (const { at, text } of inserts) {
+    result += expr.slice(from, at) + text;
+    from = at;
+  }
+  return result + expr.slice(from);
+}
+
+/** The index of the next token with a sign, or the number of tokens. @param {Token[]} tokens
+ *  @param {number} from @param {string} text */
+function closing(tokens, from, text) {
+  let at = from + 1;
+  while (at < tokens.length && (tokens[at].kind !== 'sign' || tokens[at].text !== text)) at += 1;
+  return Math.min(at, tokens.length);
+}
