@@ -1,0 +1,42 @@
+// The panel that was copied last: kept in this browser, for all dashboards and organisations.
+
+import { checkSize, isObject, textOf } from './limits.js';
+
+/** @typedef {import('./limits.js').Json} Json */
+
+const KEY = 'promlet.copied-panel';
+/** Longest panel, in UTF-16 code units of its JSON. */
+export const PANEL_MAX = 256 * 1024;
+
+/**
+ * @param {Storage} storage
+ * @param {Json} panel the raw panel
+ * @returns {boolean} whether it was kept: it is too large, or the browser refuses
+ */
+export function copyPanel(storage, panel) {
+  const text = JSON.stringify(panel);
+  if (text.length > PANEL_MAX) return false;
+  try {
+    storage.setItem(KEY, text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * The copied panel; null without one, and for text that is no panel.
+ * @param {Storage} storage
+ * @returns {Json | null}
+ */
+export function copiedPanel(storage) {
+  try {
+    const text = storage.getItem(KEY) ?? '';
+    if (text === '' || text.length > PANEL_MAX) return null;
+    const panel = JSON.parse(text);
+    checkSize(panel);
+    return isObject(panel) && textOf(panel.type) !== '' && panel.type !== 'row' ? panel : null;
+  } catch {
+    return null;
+  }
+}
