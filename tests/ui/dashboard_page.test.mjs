@@ -37,6 +37,7 @@ test('an address is the same after it was read and written', () => {
         Array.from({ length: 1 + Math.floor(next() * 3) }, word),
       ]),
     );
+    const edit = next() < 0.5;
     const address = {
       org: word(),
       uid: word(),
@@ -45,6 +46,8 @@ test('an address is the same after it was read and written', () => {
       refresh: next() < 0.5 ? null : word(),
       tab: next() < 0.5 ? '' : 'json',
       panel: next() < 0.5 ? '' : '7',
+      edit,
+      editPanel: edit && next() < 0.5 ? '8' : '',
       values,
     };
     assert.deepEqual(readDashboardAddress(writeDashboardAddress(address)), address, `seed ${seed}, round ${round}`);

@@ -4,13 +4,14 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
-import { copiedPanel, copyPanel, PANEL_MAX } from '../../src/ui/assets/model/panel_clipboard.js';
+import { copiedPanel, copyPanel, missingVariables, PANEL_MAX } from '../../src/ui/assets/model/panel_clipboard.js';
 import { DRAFTS_MAX, dropDraft, findDraft, keepDraft } from '../../src/ui/assets/model/drafts.js';
 import * as edit from '../../src/ui/assets/model/edit_dashboard.js';
 import { EditHistory, STEPS_MAX } from '../../src/ui/assets/model/edit_history.js';
 import { allPanels, itemsOf, prepareForEditing } from '../../src/ui/assets/model/edit_prepare.js';
 import { PANELS_MAX } from '../../src/ui/assets/model/limits.js';
 import { expandRepeats } from '../../src/ui/assets/model/repeat.js';
+import { checkBeforeSaving } from '../../src/ui/assets/model/save_limits.js';
 import { CURRENT } from './dashboard_samples.mjs';
 
 /** @param {number} seed */
@@ -314,4 +315,27 @@ test('only_a_panel_is_read_back_from_the_clipboard', () => {
     assert.equal(copiedPanel(store), null, text.slice(0, 20));
   }
   assert.equal(copyPanel(store, { type: 'stat', text: 'x'.repeat(PANEL_MAX) }), false);
+});
+
+test('the_bounds_of_the_server_are_checked_before_saving_and_named', () => {
+  const good = prepared(panel(1, [0, 0, 12, 8]));
+  checkBeforeSaving(good, 'Infra');
+  const nested = (/** @type {number} */ levels) => JSON.parse(`${'{"a":'.repeat(levels)}1${'}'.repeat(levels)}`);
+  checkBeforeSaving({ ...good, own: nested(63) }, '');
+  /** @type {[object, string, RegExp][]} */
+  const bad = [
+    [{ ...good, title: '' }, '', /needs a title/],
+    [{ ...good, title: 'x'.repeat(201) }, '', /limit is 200/],
+    [good, 'f'.repeat(201), /folder has 201 characters; the limit is 200/],
+    [{ ...good, tags: Array.from({ length: 51 }, String) }, '', /51 tags; the limit is 50/],
+    [{ ...good, own: nested(64) }, '', /over 64 levels/],
+    [{ ...good, own: 'x'.repeat(1024 * 1024) }, '', /1 MiB/],
+    [{ ...good, templating: { list: Array.from({ length: 51 }, (_, at) => ({ name: `v${at}` })) } }, '', /limit is 50/],
+  ];
+  for (const [document, folder, message] of bad) assert.throws(() => checkBeforeSaving(document, folder), message);
+});
+
+test('a_pasted_panel_names_the_variables_that_are_missing', () => {
+  const copied = { type: 'stat', title: '$job on ${host:regex} [[zone]]', targets: [{ expr: 'a[$__interval] $1 $job' }] };
+  assert.deepEqual(missingVariables(copied, [{ name: 'host' }]), ['job', 'zone']);
 });

@@ -149,8 +149,8 @@ function withIds(document, notes) {
       ? { ...one, panels: listOf(one.panels).map((inner) => (isObject(inner) ? identified(inner) : inner)) }
       : one;
   });
-  const who = changed === 1 ? '1 panel has' : `${changed} panels have`;
-  if (changed > 0) notes.push(`${who} a new id, because ids were missing or used twice.`);
+  const counted = changed === 1 ? '1 panel has' : `${changed} panels have`;
+  if (changed > 0) notes.push(`${counted} a new id, because ids were missing or used twice.`);
   return { ...document, panels };
 }
 

@@ -40,3 +40,23 @@ export function copiedPanel(storage) {
     return null;
   }
 }
+
+/** Most names that are returned. */
+const NAMES_MAX = 10;
+
+/**
+ * The variables that a panel uses and a dashboard does not have.
+ * @param {Json} panel of `copiedPanel`, so its size is bounded
+ * @param {unknown[]} variables the raw `templating.list`
+ * @returns {string[]}
+ */
+export function missingVariables(panel, variables) {
+  const known = new Set(variables.map((one) => (isObject(one) ? textOf(one.name) : '')));
+  const found = new Set();
+  // `$1` in a regular expression, and `$__range`, are no variables of the dashboard.
+  for (const [, ...names] of JSON.stringify(panel).matchAll(/\$\{?([A-Za-z]\w{0,127})|\[\[([A-Za-z]\w{0,127})/g)) {
+    const name = names.find(Boolean) ?? '';
+    if (!known.has(name)) found.add(name);
+  }
+  return [...found].slice(0, NAMES_MAX);
+}
