@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { setDashboardSettings } from '../model/edit_dashboard.js';
-import { listOf, objectOf, textOf } from '../model/limits.js';
+import { listOf, objectOf, sameJson, textOf } from '../model/limits.js';
 import { durationMs, parseTime } from '../model/time.js';
 import { openDialog } from './dialog.js';
 import { choice, field, form, lines } from './form.js';
@@ -15,6 +15,28 @@ const REFRESHES = [NO_REFRESH, '5s', '10s', '30s', '1m', '5m', '15m', '30m', '1h
 
 /** A time zone as the document stores it, from its text. @param {string} text */
 const zoneOf = (text) => (text === 'Browser' ? 'browser' : text === 'UTC' ? 'utc' : text);
+
+/**
+ * The settings of the dialog's texts.
+ * @param {Record<string, string>} values
+ * @returns {Record<string, unknown>}
+ */
+const settingsOf = (values) => ({
+  title: values.title.trim(),
+  description: values.description,
+  tags: [
+    ...new Set(
+      values.tags
+        .split(',')
+        .map((tag) => tag.trim())
+        .filter(Boolean),
+    ),
+  ],
+  refresh: values.refresh === NO_REFRESH ? '' : values.refresh,
+  time: { from: values.from.trim(), to: values.to.trim() },
+  timezone: zoneOf(values.timezone),
+  graphTooltip: TOOLTIPS.indexOf(values.tooltip),
+});
 
 /** @param {string} text @param {string} label */
 function checkTime(text, label) {
@@ -31,8 +53,20 @@ export function settingsDialog({ document, folder }) {
   const refresh = textOf(document.refresh) || NO_REFRESH;
   const zone = textOf(document.timezone) || 'browser';
   const zoneText = zone === 'browser' ? 'Browser' : zone === 'utc' ? 'UTC' : zone;
+  const shown = {
+    title: textOf(document.title),
+    description: textOf(document.description),
+    tags: listOf(document.tags)
+      .map((tag) => textOf(tag))
+      .join(', '),
+    from: textOf(time.from) || 'now-6h',
+    to: textOf(time.to) || 'now',
+    refresh,
+    timezone: zoneText,
+    tooltip: TOOLTIPS[Number(document.graphTooltip)] ?? TOOLTIPS[0],
+  };
   const withOwn = (/** @type {string[]} */ all, /** @type {string} */ own) => (all.includes(own) ? all : [...all, own]);
-  const title = { maxlength: '200', value: textOf(document.title), autocomplete: 'off' };
+  const title = { maxlength: '200', value: shown.title, autocomplete: 'off' };
   const optional = { required: false, autocomplete: 'off' };
   return openDialog(
     'Dashboard settings',
@@ -46,16 +80,13 @@ export function settingsDialog({ document, folder }) {
             checkTime(values.to, 'To');
             if (values.refresh !== NO_REFRESH && durationMs(values.refresh) === null)
               throw new Error('The refresh interval is not a duration.');
-            const next = setDashboardSettings(document, {
-              title: values.title.trim(),
-              description: values.description,
-              tags: [...new Set(values.tags.split(',').map((tag) => tag.trim()).filter(Boolean))],
-              refresh: values.refresh === NO_REFRESH ? '' : values.refresh,
-              time: { from: values.from.trim(), to: values.to.trim() },
-              timezone: zoneOf(values.timezone),
-              graphTooltip: TOOLTIPS.indexOf(values.tooltip),
-            });
-            close({ document: next, folder: values.folder.trim() });
+            // What was left as it is stays as it came, also if the document lacks it.
+            const given = { ...shown, ...values };
+            const settings = Object.entries(settingsOf(given)).filter(
+              ([name, value]) => !sameJson(value, settingsOf(shown)[name]),
+            );
+            const next = setDashboardSettings(document, Object.fromEntries(settings));
+            close({ document: settings.length > 0 ? next : document, folder: values.folder.trim() });
           },
         },
         field('Title', 'title', title),
@@ -66,16 +97,16 @@ export function settingsDialog({ document, folder }) {
           field(
             'Tags',
             'tags',
-            { ...optional, maxlength: '2000', value: listOf(document.tags).map((tag) => textOf(tag)).join(', ') },
+            { ...optional, maxlength: '2000', value: shown.tags },
             'Separated by commas.',
           ),
         ),
-        lines('Description', 'description', textOf(document.description), 2, ''),
+        lines('Description', 'description', shown.description, 2, ''),
         h(
           'div',
           { class: 'field-pair' },
-          field('From', 'from', { value: textOf(time.from) || 'now-6h', autocomplete: 'off', spellcheck: 'false' }),
-          field('To', 'to', { value: textOf(time.to) || 'now', autocomplete: 'off', spellcheck: 'false' }),
+          field('From', 'from', { value: shown.from, autocomplete: 'off', spellcheck: 'false' }),
+          field('To', 'to', { value: shown.to, autocomplete: 'off', spellcheck: 'false' }),
         ),
         h(
           'div',
@@ -83,7 +114,7 @@ export function settingsDialog({ document, folder }) {
           choice('Refresh', 'refresh', withOwn(REFRESHES, refresh), refresh),
           choice('Time zone', 'timezone', withOwn(ZONES, zoneText), zoneText),
         ),
-        choice('Tooltips', 'tooltip', TOOLTIPS, TOOLTIPS[Number(document.graphTooltip)] ?? TOOLTIPS[0]),
+        choice('Tooltips', 'tooltip', TOOLTIPS, shown.tooltip),
       );
       const apply = entry.querySelector('button.primary');
       const cancel = h('button', { type: 'button', text: 'Cancel', on: { click: () => close(null) } });

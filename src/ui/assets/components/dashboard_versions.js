@@ -79,7 +79,7 @@ export function versionsView({ org, stored, user, editable, changed }) {
         h('button', {
           type: 'button',
           text: 'Show changes',
-          'aria-label': `Show the changes of version ${version}`,
+          'aria-label': `Show changes of version ${version}`,
           on: {
             click: () =>
               show(earlier.version, version).then(() => result.scrollIntoView({ block: 'nearest' }), fail),
@@ -118,7 +118,7 @@ export function versionsView({ org, stored, user, editable, changed }) {
     [from.value, to.value] = [String(versions[1].version), String(versions[0].version)];
     compare.hidden = false;
   }, fail);
-  return h('section', { class: 'card part versions', 'aria-label': 'Versions' }, alert, place, compare, result);
+  return h('section', { class: 'card part versions', 'aria-label': 'Versions of the dashboard' }, alert, place, compare, result);
 }
 
 /** @param {unknown} before @param {unknown} after */

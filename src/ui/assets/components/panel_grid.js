@@ -84,8 +84,9 @@ export class PanelGrid {
     for (const frame of this.frames) if (!kept.has(frame.placed.key)) this.#drop(frame);
     if (omitted > 0) nodes.push(h('p', { class: 'hint', text: `${omitted} copies of repeated panels are left out.` }));
     if (wanted.length === 0) {
+      const none = this.editor ? 'Choose “Add” for the first panel.' : 'This dashboard has no panels.';
       nodes.push(
-        h('p', { class: 'quiet', text: only ? 'The dashboard has no such panel.' : 'This dashboard has no panels.' }),
+        h('p', { class: 'quiet', text: only ? 'The dashboard has no such panel.' : none }),
       );
     }
     replaceInPlace(this.node, nodes);

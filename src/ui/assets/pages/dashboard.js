@@ -169,8 +169,12 @@ export function dashboardPage({ org, role, user, signedOut }) {
     if (!stored) return;
     const { draftBar } = await styled(import('../components/draft_bar.js'));
     address.edit = false;
+    const discarded = () => {
+      showHead();
+      head.edit.focus();
+    };
     head.notices.replaceChildren(
-      draftBar({ org, stored, draft, resume: () => edit(draft).catch(fail), discarded: () => head.edit.focus() }),
+      draftBar({ org, stored, draft, resume: () => edit(draft).catch(fail), discarded }),
     );
     await update('variables');
   }
@@ -216,7 +220,9 @@ export function dashboardPage({ org, role, user, signedOut }) {
       },
       signedOut,
     });
+    const focused = document.activeElement === head.edit;
     head.notices.replaceChildren(editing.bar);
+    if (focused) editing.bar.querySelector('button')?.focus();
     read();
     history[was ? 'replaceState' : 'pushState'](null, '', addressOf({}));
     await update('variables');
@@ -237,7 +243,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
       hrefOf: (tab) => addressOf({ tab, editPanel: '' }),
       go: (tab) => navigate({ tab, editPanel: '' }),
     });
-    head.edit.hidden = !editable() || editing !== null || address.tab !== '';
+    // Without a decision about its draft, editing anew would lose the draft.
+    head.edit.hidden = !editable() || head.notices.childElementCount > 0 || address.tab !== '';
   }
 
   /** Whether the grid is shown, and neither another tab nor an editor. */
