@@ -77,7 +77,10 @@ export class EditMode {
       copied: () => copiedPanel(localStorage),
       paste: (panel) => this.#paste(panel),
       addRow: () => void this.#add(() => edits.addRow(this.document, 'New row'), 'add a row'),
-      addPanel: (panel) => this.#addNew(panel),
+      addPanel: (panel) => {
+        const id = this.#add(() => edits.addPanel(this.document, panel), 'add a panel');
+        if (id !== null) this.edit(id);
+      },
       undo: () => this.#back(this.#history.undo(), 'Undone'),
       redo: () => this.#back(this.#history.redo(), 'Redone'),
       settings: () => this.#settings(),
@@ -297,12 +300,6 @@ export class EditMode {
       this.#bar.problem(errorText(error));
       return null;
     }
-  }
-
-  /** @param {Json} raw */
-  #addNew(raw) {
-    const id = this.#add(() => edits.addPanel(this.document, raw), 'add a panel');
-    if (id !== null) this.edit(id);
   }
 
   /** @param {Json} panel */

@@ -131,11 +131,10 @@ export function dashboardPage({ org, role, user, signedOut }) {
       stopEditing();
       dashboard = null;
       stored = await readStored(org, address.uid);
-      read();
+      const shown = read();
       // The modules of the panels arrive while the server answers.
-      for (const type of new Set(dashboardOf().panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
-      const interval = dashboardOf().refresh;
-      if (address.refresh === null && interval) address.refresh = durationMs(interval) ? interval : '';
+      for (const type of new Set(shown.panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
+      if (address.refresh === null && shown.refresh) address.refresh = durationMs(shown.refresh) ? shown.refresh : '';
       const draft = editable() ? findDraft(localStorage, org, stored.uid) : null;
       if (draft) await offerDraft(draft);
       else if (address.edit && editable()) await edit();
@@ -146,14 +145,13 @@ export function dashboardPage({ org, role, user, signedOut }) {
     }
   }
 
-  const dashboardOf = () => /** @type {NonNullable<typeof dashboard>} */ (dashboard);
-
   /** Reads the document that is edited, or else the stored one. */
   function read() {
     ({ dashboard } = readDashboard(editing ? editing.document : stored?.dashboard));
     if (editing) dashboard.panels = editing.adopt(dashboard.panels);
     head.alert.textContent = '';
     document.title = `${dashboard.title} · promlet`;
+    return dashboard;
   }
 
   function toggleStar() {
@@ -253,10 +251,9 @@ export function dashboardPage({ org, role, user, signedOut }) {
 
   async function showTab() {
     showHead();
-    const shown = viewing();
-    time.node.hidden = !shown && !isEditor();
-    for (const part of [bar, links]) part.hidden = !shown;
-    if (shown) {
+    time.node.hidden = !viewing() && !isEditor();
+    for (const part of [bar, links]) part.hidden = !viewing();
+    if (viewing()) {
       editing?.closeEditor();
       if (grid.node.parentElement !== content) content.replaceChildren(grid.node);
       return;
