@@ -300,7 +300,7 @@ async function versionsFlow() {
   await page.locator('.json-diff .added', { hasText: '"theirs"' }).waitFor();
   await page.selectOption('#version-from', '1');
   await page.getByText('Added the panel “Answer”.').waitFor();
-  await looks('editor-versions');
+  await looks('editor-versions', { dark: false });
   await page.getByRole('button', { name: 'Restore version 2' }).click();
   await dialog.getByRole('button', { name: 'Restore' }).click();
   await page.getByText('4 (current)').waitFor();

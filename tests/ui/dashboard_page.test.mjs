@@ -54,6 +54,12 @@ test('an address is the same after it was read and written', () => {
   }
 });
 
+test('each mode of an address has its own tabs', () => {
+  const tabOf = (/** @type {string} */ search) => readDashboardAddress(search).tab;
+  assert.deepEqual(['?tab=versions', '?tab=variables', '?tab=json'].map(tabOf), ['versions', '', 'json']);
+  assert.deepEqual(['?edit=&tab=versions', '?editPanel=3&tab=variables'].map(tabOf), ['', 'variables']);
+});
+
 test('an address of Grafana is understood', () => {
   const { values, from, to, refresh } = readDashboardAddress(
     '?orgId=1&from=now-6h&to=now&var-job=a&var-job=b&var-x=&refresh=30s',

@@ -198,6 +198,10 @@ test('random_edits_keep_unknown_members_never_overlap_and_can_be_undone', () => 
     assert.equal(JSON.stringify(source), original, `${said}: the stored document stays`);
     assert.equal(overlap(first), null, `${said}: prepared`);
     const start = JSON.stringify(first);
+    for (const word of [/"static":true/g, /"own":/g]) {
+      const count = (/** @type {string} */ text) => (text.match(word) ?? []).length;
+      assert.equal(count(start), count(original), `${said}: preparation keeps ${word}`);
+    }
     const history = new EditHistory(first);
     let expected = unknown(first);
     for (let step = 0; step < 40; step += 1) {
@@ -251,6 +255,12 @@ test('consecutive_moves_of_one_panel_are_one_step', () => {
   assert.deepEqual([history.state, history.canRedo], [2, true]);
   history.push(5, 'other');
   assert.deepEqual([history.canRedo, history.undoLabel], [false, 'other']);
+  history.push(6, 'move a', 'move a');
+  history.undo();
+  history.redo();
+  history.push(7, 'move a', 'move a');
+  history.undo();
+  assert.equal(history.state, 6, 'a move after a redo is a step of its own');
 });
 
 test('the_history_forgets_the_oldest_steps', () => {

@@ -136,6 +136,10 @@ export function editBar(host) {
       notice.hidden = false;
       timer = setTimeout(close, NOTICE_MS);
     },
+    /** Hides the notice: its button would take back another change. */
+    closeNotice() {
+      notice.hidden = true;
+    },
     /** @param {string} text an empty text takes the error away */
     problem(text) {
       problem.textContent = text;

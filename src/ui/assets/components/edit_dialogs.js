@@ -11,7 +11,7 @@ import { openDialog } from './dialog.js';
  * @returns {Promise<Answer | null>} null if it was cancelled
  */
 function ask(heading, text, answers) {
-  return openDialog(heading, /** @type {Answer | null} */ (null), (close) => [
+  const content = (/** @type {(answer: Answer | null) => void} */ close) => [
     h('p', { text }),
     h(
       'div',
@@ -21,7 +21,8 @@ function ask(heading, text, answers) {
       ),
       h('button', { type: 'button', text: 'Cancel', autofocus: true, on: { click: () => close(null) } }),
     ),
-  ]);
+  ];
+  return openDialog(heading, /** @type {Answer | null} */ (null), content, { class: 'wide-dialog' });
 }
 
 /**

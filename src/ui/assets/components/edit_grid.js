@@ -85,7 +85,8 @@ export class EditGrid {
     const target = node?.classList.contains('panel') ? node : node?.querySelector('button');
     if (!(target instanceof HTMLElement)) return;
     target.focus({ preventScroll: true });
-    target.scrollIntoView({ block: 'nearest' });
+    // Back restores the scroll position of the window first.
+    requestAnimationFrame(() => target.scrollIntoView({ block: 'nearest' }));
   }
 
   /** @param {EventTarget | null} target @returns {{id: number, node: HTMLElement} | null} */

@@ -85,7 +85,7 @@ export class EditMode {
       redo: () => this.#back(this.#history.redo(), 'Redone'),
       settings: () => this.#settings(),
       save: () => this.#save(),
-      saveAs: () => this.#saveAs(),
+      saveAs: () => this.#finish(() => saveAsDialog(this.#unsaved)),
       leave: () => this.#leave(),
     });
     this.bar = h(
@@ -194,6 +194,7 @@ export class EditMode {
     this.closeEditor();
     const node = h('section', { class: 'editor-host', 'aria-label': 'Editor' });
     this.#open = { key, node, close: () => {} };
+    this.bar.classList.add('without-grid');
     const leave = () => this.#host.navigate({ editPanel: '', tab: '' });
     const close = await openEditor(node, {
       document: this.document,
@@ -219,6 +220,7 @@ export class EditMode {
     if (!Number.isNaN(id)) this.#focus ??= id;
     this.#open.close();
     this.#open = null;
+    this.bar.classList.remove('without-grid');
   }
 
   /** Opens the editor of a panel, or the dialog of a row. @param {number} id */
@@ -346,6 +348,7 @@ export class EditMode {
   /** @param {'variables' | 'layout'} what */
   #after(what) {
     this.#bar.problem('');
+    this.#bar.closeNotice();
     this.#draft.changed();
     this.#showState();
     this.#host.changed(what);
@@ -379,10 +382,6 @@ export class EditMode {
   #save() {
     if (!this.dirty) return this.#bar.announce('There is nothing to save.');
     this.#finish(() => saveDialog(this.#unsaved));
-  }
-
-  #saveAs() {
-    this.#finish(() => saveAsDialog(this.#unsaved));
   }
 
   async #leave() {

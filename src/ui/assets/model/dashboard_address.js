@@ -32,15 +32,18 @@ export function readDashboardAddress(search) {
     list.push(value.slice(0, VALUE_LENGTH_MAX));
   }
   const text = (/** @type {string} */ name) => (parameters.get(name) ?? '').slice(0, 128);
+  const edit = parameters.has('edit') || text('editPanel') !== '';
+  // Versions are of the stored dashboard, and variables of the edited one.
+  const tabs = ['json', edit ? 'variables' : 'versions'];
   return {
     org: text('org'),
     uid: text('uid'),
     from: text('from'),
     to: text('to'),
     refresh: parameters.get('refresh'),
-    tab: ['json', 'versions', 'variables'].includes(text('tab')) ? text('tab') : '',
+    tab: tabs.includes(text('tab')) ? text('tab') : '',
     panel: text('viewPanel'),
-    edit: parameters.has('edit') || text('editPanel') !== '',
+    edit,
     editPanel: text('editPanel'),
     values,
   };

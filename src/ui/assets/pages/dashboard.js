@@ -246,7 +246,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   }
 
   /** Whether the grid is shown, and neither another tab nor an editor. */
-  const viewing = () => (address.tab === '' || address.tab === 'variables') && !isEditor();
+  const viewing = () => address.tab === '' && !isEditor();
   const isEditor = () => editing !== null && (address.editPanel !== '' || address.tab === 'variables');
 
   async function showTab() {
