@@ -71,6 +71,12 @@ test('a_panel_that_is_moved_or_grows_pushes_the_others_down', () => {
   assert.deepEqual(places(edit.resizePanel(tall, 3, { w: 14, h: 4 })), ['1 0,0 12x4', '2 12,8 12x12', '3 0,4 14x4']);
 });
 
+test('an_edit_that_changes_no_place_returns_the_document_itself', () => {
+  const document = prepared(panel(1, [0, 0, 12, 8]), panel(2, [12, 0, 12, 8]));
+  assert.equal(edit.movePanel(document, 1, { x: 0, y: 2 }), document);
+  assert.equal(edit.resizePanel(document, 2, { w: 40, h: 8 }), document);
+});
+
 test('the_keyboard_moves_by_the_fewest_rows_that_change_the_layout', () => {
   const document = prepared(panel(1, [0, 0, 12, 8]), panel(2, [0, 8, 12, 8]));
   assert.deepEqual(places(edit.stepPanel(document, 1, 'down')), ['1 0,8 12x8', '2 0,0 12x8']);
@@ -301,6 +307,8 @@ test('drafts_are_kept_found_and_dropped_and_the_newest_twenty_stay', () => {
   assert.equal(findDraft(store, 'o', 'u4'), null);
   store.setItem('promlet.draft.o/bad', '{"at":1,"version":"x"}');
   assert.equal(findDraft(store, 'o', 'bad'), null);
+  assert.equal(findDraft(null, 'o', 'u'), null, 'a browser that refuses storage has no drafts');
+  assert.equal(keepDraft(null, 'o', 'u', draft(1)), false);
 });
 
 test('older_drafts_make_room_and_a_draft_that_is_too_large_is_not_kept', () => {

@@ -2,6 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { dropDraft } from '../model/drafts.js';
+import { ownStorage } from '../model/storage.js';
 import { confirmed } from './dialog.js';
 
 /** The time of today, or date and time. @param {number} at milliseconds */
@@ -24,7 +25,7 @@ export function draftBar({ org, stored, draft, resume, discarded }) {
       action: 'Discard',
     });
     if (!sure) return;
-    dropDraft(localStorage, org, stored.uid);
+    dropDraft(ownStorage(), org, stored.uid);
     node.remove();
     discarded();
   };

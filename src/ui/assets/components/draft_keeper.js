@@ -1,6 +1,7 @@
 // Keeps the draft of the dashboard that is edited, and warns before unsaved changes leave the window.
 
 import { dropDraft, keepDraft } from '../model/drafts.js';
+import { ownStorage } from '../model/storage.js';
 import { clock } from './draft_bar.js';
 
 /** Time between a change and its draft, in milliseconds. */
@@ -35,9 +36,9 @@ export class DraftKeeper {
     this.#timer = 0;
     const { org, uid, draft, kept } = this.#host;
     const own = draft();
-    if (!own) return dropDraft(localStorage, org, uid);
+    if (!own) return dropDraft(ownStorage(), org, uid);
     const at = Date.now();
-    const done = keepDraft(localStorage, org, uid, { ...own, at });
+    const done = keepDraft(ownStorage(), org, uid, { ...own, at });
     kept(done ? `Draft kept at ${clock(at)}` : 'Unsaved changes. This browser cannot keep a draft of them.');
   }
 
@@ -45,7 +46,7 @@ export class DraftKeeper {
   forget() {
     clearTimeout(this.#timer);
     this.#timer = 0;
-    dropDraft(localStorage, this.#host.org, this.#host.uid);
+    dropDraft(ownStorage(), this.#host.org, this.#host.uid);
   }
 
   stop() {

@@ -8,6 +8,7 @@ import { isRow, itemsOf, prepareForEditing } from '../model/edit_prepare.js';
 import { errorText } from '../model/error_text.js';
 import { listOf, objectOf, objectsOf, textOf } from '../model/limits.js';
 import { copiedPanel, copyPanel, missingVariables } from '../model/panel_clipboard.js';
+import { ownStorage } from '../model/storage.js';
 import { clock } from './draft_bar.js';
 import { DraftKeeper } from './draft_keeper.js';
 import { rowDialog, settingsDialog } from './dashboard_settings.js';
@@ -74,7 +75,7 @@ export class EditMode {
       this.#history.push({ document: resumed, folder: draft.folder }, `changes from ${clock(draft.at)}`);
     }
     this.#bar = editBar({
-      copied: () => copiedPanel(localStorage),
+      copied: () => copiedPanel(ownStorage()),
       paste: (panel) => this.#paste(panel),
       addRow: () => void this.#add(() => edits.addRow(this.document, 'New row'), 'add a row'),
       addPanel: (panel) => {
@@ -92,11 +93,7 @@ export class EditMode {
       'div',
       { class: 'edit-top' },
       this.#bar.node,
-      h('p', {
-        class: 'edit-keys',
-        id: 'edit-keys',
-        text: KEYS,
-      }),
+      h('p', { class: 'edit-keys', id: 'edit-keys', text: KEYS }),
       ...notes.map((text) => h('p', { class: 'notice', text })),
     );
     this.#grid = new EditGrid({
@@ -278,7 +275,7 @@ export class EditMode {
   /** @param {number} id */
   #copy(id) {
     const raw = edits.panelById(this.document, id);
-    const kept = raw && copyPanel(localStorage, raw);
+    const kept = raw && copyPanel(ownStorage(), raw);
     this.#bar.notice(
       kept
         ? `Copied ${this.#name(id)}. Add it to this or another dashboard with “Add”.`

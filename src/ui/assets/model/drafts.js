@@ -35,7 +35,7 @@ function keys(storage) {
 
 /**
  * Keeps a draft. Older drafts make room for it.
- * @param {Storage} storage
+ * @param {Storage | null} storage null where the browser refuses it
  * @param {string} org
  * @param {string} uid
  * @param {Draft} draft
@@ -43,7 +43,7 @@ function keys(storage) {
  */
 export function keepDraft(storage, org, uid, { at, version, folder, document }) {
   const text = JSON.stringify({ at, version, folder, document });
-  if (text.length > DRAFT_MAX) return false;
+  if (!storage || text.length > DRAFT_MAX) return false;
   const own = keyOf(org, uid);
   try {
     const others = keys(storage).filter((key) => key !== own);
@@ -65,14 +65,14 @@ export function keepDraft(storage, org, uid, { at, version, folder, document }) 
 
 /**
  * The draft of a dashboard; null without one, and for text that is no draft.
- * @param {Storage} storage
+ * @param {Storage | null} storage null where the browser refuses it
  * @param {string} org
  * @param {string} uid
  * @returns {Draft | null}
  */
 export function findDraft(storage, org, uid) {
   try {
-    const text = storage.getItem(keyOf(org, uid)) ?? '';
+    const text = storage?.getItem(keyOf(org, uid)) ?? '';
     if (text === '' || text.length > DRAFT_MAX) return null;
     const { at, version, folder, document } = JSON.parse(text);
     const usable = Number.isSafeInteger(at) && Number.isSafeInteger(version) && typeof folder === 'string';
@@ -82,10 +82,10 @@ export function findDraft(storage, org, uid) {
   }
 }
 
-/** @param {Storage} storage @param {string} org @param {string} uid */
+/** @param {Storage | null} storage @param {string} org @param {string} uid */
 export function dropDraft(storage, org, uid) {
   try {
-    storage.removeItem(keyOf(org, uid));
+    storage?.removeItem(keyOf(org, uid));
   } catch {
     // A browser that refuses storage has no drafts.
   }

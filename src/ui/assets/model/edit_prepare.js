@@ -49,20 +49,24 @@ export const itemsOf = (document) =>
   );
 
 /**
- * Writes places into the panels; a panel that stays is the same object.
+ * Writes places into the panels. A panel that stays is the same object, and so is the document if
+ * all stay.
  * @param {Json} document
  * @param {Item[]} items
  * @returns {Json}
  */
 export function withPlaces(document, items) {
   const places = new Map(items.map(({ id, x, y, w, h }) => [id, { x, y, w, h }]));
+  let changed = false;
   const panels = listOf(document.panels).map((raw) => {
     const place = isPlaced(raw) && places.get(raw.id);
     if (!place) return raw;
     const gridPos = { ...objectOf(raw.gridPos), ...place };
-    return sameJson(gridPos, raw.gridPos) ? raw : { ...raw, gridPos };
+    if (sameJson(gridPos, raw.gridPos)) return raw;
+    changed = true;
+    return { ...raw, gridPos };
   });
-  return { ...document, panels };
+  return changed ? { ...document, panels } : document;
 }
 
 /**

@@ -9,7 +9,7 @@ const KEY = 'promlet.copied-panel';
 export const PANEL_MAX = 256 * 1024;
 
 /**
- * @param {Storage} storage
+ * @param {Storage | null} storage null where the browser refuses it
  * @param {Json} panel the raw panel
  * @returns {boolean} whether it was kept: it is too large, or the browser refuses
  */
@@ -17,6 +17,7 @@ export function copyPanel(storage, panel) {
   const text = JSON.stringify(panel);
   if (text.length > PANEL_MAX) return false;
   try {
+    if (!storage) return false;
     storage.setItem(KEY, text);
     return true;
   } catch {
@@ -26,12 +27,12 @@ export function copyPanel(storage, panel) {
 
 /**
  * The copied panel; null without one, and for text that is no panel.
- * @param {Storage} storage
+ * @param {Storage | null} storage null where the browser refuses it
  * @returns {Json | null}
  */
 export function copiedPanel(storage) {
   try {
-    const text = storage.getItem(KEY) ?? '';
+    const text = storage?.getItem(KEY) ?? '';
     if (text === '' || text.length > PANEL_MAX) return null;
     const panel = JSON.parse(text);
     checkSize(panel);

@@ -18,6 +18,7 @@ import { readDashboardAddress, writeDashboardAddress } from '../model/dashboard_
 import { findDraft } from '../model/drafts.js';
 import { errorText } from '../model/error_text.js';
 import { planPanel } from '../model/panel_queries.js';
+import { ownStorage } from '../model/storage.js';
 import { durationMs, resolveRange, weekStartOf } from '../model/time.js';
 import { addressValues, resolveVariables } from '../model/variable_answers.js';
 import { dependents } from '../model/variables.js';
@@ -62,7 +63,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
     );
   const names = () => ({ title: dashboard?.title ?? '', uid: stored?.uid ?? '' });
   const context = () => ({ selections, range: range(), now, dashboard: names() });
-  const editable = () => role !== 'viewer' && stored?.provisioned === false;
+  const editable = () => role !== 'viewer' && stored !== null && !stored.provisioned;
   const page = (/** @type {string} */ uid, /** @type {string} */ query) =>
     `${pageUrl('/dashboard', { org, uid })}${query ? `&${query}` : ''}`;
   const annotations = new AnnotationSource({
@@ -135,7 +136,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
       // The modules of the panels arrive while the server answers.
       for (const type of new Set(shown.panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
       if (address.refresh === null && shown.refresh) address.refresh = durationMs(shown.refresh) ? shown.refresh : '';
-      const draft = editable() ? findDraft(localStorage, org, stored.uid) : null;
+      const draft = editable() ? findDraft(ownStorage(), org, stored.uid) : null;
       if (draft) await offerDraft(draft);
       else if (address.edit && editable()) await edit();
       else await update('variables');
@@ -246,13 +247,12 @@ export function dashboardPage({ org, role, user, signedOut }) {
   }
 
   /** Whether the grid is shown, and neither another tab nor an editor. */
-  const viewing = () => address.tab === '' && !isEditor();
-  const isEditor = () => editing !== null && (address.editPanel !== '' || address.tab === 'variables');
+  const viewing = () => address.tab === '' && !(editing && address.editPanel);
 
   async function showTab() {
     showHead();
-    time.node.hidden = !viewing() && !isEditor();
-    for (const part of [bar, links]) part.hidden = !viewing();
+    // An editor has the time range with which it was opened.
+    for (const part of [time.node, bar, links]) part.hidden = !viewing();
     if (viewing()) {
       editing?.closeEditor();
       if (grid.node.parentElement !== content) content.replaceChildren(grid.node);
