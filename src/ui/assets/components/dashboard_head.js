@@ -4,8 +4,9 @@ import { h } from '../chart/dom.js';
 import { pageUrl } from '../client/server.js';
 
 /**
- * @typedef {{title: string, starred: boolean | null, editing: boolean, tab: string,
- *   hrefOf: (tab: string) => string, go: (tab: string) => void}} Shown `starred` is null without a star
+ * @typedef {{title: string, starred: boolean | null, editing: boolean, tab: string | null,
+ *   hrefOf: (tab: string) => string, go: (tab: string) => void}} Shown `starred` is null without a star,
+ *   and `tab` without tabs
  */
 
 /** Tabs of the address with their texts; the empty one is the grid. @type {[string, string][]} */
@@ -66,6 +67,7 @@ export function dashboardHead({ org, time, bar, links, star: toggleStar, edit: s
     star.setAttribute('aria-pressed', String(starred === true));
     star.setAttribute('aria-label', `Star ${text}`);
     star.textContent = starred ? '★' : '☆';
+    tabs.hidden = current === null;
     const focused = document.activeElement instanceof HTMLElement && tabs.contains(document.activeElement);
     tabs.replaceChildren(
       ...(editing ? EDITED : VIEWS).map(([tab, name]) =>

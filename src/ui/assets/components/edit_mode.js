@@ -189,9 +189,11 @@ export class EditMode {
     const key = editPanel ? `panel ${editPanel}` : tab;
     if (this.#open?.key === key) return this.#open.node;
     this.closeEditor();
-    const node = h('section', { class: 'editor-host', 'aria-label': 'Editor' });
+    const node = h('div', { class: 'editor-host' });
     this.#open = { key, node, close: () => {} };
     this.bar.classList.add('without-grid');
+    // The editor of a panel has a history and buttons of its own.
+    this.bar.hidden = editPanel !== '';
     const leave = () => this.#host.navigate({ editPanel: '', tab: '' });
     const close = await openEditor(node, {
       document: this.document,
@@ -218,6 +220,7 @@ export class EditMode {
     this.#open.close();
     this.#open = null;
     this.bar.classList.remove('without-grid');
+    this.bar.hidden = false;
   }
 
   /** Opens the editor of a panel, or the dialog of a row. @param {number} id */

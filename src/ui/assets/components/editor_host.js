@@ -8,7 +8,7 @@ import { lines } from './form.js';
 /**
  * @typedef {import('../model/limits.js').Json} Json
  * @typedef {{selections: import('../model/interpolate.js').Selections, range: import('../model/time.js').Range,
- *   theme: 'light' | 'dark', now: number}} EditorView `now` in milliseconds
+ *   theme: () => 'light' | 'dark', now: number}} EditorView `now` in milliseconds
  *
  * @typedef {Object} Wanted
  * @property {Json} document

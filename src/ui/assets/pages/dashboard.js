@@ -201,7 +201,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
       stored,
       draft,
       grid,
-      view: () => ({ ...context(), theme: theme() }),
+      view: () => ({ ...context(), theme }),
       navigate,
       changed: (what) => {
         read();
@@ -238,7 +238,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
       title: dashboard?.title ?? stored?.title ?? 'Dashboard',
       starred: stored?.starred ?? null,
       editing: editing !== null,
-      tab: address.editPanel ? 'panel' : address.tab,
+      tab: editing && address.editPanel ? null : address.tab,
       hrefOf: (tab) => addressOf({ tab, editPanel: '' }),
       go: (tab) => navigate({ tab, editPanel: '' }),
     });
