@@ -58,6 +58,13 @@ test('panels_without_an_id_and_old_rows_are_compared_too', () => {
   assert.deepEqual(describeChanges({ version: 1 }, { version: 2 }), ['Changed what the page does not show.']);
 });
 
+test('panels_that_one_panel_pushed_share_a_line', () => {
+  const panels = Array.from({ length: 9 }, (_, at) => panel(at + 1));
+  const pushed = panels.map((one) => ({ ...one, gridPos: { ...one.gridPos, y: one.gridPos.y + 4 } }));
+  assert.deepEqual(describeChanges({ panels }, { panels: pushed }), ['Moved 9 panels and rows.']);
+  assert.equal(describeChanges({ panels: panels.slice(4) }, { panels: pushed.slice(4) }).length, 5);
+});
+
 test('many_changes_end_in_their_number', () => {
   const panels = Array.from({ length: 300 }, (_, at) => panel(at + 1));
   const lines = describeChanges({ panels: [] }, { panels });

@@ -62,6 +62,8 @@ export function editBar(host) {
   let timer = 0;
   const shortcut = (/** @type {KeyboardEvent} */ event) => {
     if (!(event.ctrlKey || event.metaKey) || event.altKey || event.defaultPrevented) return;
+    // The editor of a panel has shortcuts of its own.
+    if (node.closest('[hidden]')) return;
     const { target } = event;
     if (!(target instanceof Element) || target.closest('input, textarea, select, dialog, [contenteditable]')) return;
     const key = event.key.toLowerCase();

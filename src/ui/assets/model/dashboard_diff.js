@@ -8,6 +8,8 @@ import { listOf, objectOf, objectsOf, sameJson, textOf } from './limits.js';
 
 /** Most lines; the last one counts the rest. */
 export const LINES_MAX = 200;
+/** More panels that only moved share a line: one panel that moves pushes many. */
+const MOVED_MAX = 5;
 /** Longest name of a panel or value in a line, in UTF-16 code units. */
 const NAME_MAX = 80;
 
@@ -167,10 +169,17 @@ export function describeChanges(before, after) {
   const lines = [...settingChanges(before, after), ...variableChanges(before, after)];
   for (const [key, { raw }] of now) if (!old.has(key)) lines.push(sentence(`added ${nameOf(raw)}`));
   for (const [key, { raw }] of old) if (!now.has(key)) lines.push(sentence(`removed ${nameOf(raw)}`));
+  /** @type {string[]} */
+  const moved = [];
   for (const [key, found] of now) {
     const earlier = old.get(key);
-    if (earlier) lines.push(...panelChanges(earlier, found));
+    if (!earlier) continue;
+    const changes = panelChanges(earlier, found);
+    if (changes.length === 1 && changes[0].startsWith('Moved the ')) moved.push(changes[0]);
+    else lines.push(...changes);
   }
+  if (moved.length <= MOVED_MAX) lines.push(...moved);
+  else lines.push(`Moved ${moved.length} panels and rows.`);
   if (lines.length === 0 && !sameJson(before, after)) lines.push('Changed what the page does not show.');
   if (lines.length <= LINES_MAX) return lines;
   return [...lines.slice(0, LINES_MAX - 1), `${lines.length - LINES_MAX + 1} more changes.`];
