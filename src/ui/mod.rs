@@ -209,6 +209,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/popup.js" => ["/components/popup.js"];
     Module own "components/query_input.js" => ["/components/query_input.js"];
     Module own "components/range_picker.js" => ["/components/range_picker.js"];
+    Module own "components/refresh_timer.js" => ["/components/refresh_timer.js"];
     Module own "components/result_table.js" => ["/components/result_table.js"];
     Module own "components/save_dashboard.js" => ["/components/save_dashboard.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];

@@ -11,6 +11,7 @@ import { dashboardLinks } from '../components/dashboard_links.js';
 import { exploreLinks } from '../components/explore_link.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
+import { refreshTimer } from '../components/refresh_timer.js';
 import { timeControl } from '../components/time_control.js';
 import { variableControls } from '../components/variable_bar.js';
 import { readDashboard } from '../model/dashboard.js';
@@ -31,9 +32,6 @@ import { Sync } from '../plot/sync.js';
  * @typedef {import('../components/edit_mode.js').EditMode} EditMode
  */
 
-/** The shortest refresh interval, in milliseconds. */
-const REFRESH_MIN = 5000;
-
 /**
  * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
  *   options `user`: the id of the reader
@@ -50,8 +48,6 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** @type {Selections} */
   let selections = new Map();
   let now = Date.now();
-  let timer = 0;
-  let due = false;
   let sequence = 0;
   const scheme = matchMedia('(prefers-color-scheme: dark)');
   const theme = () => /** @type {'light' | 'dark'} */ (scheme.matches ? 'dark' : 'light');
@@ -96,6 +92,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
     change: ({ from, to }) => navigate({ from, to }),
     refreshNow: () => refresh(),
     interval: (refreshed) => navigate({ refresh: refreshed }),
+  });
+  const refreshes = refreshTimer({
+    interval: () => (viewing() ? address.refresh : null),
+    busy: () => runner.busy,
+    refresh: () => refresh(),
   });
   time.node.hidden = true;
   const bar = h('div', { class: 'variables', role: 'group', 'aria-label': 'Variables' });
@@ -286,7 +287,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
    */
   async function update(what, loose = new Set()) {
     if (!dashboard) return;
-    clearTimeout(timer);
+    refreshes.cancel();
     const turn = (sequence += 1);
     now = Date.now();
     const { variables } = dashboard;
@@ -319,7 +320,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
     runner.remove(annotations);
     if (dashboard.annotations.length > 0) runner.addHidden(annotations);
     if (what !== 'layout') runner.refresh();
-    plan();
+    refreshes.plan();
   }
 
   /** @param {Map<string, import('../model/variable_answers.js').Resolved>} resolved */
@@ -346,31 +347,12 @@ export function dashboardPage({ org, role, user, signedOut }) {
   }
 
   function refresh() {
-    due = false;
     now = Date.now();
     time.show(range(), address.refresh ?? '');
     runner.refresh();
-    plan();
+    refreshes.plan();
   }
 
-  /** Plans the next refresh. */
-  function plan() {
-    clearTimeout(timer);
-    const interval = durationMs(address.refresh ?? '');
-    if (interval === null || !viewing()) return;
-    timer = setTimeout(
-      () => {
-        if (document.hidden) due = true;
-        else if (runner.busy) plan();
-        else refresh();
-      },
-      Math.max(REFRESH_MIN, interval),
-    );
-  }
-
-  const wake = () => {
-    if (!document.hidden && due) refresh();
-  };
   const back = () => {
     const next = { ...readDashboardAddress(location.search), org };
     const other = next.uid !== address.uid || (editing !== null && !next.edit);
@@ -380,7 +362,6 @@ export function dashboardPage({ org, role, user, signedOut }) {
   };
   const redraw = () => grid.redraw();
   addEventListener('popstate', back);
-  document.addEventListener('visibilitychange', wake);
   scheme.addEventListener('change', redraw);
   document.title = 'Dashboard · promlet';
   return {
@@ -388,12 +369,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
     start: load,
     stop: () => {
       sequence += 1;
-      clearTimeout(timer);
+      refreshes.destroy();
       stopEditing();
       runner.stop();
       grid.destroy();
       removeEventListener('popstate', back);
-      document.removeEventListener('visibilitychange', wake);
       scheme.removeEventListener('change', redraw);
     },
   };
