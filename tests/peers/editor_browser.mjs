@@ -211,7 +211,7 @@ async function keyboardFlow() {
   await page.keyboard.press('Shift+ArrowDown');
   await expectPlaces([`Requests ${HOSTILE} 0,5 12x8`, 'Answer 1,0 8x5'], 'Shift and the arrow keys resize');
   await page.keyboard.press('ArrowDown');
-  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5'], 'an arrow key changes places with a neighbour');
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5'], 'an arrow key swaps two neighbours');
   check(await panel('Answer').evaluate((node) => node === document.activeElement), 'the moved panel keeps the focus');
   await page.keyboard.press('d');
   await expectPlaces(

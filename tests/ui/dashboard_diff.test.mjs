@@ -55,7 +55,7 @@ test('panels_without_an_id_and_old_rows_are_compared_too', () => {
   const before = { rows: [{ panels: [{ title: 'a' }, { id: 2, title: 'b' }] }] };
   const after = { rows: [{ panels: [{ title: 'a' }, { id: 2, title: 'c' }] }] };
   assert.deepEqual(describeChanges(before, after), ['Changed the panel “b”: title.']);
-  assert.deepEqual(describeChanges({ version: 1 }, { version: 2 }), ['Changed what the page does not show.']);
+  assert.deepEqual(describeChanges({ version: 1 }, { version: 2 }), ['Changed settings that the page does not show.']);
 });
 
 test('panels_that_one_panel_pushed_share_a_line', () => {

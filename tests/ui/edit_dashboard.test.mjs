@@ -354,6 +354,7 @@ test('the_bounds_of_the_server_are_checked_before_saving_and_named', () => {
 });
 
 test('a_pasted_panel_names_the_variables_that_are_missing', () => {
-  const copied = { type: 'stat', title: '$job on ${host:regex} [[zone]]', targets: [{ expr: 'a[$__interval] $1 $job' }] };
+  const title = '$job on ${host:regex} [[zone]]';
+  const copied = { type: 'stat', title, targets: [{ expr: 'a[$__interval] $1 $job' }] };
   assert.deepEqual(missingVariables(copied, [{ name: 'host' }]), ['job', 'zone']);
 });

@@ -118,7 +118,8 @@ export function versionsView({ org, stored, user, editable, changed }) {
     [from.value, to.value] = [String(versions[1].version), String(versions[0].version)];
     compare.hidden = false;
   }, fail);
-  return h('section', { class: 'card part versions', 'aria-label': 'Versions of the dashboard' }, alert, place, compare, result);
+  const attributes = { class: 'card part versions', 'aria-label': 'Versions of the dashboard' };
+  return h('section', attributes, alert, place, compare, result);
 }
 
 /** @param {unknown} before @param {unknown} after */

@@ -102,7 +102,7 @@ export function saveDialog(unsaved) {
           const changes = describeChanges((from ?? base).dashboard, current.dashboard);
           theirs.replaceChildren(
             h('h3', { text: `Changes of version ${current.version}` }),
-            changeList(changes.length > 0 ? changes : ['Nothing that the page shows.'], 'Their changes'),
+            changeList(changes.length > 0 ? changes : ['No changes that the page shows.'], 'Their changes'),
           );
         });
         title.textContent = 'Another version was saved';

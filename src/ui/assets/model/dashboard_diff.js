@@ -180,7 +180,7 @@ export function describeChanges(before, after) {
   }
   if (moved.length <= MOVED_MAX) lines.push(...moved);
   else lines.push(`Moved ${moved.length} panels and rows.`);
-  if (lines.length === 0 && !sameJson(before, after)) lines.push('Changed what the page does not show.');
+  if (lines.length === 0 && !sameJson(before, after)) lines.push('Changed settings that the page does not show.');
   if (lines.length <= LINES_MAX) return lines;
   return [...lines.slice(0, LINES_MAX - 1), `${lines.length - LINES_MAX + 1} more changes.`];
 }
