@@ -37,6 +37,7 @@ test('an address is the same after it was read and written', () => {
         Array.from({ length: 1 + Math.floor(next() * 3) }, word),
       ]),
     );
+    const edit = next() < 0.5;
     const address = {
       org: word(),
       uid: word(),
@@ -45,10 +46,18 @@ test('an address is the same after it was read and written', () => {
       refresh: next() < 0.5 ? null : word(),
       tab: next() < 0.5 ? '' : 'json',
       panel: next() < 0.5 ? '' : '7',
+      edit,
+      editPanel: edit && next() < 0.5 ? '8' : '',
       values,
     };
     assert.deepEqual(readDashboardAddress(writeDashboardAddress(address)), address, `seed ${seed}, round ${round}`);
   }
+});
+
+test('each mode of an address has its own tabs', () => {
+  const tabOf = (/** @type {string} */ search) => readDashboardAddress(search).tab;
+  assert.deepEqual(['?tab=versions', '?tab=variables', '?tab=json'].map(tabOf), ['versions', '', 'json']);
+  assert.deepEqual(['?edit=&tab=versions', '?editPanel=3&tab=variables'].map(tabOf), ['', 'variables']);
 });
 
 test('an address of Grafana is understood', () => {

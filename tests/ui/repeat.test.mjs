@@ -95,14 +95,14 @@ test('a_repeated_row_takes_its_panels_along', () => {
   assert.equal(new Set(result.placed.map((one) => one.key)).size, result.placed.length);
 });
 
-test('closed_rows_hide_their_panels_until_they_are_opened', () => {
+test('closed_rows_hide_the_panels_inside_of_them_until_they_are_opened', () => {
   const panels = panelsOf({ type: 'row', title: 'R', collapsed: true, gridPos: { x: 0, y: 0, w: 24, h: 1 },
-    panels: [panel('in', [0, 40, 12, 5])] }, panel('orphan', [0, 90, 24, 2]));
+    panels: [panel('in', [0, 40, 12, 5])] }, panel('below', [0, 90, 24, 2]));
   const closed = expandRepeats(panels, new Map());
-  assert.deepEqual(shown(closed), ['R 0,0 24x1']);
+  assert.deepEqual(shown(closed), ['R 0,0 24x1', 'below 0,1 24x2']);
   const { key } = closed.placed[0];
   const open = expandRepeats(panels, new Map(), { collapsed: new Map([[key, false]]) });
-  assert.deepEqual(shown(open), ['R 0,0 24x1', 'in 0,1 12x5', 'orphan 0,6 24x2']);
+  assert.deepEqual(shown(open), ['R 0,0 24x1', 'in 0,1 12x5', 'below 0,6 24x2']);
 });
 
 test('all_repeats_for_each_option', () => {

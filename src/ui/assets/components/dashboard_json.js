@@ -1,20 +1,16 @@
-// The stored JSON of a dashboard, editable, and its versions.
+// The stored JSON of a dashboard, editable.
 
 import { h } from '../chart/dom.js';
 import {
   deleteDashboard,
   isConflict,
-  listVersions,
   readStored,
-  readVersion,
-  restoreVersion,
   saveDashboard,
 } from '../client/dashboards.js';
 import { readDashboard } from '../model/dashboard.js';
 import { errorText } from '../model/error_text.js';
 import { confirmed } from './dialog.js';
 import { field, lines } from './form.js';
-import { table, time } from './parts.js';
 
 /** @typedef {import('../client/dashboards.js').Stored} Stored */
 
@@ -120,73 +116,4 @@ export function jsonView({ org, stored, editable, changed, gone }) {
     choice,
     h('div', { class: 'row' }, editable && save, download, editable && remove),
   );
-}
-
-/**
- * @param {{org: string, stored: Stored, user: string, editable: boolean, changed: () => void}} options
- */
-export function versionsView({ org, stored, user, editable, changed }) {
-  const alert = h('p', { class: 'alert', role: 'alert' });
-  const place = h('div', { class: 'stack' }, h('p', { class: 'hint', text: 'Loading…' }));
-  const preview = h('div');
-  const fail = (/** @type {unknown} */ error) => {
-    alert.textContent = isConflict(error)
-      ? 'The dashboard was changed meanwhile. Load the page again.'
-      : errorText(error);
-  };
-  listVersions(org, stored.uid).then(
-    (versions) =>
-      place.replaceChildren(
-        table(
-          ['Version', 'Saved', 'By', 'What changed', ''],
-          versions.map(({ version, saved_at: at, saved_by: by, message }) => [
-            version === stored.version ? `${version} (current)` : String(version),
-            time(at, ''),
-            by === user ? 'You' : (by ?? ''),
-            message ?? '',
-            h(
-              'div',
-              { class: 'row' },
-              h('button', {
-                type: 'button',
-                text: 'Show',
-                'aria-label': `Show version ${version}`,
-                on: {
-                  click: () => {
-                    readVersion(org, stored.uid, version).then(({ dashboard }) => {
-                      preview.replaceChildren(
-                        h('h2', { text: `Version ${version}` }),
-                        h('pre', { class: 'snippet', tabindex: '0', text: JSON.stringify(dashboard, null, 2) }),
-                      );
-                      preview.scrollIntoView({ block: 'nearest' });
-                    }, fail);
-                  },
-                },
-              }),
-              editable &&
-                version !== stored.version &&
-                h('button', {
-                  type: 'button',
-                  text: 'Restore',
-                  'aria-label': `Restore version ${version}`,
-                  on: {
-                    click: async () => {
-                      const sure = await confirmed({
-                        heading: `Restore version ${version}?`,
-                        action: 'Restore',
-                        loss: `Version ${version} becomes the newest one. Version ${stored.version} stays in this list.`,
-                      });
-                      if (sure) await restoreVersion(org, stored.uid, version, stored.version).then(changed, fail);
-                    },
-                  },
-                }),
-            ),
-          ]),
-          'Versions',
-          'There are no versions.',
-        ),
-      ),
-    fail,
-  );
-  return h('section', { class: 'card part' }, alert, place, preview);
 }

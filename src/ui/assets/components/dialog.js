@@ -5,25 +5,30 @@ import { ApiError } from '../chart/request.js';
 import { send } from '../client/server.js';
 import { field, form } from './form.js';
 
+let count = 0;
+
 /**
- * Shows a modal dialog until `close` is called or Escape is pressed.
+ * Shows a modal dialog until `close` is called or Escape is pressed; then the focus returns.
  * @template T
  * @param {string} heading
  * @param {T} cancelled the result of Escape
- * @param {(close: (result: T) => void) => (Node|null)[]} content
+ * @param {(close: (result: T) => void, title: HTMLElement) => (Node|null|false)[]} content `title` is
+ *   the heading, whose text may change
+ * @param {{class?: string}} [options]
  * @returns {Promise<T>}
  */
-function openDialog(heading, cancelled, content) {
+export function openDialog(heading, cancelled, content, { class: name = '' } = {}) {
   const before = document.activeElement;
-  const title = h('h2', { id: 'dialog-title', text: heading });
-  const dialog = h('dialog', { class: 'card stack', 'aria-labelledby': title.id }, title);
+  count += 1;
+  const title = h('h2', { id: `dialog-title-${count}`, text: heading });
+  const dialog = h('dialog', { class: `card stack ${name}`.trim(), 'aria-labelledby': title.id }, title);
   return new Promise((resolve) => {
     const close = (/** @type {T} */ result) => {
       dialog.remove();
       if (before instanceof HTMLElement && before.isConnected) before.focus();
       resolve(result);
     };
-    dialog.append(...content(close).filter((node) => node !== null));
+    dialog.append(...content(close, title).filter((node) => node instanceof Node));
     dialog.addEventListener('cancel', () => close(cancelled));
     document.body.append(dialog);
     dialog.showModal();

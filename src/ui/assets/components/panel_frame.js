@@ -18,13 +18,15 @@ import { openMenu } from './popup.js';
  * @typedef {import('../panels/kinds.js').Drawing} Drawing
  * @typedef {import('../panels/kinds.js').View} View
  *
+ * @typedef {{text: string, href?: string, run?: () => void}} Action a link, or a button that calls `run`
+ *
  * @typedef {Object} FrameHost
  * @property {(placed: Placed, width: number) => PanelPlan} plan
  * @property {() => import('../model/interpolate.js').Selections} selections
  * @property {(uid: string, query: string) => string} page the address of another dashboard
  * @property {(range: {from: number, to: number}) => void} zoom milliseconds
  * @property {(frame: PanelFrame) => void} retry
- * @property {(placed: Placed) => {text: string, href: string}[]} actions links of the menu
+ * @property {(placed: Placed) => Action[]} actions of the menu
  * @property {(panel: number | null) => import('../model/annotations.js').AnnotationEvent[]} events
  * @property {import('../plot/sync.js').Sync} sync
  * @property {() => 'light' | 'dark'} theme
@@ -135,7 +137,11 @@ export class PanelFrame {
           ? h('span', { class: 'menu-text', text })
           : h('a', { href, text, ...(newTab ? { target: '_blank', rel: 'noopener noreferrer' } : {}) }),
       ),
-      ...(attempt(() => this.host.actions(this.placed)) ?? []).map(({ text, href }) => h('a', { href, text })),
+      ...(attempt(() => this.host.actions(this.placed)) ?? []).map(({ text, href, run }) =>
+        href === undefined
+          ? h('button', { type: 'button', text, 'data-closes': '', on: { click: run } })
+          : h('a', { href, text }),
+      ),
       this.#shown &&
         h('button', { type: 'button', text: 'Show the data as a table', on: { click: () => this.#asTable() } }),
     ]);

@@ -9,6 +9,11 @@ import { PanelFrame } from './panel_frame.js';
 /**
  * @typedef {import('../model/repeat.js').Placed} Placed
  * @typedef {import('../model/interpolate.js').Selections} Selections
+ *
+ * @typedef {Object} GridEditor
+ * @property {(frame: PanelFrame) => void} shown called for each panel that is shown
+ * @property {(panel: import('../model/panel.js').Panel) => HTMLElement[]} rowTools buttons of a row
+ * @property {(panel: import('../model/panel.js').Panel) => void} toggle closes or opens a row
  */
 
 export class PanelGrid {
@@ -19,6 +24,8 @@ export class PanelGrid {
   /** @type {{panels: import('../model/panel.js').Panel[], selections: Selections, only: string} | null} */
   #last = null;
   node = h('div', { class: 'panel-grid' });
+  /** What edits the dashboard; null in the view. @type {GridEditor | null} */
+  editor = null;
 
   /**
    * @param {import('./panel_runner.js').PanelRunner} runner
@@ -41,7 +48,9 @@ export class PanelGrid {
    */
   show(panels, selections, only) {
     this.#last = { panels, selections, only };
-    const collapsed = only ? new Map([...this.#allRows(panels)].map((key) => [key, false])) : this.#collapsed;
+    // While the dashboard is edited, rows are closed and opened in the document.
+    const own = this.editor ? new Map() : this.#collapsed;
+    const collapsed = only ? new Map([...this.#allRows(panels)].map((key) => [key, false])) : own;
     const { placed, omitted } = expandRepeats(panels, selections, { collapsed });
     const wanted = only
       ? placed.filter(({ panel }) => String(panel.id) === only && panel.type !== 'row').slice(0, 1)
@@ -70,12 +79,14 @@ export class PanelGrid {
       }
       kept.add(one.key);
       nodes.push(position(frame.node, one));
+      this.editor?.shown(frame);
     }
     for (const frame of this.frames) if (!kept.has(frame.placed.key)) this.#drop(frame);
     if (omitted > 0) nodes.push(h('p', { class: 'hint', text: `${omitted} copies of repeated panels are left out.` }));
     if (wanted.length === 0) {
+      const none = this.editor ? 'Choose “Add” for the first panel.' : 'This dashboard has no panels.';
       nodes.push(
-        h('p', { class: 'quiet', text: only ? 'The dashboard has no such panel.' : 'This dashboard has no panels.' }),
+        h('p', { class: 'quiet', text: only ? 'The dashboard has no such panel.' : none }),
       );
     }
     replaceInPlace(this.node, nodes);
@@ -107,8 +118,9 @@ export class PanelGrid {
         'data-row': one.key,
         on: {
           click: () => {
-            this.#collapsed.set(one.key, !one.collapsed);
-            if (this.#last) this.show(this.#last.panels, this.#last.selections, this.#last.only);
+            if (this.editor) this.editor.toggle(one.panel);
+            else this.#collapsed.set(one.key, !one.collapsed);
+            if (this.#last && !this.editor) this.show(this.#last.panels, this.#last.selections, this.#last.only);
             const again = this.node.querySelector(`[data-row="${CSS.escape(one.key)}"]`);
             if (again instanceof HTMLElement) again.focus({ preventScroll: true });
           },
@@ -118,7 +130,8 @@ export class PanelGrid {
       title || 'Row',
       one.collapsed && inside > 0 && h('small', { text: `${inside} ${inside === 1 ? 'panel' : 'panels'}` }),
     );
-    return h('div', { class: 'dash-row' }, h('h2', {}, button));
+    const tools = this.editor?.rowTools(one.panel) ?? [];
+    return h('div', { class: 'dash-row', 'data-key': one.key }, h('h2', {}, button), ...tools);
   }
 
   redraw() {

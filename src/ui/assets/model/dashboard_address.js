@@ -2,10 +2,11 @@
 
 /**
  * @typedef {{org: string, uid: string, from: string, to: string, refresh: string | null, tab: string,
- *   panel: string, values: Map<string, string[]>}} DashboardAddress
+ *   panel: string, edit: boolean, editPanel: string, values: Map<string, string[]>}} DashboardAddress
  * `from` and `to` are empty for the dashboard's own range. `refresh` is null for the dashboard's
  * own interval and empty for none. `values`: the wanted values of variables, by name. `panel`: the
- * id of the only panel that is shown.
+ * id of the only panel that is shown. `edit`: the dashboard is edited; `editPanel`: the id of the
+ * panel whose editor is open.
  */
 
 /** Most values of variables, and most characters of one. */
@@ -31,14 +32,19 @@ export function readDashboardAddress(search) {
     list.push(value.slice(0, VALUE_LENGTH_MAX));
   }
   const text = (/** @type {string} */ name) => (parameters.get(name) ?? '').slice(0, 128);
+  const edit = parameters.has('edit') || text('editPanel') !== '';
+  // Versions are of the stored dashboard, and variables of the edited one.
+  const tabs = ['json', edit ? 'variables' : 'versions'];
   return {
     org: text('org'),
     uid: text('uid'),
     from: text('from'),
     to: text('to'),
     refresh: parameters.get('refresh'),
-    tab: ['json', 'versions'].includes(text('tab')) ? text('tab') : '',
+    tab: tabs.includes(text('tab')) ? text('tab') : '',
     panel: text('viewPanel'),
+    edit,
+    editPanel: text('editPanel'),
     values,
   };
 }
@@ -47,7 +53,7 @@ export function readDashboardAddress(search) {
  * The query string of a state.
  * @param {DashboardAddress} address
  */
-export function writeDashboardAddress({ org, uid, from, to, refresh, tab, panel, values }) {
+export function writeDashboardAddress({ org, uid, from, to, refresh, tab, panel, edit, editPanel, values }) {
   const parameters = new URLSearchParams({ org, uid });
   for (const [name, list] of values) {
     // A multi-value variable with nothing selected differs from one that the address leaves out.
@@ -60,5 +66,7 @@ export function writeDashboardAddress({ org, uid, from, to, refresh, tab, panel,
   if (refresh !== null) parameters.set('refresh', refresh);
   if (panel) parameters.set('viewPanel', panel);
   if (tab) parameters.set('tab', tab);
+  if (editPanel) parameters.set('editPanel', editPanel);
+  else if (edit) parameters.set('edit', '');
   return `?${parameters}`;
 }

@@ -20,7 +20,8 @@ import { ALL, isAll, withScope } from './interpolate.js';
 /** Most panels after repetition. */
 export const COPIES_MAX = 1000;
 
-/** A row with the panels that it owns; the panels before the first row have none. */
+/** A row with the panels that it owns; the panels before the first row have none, and so have those
+ *  below a row that the document closed: its own panels are inside of it. */
 /** @typedef {{row: Panel | null, panels: Panel[]}} Section */
 
 /** @param {Panel[]} panels @returns {Section[]} */
@@ -28,8 +29,10 @@ function sectionsOf(panels) {
   /** @type {Section[]} */
   const sections = [{ row: null, panels: [] }];
   for (const panel of panels) {
-    if (panel.type === 'row') sections.push({ row: panel, panels: [...panel.panels] });
-    else sections[sections.length - 1].panels.push(panel);
+    if (panel.type === 'row') {
+      sections.push({ row: panel, panels: [...panel.panels] });
+      if (panel.collapsed) sections.push({ row: null, panels: [] });
+    } else sections[sections.length - 1].panels.push(panel);
   }
   return sections;
 }

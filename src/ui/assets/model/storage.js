@@ -25,3 +25,15 @@ export function remember(key, value) {
     // Without storage only the history is lost.
   }
 }
+
+/**
+ * The storage of this browser for one origin; null where it is refused.
+ * @returns {Storage | null}
+ */
+export function ownStorage() {
+  try {
+    return localStorage;
+  } catch {
+    return null;
+  }
+}

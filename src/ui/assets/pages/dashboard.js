@@ -6,15 +6,19 @@ import { readStored, setStar } from '../client/dashboards.js';
 import { ROOT, pageUrl } from '../client/server.js';
 import { variableReader } from '../client/variables.js';
 import { AnnotationSource } from '../components/annotation_source.js';
+import { dashboardHead } from '../components/dashboard_head.js';
 import { dashboardLinks } from '../components/dashboard_links.js';
+import { exploreLinks } from '../components/explore_link.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
 import { timeControl } from '../components/time_control.js';
 import { variableControls } from '../components/variable_bar.js';
 import { readDashboard } from '../model/dashboard.js';
 import { readDashboardAddress, writeDashboardAddress } from '../model/dashboard_address.js';
+import { findDraft } from '../model/drafts.js';
 import { errorText } from '../model/error_text.js';
 import { planPanel } from '../model/panel_queries.js';
+import { ownStorage } from '../model/storage.js';
 import { durationMs, resolveRange, weekStartOf } from '../model/time.js';
 import { addressValues, resolveVariables } from '../model/variable_answers.js';
 import { dependents } from '../model/variables.js';
@@ -24,6 +28,7 @@ import { Sync } from '../plot/sync.js';
 /**
  * @typedef {import('../model/dashboard_address.js').DashboardAddress} DashboardAddress
  * @typedef {import('../model/interpolate.js').Selections} Selections
+ * @typedef {import('../components/edit_mode.js').EditMode} EditMode
  */
 
 /** The shortest refresh interval, in milliseconds. */
@@ -40,6 +45,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
   let stored = null;
   /** @type {ReturnType<typeof readDashboard>['dashboard'] | null} */
   let dashboard = null;
+  /** @type {EditMode | null} */
+  let editing = null;
   /** @type {Selections} */
   let selections = new Map();
   let now = Date.now();
@@ -47,6 +54,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   let due = false;
   let sequence = 0;
   const scheme = matchMedia('(prefers-color-scheme: dark)');
+  const theme = () => /** @type {'light' | 'dark'} */ (scheme.matches ? 'dark' : 'light');
   const runner = new PanelRunner({ org, signedOut });
   const range = () =>
     resolveRange(
@@ -54,6 +62,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
       { now, weekStart: weekStartOf(dashboard?.weekStart) },
     );
   const names = () => ({ title: dashboard?.title ?? '', uid: stored?.uid ?? '' });
+  const context = () => ({ selections, range: range(), now, dashboard: names() });
+  const editable = () => role !== 'viewer' && stored !== null && !stored.provisioned;
   const page = (/** @type {string} */ uid, /** @type {string} */ query) =>
     `${pageUrl('/dashboard', { org, uid })}${query ? `&${query}` : ''}`;
   const annotations = new AnnotationSource({
@@ -64,27 +74,22 @@ export function dashboardPage({ org, role, user, signedOut }) {
     sync: new Sync(),
     page,
     selections: () => selections,
-    theme: () => (scheme.matches ? 'dark' : 'light'),
+    theme,
     plan: ({ panel, scoped }, width) =>
-      planPanel(panel, {
-        selections: new Map([...selections, ...scoped]),
-        range: range(),
-        now,
-        width,
-        dashboard: names(),
-      }),
+      planPanel(panel, { ...context(), selections: new Map([...selections, ...scoped]), width }),
     events: (id) => annotations.of(id),
     zoom: ({ from, to }) => navigate({ from: String(from), to: String(to) }),
     retry: (frame) => runner.retry(frame),
     actions: ({ panel }) => [
-      ...(panel.id === null
+      ...(editing?.actions(panel) ?? []),
+      ...(panel.id === null || editing
         ? []
         : [
             address.panel
               ? { text: 'Back to the dashboard', href: addressOf({ panel: '' }) }
               : { text: 'View alone', href: addressOf({ panel: String(panel.id) }) },
           ]),
-      ...exploreLinks(panel),
+      ...exploreLinks(org, panel, { ...context(), width: 600 }),
     ],
   });
   const time = timeControl({
@@ -93,66 +98,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
     interval: (refreshed) => navigate({ refresh: refreshed }),
   });
   time.node.hidden = true;
-  const title = h('h1', { text: 'Loading…' });
-  const star = h('button', {
-    type: 'button',
-    class: 'star',
-    'aria-pressed': 'false',
-    'aria-label': 'Star',
-    text: '☆',
-    hidden: true,
-  });
-  const tabs = h('nav', { class: 'dash-tabs', 'aria-label': 'Views' });
   const bar = h('div', { class: 'variables', role: 'group', 'aria-label': 'Variables' });
   const links = h('div', { class: 'dash-links-bar' });
-  const alert = h('p', { class: 'alert', role: 'alert' });
+  const head = dashboardHead({ org, time: time.node, bar, links, star: toggleStar, edit: () => edit().catch(fail) });
   const content = h('div', { class: 'dash-content' });
-  const node = h(
-    'main',
-    { class: 'dashboard' },
-    h(
-      'div',
-      { class: 'dash-head' },
-      h(
-        'nav',
-        { class: 'crumbs', 'aria-label': 'Breadcrumb' },
-        h('a', { href: pageUrl('/dashboards', { org }), text: 'Dashboards' }),
-        h('span', { 'aria-hidden': 'true', text: '/' }),
-      ),
-      title,
-      star,
-      tabs,
-      time.node,
-    ),
-    h('div', { class: 'dash-controls' }, bar, links),
-    alert,
-    content,
-  );
-
-  /** @param {import('../model/panel.js').Panel} panel */
-  function exploreLinks(panel) {
-    const target = panel.targets.find(({ expr, hide }) => expr && !hide);
-    if (!target) return [];
-    const { queries, range: own } = planPanel(panel, {
-      selections,
-      range: range(),
-      now,
-      width: 600,
-      dashboard: names(),
-    });
-    if (queries.length === 0) return [];
-    return [
-      {
-        text: 'Explore the query',
-        href: pageUrl('/', {
-          org,
-          expr: queries[0].expr,
-          start: String(Math.floor(own.from / 1000)),
-          end: String(Math.floor(own.to / 1000)),
-        }),
-      },
-    ];
-  }
+  const node = h('main', { class: 'dashboard' }, ...head.nodes, content);
 
   /** The address of a changed state. @param {Partial<DashboardAddress>} change */
   const addressOf = (change) => `${ROOT}/dashboard${writeDashboardAddress({ ...address, ...change })}`;
@@ -160,8 +110,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** @param {unknown} error */
   function fail(error) {
     if (error instanceof ApiError && error.status === 401) return signedOut();
-    alert.textContent = errorText(error);
-    if (!dashboard) title.textContent = 'Dashboard';
+    head.alert.textContent = errorText(error);
+    if (!dashboard) head.title.textContent = stored?.title || 'Dashboard';
   }
 
   /**
@@ -179,83 +129,159 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** Asks the dashboard again, for instance after a new version was saved. */
   async function load() {
     try {
+      stopEditing();
+      dashboard = null;
       stored = await readStored(org, address.uid);
-      ({ dashboard } = readDashboard(stored.dashboard));
-      alert.textContent = '';
+      const shown = read();
       // The modules of the panels arrive while the server answers.
-      for (const type of new Set(dashboard.panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
-      if (address.refresh === null && dashboard.refresh)
-        address.refresh = durationMs(dashboard.refresh) ? dashboard.refresh : '';
-      document.title = `${dashboard.title} · promlet`;
-      title.textContent = dashboard.title;
-      star.hidden = false;
-      showStar();
-      await update('variables');
+      for (const type of new Set(shown.panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type);
+      if (address.refresh === null && shown.refresh) address.refresh = durationMs(shown.refresh) ? shown.refresh : '';
+      const draft = editable() ? findDraft(ownStorage(), org, stored.uid) : null;
+      if (draft) await offerDraft(draft);
+      else if (address.edit && editable()) await edit();
+      else await update('variables');
     } catch (error) {
       fail(error);
       if (stored && !dashboard) await showTab();
     }
   }
 
-  function showStar() {
-    star.setAttribute('aria-pressed', String(stored?.starred === true));
-    star.setAttribute('aria-label', `Star ${dashboard?.title ?? ''}`);
-    star.textContent = stored?.starred ? '★' : '☆';
+  /** Reads the document that is edited, or else the stored one. */
+  function read() {
+    ({ dashboard } = readDashboard(editing ? editing.document : stored?.dashboard));
+    if (editing) dashboard.panels = editing.adopt(dashboard.panels);
+    head.alert.textContent = '';
+    document.title = `${dashboard.title} · promlet`;
+    return dashboard;
   }
 
-  star.addEventListener('click', () => {
+  function toggleStar() {
     if (!stored) return;
     setStar(org, stored.uid, !stored.starred).then(() => {
       if (stored) stored.starred = !stored.starred;
-      showStar();
+      showHead();
     }, fail);
-  });
+  }
+
+  /** @param {import('../model/drafts.js').Draft} draft */
+  async function offerDraft(draft) {
+    if (!stored) return;
+    const { draftBar } = await styled(import('../components/draft_bar.js'));
+    address.edit = false;
+    const discarded = () => {
+      showHead();
+      head.edit.focus();
+    };
+    head.notices.replaceChildren(
+      draftBar({ org, stored, draft, resume: () => edit(draft).catch(fail), discarded }),
+    );
+    await update('variables');
+  }
+
+  /**
+   * Waits for a module of the editor and for its style sheet.
+   * @template Module
+   * @param {Promise<Module>} module
+   */
+  async function styled(module) {
+    const { stylesheet } = await import('../components/stylesheet.js');
+    await stylesheet('editor.css');
+    return module;
+  }
+
+  /** Turns the view into edit mode. @param {import('../model/drafts.js').Draft | null} [draft] */
+  async function edit(draft = null) {
+    if (!stored || editing) return;
+    const { EditMode: Mode } = await styled(import('../components/edit_mode.js'));
+    if (editing) return;
+    const was = address.edit;
+    address = { ...address, edit: true, panel: '', tab: was ? address.tab : '' };
+    editing = new Mode({
+      org,
+      stored,
+      draft,
+      grid,
+      view: () => ({ ...context(), theme: theme() }),
+      navigate,
+      changed: (what) => {
+        read();
+        update(what).catch(fail);
+      },
+      left: () => {
+        address = { ...address, edit: false, editPanel: '', tab: '' };
+        history.replaceState(null, '', addressOf({}));
+        load();
+      },
+      saved: (uid) => {
+        address = { ...address, uid, edit: false, editPanel: '', tab: '' };
+        history.pushState(null, '', addressOf({}));
+        load();
+      },
+      signedOut,
+    });
+    const focused = document.activeElement === head.edit;
+    head.notices.replaceChildren(editing.bar);
+    if (focused) editing.bar.querySelector('button')?.focus();
+    read();
+    history[was ? 'replaceState' : 'pushState'](null, '', addressOf({}));
+    await update('variables');
+  }
+
+  function stopEditing() {
+    editing?.stop();
+    editing = null;
+    head.notices.replaceChildren();
+  }
+
+  function showHead() {
+    head.show({
+      title: dashboard?.title ?? stored?.title ?? 'Dashboard',
+      starred: stored?.starred ?? null,
+      editing: editing !== null,
+      tab: address.editPanel ? 'panel' : address.tab,
+      hrefOf: (tab) => addressOf({ tab, editPanel: '' }),
+      go: (tab) => navigate({ tab, editPanel: '' }),
+    });
+    // Without a decision about its draft, editing anew would lose the draft.
+    head.edit.hidden = !editable() || head.notices.childElementCount > 0 || address.tab !== '';
+  }
+
+  /** Whether the grid is shown, and neither another tab nor an editor. */
+  const viewing = () => address.tab === '' && !(editing && address.editPanel);
 
   async function showTab() {
-    tabs.replaceChildren(
-      ...[
-        ['', 'View'],
-        ['json', 'JSON'],
-        ['versions', 'Versions'],
-      ].map(([tab, text]) =>
-        h('a', {
-          href: addressOf({ tab }),
-          text,
-          'aria-current': address.tab === tab ? 'page' : null,
-          on: {
-            click: (/** @type {MouseEvent} */ event) => {
-              if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
-              event.preventDefault();
-              navigate({ tab });
-            },
-          },
-        }),
-      ),
-    );
-    const viewing = address.tab === '';
-    for (const part of [time.node, bar, links]) part.hidden = !viewing;
-    if (viewing) {
+    showHead();
+    // An editor has the time range with which it was opened.
+    for (const part of [time.node, bar, links]) part.hidden = !viewing();
+    if (viewing()) {
+      editing?.closeEditor();
       if (grid.node.parentElement !== content) content.replaceChildren(grid.node);
       return;
     }
+    if (editing) {
+      const shownNode = await editing.editor(address);
+      if (shownNode.parentElement !== content) content.replaceChildren(shownNode);
+      return;
+    }
     if (!stored) return;
-    const { jsonView, versionsView } = await import('../components/dashboard_json.js');
-    const editable = role !== 'viewer' && !stored.provisioned;
     const changed = () => {
-      dashboard = null;
       content.replaceChildren();
       load();
     };
-    content.replaceChildren(
-      address.tab === 'json'
-        ? jsonView({ org, stored, editable, changed, gone: () => location.assign(pageUrl('/dashboards', { org })) })
-        : versionsView({ org, stored, user, editable, changed }),
-    );
+    if (address.tab === 'json') {
+      const { jsonView } = await import('../components/dashboard_json.js');
+      const gone = () => location.assign(pageUrl('/dashboards', { org }));
+      content.replaceChildren(jsonView({ org, stored, editable: editable(), changed, gone }));
+    } else {
+      const { versionsView } = await styled(import('../components/dashboard_versions.js'));
+      content.replaceChildren(versionsView({ org, stored, user, editable: editable(), changed }));
+    }
   }
 
   /**
    * Shows the state of the address.
-   * @param {'variables' | 'panels'} what `variables`: their options are asked first
+   * @param {'variables' | 'panels' | 'layout'} what `variables`: their options are asked first;
+   *   `layout`: only new panels are asked
    * @param {Set<string>} [loose] variables whose value is replaced if the options lack it
    */
   async function update(what, loose = new Set()) {
@@ -265,8 +291,6 @@ export function dashboardPage({ org, role, user, signedOut }) {
     now = Date.now();
     const { variables } = dashboard;
     time.show(range(), address.refresh ?? '');
-    await showTab();
-    if (address.tab !== '') return;
     if (what === 'variables') {
       const wanted = new Map([...address.values].filter(([name]) => !loose.has(name)));
       const current = variables.map((variable) => {
@@ -275,6 +299,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
           ? { ...variable, current: { text: selection.text, value: selection.value } }
           : variable;
       });
+      if (viewing()) await showTab();
       const found = await resolveVariables(current, wanted, {
         ask: variableReader(org, range()),
         context: { range: range(), dashboard: names() },
@@ -285,11 +310,15 @@ export function dashboardPage({ org, role, user, signedOut }) {
       history.replaceState(null, '', addressOf({}));
       showVariables(found.resolved);
     }
+    await showTab();
+    if (!viewing()) return;
     showLinks();
+    grid.editor = editing;
     grid.show(dashboard.panels, selections, address.panel);
+    editing?.settled();
     runner.remove(annotations);
     if (dashboard.annotations.length > 0) runner.addHidden(annotations);
-    runner.refresh();
+    if (what !== 'layout') runner.refresh();
     plan();
   }
 
@@ -311,8 +340,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
   }
 
   function showLinks() {
-    const context = { range: range(), dashboard: names() };
-    links.replaceChildren(...dashboardLinks(dashboard?.links ?? [], { org, selections, context, page, fail }));
+    const linked = { range: range(), dashboard: names() };
+    links.replaceChildren(...dashboardLinks(dashboard?.links ?? [], { org, selections, context: linked, page, fail }));
     links.hidden = links.childElementCount === 0;
   }
 
@@ -328,7 +357,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   function plan() {
     clearTimeout(timer);
     const interval = durationMs(address.refresh ?? '');
-    if (interval === null || address.tab !== '') return;
+    if (interval === null || !viewing()) return;
     timer = setTimeout(
       () => {
         if (document.hidden) due = true;
@@ -344,9 +373,10 @@ export function dashboardPage({ org, role, user, signedOut }) {
   };
   const back = () => {
     const next = { ...readDashboardAddress(location.search), org };
-    const other = next.uid !== address.uid;
+    const other = next.uid !== address.uid || (editing !== null && !next.edit);
     address = next;
-    (other ? load() : update('variables')).catch(fail);
+    if (other) return void load();
+    (address.edit && !editing && editable() ? edit() : update('variables')).catch(fail);
   };
   const redraw = () => grid.redraw();
   addEventListener('popstate', back);
@@ -359,6 +389,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
     stop: () => {
       sequence += 1;
       clearTimeout(timer);
+      stopEditing();
       runner.stop();
       grid.destroy();
       removeEventListener('popstate', back);

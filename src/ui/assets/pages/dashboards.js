@@ -2,12 +2,14 @@
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
-import { deleteDashboard, listDashboards, setStar } from '../client/dashboards.js';
+import { createDashboard, deleteDashboard, listDashboards, setStar } from '../client/dashboards.js';
 import { ROOT, pageUrl } from '../client/server.js';
-import { confirmed } from '../components/dialog.js';
+import { confirmed, openDialog } from '../components/dialog.js';
+import { field, form } from '../components/form.js';
 import { importDashboard } from '../components/import_dashboard.js';
 import { time } from '../components/parts.js';
 import { errorText } from '../model/error_text.js';
+import { newDashboard } from '../model/new_panel.js';
 
 /**
  * @typedef {import('../client/dashboards.js').Entry} Entry
@@ -70,14 +72,24 @@ export function dashboards({ org, role, signedOut }) {
   };
   const importButton = h('button', {
     type: 'button',
-    class: 'primary',
     text: 'Import dashboard',
     on: { click: () => open().files.focus() },
+  });
+  const create = h('button', {
+    type: 'button',
+    class: 'primary',
+    text: 'New dashboard',
+    on: { click: () => createDialog(org, filter.folder, [...new Set(all.map((one) => one.folder).filter(Boolean))]) },
   });
   const node = h(
     'main',
     { class: 'explore dashboards' },
-    h('div', { class: 'row spread' }, h('h1', { text: 'Dashboards' }), editable && importButton),
+    h(
+      'div',
+      { class: 'row spread' },
+      h('h1', { text: 'Dashboards' }),
+      editable && h('div', { class: 'row' }, importButton, create),
+    ),
     slot,
     h(
       'section',
@@ -170,7 +182,7 @@ export function dashboards({ org, role, signedOut }) {
       found.length === 0
         ? filtered
           ? 'No dashboard matches.'
-          : 'There are no dashboards yet. Import one from Grafana to begin.'
+          : 'There are no dashboards yet. Import one from Grafana, or create a new one.'
         : `${found.length} ${found.length === 1 ? 'dashboard' : 'dashboards'}`;
     /** @type {Map<string, Entry[]>} */
     const groups = new Map();
@@ -272,4 +284,38 @@ export function dashboards({ org, role, signedOut }) {
       clearTimeout(timer);
     },
   };
+}
+
+/**
+ * Asks for a title, creates a dashboard, and opens it in edit mode.
+ * @param {string} org
+ * @param {string} folder
+ * @param {string[]} folders
+ */
+function createDialog(org, folder, folders) {
+  return openDialog('New dashboard', null, (close) => {
+    const names = h('datalist', { id: 'new-folders' }, folders.map((value) => h('option', { value })));
+    const entry = form(
+      {
+        submit: 'Create',
+        action: async (values) => {
+          const dashboard = newDashboard(values.title.trim());
+          const { uid } = await createDashboard(org, { dashboard, folder: values.folder.trim() || undefined });
+          location.assign(pageUrl('/dashboard', { org, uid, edit: '' }));
+        },
+      },
+      field('Title', 'title', { maxlength: '200', autocomplete: 'off', autofocus: true }),
+      field(
+        'Folder',
+        'folder',
+        { required: false, list: names.id, maxlength: '200', autocomplete: 'off', value: folder },
+        'Leave it empty for none.',
+      ),
+      names,
+    );
+    const submit = entry.querySelector('button');
+    const cancel = h('button', { type: 'button', text: 'Cancel', on: { click: () => close(null) } });
+    if (submit) entry.append(h('div', { class: 'row' }, submit, cancel));
+    return [entry];
+  });
 }

@@ -1,0 +1,91 @@
+// The first lines of a dashboard's page: title, star, views, time range, variables and links.
+
+import { h } from '../chart/dom.js';
+import { pageUrl } from '../client/server.js';
+
+/**
+ * @typedef {{title: string, starred: boolean | null, editing: boolean, tab: string,
+ *   hrefOf: (tab: string) => string, go: (tab: string) => void}} Shown `starred` is null without a star
+ */
+
+/** Tabs of the address with their texts; the empty one is the grid. @type {[string, string][]} */
+const VIEWS = [
+  ['', 'View'],
+  ['json', 'JSON'],
+  ['versions', 'Versions'],
+];
+/** The same while the dashboard is edited. @type {[string, string][]} */
+const EDITED = [
+  ['', 'Panels'],
+  ['variables', 'Variables'],
+  ['json', 'JSON'],
+];
+
+/**
+ * @param {{org: string, time: HTMLElement, bar: HTMLElement, links: HTMLElement, star: () => void,
+ *   edit: () => void}} options `star` and `edit` are called by their buttons
+ */
+export function dashboardHead({ org, time, bar, links, star: toggleStar, edit: startEditing }) {
+  const title = h('h1', { text: 'Loading…' });
+  const star = h('button', {
+    type: 'button',
+    class: 'star',
+    'aria-pressed': 'false',
+    'aria-label': 'Star',
+    text: '☆',
+    hidden: true,
+    on: { click: toggleStar },
+  });
+  const edit = h('button', {
+    type: 'button',
+    class: 'edit-button',
+    text: 'Edit',
+    hidden: true,
+    on: { click: startEditing },
+  });
+  const tabs = h('nav', { class: 'dash-tabs', 'aria-label': 'Views' });
+  const notices = h('div', { class: 'edit-slot' });
+  const alert = h('p', { class: 'alert', role: 'alert' });
+  const crumbs = h(
+    'nav',
+    { class: 'crumbs', 'aria-label': 'Breadcrumb' },
+    h('a', { href: pageUrl('/dashboards', { org }), text: 'Dashboards' }),
+    h('span', { 'aria-hidden': 'true', text: '/' }),
+  );
+  const nodes = [
+    h('div', { class: 'dash-head' }, crumbs, title, star, tabs, edit, time),
+    notices,
+    h('div', { class: 'dash-controls' }, bar, links),
+    alert,
+  ];
+
+  /** @param {Shown} shown */
+  function show({ title: text, starred, editing, tab: current, hrefOf, go }) {
+    title.textContent = text;
+    star.hidden = starred === null;
+    star.setAttribute('aria-pressed', String(starred === true));
+    star.setAttribute('aria-label', `Star ${text}`);
+    star.textContent = starred ? '★' : '☆';
+    const focused = document.activeElement instanceof HTMLElement && tabs.contains(document.activeElement);
+    tabs.replaceChildren(
+      ...(editing ? EDITED : VIEWS).map(([tab, name]) =>
+        h('a', {
+          href: hrefOf(tab),
+          text: name,
+          'aria-current': current === tab ? 'page' : null,
+          on: {
+            click: (/** @type {MouseEvent} */ event) => {
+              if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
+              event.preventDefault();
+              go(tab);
+            },
+          },
+        }),
+      ),
+    );
+    const active = focused && tabs.querySelector('[aria-current]');
+    if (active instanceof HTMLElement) active.focus();
+  }
+
+  return { nodes, alert, notices, edit, title, show };
+}

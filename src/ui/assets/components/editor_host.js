@@ -1,0 +1,87 @@
+// Opens the editor of a panel, of the variables, or of the JSON of the dashboard that is edited.
+
+import { h } from '../chart/dom.js';
+import { panelById } from '../model/edit_dashboard.js';
+import { errorText } from '../model/error_text.js';
+import { lines } from './form.js';
+
+/**
+ * @typedef {import('../model/limits.js').Json} Json
+ * @typedef {{selections: import('../model/interpolate.js').Selections, range: import('../model/time.js').Range,
+ *   theme: 'light' | 'dark', now: number}} EditorView `now` in milliseconds
+ *
+ * @typedef {Object} Wanted
+ * @property {Json} document
+ * @property {string} org
+ * @property {number | null} panelId null for the editor of `tab`
+ * @property {string} tab `variables` or `json`
+ * @property {EditorView} view
+ * @property {(id: number, raw: Json) => void} panel applies an edited panel
+ * @property {(list: unknown[]) => void} variables
+ * @property {(json: unknown) => void} json applies another document
+ * @property {() => void} close leaves the editor
+ */
+
+/**
+ * Fills a node with an editor; an editor that cannot be loaded leaves an error there.
+ * @param {HTMLElement} node
+ * @param {Wanted} wanted
+ * @returns {Promise<() => void>} ends the editor
+ */
+export async function openEditor(node, wanted) {
+  const { document, org, panelId, tab, view, close } = wanted;
+  try {
+    if (panelId === null && tab === 'json') {
+      node.replaceChildren(jsonEditor(wanted));
+      return () => {};
+    }
+    if (panelId !== null && !panelById(document, panelId)) throw new Error('The dashboard has no such panel');
+    const common = { document, org, host: node, range: view.range, close };
+    const apply = (/** @type {Json} */ raw) => wanted.panel(/** @type {number} */ (panelId), raw);
+    /** @type {any} */
+    const { openPanelEditor, openVariableEditor } =
+      await import(panelId === null ? './variable_editor.js' : './panel_editor.js');
+    const made =
+      panelId === null
+        ? openVariableEditor({ ...common, apply: wanted.variables })
+        : openPanelEditor({ ...common, ...view, panelId, apply });
+    return ended(await made);
+  } catch (error) {
+    node.replaceChildren(
+      h(
+        'div',
+        { class: 'card part editor-failed' },
+        h('p', { class: 'alert', role: 'alert', text: `The editor cannot be opened. ${errorText(error)}` }),
+        h('button', { type: 'button', text: 'Back to the panels', on: { click: close } }),
+      ),
+    );
+    return () => {};
+  }
+}
+
+/** The function that ends an editor, if it returned one. @param {any} made @returns {() => void} */
+const ended = (made) => () => (typeof made === 'function' ? made() : made?.destroy?.());
+
+/** @param {Wanted} wanted */
+function jsonEditor({ document, json, close }) {
+  const text = JSON.stringify(document, null, 2);
+  const area = lines('JSON of the dashboard', 'json', text, 30, 'It is saved with the other changes.');
+  const input = /** @type {HTMLTextAreaElement} */ (area.querySelector('textarea'));
+  const alert = h('p', { class: 'alert', role: 'alert' });
+  const apply = () => {
+    alert.textContent = '';
+    try {
+      json(JSON.parse(input.value));
+      close();
+    } catch (error) {
+      alert.textContent = errorText(error);
+    }
+  };
+  return h(
+    'div',
+    { class: 'card part json-view' },
+    area,
+    alert,
+    h('div', { class: 'row' }, h('button', { type: 'button', class: 'primary', text: 'Apply', on: { click: apply } })),
+  );
+}

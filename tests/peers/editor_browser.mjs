@@ -1,0 +1,362 @@
+// Drives Chromium over the editing of dashboards the way a person would:
+//
+//   node editor_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ...,
+//     "link": ..., "org": ...}'
+//
+// `module` and `axe` are folders with playwright-core and axe-core, `link` is a sign-in link. The organisation has the
+// metrics of the demo.
+//
+// Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
+// script error or request to another host is a failure, unless the flow announced it.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const given = JSON.parse(process.argv[2]);
+const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
+const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
+const folder = mkdtempSync(join(tmpdir(), 'promlet-editor-'));
+mkdirSync(given.pictures, { recursive: true });
+
+function fail(error) {
+  console.error(`editor: ${error.stack ?? error}`);
+  process.exit(1);
+}
+
+function check(holds, what) {
+  if (!holds) throw new Error(`not so: ${what}`);
+}
+
+const browser = await chromium
+  .launchPersistentContext(join(folder, 'profile'), {
+    executablePath: given.chromium,
+    headless: true,
+    viewport: { width: 1200, height: 900 },
+    colorScheme: 'light',
+    reducedMotion: 'reduce',
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  })
+  .catch(fail);
+const complaints = [];
+/** Parts of addresses whose failures the flow is about to provoke. */
+const announced = ['/api/v1/auth/me'];
+await browser.addInitScript(() => {
+  addEventListener('securitypolicyviolation', (event) =>
+    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
+  );
+});
+const page = await browser.newPage();
+page.setDefaultTimeout(10_000);
+page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
+page.on('console', (message) => {
+  const at = message.location().url;
+  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
+    complaints.push(`console: ${message.text()} (${at})`);
+});
+page.on('request', (request) => {
+  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
+    complaints.push(`another host: ${request.url()}`);
+});
+// Leaving with unsaved changes asks; the flow leaves.
+page.on('dialog', (dialog) =>
+  dialog.type() === 'beforeunload'
+    ? dialog.accept()
+    : (complaints.push(`a script opened a dialog: ${dialog.message()}`), dialog.dismiss()),
+);
+
+const HOSTILE = '<img src=x onerror=alert(1)>';
+const TITLE = `Edited ${HOSTILE}`;
+const button = (name) => page.getByRole('button', { name, exact: true });
+const dialog = page.getByRole('dialog');
+const panel = (title) => page.locator('.panel', { has: page.locator('.panel-title', { hasText: title }) });
+const status = page.locator('.edit-bar [aria-live]');
+
+/** The places of all panels and rows, as `title x,y wxh` with x and y from 0. */
+const places = () =>
+  page.$$eval('.panel-grid > [data-key]', (nodes) =>
+    nodes.map((node) => {
+      const [x, y, w, h] = ['x', 'y', 'w', 'h'].map((name) => Number(node.style.getPropertyValue(`--${name}`)));
+      const title = node.querySelector('.panel-title, h2 button')?.textContent.replace(/^[▸▾]/u, '');
+      return `${title} ${x - 1},${y - 1} ${w}x${h}`;
+    }),
+  );
+async function expectPlaces(wanted, what) {
+  const sorted = [...wanted].sort().join('; ');
+  const deadline = Date.now() + 5000;
+  let found = '';
+  while (Date.now() < deadline) {
+    found = (await places()).sort().join('; ');
+    if (found === sorted) return;
+    await page.waitForTimeout(30);
+  }
+  throw new Error(`not so: ${what}: ${found} instead of ${sorted}`);
+}
+
+const picture = (name) => page.screenshot({ path: join(given.pictures, `${name}.png`) });
+async function looks(name, { dark = true } = {}) {
+  const size = page.viewportSize();
+  await page.evaluate(axe);
+  for (const [scheme, width] of [
+    ['light', size.width],
+    ...(dark ? [['dark', size.width]] : []),
+    ['light', 320],
+  ]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize({ width, height: 900 });
+    await page.waitForTimeout(80);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
+    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
+    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
+    await picture(`${name}-${scheme}-${width}`);
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(size);
+}
+
+/** Sends a request of the API with the session of the page. */
+const api = (method, path, body, headers = {}) =>
+  page.evaluate(
+    async ([verb, below, text, more]) => {
+      const answer = await fetch(`/api/v1/orgs/${below}`, {
+        method: verb,
+        headers: { 'Content-Type': 'application/json', ...more },
+        body: text ?? undefined,
+      });
+      return { status: answer.status, body: answer.status === 204 ? null : await answer.json() };
+    },
+    [method, `${given.org}/dashboards${path}`, body && JSON.stringify(body), headers],
+  );
+
+const uidOf = () => new URL(page.url()).searchParams.get('uid');
+let edited = '';
+
+async function createFlow() {
+  await page.goto(`${given.server}/dashboards?org=${given.org}`);
+  await button('New dashboard').click();
+  await dialog.getByLabel('Title').fill(TITLE);
+  await dialog.getByLabel('Folder').fill('Edits');
+  await dialog.getByRole('button', { name: 'Create' }).click();
+  await page.locator('.edit-bar').waitFor();
+  edited = uidOf();
+  check((await page.locator('h1').textContent()) === TITLE, 'the title is shown as it is');
+  for (const [kind, title] of [
+    ['Time series', 'New panel 0,0 12x8'],
+    ['Stat', 'New panel 12,0 6x6'],
+  ]) {
+    await button('Add').click();
+    await button(kind).click();
+    await page.waitForFunction(() => new URLSearchParams(location.search).has('editPanel'));
+    // Back leaves the editor of the new panel.
+    await page.goBack();
+    await page.locator('.panel-grid.editing').waitFor();
+    check((await places()).includes(title), `a new ${kind} has a place: ${await places()}`);
+  }
+  // The JSON of the document is editable as well.
+  await page.getByRole('link', { name: 'JSON' }).click();
+  const area = page.getByLabel('JSON of the dashboard');
+  const json = JSON.parse(await area.inputValue());
+  Object.assign(json.panels[0], { title: `Requests ${HOSTILE}` });
+  json.panels[0].targets = [{ refId: 'A', expr: 'sum by (route) (rate(shop_http_requests_total[5m]))' }];
+  Object.assign(json.panels[1], { title: 'Answer', own: { kept: true } });
+  json.panels[1].targets = [{ refId: 'A', expr: 'vector(42)', instant: true }];
+  await area.fill(JSON.stringify(json));
+  await button('Apply').click();
+  await panel('Answer').and(page.locator('[data-state="drawn"]')).waitFor();
+  check((await page.locator('img[src="x"]').count()) === 0, 'markup in titles stays text');
+}
+
+async function mouseFlow() {
+  const drag = async (from, dx, dy, end = 'up') => {
+    await page.mouse.move(from.x, from.y);
+    await page.mouse.down();
+    await page.mouse.move(from.x + dx / 2, from.y + dy / 2, { steps: 3 });
+    await page.mouse.move(from.x + dx, from.y + dy, { steps: 3 });
+    if (end === 'escape') await page.keyboard.press('Escape');
+    await page.mouse.up();
+  };
+  const head = async () => {
+    const { x, y } = await panel('Answer').boundingBox();
+    return { x: x + 30, y: y + 14 };
+  };
+  const before = await places();
+  await drag(await head(), -300, 60, 'escape');
+  await expectPlaces(before, 'Escape cancels a drag');
+  // To the left edge, over the upper half of the chart: the chart gives way.
+  await drag(await head(), -600, 40);
+  await expectPlaces([`Requests ${HOSTILE} 0,6 12x8`, 'Answer 0,0 6x6'], 'a panel is moved by its title');
+  const { x, y, width, height } = await panel('Answer').boundingBox();
+  await drag({ x: x + width - 5, y: y + height - 5 }, 152, -76);
+  await expectPlaces([`Requests ${HOSTILE} 0,4 12x8`, 'Answer 0,0 9x4'], 'a panel is resized by its corner');
+  await panel('Answer').and(page.locator('[data-state="drawn"]')).waitFor();
+}
+
+async function keyboardFlow() {
+  await panel('Answer').focus();
+  await page.keyboard.press('ArrowRight');
+  await expectPlaces([`Requests ${HOSTILE} 0,4 12x8`, 'Answer 1,0 9x4'], 'the arrow keys move');
+  check((await status.textContent()) === 'Column 2, line 1.', `a move is announced: ${await status.textContent()}`);
+  await page.keyboard.press('Shift+ArrowLeft');
+  await page.keyboard.press('Shift+ArrowDown');
+  await expectPlaces([`Requests ${HOSTILE} 0,5 12x8`, 'Answer 1,0 8x5'], 'Shift and the arrow keys resize');
+  await page.keyboard.press('ArrowDown');
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5'], 'an arrow key changes places with a neighbour');
+  check(await panel('Answer').evaluate((node) => node === document.activeElement), 'the moved panel keeps the focus');
+  await page.keyboard.press('d');
+  await expectPlaces(
+    [`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5', 'Answer 9,8 8x5'],
+    'a copy is beside the panel, and has the focus',
+  );
+  await page.keyboard.press('Delete');
+  await page.getByText('Removed the panel “Answer”.').waitFor();
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5'], 'Delete removes the focused panel');
+  await page.locator('.edit-notice').getByRole('button', { name: 'Undo' }).click();
+  await page.keyboard.press('Control+z');
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5'], 'two steps are undone');
+  await page.keyboard.press('Control+z');
+  await expectPlaces([`Requests ${HOSTILE} 0,5 12x8`, 'Answer 1,0 8x5'], 'consecutive moves are one step');
+  await page.keyboard.press('Control+Shift+z');
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5'], 'a step is made again');
+  await button('Add').click();
+  await button('Row').click();
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5', 'New row 0,13 24x1'], 'a row is added');
+  await looks('editor-grid');
+}
+
+async function draftFlow() {
+  await page.getByText('Draft kept at').waitFor();
+  await page.reload();
+  const bar = page.getByRole('region', { name: 'Draft' });
+  await bar.getByText('You have unsaved changes from').waitFor();
+  await page.getByText('This dashboard has no panels.').waitFor();
+  await looks('editor-draft', { dark: false });
+  await bar.getByRole('button', { name: 'Resume' }).click();
+  await expectPlaces([`Requests ${HOSTILE} 0,0 12x8`, 'Answer 1,8 8x5', 'New row 0,13 24x1'], 'the draft is resumed');
+}
+
+async function settingsFlow() {
+  await button('Settings').click();
+  await dialog.getByLabel('From').fill('rubbish');
+  await dialog.getByRole('button', { name: 'Apply' }).click();
+  await dialog.getByText('write times such as now-6h').waitFor();
+  await dialog.getByLabel('From').fill('now-1h');
+  await dialog.getByLabel('Tags').fill('one, two');
+  await looks('editor-settings', { dark: false });
+  await dialog.getByRole('button', { name: 'Apply' }).click();
+  await page.getByText('Last 1 hour').waitFor();
+}
+
+async function saveFlow() {
+  await button('Save').click();
+  await dialog.getByText('Added the panel “Answer”.').waitFor();
+  await dialog.getByText('Changed the tags and time range of the dashboard.').waitFor();
+  await dialog.getByLabel('Message').fill(`First ${HOSTILE}`);
+  await looks('editor-save', { dark: false });
+  await dialog.getByRole('button', { name: 'Save', exact: true }).click();
+  await button('Edit').waitFor();
+  const { body } = await api('GET', `/${edited}`);
+  check(body.version === 2 && body.folder === 'Edits', `a version is stored: ${body.version} in ${body.folder}`);
+  check(body.dashboard.panels.find(({ title }) => title === 'Answer').own.kept, 'unknown members stay');
+  check((await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes('draft')).length)) === 0,
+    'no draft stays');
+}
+
+async function conflictFlow() {
+  await button('Edit').click();
+  await panel('Answer').and(page.locator('[tabindex="0"]')).focus();
+  await page.keyboard.press('ArrowRight');
+  const { body } = await api('GET', `/${edited}`);
+  const theirs = { ...body.dashboard, tags: ['theirs'] };
+  const other = await api('PUT', `/${edited}`, { dashboard: theirs }, { 'If-Match': '"2"' });
+  check(other.status === 200, `the other save succeeds: ${other.status}`);
+  announced.push(`/dashboards/${edited}`);
+  await button('Save').click();
+  await dialog.getByRole('button', { name: 'Save', exact: true }).click();
+  await dialog.getByText('Version 3 was saved since you began with version 2').waitFor();
+  await dialog.getByRole('button', { name: 'See their changes' }).click();
+  await dialog.getByText('Changed the tags of the dashboard.').waitFor();
+  await looks('editor-conflict');
+  await dialog.getByRole('button', { name: 'Save as a copy' }).click();
+  await page.getByRole('heading', { name: `${TITLE} (copy)` }).waitFor();
+  check(uidOf() !== edited, 'the copy is another dashboard');
+}
+
+async function versionsFlow() {
+  await page.goto(`${given.server}/dashboard?org=${given.org}&uid=${edited}&tab=versions`);
+  await page.getByRole('button', { name: 'Show changes of version 3' }).click();
+  await page.getByText('Changed the tags of the dashboard.').waitFor();
+  await page.getByText('JSON differences').click();
+  await page.locator('.json-diff .added', { hasText: '"theirs"' }).waitFor();
+  await page.selectOption('#version-from', '1');
+  await page.getByText('Added the panel “Answer”.').waitFor();
+  await looks('editor-versions', { dark: false });
+  await page.getByRole('button', { name: 'Restore version 2' }).click();
+  await dialog.getByRole('button', { name: 'Restore' }).click();
+  await page.getByText('4 (current)').waitFor();
+  check((await api('GET', `/${edited}`)).body.tags.join() === 'one,two', 'version 2 is restored');
+}
+
+async function copyFlow() {
+  await page.goto(`${given.server}/dashboard?org=${given.org}&uid=${edited}&edit`);
+  await panel('Answer').hover();
+  await panel('Answer').getByRole('button', { name: 'Menu of the panel' }).click();
+  await button('Copy').click();
+  await page.getByText('Copied the panel “Answer”.').waitFor();
+  const made = await api('POST', '', { dashboard: { uid: 'paste-here', title: 'Other', rows: [
+    { title: 'Old', panels: [{ id: 1, type: 'text', title: 'Words', span: 12 }] }] } });
+  check(made.status === 201, `another dashboard is there: ${made.status}`);
+  await page.goto(`${given.server}/dashboard?org=${given.org}&uid=paste-here`);
+  await button('Edit').click();
+  await page.getByText('rows of an old version').waitFor();
+  await button('Add').click();
+  await button('Paste “Answer”').click();
+  await panel('Answer').and(page.locator('[data-state="drawn"]')).waitFor();
+  await button('Exit').click();
+  await dialog.getByRole('button', { name: 'Discard the changes' }).click();
+  await button('Edit').waitFor();
+  await panel('Answer').waitFor({ state: 'detached' });
+}
+
+try {
+  await page.goto(given.link);
+  await page.waitForFunction(() => !location.pathname.startsWith('/api'));
+  for (const flow of [
+    createFlow,
+    mouseFlow,
+    keyboardFlow,
+    draftFlow,
+    settingsFlow,
+    saveFlow,
+    conflictFlow,
+    versionsFlow,
+    copyFlow,
+  ]) {
+    const began = Date.now();
+    await flow().catch(async (error) => {
+      await picture(`failed-${flow.name}`);
+      throw new Error(
+        `${flow.name}: ${error.message}\n${(await page.textContent('body')).slice(0, 2000)}\n${complaints.join('\n')}`,
+      );
+    });
+    if (given.times) console.log(`${flow.name}: ${Date.now() - began} ms`);
+  }
+  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
+} catch (error) {
+  fail(error);
+}
+clearTimeout(watchdog);
+await browser.close();
+rmSync(folder, { recursive: true, force: true });
+console.log('editor: everything held');
+process.exit(0);
