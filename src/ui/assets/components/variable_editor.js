@@ -120,7 +120,8 @@ export function openVariableEditor({ document: stored, org, host, range, apply, 
               rebuild();
             },
           },
-        }, h('strong', { text: name }), h('span', { text: [kind, definitionOf(variable)].filter(Boolean).join(' · ') })),
+        }, h('strong', { text: name }),
+        h('span', { text: [kind, definitionOf(variable)].filter(Boolean).join(' · ') })),
         listButtons(name, at, list.length, {
           move: (to) => {
             const current = list[chosen];
@@ -136,7 +137,8 @@ export function openVariableEditor({ document: stored, org, host, range, apply, 
           remove: () => remove(at),
         }));
     }));
-    if (list.length === 0) entries.replaceChildren(h('li', { class: 'hint', text: 'This dashboard has no variables.' }));
+    if (list.length > 0) return;
+    entries.replaceChildren(h('li', { class: 'hint', text: 'This dashboard has no variables.' }));
   }
 
   /** Makes the list and the form again; the focus stays where it was. */

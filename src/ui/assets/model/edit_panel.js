@@ -265,8 +265,16 @@ export function sortedSteps(steps) {
     ...others.sort((left, right) => Number(left.value) - Number(right.value))];
 }
 
+/** One token of JSON. The parts of a string exclude each other, so that matching is linear. */
+const TOKEN = new RegExp([
+  /([{}[\],:])/, /"(?:[^"\\\u0000-\u001f]+|\\(?:["\\/bfnrt]|u[\da-fA-F]{4}))*"/,
+  /-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?/, /true|false|null/,
+].map(({ source }) => source).join('|'), 'y');
+const BLANKS = /[ \t\n\r]*/y;
+
 /**
- * The place of an error in JSON text; null when the text is JSON.
+ * The place of an error in JSON text; null when the text is JSON. The messages of engines name it
+ * only at times.
  * @param {string} text
  * @returns {{message: string, line: number, column: number, at: number} | null} counted from 1, `at` from 0
  */
@@ -274,13 +282,12 @@ export function jsonError(text) {
   try {
     JSON.parse(text);
     return null;
-  } catch (error) {
-    const message = error instanceof Error ? error.message : String(error);
-    const at = placeIn(message, text);
+  } catch {
+    const { at, wanted } = firstError(text);
     const before = text.slice(0, at).split('\n');
+    const found = at >= text.length ? 'the text ends' : `found ${text[at]}`;
     return {
-      // The engine's words without its place, and without a copy of the text.
-      message: message.replace(/,? ?(?:in JSON )?at (?:position|line).*$/s, '').replace(/, "[^]*$/, ''),
+      message: `expected ${wanted}, ${found}`,
       line: before.length,
       column: (before.at(-1) ?? '').length + 1,
       at,
@@ -288,15 +295,43 @@ export function jsonError(text) {
   }
 }
 
-/** The place that an engine names, as an offset or as a line and a column; else the end of the text.
- *  @param {string} message @param {string} text */
-function placeIn(message, text) {
-  const offset = /at position (\d+)/.exec(message);
-  if (offset) return Number(offset[1]);
-  const place = /at line (\d+) column (\d+)/.exec(message);
-  if (!place) return text.length;
-  const before = text.split('\n').slice(0, Number(place[1]) - 1);
-  return before.reduce((sum, line) => sum + line.length + 1, 0) + Number(place[2]) - 1;
+/** @param {string} text @returns {{at: number, wanted: string}} */
+function firstError(text) {
+  /** Open objects and lists. @type {string[]} */
+  const open = [];
+  /** @type {'value' | 'first value' | 'key' | 'first key' | 'colon' | 'more' | 'end'} */
+  let state = 'value';
+  const wanted = () => ({
+    value: 'a value', 'first value': 'a value or ]', key: 'a name in quotes', 'first key': 'a name in quotes or }',
+    colon: ':', more: open.at(-1) === '{' ? ', or }' : ', or ]', end: 'the end',
+  })[state];
+  for (let at = 0; ;) {
+    BLANKS.lastIndex = at;
+    BLANKS.test(text);
+    at = BLANKS.lastIndex;
+    TOKEN.lastIndex = at;
+    const [token = '', sign = ''] = TOKEN.exec(text) ?? [];
+    const fails = { at, wanted: wanted() };
+    const value = state === 'value' || state === 'first value';
+    const close = open.at(-1) === '{' ? '}' : ']';
+    if (token === '' || state === 'end') return fails;
+    if ((state === 'more' || state.startsWith('first')) && open.length > 0 && sign === close) {
+      open.pop();
+      state = open.length > 0 ? 'more' : 'end';
+    } else if (state === 'more') {
+      if (sign !== ',') return fails;
+      state = close === '}' ? 'key' : 'value';
+    } else if (state === 'colon') {
+      if (sign !== ':') return fails;
+      state = 'value';
+    } else if (value && (sign === '{' || sign === '[')) {
+      open.push(sign);
+      state = sign === '{' ? 'first key' : 'first value';
+    } else if (value && sign === '') state = open.length > 0 ? 'more' : 'end';
+    else if (!value && token.startsWith('"')) state = 'colon';
+    else return fails;
+    at += token.length;
+  }
 }
 
 /** Names of the fields in frames as an editor offers them, each once.

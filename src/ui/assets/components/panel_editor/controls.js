@@ -124,7 +124,7 @@ export function select(choices, current, attributes, change) {
 function text({ control: kind, placeholder, default: none }, access, focus) {
   const shown = placeholder ?? textOf(none);
   const attributes = { ...focus, placeholder: shown || null, autocomplete: 'off', maxlength: '100000' };
-  const input = kind === 'lines' ? h('textarea', { ...attributes, rows: '4' }) : h('input', attributes);
+  const input = kind === 'lines' ? h('textarea', { ...attributes, rows: '3' }) : h('input', attributes);
   input.value = textOf(access.get());
   input.addEventListener('input', () => access.set(input.value === '' ? undefined : input.value));
   return input;
@@ -252,7 +252,7 @@ export function listButtons(what, at, length, { move, remove, copy }) {
       disabled: at === length - 1,
       'data-focus': `down ${what}`,
     }),
-    copy && iconButton('⧉', `Duplicate ${what}`, copy),
+    copy && iconButton('❐', `Duplicate ${what}`, copy),
     iconButton('×', `Remove ${what}`, remove),
   );
 }

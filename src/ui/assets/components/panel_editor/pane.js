@@ -105,7 +105,8 @@ export function optionsPane(draft, state) {
   ];
   const groups = [
     group('Panel', controls(general), true),
-    ...kind.groups.map(({ title, options }, at) => group(title, controls(options), at < 2)),
+    ...kind.groups.map(({ title, options }) =>
+      group(title, controls(options), !['Legend', 'Tooltip', 'Axis'].includes(title))),
     ...(kind.plain ? [] : [
       group('Fields', controls(STANDARD), true),
       group('Thresholds', thresholdsGroup(draft), false),

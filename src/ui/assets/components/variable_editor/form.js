@@ -34,8 +34,10 @@ const REST = [
   },
   {
     path: 'sort', label: 'Order', control: 'select', default: 0, when: is('query'),
-    choices: [[0, 'As the server answers'], [1, 'A to Z'], [2, 'Z to A'], [3, 'Numbers, rising'], [4, 'Numbers, falling'],
-      [5, 'A to Z, in any case'], [6, 'Z to A, in any case'], [7, 'Natural, rising'], [8, 'Natural, falling']],
+    choices: [[0, 'As the server answers'],
+      [1, 'A to Z'], [2, 'Z to A'], [3, 'Numbers, rising'],
+      [4, 'Numbers, falling'], [5, 'A to Z, in any case'],
+      [6, 'Z to A, in any case'], [7, 'Natural, rising'], [8, 'Natural, falling']],
   },
   {
     path: 'refresh', label: 'Values are asked', control: 'select', default: 0, when: is('query'),
