@@ -38,6 +38,7 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
     match scenario {
         "dashboards" => node.arg(root().join("tests/peers/dashboards_browser.mjs")),
         "editor" => node.arg(root().join("tests/peers/editor_browser.mjs")),
+        "panel" => node.arg(root().join("tests/peers/panel_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
     let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");

@@ -144,7 +144,7 @@ async function previewFlow() {
   await label('Table view').uncheck();
   await drawn('timeseries');
   check(asked.length === before, 'options and views ask no query again');
-  await page.locator('[data-focus="expr A"]').fill('sum(rate(shop_http_requests_total[5m]))');
+  await page.locator('[data-focus="expr A"]').fill('sum(rate(shop_http_requests_total{route=~"$route"}[5m]))');
   await page.keyboard.press('Enter');
   await page.waitForFunction((count) => count !== undefined, before);
   await page.waitForTimeout(300);
@@ -217,7 +217,7 @@ async function applyFlow() {
 }
 
 async function variablesFlow() {
-  await page.goto(address('&edit&tab=variables'));
+  await page.getByRole('link', { name: 'Variables', exact: true }).click();
   await page.locator('.variable-values li').nth(2).waitFor();
   await looks('variable-editor');
   await label('Add variable').selectOption('Custom');

@@ -10,12 +10,12 @@ import { CALCULATIONS } from '../controls.js';
 
 /** @type {Option} */
 const OPACITY = {
-  path: `${CUSTOM}fillOpacity`, label: 'Fill opacity in %', control: 'number', min: 0, max: 100, default: 70,
+  path: `${CUSTOM}fillOpacity`, label: 'Fill opacity in %', control: 'number', min: 0, max: 100, default: 80,
 };
 /** @type {Option} */
 const SHOW_VALUE = {
   path: 'options.showValue', label: 'Values', control: 'select', default: 'auto',
-  choices: [['auto', 'When there is room'], ['always', 'Always'], ['never', 'Never']],
+  choices: [['auto', 'When there is room'], ['never', 'Never']],
 };
 /** @type {Option} */
 const ROW_HEIGHT = {

@@ -31,7 +31,7 @@ export const VALUES = {
               ['background_solid', 'Background']],
           },
           {
-            path: 'options.graphMode', label: 'Line of the past', control: 'select', default: 'area',
+            path: 'options.graphMode', label: 'Line of the past', control: 'select', default: 'none',
             choices: [['none', 'None'], ['area', 'Area']],
           },
           {
