@@ -38,7 +38,10 @@ export function thresholdsForm({ get, set }) {
       value.value = String(step.value);
       // Steps are in order again when the field is left.
       value.addEventListener('change', () => {
-        if (value.value !== '') write(sortedSteps(steps().with(at, { ...step, value: Number(value.value) })));
+        if (value.value === '') return;
+        const next = steps().with(at, { ...steps()[at], value: Number(value.value) });
+        const sorted = sortedSteps(next);
+        write(sorted, sorted.some((one, place) => one.value !== next[place].value));
       });
     }
     return h('li', {},

@@ -119,43 +119,58 @@ function textForm(type, { get, set }) {
 
 /** The helper of queries, and the text that it writes. @param {Edited} edited @returns {HTMLElement[]} */
 function queryForm({ get, set }) {
-  const query = queryOf(get());
-  const kind = query.kind === 'none' ? 'label_values' : query.kind;
-  const text = /** @type {HTMLElement} */ (control({
+  const write = (/** @type {string} */ text) => set(withQuery(get(), text));
+  const parts = h('div', { class: 'option-line' });
+  const text = control({
     path: 'query', label: 'Query', control: 'text', placeholder: 'label_values(up, job)',
     hint: 'May use other variables.',
   }, {
     get: () => queryTextOf(queryOf(get())),
-    set: (next) => set(withQuery(get(), textOf(next))),
-  }));
+    set: (next) => {
+      write(textOf(next));
+      // The parts follow the text at once: a form that is made again when the field is left would
+      // lose the click that left it.
+      fill();
+    },
+  });
   const input = /** @type {HTMLInputElement} */ (text.querySelector('input'));
-  // The parts follow a text that was typed.
-  input.addEventListener('change', () => set(get(), true));
-  const part = (/** @type {string} */ name, /** @type {string} */ label, placeholder = '', hint = '') =>
-    control({ path: `part ${name}`, label, control: 'text', placeholder, hint }, {
-      get: () => /** @type {any} */ (queryOf(get()))[name],
+  const fill = () => {
+    const query = queryOf(get());
+    const kind = query.kind === 'none' ? 'label_values' : query.kind;
+    const part = (/** @type {string} */ name, /** @type {string} */ label, /** @type {string} */ placeholder) =>
+      control({ path: `part ${name}`, label, control: 'text', placeholder }, {
+        get: () => /** @type {any} */ (queryOf(get()))[name],
+        set: (next) => {
+          const before = queryOf(get());
+          const made = { ...(before.kind === kind ? before : { kind }), [name]: textOf(next) };
+          input.value = queryTextOf(/** @type {any} */ (complete(made)));
+          write(input.value);
+        },
+      });
+    const offers = control({ path: 'query kind', label: 'Offers', control: 'select', choices: QUERIES }, {
+      get: () => kind,
       set: (next) => {
-        const before = queryOf(get());
-        const made = { ...(before.kind === kind ? before : { kind }), [name]: textOf(next) };
-        input.value = queryTextOf(/** @type {any} */ (complete(made)));
-        set(withQuery(get(), input.value));
+        input.value = queryTextOf(/** @type {any} */ (complete({ ...queryOf(get()), kind: next })));
+        write(input.value);
+        fill();
+        parts.querySelector('select')?.focus();
       },
     });
-  const parts = {
-    label_values: () => [part('label', 'Label', 'job'), part('match', 'Of the series', 'up{env="prod"}')],
-    label_names: () => [part('match', 'Of the series', 'up')],
-    metrics: () => [part('regex', 'Names that match', 'node_.*')],
-    query_result: () => [part('expr', 'Expression', 'topk(5, up)')],
-    series: () => [part('match', 'Series', 'up')],
-  }[kind];
-  const chooser = h('div', { class: 'field' },
-    h('label', { for: 'variable-query-kind', text: 'Offers' }),
-    select(QUERIES, kind, { id: 'variable-query-kind', 'data-focus': 'query kind' }, (next) => {
-      const before = /** @type {any} */ (queryOf(get()));
-      set(withQuery(get(), queryTextOf(/** @type {any} */ (complete({ ...before, kind: next })))), true);
-    }));
-  return [h('div', { class: 'option-line' }, chooser, parts()), text];
+    parts.replaceChildren(offers, ...PARTS[kind].map(([name, label, placeholder]) => part(name, label, placeholder)));
+  };
+  fill();
+  return [parts, text];
 }
+
+/** The parts of each kind of query: the member, its label, and an example.
+ *  @type {Record<string, [string, string, string][]>} */
+const PARTS = {
+  label_values: [['label', 'Label', 'job'], ['match', 'Of the series', 'up{env="prod"}']],
+  label_names: [['match', 'Of the series', 'up']],
+  metrics: [['regex', 'Names that match', 'node_.*']],
+  query_result: [['expr', 'Expression', 'topk(5, up)']],
+  series: [['match', 'Series', 'up']],
+};
 
 /** A query with all members that its text needs. @param {Json} query */
 const complete = (query) => ({
