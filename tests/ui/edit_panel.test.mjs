@@ -132,7 +132,8 @@ test('threshold steps rise from the base', () => {
 test('the place of an error in JSON is the first character that cannot follow', () => {
   /** @type {[string, number, number][]} */
   const cases = [['{\n  "type": }', 2, 11], ['[1,]', 1, 4], ['{"a" 1}', 1, 6], ['{"a": 1', 1, 8], ['', 1, 1],
-    ['{"a": 01}', 1, 8], ['[1] x', 1, 5], ['{a: 1}', 1, 2], ['"a\nb"', 1, 1], ['{"a": 1,}', 1, 9], ['[tru]', 1, 2]];
+    ['{"a": 01}', 1, 8], ['[1] x', 1, 5], ['{a: 1}', 1, 2], ['"a\nb"', 1, 1], ['{"a": 1,}', 1, 9], ['[tru]', 1, 2],
+    ['{"a": 1, 2: 3}', 1, 10]];
   for (const [text, line, column] of cases) {
     const error = jsonError(text);
     assert.deepEqual([error?.line, error?.column], [line, column], JSON.stringify(text));

@@ -46,7 +46,8 @@ export class Preview {
   constructor(options) {
     this.#options = options;
     this.#range = options.range;
-    this.#runner = new PanelRunner({ org: options.org, signedOut: () => location.reload() });
+    // The frame shows the error of an ended session: a page that is loaded again would lose the edits.
+    this.#runner = new PanelRunner({ org: options.org, signedOut: () => {} });
     this.#runnable = {
       node: this.node,
       plan: () => this.#plan(),
