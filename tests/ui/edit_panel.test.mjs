@@ -176,6 +176,7 @@ test('cycles, unknown references and names that cannot be used are named', () =>
   const query = (/** @type {string} */ name, /** @type {string} */ text) => ({ name, type: 'query', query: text });
   assert.match(texts([query('a', 'label_values(up{x="$b"}, y)'), query('b', '$a')]).join(), /a → b → a\.!/);
   assert.deepEqual(texts([query('a', 'x{y="$gone", z="$__range"}')]), ['a refers to $gone, which does not exist.']);
+  assert.deepEqual(variableProblems({ __inputs: [{ name: 'DS' }] }, [{ ...query('a', ''), datasource: '${DS}' }]), []);
   assert.equal(texts([query('a', ''), query('a', '')]).length, 1);
   assert.equal(texts([query('', '')]).length, 1);
   assert.equal(texts([query('a b', '')]).length, 1);

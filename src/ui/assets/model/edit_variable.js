@@ -141,7 +141,8 @@ const isBuiltIn = (name) => name.startsWith('__') || /^\d+$/.test(name) || ['tim
 export function variableProblems(root, list) {
   /** @type {VariableProblem[]} */
   const found = [];
-  const names = new Set(list.map(({ name }) => textOf(name)));
+  // An exported dashboard refers to its inputs in the same way.
+  const names = new Set([...list, ...objectsOf(root.__inputs)].map(({ name }) => textOf(name)));
   const seen = new Set();
   list.forEach((variable, at) => {
     const name = textOf(variable.name);
