@@ -136,6 +136,13 @@ fn a_dashboard_is_created_edited_saved_and_compared_in_the_browser() {
 }
 
 #[test]
+fn a_panel_and_variables_are_edited_with_a_live_preview_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("panel", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn a_page_of_another_origin_draws_with_an_embed_token() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, _, token) = demo(dir.path());

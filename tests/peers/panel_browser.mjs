@@ -1,0 +1,260 @@
+// Drives Chromium over the editors of panels and of variables the way a person would:
+//
+//   node panel_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ...,
+//     "link": ..., "org": ...}'
+//
+// `module` and `axe` are folders with playwright-core and axe-core, `link` is a sign-in link. The organisation has the
+// metrics of the demo.
+//
+// Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation
+// or script error is a failure.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const given = JSON.parse(process.argv[2]);
+const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
+const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
+const folder = mkdtempSync(join(tmpdir(), 'promlet-panel-'));
+mkdirSync(given.pictures, { recursive: true });
+
+function fail(error) {
+  console.error(`panel: ${error.stack ?? error}`);
+  process.exit(1);
+}
+
+function check(holds, what) {
+  if (!holds) throw new Error(`not so: ${what}`);
+}
+
+const browser = await chromium
+  .launchPersistentContext(join(folder, 'profile'), {
+    executablePath: given.chromium,
+    headless: true,
+    viewport: { width: 1280, height: 900 },
+    colorScheme: 'light',
+    reducedMotion: 'reduce',
+    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
+  })
+  .catch(fail);
+const complaints = [];
+/** Queries of batches, in order. */
+const asked = [];
+await browser.addInitScript(() => {
+  addEventListener('securitypolicyviolation', (event) =>
+    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
+  );
+});
+const page = await browser.newPage();
+page.setDefaultTimeout(10_000);
+page.on('pageerror', (error) => complaints.push(`script error: ${error.stack}`));
+page.on('console', (message) => {
+  const at = message.location().url;
+  if (message.type() === 'error' && !at.includes('/api/v1/auth/me'))
+    complaints.push(`console: ${message.text()} (${at})`);
+});
+page.on('request', (request) => {
+  if (request.url().endsWith('/query/batch'))
+    asked.push(JSON.parse(request.postData()).queries.map(({ expr }) => expr));
+});
+page.on('dialog', (dialog) => dialog.accept());
+
+const button = (name) => page.getByRole('button', { name, exact: true });
+const label = (name) => page.getByLabel(name, { exact: true });
+const editor = page.locator('.panel-editor');
+const picture = (name) => page.screenshot({ path: join(given.pictures, `${name}.png`), fullPage: true });
+
+async function looks(name) {
+  const size = page.viewportSize();
+  await page.evaluate(axe);
+  for (const [scheme, width] of [['light', size.width], ['dark', size.width], ['light', 320]]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize({ width, height: 900 });
+    await page.waitForTimeout(120);
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    await picture(`${name}-${scheme}-${width}`);
+    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
+    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
+    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(size);
+}
+
+/** The document of the dashboard under test: a chart with members that no editor knows. */
+const SHOP = {
+  title: 'Shop',
+  schemaVersion: 41,
+  time: { from: 'now-1h', to: 'now' },
+  templating: {
+    list: [{ name: 'route', type: 'query', query: 'label_values(shop_http_requests_total, route)', refresh: 1,
+      multi: true, includeAll: true, current: { text: 'All', value: '$__all' }, unknown: 7 }],
+  },
+  panels: [
+    {
+      id: 1, type: 'timeseries', title: 'Requests', gridPos: { x: 0, y: 0, w: 12, h: 8 }, unknown: { kept: true },
+      fieldConfig: { defaults: { unit: 'reqps', custom: { lineWidth: 2, odd: 'kept' } }, overrides: [] },
+      targets: [{ refId: 'A', expr: 'sum by (route) (rate(shop_http_requests_total{route=~"$route"}[5m]))',
+        legendFormat: '{{route}}', odd: 1 }],
+    },
+  ],
+};
+let uid = '';
+
+async function start() {
+  await page.goto(given.link);
+  await page.waitForFunction(() => !location.pathname.startsWith('/api'));
+  const made = await page.evaluate(
+    async ([org, dashboard]) => {
+      const answer = await fetch(`/api/v1/orgs/${org}/dashboards`, {
+        method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ dashboard }),
+      });
+      return answer.json();
+    },
+    [given.org, SHOP],
+  );
+  ({ uid } = made);
+  check(typeof uid === 'string', `the dashboard is created: ${JSON.stringify(made)}`);
+}
+
+const address = (more) => `${given.server}/dashboard?org=${given.org}&uid=${uid}${more}`;
+const drawn = (kind) => page.locator(`.editor-preview .panel[data-kind="${kind}"][data-state="drawn"]`).waitFor();
+
+async function previewFlow() {
+  await page.goto(address('&editPanel=1'));
+  await drawn('timeseries');
+  check(await button('Apply').isDisabled(), 'a panel without changes cannot be applied');
+  await looks('panel-editor');
+  const before = asked.length;
+  await label('Line width').fill('4');
+  await label('Title').fill('<b>Requests</b>');
+  await page.locator('.editor-title', { hasText: '<b>Requests</b>' }).waitFor();
+  await label('Search options').fill('unit');
+  check(!(await label('Title').isVisible()), 'the search hides other options');
+  await label('Unit').click();
+  await label('Unit').fill('percent 0.0');
+  await label('Unit').press('ArrowDown');
+  await label('Unit').press('Enter');
+  check((await label('Unit').inputValue()) === 'Percent (0.0-1.0)', 'the unit is chosen by keyboard');
+  await label('Search options').fill('');
+  await label('Table view').check();
+  await page.locator('.editor-preview table').waitFor();
+  await label('Table view').uncheck();
+  await drawn('timeseries');
+  check(asked.length === before, 'options and views ask no query again');
+  await page.locator('[data-focus="expr A"]').fill('sum(rate(shop_http_requests_total{route=~"$route"}[5m]))');
+  await page.keyboard.press('Enter');
+  await page.waitForTimeout(300);
+  check(asked.length === before + 1, `another expression is asked once: ${asked.length - before}`);
+}
+
+async function kindsFlow() {
+  for (const [name, kind] of [['Stat', 'stat'], ['Gauge', 'gauge'], ['Bar gauge', 'bargauge'], ['Table', 'table'],
+    ['Pie chart', 'piechart'], ['Bar chart', 'barchart'], ['Histogram', 'histogram'], ['Heatmap', 'heatmap'],
+    ['State timeline', 'state-timeline'], ['Status history', 'status-history'], ['Text', 'text']]) {
+    await label('Kind of panel').selectOption(name);
+    await drawn(kind);
+    if (kind === 'stat') await looks('panel-editor-stat');
+  }
+  await label('Kind of panel').selectOption('Time series');
+  await drawn('timeseries');
+  check((await label('Line width').inputValue()) === '4', 'the field configuration stays');
+}
+
+async function listsFlow() {
+  await page.getByRole('tab', { name: /Queries/ }).click();
+  await button('Add query').click();
+  await button('Duplicate query A').click();
+  check((await page.locator('.query-row').count()) === 3, 'there are three queries');
+  await button('Remove query B').click();
+  await button('Remove query C').click();
+  await page.getByRole('tab', { name: /Transformations/ }).click();
+  await label('Add transformation').selectOption('Reduce');
+  await label('Add transformation').selectOption('Organize fields');
+  await label('New name of Field').fill('Series');
+  await page.locator('summary', { hasText: 'Thresholds' }).click();
+  await button('Add threshold').click();
+  await page.locator('summary', { hasText: 'Value mappings' }).click();
+  await button('Add mapping').click();
+  await label('Text of mapping 1').fill('none');
+  await page.locator('summary', { hasText: 'Overrides' }).click();
+  await button('Add override').click();
+  await label('Add property to override 1').selectOption('Line width');
+  await looks('panel-editor-lists');
+  const heading = page.locator('.editor-title');
+  await heading.focus();
+  const text = await page.locator('.group[data-title="Overrides"] .entry').count();
+  check(text === 1, 'the override is listed');
+  await page.keyboard.press('Control+z');
+  await page.keyboard.press('Control+z');
+  check((await page.locator('.group[data-title="Overrides"] .entry').count()) === 0, 'undo takes the override back');
+  await page.getByRole('tab', { name: 'JSON' }).click();
+  const area = label('JSON of the panel');
+  const good = await area.inputValue();
+  await area.fill('{\n  "type": }');
+  await button('Use this JSON').click();
+  await page.getByText('Line 2, column 11').waitFor();
+  await area.fill(good);
+  await button('Use this JSON').click();
+}
+
+async function applyFlow() {
+  await button('← Back to dashboard').click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+  await button('Apply').click();
+  await page.getByText('Applied.').waitFor();
+  await page.getByRole('tab', { name: 'JSON' }).click();
+  const raw = JSON.parse(await label('JSON of the panel').inputValue());
+  check(raw.unknown.kept === true && raw.fieldConfig.defaults.custom.odd === 'kept' && raw.targets[0].odd === 1,
+    'members that the editor does not know are kept');
+  check(raw.fieldConfig.defaults.unit === 'percentunit' && raw.type === 'timeseries', 'the edits are in the panel');
+  await page.locator('.editor-title').focus();
+  await page.keyboard.press('Escape');
+  await editor.waitFor({ state: 'detached' });
+}
+
+async function variablesFlow() {
+  await page.getByRole('link', { name: 'Variables', exact: true }).click();
+  await page.locator('.variable-values li').nth(2).waitFor();
+  await looks('variable-editor');
+  await label('Add variable').selectOption('Custom');
+  await label('Name').fill('size');
+  await label('Values').first().fill('small,large : 9');
+  await page.locator('.variable-values li', { hasText: 'large : 9' }).waitFor();
+  await label('Kind').selectOption('Query');
+  await label('Query').fill('label_values(up{size="$size"}, job)');
+  await page.locator('.problems', { hasText: 'size → size' }).waitFor();
+  check(await button('Apply').isDisabled(), 'a cycle cannot be applied');
+  await label('Query').fill('label_values(up{a="$nothing"}, job)');
+  await page.locator('.problems', { hasText: '$nothing' }).waitFor();
+  await label('Query').fill('label_values(up, job)');
+  await button('Remove route').click();
+  await page.getByRole('dialog').getByText('Panels that use it').waitFor();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+  await button('Apply').click();
+  await page.getByText('Applied.').waitFor();
+}
+
+try {
+  await start();
+  for (const flow of [previewFlow, kindsFlow, listsFlow, applyFlow, variablesFlow]) {
+    const began = Date.now();
+    await flow().catch(async (error) => {
+      await picture(`failed-${flow.name}`);
+      throw new Error(`${flow.name}: ${error.message}\n${complaints.join('\n')}`);
+    });
+    if (given.times) console.log(`${flow.name}: ${Date.now() - began} ms`);
+  }
+  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
+} catch (error) {
+  fail(error);
+}
+clearTimeout(watchdog);
+await browser.close();
+rmSync(folder, { recursive: true, force: true });
+console.log('panel: everything held');
+process.exit(0);
