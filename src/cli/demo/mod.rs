@@ -1,7 +1,6 @@
 //! `promlet demo`: a server with sample data: a generated web shop and the metrics of this machine.
 
 mod history;
-mod shop;
 
 use std::io::Write;
 use std::time::Duration;
