@@ -19,6 +19,7 @@
 //! /client/*.js                     requests to the API, and types of its answers; /api is the API
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
+//! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
 //! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
@@ -55,6 +56,8 @@ pub enum AssetKind {
     Style,
     /// SVG.
     Image,
+    /// JSON.
+    Data,
 }
 
 impl AssetKind {
@@ -65,6 +68,7 @@ impl AssetKind {
             Self::Module => "text/javascript; charset=utf-8",
             Self::Style => "text/css; charset=utf-8",
             Self::Image => "image/svg+xml",
+            Self::Data => "application/json",
         }
     }
 }
@@ -144,6 +148,10 @@ const FILES: &[Embedded] = files! {
     Page   own "nowhere.html" => ["/nowhere"];
     Style  own "app.css" => ["/app.css"];
     Style  own "dashboards.css" => ["/dashboards.css"];
+    Style  own "data.css" => ["/data.css"];
+    Data   own "dashboards/host.json" => ["/dashboards/host.json"];
+    Data   own "dashboards/promlet.json" => ["/dashboards/promlet.json"];
+    Data   own "dashboards/shop.json" => ["/dashboards/shop.json"];
     Image  own "favicon.svg" => ["/favicon.svg"];
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
@@ -171,14 +179,20 @@ const FILES: &[Embedded] = files! {
     Module own "pages/dashboard.js" => ["/pages/dashboard.js"];
     Module own "pages/dashboards.js" => ["/pages/dashboards.js"];
     Module own "pages/explore.js" => ["/pages/explore.js"];
+    Module own "pages/ingest.js" => ["/pages/ingest.js"];
     Module own "pages/invitation.js" => ["/pages/invitation.js"];
     Module own "pages/mailed.js" => ["/pages/mailed.js"];
     Module own "pages/metrics.js" => ["/pages/metrics.js"];
     Module own "pages/organisation.js" => ["/pages/organisation.js"];
     Module own "pages/organisation_keys.js" => ["/pages/organisation_keys.js"];
+    Module own "pages/series.js" => ["/pages/series.js"];
     Module own "pages/set_up.js" => ["/pages/set_up.js"];
     Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
     Module own "components/annotation_source.js" => ["/components/annotation_source.js"];
+    Module own "components/builtin_dashboards.js" => ["/components/builtin_dashboards.js"];
+    Module own "components/cardinality/delete_series.js" => ["/components/cardinality/delete_series.js"];
+    Module own "components/cardinality/overview.js" => ["/components/cardinality/overview.js"];
+    Module own "components/cardinality/refused.js" => ["/components/cardinality/refused.js"];
     Module own "components/copy.js" => ["/components/copy.js"];
     Module own "components/dashboard_json.js" => ["/components/dashboard_json.js"];
     Module own "components/dashboard_links.js" => ["/components/dashboard_links.js"];
@@ -186,6 +200,8 @@ const FILES: &[Embedded] = files! {
     Module own "components/embed_token.js" => ["/components/embed_token.js"];
     Module own "components/form.js" => ["/components/form.js"];
     Module own "components/import_dashboard.js" => ["/components/import_dashboard.js"];
+    Module own "components/ingest/arrival.js" => ["/components/ingest/arrival.js"];
+    Module own "components/ingest/key_card.js" => ["/components/ingest/key_card.js"];
     Module own "components/key_form.js" => ["/components/key_form.js"];
     Module own "components/menu.js" => ["/components/menu.js"];
     Module own "components/newest.js" => ["/components/newest.js"];
@@ -198,6 +214,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/range_picker.js" => ["/components/range_picker.js"];
     Module own "components/result_table.js" => ["/components/result_table.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
+    Module own "components/tab_list.js" => ["/components/tab_list.js"];
     Module own "components/time_control.js" => ["/components/time_control.js"];
     Module own "components/variable_bar.js" => ["/components/variable_bar.js"];
     Module own "panels/barchart.js" => ["/panels/barchart.js"];
@@ -225,8 +242,10 @@ const FILES: &[Embedded] = files! {
     Module own "plot/sync.js" => ["/plot/sync.js"];
     Module own "plot/values.js" => ["/plot/values.js"];
     Module own "model/annotations.js" => ["/model/annotations.js"];
+    Module own "model/arrival.js" => ["/model/arrival.js"];
     Module own "model/attempt.js" => ["/model/attempt.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
+    Module own "model/cardinality.js" => ["/model/cardinality.js"];
     Module own "model/color.js" => ["/model/color.js"];
     Module own "model/columns.js" => ["/model/columns.js"];
     Module own "model/dashboard.js" => ["/model/dashboard.js"];
@@ -257,7 +276,9 @@ const FILES: &[Embedded] = files! {
     Module own "model/promql.js" => ["/model/promql.js"];
     Module own "model/read_variable.js" => ["/model/read_variable.js"];
     Module own "model/reduce.js" => ["/model/reduce.js"];
+    Module own "model/refusals.js" => ["/model/refusals.js"];
     Module own "model/repeat.js" => ["/model/repeat.js"];
+    Module own "model/snippets.js" => ["/model/snippets.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
     Module own "model/support.js" => ["/model/support.js"];
     Module own "model/time.js" => ["/model/time.js"];

@@ -840,9 +840,11 @@ const scenarios = {
     check(await page.inputValue('[name="slug"]') === 'acme-works', 'the short name follows the name');
     await page.click('text=Create account');
     await page.waitForSelector('.add-data');
-    await page.click('text=Create a key');
+    await everyLook(page, 'no-metrics');
+    await page.click('.add-data >> text=Add data');
+    await page.click('text=Create ingest key');
     await page.waitForFunction(() => /credentials: msk_\w{20,}/.test(document.querySelector('.snippet').textContent));
-    await copies(page, page.locator('.add-data'), 'Copy configuration', /credentials: msk_/);
+    await copies(page, page.locator('.block').first(), 'Copy prometheus.yml', /credentials: msk_/);
     await everyLook(page, 'add-data');
     await page.click('.menu summary');
     await page.click('text=Sign out');

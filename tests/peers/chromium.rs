@@ -33,10 +33,11 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
     });
     let object = given.as_object_mut().expect("an object");
     object.extend(more.as_object().expect("an object").clone());
-    // The pages of dashboards have a script of their own, which knows one scenario.
+    // Some scenarios have a script of their own, which knows one scenario.
     let mut node = Command::new("node");
     match scenario {
         "dashboards" => node.arg(root().join("tests/peers/dashboards_browser.mjs")),
+        "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
     let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");
