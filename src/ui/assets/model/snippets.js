@@ -26,7 +26,7 @@ export const isKey = (text) => PLAIN.test(text);
 export function sources({ base, key }) {
   const secret = isKey(key) ? key : NO_KEY;
   const bearer = `Authorization: Bearer ${secret}`;
-  const curl = (/** @type {string} */ body, /** @type {string} */ path) =>
+  const piped = (/** @type {string} */ body, /** @type {string} */ path) =>
     `${body} |\n  curl -H '${bearer}' --data-binary @- \\\n  '${base}${path}'\n`;
   return [
     {
@@ -94,12 +94,12 @@ export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative
         {
           title: 'Prometheus text',
           note: 'What a /metrics endpoint returns. Samples without a time get the current time.',
-          text: curl(`printf 'temperature_celsius{city="Oslo"} 3.5\\n'`, '/import'),
+          text: piped(`printf 'temperature_celsius{city="Oslo"} 3.5\\n'`, '/import'),
         },
         {
           title: 'JSON lines',
           note: 'One series a line, with times in milliseconds.',
-          text: curl(
+          text: piped(
             `now=$(date +%s)000\n` +
               `printf '{"metric":{"__name__":"temperature_celsius","city":"Rome"},"values":[15],"timestamps":[%s]}' $now`,
             '/import/jsonl',
@@ -108,7 +108,7 @@ export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative
         {
           title: 'CSV',
           note: 'The parameter format names the columns by number.',
-          text: curl(
+          text: piped(
             `printf 'Paris,9.5\\n'`,
             '/import/csv?format=1:label:city,2:metric:temperature_celsius',
           ),
