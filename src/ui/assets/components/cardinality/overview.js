@@ -126,7 +126,7 @@ export function cardinality({ org, remove, fail }) {
         seen ? time(new Date(seen * 1000).toISOString()) : '',
         ...(remove ? [removeButton(selectorOf('__name__', name), name)] : []),
       ]),
-      'Metrics with the most series',
+      'Table of metrics',
       'No metrics in the last 24 hours.',
     );
   }

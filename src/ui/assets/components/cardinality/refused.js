@@ -50,7 +50,7 @@ export function refusedSamples({ org, fail }) {
           h('span', { class: 'number', text: row.count.toLocaleString('en') }),
           row.sender.type === 'api_key' ? `Key ${row.sender.name ?? row.sender.id}` : 'A member',
         ]),
-        'Refused samples',
+        'Table of refused samples',
         'No samples were refused.',
       ),
     );
