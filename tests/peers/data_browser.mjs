@@ -117,7 +117,7 @@ async function keyFlow() {
   await page.locator('.secret').waitFor();
   const secret = await page.locator('.secret').textContent();
   check(/^msk_\w{20,}$/.test(secret), `the secret is shown: ${secret.length} characters`);
-  await looks('add-data');
+  await page.screenshot({ path: join(given.pictures, 'add-data-key.png') });
   await page.getByRole('tab', { name: 'Prometheus' }).focus();
   for (const [key, name] of [
     ['ArrowRight', 'OpenTelemetry'],
