@@ -1,6 +1,8 @@
 //! Demo data for an organisation (docs/specification.md C7): the generated shop, its limits and its
 //! callers.
 
+use std::time::Duration;
+
 use promlet::identity::Role;
 use promlet::model::OrgId;
 use serde_json::json;
@@ -33,6 +35,7 @@ async fn an_editor_loads_six_hours_of_the_shop_and_the_audit_log_names_the_edito
     // Samples of its own do not make the history late.
     fixture.write(&[(&[("__name__", "up"), ("job", "api")], &[(NOW * 1_000, 1.0)])]).await;
     let (editor, id) = person(&fixture.server, "bo@example.com", Some(Role::Editor));
+    fixture.server.pass(Duration::from_secs(1));
     let reply = load(&fixture.server, &editor).await;
     assert_eq!((reply.status.as_u16(), &reply.value()["samples"]), (200, &json!(SAMPLES)), "{}", reply.body);
     assert_eq!(count(&fixture, BUCKETS).await, BUCKET_SAMPLES);
@@ -108,4 +111,19 @@ async fn an_organisation_without_disk_space_gets_no_demo_data() {
     fixture.write(&labels.iter().map(|labels| (&labels[..], &sample[..])).collect::<Vec<_>>()).await;
     load(&fixture.server, &fixture.cabinet).await.is(503, "at_capacity");
     assert_eq!(count(&fixture, "count({__name__=~\"shop_.*\"})").await, 0);
+}
+
+#[tokio::test]
+async fn the_built_in_dashboards_are_files_of_the_ui_and_stored_under_their_uids() {
+    let fixture = DataFixture::new().await;
+    for (file, uid) in [("host", "promlet-host"), ("promlet", "promlet-self"), ("shop", "promlet-shop")] {
+        let asset = promlet::ui::file(&format!("/dashboards/{file}.json")).expect("a file");
+        assert_eq!(asset.content_type, "application/json");
+        let dashboard: serde_json::Value = serde_json::from_slice(&asset.bytes).expect("JSON");
+        let body = json!({ "dashboard": dashboard });
+        let made = fixture.server.post("/api/v1/orgs/acme/dashboards", &fixture.cabinet, body.clone()).await;
+        assert_eq!((made.status.as_u16(), made.text("uid").as_str()), (201, uid), "{}", made.body);
+        let again = fixture.server.post("/api/v1/orgs/acme/dashboards", &fixture.cabinet, body).await;
+        again.is(409, "already_exists");
+    }
 }
