@@ -128,7 +128,7 @@ async function keyFlow() {
     await page.keyboard.press(key);
     await page.getByRole('tab', { name, selected: true }).waitFor();
     for (const text of await page.locator('.snippet').allTextContents())
-      check(text.includes(secret.trim()) && text.includes(`/orgs/${given.org}/`), `${name} has key and address: ${text}`);
+      check(text.includes(secret) && text.includes(`/orgs/${given.org}/`), `${name} has key and address: ${text}`);
   }
   await page.reload();
   await page.getByRole('tab', { name: 'curl', selected: true }).waitFor();
@@ -150,7 +150,8 @@ async function arrivalFlow(secret) {
   const snippets = (await page.locator('.snippet').allTextContents()).join('\n');
   const [, text] = /printf '(temperature[^']*)\\n'/.exec(snippets);
   check((await send('/import', `${text}\n`)) === 200, 'the text of the snippet is accepted');
-  await page.locator('.arrived', { hasText: /^First sample (just now|\d+ s ago), 1 series$/ }).waitFor({ timeout: 10_000 });
+  const first = page.locator('.arrived', { hasText: /^First sample (just now|\d+ s ago), 1 series$/ });
+  await first.waitFor({ timeout: 10_000 });
   await page.getByRole('link', { name: 'Open Explore' }).waitFor();
   const at = Date.now();
   const twice = (value) => `odd{name="${HOSTILE}"} ${value} ${at}\n`;

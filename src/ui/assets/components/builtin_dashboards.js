@@ -1,4 +1,4 @@
-// The built-in dashboards: a list to choose from, and how one becomes a dashboard of an organisation.
+// The built-in dashboards: a list, and how one becomes a dashboard of an organisation.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';

@@ -44,10 +44,8 @@ function ago(seconds) {
 export function arrivalText({ empty, last, stored, firstAt }, now) {
   if (firstAt === null) return empty ? 'Waiting for the first sample…' : 'Waiting for new samples…';
   const since = ago(Math.max(0, now - firstAt) / 1000);
-  return empty
-    ? `First sample ${since}, ${counted(last.series, 'series', 'series')}`
-    : `New samples since ${since}: ${stored.toLocaleString('en')} stored, ${counted(last.series, 'series', 'series')}`.replace(
-        'since just now',
-        'just now',
-      );
+  const series = counted(last.series, 'series', 'series');
+  if (empty) return `First sample ${since}, ${series}`;
+  const begin = since === 'just now' ? since : `since ${since}`;
+  return `New samples ${begin}: ${stored.toLocaleString('en')} stored, ${series}`;
 }

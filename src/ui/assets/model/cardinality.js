@@ -5,7 +5,8 @@
  *
  * A metric with the number of its series. `change` compares the series of the last hour with those
  * of the hour before; null where that is not known. `seen` is the unix time of its newest sample.
- * @typedef {{name: string, series: number, share: number, change: number|null, seen: number|null}} MetricRow
+ * @typedef {{name: string, series: number, share: number, change: number|null,
+ *   seen: number|null}} MetricRow
  */
 
 /** @param {Metric[]} metrics */

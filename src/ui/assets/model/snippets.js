@@ -100,8 +100,8 @@ export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative
           title: 'JSON lines',
           note: 'One series a line, with times in milliseconds.',
           text: piped(
-            `now=$(date +%s)000\n` +
-              `printf '{"metric":{"__name__":"temperature_celsius","city":"Rome"},"values":[15],"timestamps":[%s]}' $now`,
+            `echo '{"metric":{"__name__":"temperature_celsius","city":"Rome"},' \\\n` +
+              `  '"values":[15],"timestamps":['$(date +%s)'000]}'`,
             '/import/jsonl',
           ),
         },

@@ -29,10 +29,14 @@ export function addData({ org, role, arrived }) {
     { class: 'card add-data', 'aria-labelledby': 'add-title' },
     h('h2', { id: 'add-title', text: 'No metrics yet' }),
     role === 'viewer'
-      ? h('p', { text: 'Nothing has been written to this organisation. Ask an editor or an administrator to add data.' })
+      ? h('p', { text: 'This organisation has no samples. Ask an editor or an administrator to add data.' })
       : h('p', { text: 'Send samples from Prometheus, OpenTelemetry or a script, or look around with demo data.' }),
     role !== 'viewer' &&
-      h('div', { class: 'row' }, h('a', { class: 'button primary', href: pageUrl('/ingest', { org }), text: 'Add data' })),
+      h(
+        'div',
+        { class: 'row' },
+        h('a', { class: 'button primary', href: pageUrl('/ingest', { org }), text: 'Add data' }),
+      ),
     h('p', { class: 'waiting', role: 'status', text: 'Waiting for the first sample…' }),
   );
   return {

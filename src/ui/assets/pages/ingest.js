@@ -51,7 +51,7 @@ function demoCard(org) {
       status.textContent = '';
       alert.textContent = errorText(error, {
         already_exists:
-          'This organisation already has metrics whose names begin with shop_. Delete their series on the page Metrics.',
+          'This organisation already has metrics whose names begin with shop_. Delete their series under Metrics.',
       });
       load.disabled = false;
     }
@@ -71,8 +71,8 @@ function demoCard(org) {
 }
 
 /**
- * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
- *   options
+ * @param {{org: string, role: import('../client/types.js').Role, user: string,
+ *   signedOut: () => void}} options
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
 export function ingestPage({ org, role }) {

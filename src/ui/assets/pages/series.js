@@ -1,4 +1,4 @@
-// The page Metrics: the list of metrics, their cardinality, refused samples, and deletion of series.
+// The page Metrics: metrics, their cardinality, refused samples, and deletion of series.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
@@ -11,8 +11,8 @@ import { tabList } from '../components/tab_list.js';
 import { metricBrowser } from './metrics.js';
 
 /**
- * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
- *   options
+ * @param {{org: string, role: import('../client/types.js').Role, user: string,
+ *   signedOut: () => void}} options
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
 export function seriesPage({ org, role, signedOut }) {

@@ -95,12 +95,13 @@ export function deleteSeries({ org, selector, fail }) {
       return;
     }
     const what = `${least}${counted(count, 'series', 'series')} of ${counted(names, 'metric')}`;
-    const remove = h('button', { type: 'button', class: 'danger', text: `Delete ${counted(count, 'series', 'series')}` });
+    const action = `Delete ${counted(count, 'series', 'series')}`;
+    const remove = h('button', { type: 'button', class: 'danger', text: action });
     remove.addEventListener('click', async () => {
       const sure = await confirmed({
-        heading: `Delete ${counted(count, 'series', 'series')}?`,
+        heading: `${action}?`,
         loss: `${what} and all of their samples are deleted. This cannot be undone. Selector: ${text}`,
-        action: `Delete ${counted(count, 'series', 'series')}`,
+        action,
       });
       if (!sure) return;
       remove.disabled = true;

@@ -24,12 +24,27 @@ function bar(value, share) {
 
 /** @param {string} label @param {Node} value @param {string} [hint] */
 const figure = (label, value, hint) =>
-  h('div', { class: 'figure' }, h('span', { class: 'hint', text: label }), value, hint && h('span', { class: 'hint', text: hint }));
+  h(
+    'div',
+    { class: 'figure' },
+    h('span', { class: 'hint', text: label }),
+    value,
+    hint && h('span', { class: 'hint', text: hint }),
+  );
 
-/** Whether a row is not about metric names, which have a table of their own. @param {{name: string}} row */
+/**
+ * Whether a row is not about metric names, which have a table of their own.
+ * @param {{name: string}} row
+ */
 const isNoName = ({ name }) => name !== '__name__' && !name.startsWith('__name__=');
 
-/** A card with a heading. @param {string} id @param {string} heading @param {string} intro @param {Node} content */
+/**
+ * A card with a heading.
+ * @param {string} id
+ * @param {string} heading
+ * @param {string} intro
+ * @param {Node} content
+ */
 const section = (id, heading, intro, content) =>
   h(
     'section',
@@ -41,9 +56,9 @@ const section = (id, heading, intro, content) =>
 
 /**
  * The view as a node, which fills itself.
- * @param {{org: string, remove: ((selector: string) => void)|null, fail: (error: unknown) => boolean}} options
- *   `remove` opens the deletion of a selector, null without permission; `fail` returns whether it
- *   handled the error
+ * @param {{org: string, remove: ((selector: string) => void)|null,
+ *   fail: (error: unknown) => boolean}} options `remove` opens the deletion of a selector, null
+ *   without permission; `fail` returns whether it handled the error
  */
 export function cardinality({ org, remove, fail }) {
   const node = h('div', { class: 'stack' }, h('p', { class: 'hint', role: 'status', text: 'Counting series…' }));
@@ -81,7 +96,11 @@ export function cardinality({ org, remove, fail }) {
         { class: 'card figures' },
         figure('Series', number(total), 'with and without samples'),
         figure('Metrics', number(all.data.length), complete ? 'with samples in 24 hours' : 'the first 10,000 by name'),
-        figure('Change in an hour', h('span', { class: 'number', text: signed(change) || '–' }), 'series with samples'),
+        figure(
+          'Change in an hour',
+          h('span', { class: 'number', text: signed(change) || '–' }),
+          'series with samples',
+        ),
         figure('Label pairs', number(status.headStats.numLabelPairs), `${display(memory, 'bytes')} of text`),
       ),
       section(
@@ -97,7 +116,10 @@ export function cardinality({ org, remove, fail }) {
           'labels-title',
           'Labels with the most values',
           'A label with many values, such as an id, multiplies series.',
-          counts(status.labelValueCountByLabelName.filter(isNoName), ['Label', 'Values'], (name) => [h('code', { text: name }), null]),
+          counts(status.labelValueCountByLabelName.filter(isNoName), ['Label', 'Values'], (name) => [
+            h('code', { text: name }),
+            null,
+          ]),
         ),
         section(
           'pairs-title',

@@ -1,4 +1,4 @@
-// The ingest key of the page Add data: created with one click, or pasted. It is kept in the page only.
+// The ingest key of the page Add data: created or pasted, and kept in the page only.
 
 import { h } from '../../chart/dom.js';
 import { currentUser } from '../../client/server.js';
@@ -9,7 +9,8 @@ import { sendConfirmed } from '../dialog.js';
 
 /**
  * The card that gets a key. `changed` is called with each new secret.
- * @param {{org: string, role: import('../../client/types.js').Role, changed: (key: string) => void}} options
+ * @param {{org: string, role: import('../../client/types.js').Role,
+ *   changed: (key: string) => void}} options
  */
 export function keyCard({ org, role, changed }) {
   const creates = role === 'owner' || role === 'admin';
@@ -71,11 +72,17 @@ export function keyCard({ org, role, changed }) {
   content.append(
     ...(creates
       ? [
-          h('p', { class: 'hint', text: 'A program that sends samples needs a key. All snippets below will contain it.' }),
+          h('p', {
+            class: 'hint',
+            text: 'A program that sends samples needs a key. All snippets below will contain it.',
+          }),
           h('div', { class: 'row' }, create),
           h('details', {}, h('summary', { text: 'Use a key that you have' }), paste),
         ]
-      : [h('p', { class: 'hint', text: 'Administrators create keys. Ask one of them, and paste the key here.' }), paste]),
+      : [
+          h('p', { class: 'hint', text: 'Administrators create keys. Ask one of them, and paste the key here.' }),
+          paste,
+        ]),
   );
   return h(
     'section',
