@@ -10,6 +10,7 @@ extern crate self as promlet;
 pub mod model;
 
 pub mod clock;
+pub mod demo;
 pub mod entropy;
 pub mod simd;
 mod sync;

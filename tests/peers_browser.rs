@@ -158,6 +158,13 @@ fn an_empty_server_takes_its_first_account_in_the_browser() {
     drive("first_run", &server, &json!({}));
 }
 
+#[test]
+fn the_first_minute_leads_from_an_empty_server_to_samples_and_a_dashboard() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &[] });
+    drive("data", &server, &json!({ "org": "acme" }));
+}
+
 /// A server with an account, and the same in words for the browser.
 fn served(dir: &Path) -> (Server, Json) {
     let server = Server::start(&Start { args: &["serve"], dir, env: &bootstrap() });

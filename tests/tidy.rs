@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("kv", &["model", "entropy", "sync"]),
     ("ingest", &["model"]),
+    ("demo", &["model", "entropy"]),
     ("tsdb", &["kv", "model", "clock", "entropy", "simd", "sync"]),
     ("upkeep", &["kv", "tsdb", "model", "entropy"]),
     ("promql", &["tsdb", "model", "clock", "simd", "sync"]),
@@ -25,8 +26,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "api",
         &[
-            "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock", "entropy",
-            "sync",
+            "promql", "ingest", "demo", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock",
+            "entropy", "sync",
         ],
     ),
     ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy", "sync"]),
@@ -47,6 +48,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "telemetry",
             "tasks",
             "api",
+            "demo",
             "identity",
             "tsdb",
             "upkeep",

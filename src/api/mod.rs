@@ -58,6 +58,7 @@ use layers::App;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
 use orgs::delete_series::DeleteDeps;
+use orgs::demo_data::DemoDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
@@ -189,6 +190,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
+        .merge(orgs::demo_data::routes().with(deps.demo.clone()).below("/api/v1"))
         .merge(admin::routes().with(deps.admin.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
     match &deps.docs {
@@ -204,6 +206,7 @@ pub struct Deps {
     orgs: OrgDeps,
     read: ReadDeps,
     write: Arc<WriteDeps>,
+    demo: DemoDeps,
     admin: AdminDeps,
     limits: Arc<Limits>,
     metrics_token: Option<Arc<str>>,
@@ -275,11 +278,13 @@ impl Deps {
             defaults: Arc::clone(&orgs.defaults),
             applying: Arc::clone(&orgs.applying),
         };
+        let demo = DemoDeps { orgs: orgs.clone(), loading: Arc::default() };
         Deps {
             auth,
             orgs,
             read,
             write,
+            demo,
             admin,
             limits,
             metrics_token: options.metrics_token.clone(),

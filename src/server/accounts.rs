@@ -6,8 +6,9 @@ use crate::api::views::link::sign_in_url;
 use crate::config::BootstrapSetting;
 use crate::entropy::Entropy;
 use crate::identity::{
-    Bootstrap, EmbedSettings, Identity, IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest,
-    NewApiKey, Password, ReadSettings, Secret, SetUpError, StoreError, UserId,
+    Bootstrap, DashboardDocument, DashboardError, DashboardWrite, DocumentError, EmbedSettings, Identity,
+    IngestSettings, KeyError, KeyId, KeyScopes, MintError, MintRequest, NewApiKey, Password, ReadSettings,
+    Secret, SetUpError, StoreError, UserId,
 };
 use crate::model::{OrgId, Timestamp};
 
@@ -44,6 +45,12 @@ pub enum AccountError {
     /// The embed token was not minted.
     #[error("the embed token was not minted")]
     Mint(#[from] MintError),
+    /// A built-in dashboard does not fit this server.
+    #[error("a built-in dashboard was not read")]
+    Document(#[from] DocumentError),
+    /// A built-in dashboard was not stored.
+    #[error("a built-in dashboard was not stored")]
+    Dashboard(#[from] DashboardError),
     /// The folder belongs to another installation, and the demo does not mix with it.
     #[error(
         "the folder has accounts but no organisation {0:?}: give the demo a folder of its own (--data-dir)"
@@ -106,6 +113,26 @@ impl Server {
         let org = self.identity.membership(user, slug)?.ok_or_else(not_a_demo)?.org.id;
         let key = demo_key(&self.identity, org, user, now, rng)?;
         Ok(DemoAccount { user, org, key })
+    }
+
+    /// Stores built-in dashboards in `org`, except those that it has. `paths` are paths of
+    /// files of the UI.
+    ///
+    /// # Errors
+    /// [`AccountError`].
+    pub fn add_dashboards(&self, org: OrgId, paths: &[&str]) -> Result<(), AccountError> {
+        let now = self.clock.now();
+        for path in paths {
+            let Some(file) = crate::ui::file(path) else { continue };
+            let text = String::from_utf8_lossy(&file.bytes).into_owned();
+            let packed = DashboardDocument::parse(text).and_then(DashboardDocument::pack)?;
+            let write = DashboardWrite { packed, folder: None, message: "Built-in dashboard".to_owned() };
+            match self.identity.create_dashboard(org, None, write, now, &mut Entropy::system()) {
+                Ok(_) | Err(DashboardError::Exists(_) | DashboardError::Provisioned(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
     }
 
     /// Returns a link that signs `user` in once and redirects to `path` of this server.

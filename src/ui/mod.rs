@@ -22,6 +22,8 @@
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
+//! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
+//! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! ```
 //!
@@ -64,6 +66,8 @@ pub enum AssetKind {
     Style,
     /// SVG.
     Image,
+    /// JSON.
+    Data,
 }
 
 impl AssetKind {
@@ -74,6 +78,7 @@ impl AssetKind {
             Self::Module => "text/javascript; charset=utf-8",
             Self::Style => "text/css; charset=utf-8",
             Self::Image => "image/svg+xml",
+            Self::Data => "application/json",
         }
     }
 }
@@ -158,6 +163,10 @@ const FILES: &[Embedded] = files! {
     Style  own "explore.css" => ["/explore.css"];
     Style  own "panel_editor.css" => ["/panel_editor.css"];
     Style  own "editor.css" => ["/editor.css"];
+    Style  own "data.css" => ["/data.css"];
+    Data   own "dashboards/host.json" => ["/dashboards/host.json"];
+    Data   own "dashboards/promlet.json" => ["/dashboards/promlet.json"];
+    Data   own "dashboards/shop.json" => ["/dashboards/shop.json"];
     Image  own "favicon.svg" => ["/favicon.svg"];
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
@@ -187,6 +196,7 @@ const FILES: &[Embedded] = files! {
     Module own "pages/dashboards.js" => ["/pages/dashboards.js"];
     Module own "pages/explore.js" => ["/pages/explore.js"];
     Module own "pages/home.js" => ["/pages/home.js"];
+    Module own "pages/ingest.js" => ["/pages/ingest.js"];
     Module own "pages/invitation.js" => ["/pages/invitation.js"];
     Module own "pages/mailed.js" => ["/pages/mailed.js"];
     Module own "pages/metrics.js" => ["/pages/metrics.js"];
@@ -194,6 +204,7 @@ const FILES: &[Embedded] = files! {
     Module own "pages/organisation_keys.js" => ["/pages/organisation_keys.js"];
     Module own "pages/organisation_limits.js" => ["/pages/organisation_limits.js"];
     Module own "pages/organisation_members.js" => ["/pages/organisation_members.js"];
+    Module own "pages/series.js" => ["/pages/series.js"];
     Module own "pages/set_up.js" => ["/pages/set_up.js"];
     Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
     Module own "components/add_to_dashboard.js" => ["/components/add_to_dashboard.js"];
@@ -202,6 +213,10 @@ const FILES: &[Embedded] = files! {
     Module own "components/audit_log.js" => ["/components/audit_log.js"];
     Module own "components/command_palette.js" => ["/components/command_palette.js"];
     Module own "components/confirm.js" => ["/components/confirm.js"];
+    Module own "components/builtin_dashboards.js" => ["/components/builtin_dashboards.js"];
+    Module own "components/cardinality/delete_series.js" => ["/components/cardinality/delete_series.js"];
+    Module own "components/cardinality/overview.js" => ["/components/cardinality/overview.js"];
+    Module own "components/cardinality/refused.js" => ["/components/cardinality/refused.js"];
     Module own "components/copy.js" => ["/components/copy.js"];
     Module own "components/dashboard_head.js" => ["/components/dashboard_head.js"];
     Module own "components/dashboard_json.js" => ["/components/dashboard_json.js"];
@@ -228,6 +243,8 @@ const FILES: &[Embedded] = files! {
     Module own "components/form.js" => ["/components/form.js"];
     Module own "components/icons.js" => ["/components/icons.js"];
     Module own "components/import_dashboard.js" => ["/components/import_dashboard.js"];
+    Module own "components/ingest/arrival.js" => ["/components/ingest/arrival.js"];
+    Module own "components/ingest/key_card.js" => ["/components/ingest/key_card.js"];
     Module own "components/key_form.js" => ["/components/key_form.js"];
     Module own "components/key_dialog.js" => ["/components/key_dialog.js"];
     Module own "components/menu.js" => ["/components/menu.js"];
@@ -273,6 +290,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/save_dashboard.js" => ["/components/save_dashboard.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
     Module own "components/tabs.js" => ["/components/tabs.js"];
+    Module own "components/tab_list.js" => ["/components/tab_list.js"];
     Module own "components/time_control.js" => ["/components/time_control.js"];
     Module own "components/time_range_form.js" => ["/components/time_range_form.js"];
     Module own "components/toast.js" => ["/components/toast.js"];
@@ -308,9 +326,11 @@ const FILES: &[Embedded] = files! {
     Module own "plot/values.js" => ["/plot/values.js"];
     Module own "model/adhoc.js" => ["/model/adhoc.js"];
     Module own "model/annotations.js" => ["/model/annotations.js"];
+    Module own "model/arrival.js" => ["/model/arrival.js"];
     Module own "model/attempt.js" => ["/model/attempt.js"];
     Module own "model/audit.js" => ["/model/audit.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
+    Module own "model/cardinality.js" => ["/model/cardinality.js"];
     Module own "model/color.js" => ["/model/color.js"];
     Module own "model/columns.js" => ["/model/columns.js"];
     Module own "model/cost.js" => ["/model/cost.js"];
@@ -364,9 +384,11 @@ const FILES: &[Embedded] = files! {
     Module own "model/read_variable.js" => ["/model/read_variable.js"];
     Module own "model/recent.js" => ["/model/recent.js"];
     Module own "model/reduce.js" => ["/model/reduce.js"];
+    Module own "model/refusals.js" => ["/model/refusals.js"];
     Module own "model/repeat.js" => ["/model/repeat.js"];
     Module own "model/routes.js" => ["/model/routes.js"];
     Module own "model/save_limits.js" => ["/model/save_limits.js"];
+    Module own "model/snippets.js" => ["/model/snippets.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
     Module own "model/support.js" => ["/model/support.js"];
     Module own "model/time.js" => ["/model/time.js"];

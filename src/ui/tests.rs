@@ -47,7 +47,7 @@ fn a_path_belongs_to_one_file() {
             assert_eq!(super::file(path).unwrap().bytes, file.bytes, "{path}");
         }
     }
-    for kind in [AssetKind::Module, AssetKind::Style, AssetKind::Image] {
+    for kind in [AssetKind::Module, AssetKind::Style, AssetKind::Image, AssetKind::Data] {
         for file in of(kind) {
             // Relative imports resolve against the path, so the path must equal the name.
             assert_eq!(file.paths, [format!("/{}", file.name)], "{}", file.name);

@@ -12,6 +12,7 @@ mod callers;
 mod cors;
 mod dashboards;
 mod data_answers;
+mod demo_data;
 mod edge;
 mod errors;
 mod limits;

@@ -48,11 +48,23 @@ fn the_demo_prints_a_link_a_token_and_queries_that_return_data_at_once() {
         &[("Authorization", &bearer)],
     );
     assert_eq!(embedded.status, 200, "{}", embedded.body);
+    let titles = |server: &Server| -> Vec<(String, u64)> {
+        let list = server.get("/api/v1/orgs/demo/dashboards", &[("Cookie", &cookie)]).json();
+        let rows = list["data"].as_array().expect("dashboards").iter();
+        rows.map(|row| {
+            let title = row["title"].as_str().unwrap_or_default();
+            (title.to_owned(), row["version"].as_u64().unwrap_or_default())
+        })
+        .collect()
+    };
+    let built_in = ["Demo shop", "Host", "promlet"].map(|title| (title.to_owned(), 1));
+    assert_eq!(titles(&server), built_in);
     assert!(server.terminate().success(), "SIGTERM ends the demo with 0");
 
     // A second start continues where the first one ended, and returns data at once as well.
     let server = Server::start(&Start { args: &["demo"], dir: dir.path(), env: &[] });
     let curl = server.line(|line| line.trim().starts_with("curl "));
+    assert_eq!(titles(&server), built_in, "a dashboard that is there stays as it is");
     assert!(paste(curl.trim())["data"]["result"].as_array().is_some_and(|r| !r.is_empty()));
 }
 

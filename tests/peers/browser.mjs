@@ -847,9 +847,11 @@ const scenarios = {
     await looks(page, 'home-empty');
     await page.click('.side >> text=Explore');
     await page.waitForSelector('.add-data');
-    await page.click('text=Create a key');
+    await everyLook(page, 'no-metrics');
+    await page.click('.add-data >> text=Add data');
+    await page.click('text=Create ingest key');
     await page.waitForFunction(() => /credentials: msk_\w{20,}/.test(document.querySelector('.snippet').textContent));
-    await copies(page, page.locator('.add-data'), 'Copy configuration', /credentials: msk_/);
+    await copies(page, page.locator('.block').first(), 'Copy prometheus.yml', /credentials: msk_/);
     await everyLook(page, 'add-data');
     await page.click('.menu summary');
     await page.click('text=Sign out');

@@ -437,6 +437,9 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/embed/introspect")
         .body("{| token: string, origin?: string | null |}")
         .responses(&[(200, "Introspection", "The reason why the token fails, or what it grants")]),
+    at("POST /orgs/{slug}/demo-data")
+        .responses(&[(200, "{ samples: integer(0..) }", "The samples of the last six hours are stored")])
+        .errors(&[Code::AlreadyExists, Code::Conflict, Code::BadRequest, Code::AtCapacity]),
     at("GET /orgs/{slug}/ingest/rejects").responses(&[(200, "Rejects", "The last refusals")]),
     at("POST /orgs/{slug}/query/batch")
         .body(

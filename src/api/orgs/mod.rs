@@ -4,6 +4,7 @@ pub mod api_keys;
 pub mod audit;
 pub mod dashboards;
 pub mod delete_series;
+pub mod demo_data;
 pub mod embed_tokens;
 pub mod invites;
 pub mod members;

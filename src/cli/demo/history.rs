@@ -5,26 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
-use crate::model::{Access, BatchBuilder, Matcher, OrgId, TimeRange, Timestamp};
+use crate::demo::ShopHistory;
+use crate::model::{Access, Matcher, OrgId, TimeRange, Timestamp};
 use crate::tsdb::{AppendError, SampleColumns, Tsdb};
-
-use super::shop::Shop;
 
 /// The shop from the end of its history on.
 pub(super) struct Feed {
     tsdb: Arc<Tsdb>,
     org: OrgId,
-    shop: Shop,
-    /// The next step to write.
-    next: Timestamp,
+    history: ShopHistory,
 }
 
-/// The steps of the simulation in one batch: about 20,000 samples, well below the limit of a log
-/// record.
-const STEPS_A_BATCH: i64 = 60;
-
-/// The seed of the simulation. Any number works; this is the date of the shop's opening.
-const SEED: u64 = 20_261_121;
+/// The scrapes of one batch: about 16,000 samples, well below the limit of a log record.
+const SCRAPES_A_BATCH: usize = 60;
 
 impl Feed {
     /// Writes the missing part of the last hours up to `now`. In a new folder that is all of it, in
@@ -35,12 +28,11 @@ impl Feed {
     /// [`AppendError`] if the store does not accept samples.
     pub(super) fn start(tsdb: &Arc<Tsdb>, org: OrgId, now: Timestamp) -> Result<Feed, AppendError> {
         let watch = Stopwatch::start();
-        let shop = Shop::new(SEED ^ now.as_ms().unsigned_abs(), now);
-        let step_ms = shop.description().step_s * 1_000;
-        let begins = now.plus_ms(-shop.description().history_h * 3_600_000);
-        let from =
-            last_written(tsdb, org, TimeRange::new(begins, now)).map_or(begins, |last| last.plus_ms(step_ms));
-        let mut feed = Feed { tsdb: Arc::clone(tsdb), org, shop, next: from };
+        let mut history = ShopHistory::before(now);
+        if let Some(last) = last_written(tsdb, org, TimeRange::new(history.next(), now)) {
+            history.skip_to(last);
+        }
+        let mut feed = Feed { tsdb: Arc::clone(tsdb), org, history };
         let samples = feed.catch_up(now)?;
         tracing::info!(
             samples,
@@ -52,7 +44,7 @@ impl Feed {
 
     /// Returns the time between two steps.
     pub(super) fn period(&self) -> Duration {
-        Duration::from_secs(self.shop.description().step_s.unsigned_abs())
+        self.history.period()
     }
 
     /// Returns the function that the server calls each period.
@@ -65,22 +57,8 @@ impl Feed {
     }
 
     fn catch_up(&mut self, now: Timestamp) -> Result<u64, AppendError> {
-        let step_ms = self.shop.description().step_s * 1_000;
         let mut stored = 0;
-        let mut described = false;
-        while self.next <= now {
-            let mut batch = BatchBuilder::default();
-            if !described {
-                Shop::describe(&mut batch);
-                described = true;
-            }
-            for _ in 0..STEPS_A_BATCH {
-                if self.next > now {
-                    break;
-                }
-                self.shop.step(self.next, &mut batch);
-                self.next = self.next.plus_ms(step_ms);
-            }
+        while let Some(batch) = self.history.next_batch(now, SCRAPES_A_BATCH) {
             stored += self.tsdb.append(self.org, &batch.batch(), now)?.stored;
         }
         Ok(stored)

@@ -1,7 +1,6 @@
 //! `promlet demo`: a server with sample data: a generated web shop and the metrics of this machine.
 
 mod history;
-mod shop;
 
 use std::io::Write;
 use std::time::Duration;
@@ -32,6 +31,10 @@ const LIVE_PERIOD: Duration = Duration::from_secs(5);
 const FIRST_LOOK: &str = "/?org=demo&range=3h&expr=histogram_quantile(0.95%2C%20sum%20by%20(le%2C%20route)%20\
                           (rate(shop_http_request_duration_seconds_bucket%5B5m%5D)))";
 
+/// The paths of the built-in dashboards among the files of the UI.
+const BUILTIN_DASHBOARDS: [&str; 3] =
+    ["/dashboards/shop.json", "/dashboards/host.json", "/dashboards/promlet.json"];
+
 /// Example queries, each with a title. All return data at once.
 const EXAMPLE_QUERIES: [(&str, &str); 4] = [
     ("Requests a second, by route", "sum by (route) (rate(shop_http_requests_total[5m]))"),
@@ -55,6 +58,7 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
         opened => opened.context("cannot open the data folder")?,
     };
     let demo = server.demo_account(EMAIL, ORG, &mut rng).context("cannot create the demo's account")?;
+    server.add_dashboards(demo.org, &BUILTIN_DASHBOARDS).context("cannot store the demo's dashboards")?;
     let feed = Feed::start(server.tsdb(), demo.org, server.clock().now())
         .context("cannot generate the demo's history")?;
     server.start_task("demo-shop", feed.period(), feed.into_tick())?;

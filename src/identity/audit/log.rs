@@ -103,6 +103,15 @@ impl Identity {
         self.change(move |txn| record(txn, &event, now))
     }
 
+    /// Records that demo data is written to an organisation. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn note_demo_data(&self, actor: UserId, org: OrgId, now: Timestamp) -> Result<(), StoreError> {
+        let event = Event::by(actor, "demo_data.loaded").of(org);
+        self.change(move |txn| record(txn, &event, now))
+    }
+
     /// Returns the newest entries of an organisation, newest first; with `None` those of the
     /// instance (logins).
     ///

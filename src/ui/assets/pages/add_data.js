@@ -1,9 +1,7 @@
-// How to send the first data, shown while an organisation has no metrics.
+// The card of an organisation without metrics: it leads to the page Add data, and waits.
 
 import { h } from '../chart/dom.js';
-import { ROOT, readOrg, send } from '../client/server.js';
-import { copyButton } from '../components/copy.js';
-import { errorText } from '../model/error_text.js';
+import { pageUrl, readOrg } from '../client/server.js';
 
 /** The time between two looks for the first sample, in milliseconds. */
 const WAIT_MS = 3000;
@@ -13,38 +11,6 @@ const WAIT_MS = 3000;
  *   `arrived` is called once the organisation has metrics
  */
 export function addData({ org, role, arrived }) {
-  const url = `${location.origin}${ROOT}/api/v1/orgs/${org}/write`;
-  let key = 'msk_your_key';
-  const text = () => `remote_write:\n  - url: ${url}\n    authorization:\n      credentials: ${key}\n`;
-  const snippet = h('pre', {
-    class: 'snippet',
-    tabindex: '0',
-    role: 'group',
-    'aria-label': 'Configuration for prometheus.yml',
-  });
-  const status = h('p', { class: 'hint', role: 'status' });
-  const waiting = h('p', { class: 'waiting', role: 'status', text: 'Waiting for the first sample…' });
-  const show = () => {
-    snippet.textContent = text();
-  };
-  const make = h('button', { type: 'button', class: 'primary', text: 'Create a key and fill it in' });
-  make.addEventListener('click', async () => {
-    make.disabled = true;
-    try {
-      const made = await send('POST', `/orgs/${encodeURIComponent(org)}/api-keys`, {
-        name: 'prometheus',
-        scopes: ['ingest'],
-      });
-      key = made.secret;
-      show();
-      make.remove();
-      status.textContent = 'The key is shown only now. It can write to this organisation, and nothing else.';
-    } catch (error) {
-      status.textContent = errorText(error);
-      make.disabled = false;
-    }
-  });
-  show();
   let timer = 0;
   let stopped = false;
   const wait = () => {
@@ -58,16 +24,20 @@ export function addData({ org, role, arrived }) {
     }, WAIT_MS);
   };
   wait();
-  const mayCreate = ['owner', 'admin'].includes(role);
   const node = h(
     'section',
     { class: 'card add-data', 'aria-labelledby': 'add-title' },
-    h('h2', { id: 'add-title', text: 'Add data' }),
-    h('p', { text: 'This organisation has no metrics yet. Add this to prometheus.yml and reload Prometheus:' }),
-    snippet,
-    h('div', { class: 'row' }, mayCreate && make, copyButton(text, { what: 'configuration', source: snippet })),
-    status,
-    waiting,
+    h('h2', { id: 'add-title', text: 'No metrics yet' }),
+    role === 'viewer'
+      ? h('p', { text: 'This organisation has no samples. Ask an editor or an administrator to add data.' })
+      : h('p', { text: 'Send samples from Prometheus, OpenTelemetry or a script, or look around with demo data.' }),
+    role !== 'viewer' &&
+      h(
+        'div',
+        { class: 'row' },
+        h('a', { class: 'button primary', href: pageUrl('/ingest', { org }), text: 'Add data' }),
+      ),
+    h('p', { class: 'waiting', role: 'status', text: 'Waiting for the first sample…' }),
   );
   return {
     node,

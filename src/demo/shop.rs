@@ -1,4 +1,4 @@
-//! The web shop of the demo: a small simulation described by `data/demo/shop.json`, deterministic
+//! The web shop: a small simulation described by `data/demo/shop.json`, deterministic
 //! for a seed.
 //!
 //! Each step adds one scrape of every series. Counters are whole numbers that only grow. Latencies
@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::entropy::Entropy;
 use crate::model::{BatchBuilder, Labels, MetricKind, Sample, TimeRange, Timestamp};
 
-const DESCRIPTION: &str = include_str!("../../../data/demo/shop.json");
+const DESCRIPTION: &str = include_str!("../../data/demo/shop.json");
 
 /// The content of `data/demo/shop.json`.
 #[derive(Debug, Deserialize)]

@@ -1,0 +1,124 @@
+// The page Add data: an ingest key, snippets that use it, arriving samples, and demo data.
+
+import { h } from '../chart/dom.js';
+import { ROOT, pageUrl, send } from '../client/server.js';
+import { addBuiltin } from '../components/builtin_dashboards.js';
+import { copyButton } from '../components/copy.js';
+import { arrivalCard } from '../components/ingest/arrival.js';
+import { keyCard } from '../components/ingest/key_card.js';
+import { stylesheet } from '../components/stylesheet.js';
+import { tabList } from '../components/tab_list.js';
+import { errorText } from '../model/error_text.js';
+import { sources } from '../model/snippets.js';
+
+/** @typedef {import('../model/snippets.js').Snippet} Snippet */
+
+/** The code blocks of a source of samples. @param {Snippet[]} snippets */
+const blocks = (snippets) =>
+  h(
+    'div',
+    { class: 'stack' },
+    snippets.map(({ title, text, note }) => {
+      const shown = h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': title, text });
+      return h(
+        'div',
+        { class: 'block' },
+        h(
+          'div',
+          { class: 'row spread' },
+          h('h3', { text: title }),
+          copyButton(() => text, { what: title, source: shown }),
+        ),
+        note && h('p', { class: 'hint', text: note }),
+        shown,
+      );
+    }),
+  );
+
+/** The card that writes the samples of the demo shop. @param {string} org */
+function demoCard(org) {
+  const alert = h('p', { class: 'alert', role: 'alert' });
+  const status = h('p', { class: 'hint', role: 'status' });
+  const load = h('button', { type: 'button', text: 'Load demo data' });
+  load.addEventListener('click', async () => {
+    alert.textContent = '';
+    status.textContent = 'Writing the samples…';
+    load.disabled = true;
+    try {
+      await send('POST', `/orgs/${encodeURIComponent(org)}/demo-data`, {});
+      location.assign(pageUrl('/dashboard', { org, uid: await addBuiltin(org, 'shop') }));
+    } catch (error) {
+      status.textContent = '';
+      alert.textContent = errorText(error, {
+        already_exists:
+          'This organisation already has metrics whose names begin with shop_. Delete their series under Metrics.',
+      });
+      load.disabled = false;
+    }
+  });
+  return h(
+    'section',
+    { class: 'card part', 'aria-labelledby': 'demo-title' },
+    h('h2', { id: 'demo-title', text: 'No data at hand?' }),
+    h('p', {
+      class: 'hint',
+      text: 'Six hours of a generated web shop: 276 series, about 393,000 samples, and a dashboard that shows them.',
+    }),
+    alert,
+    h('div', { class: 'row' }, load),
+    status,
+  );
+}
+
+/**
+ * @param {{org: string, role: import('../client/types.js').Role, user: string,
+ *   signedOut: () => void}} options
+ * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
+ */
+export function ingestPage({ org, role }) {
+  stylesheet('data.css');
+  document.title = 'Add data · promlet';
+  const base = `${location.origin}${ROOT}/api/v1/orgs/${encodeURIComponent(org)}`;
+  let key = '';
+  const first = sources({ base, key });
+  const tabs = tabList({
+    label: 'Ways to send samples',
+    chosen: new URLSearchParams(location.search).get('from') ?? '',
+    change: (id) => history.replaceState(null, '', pageUrl('/ingest', { org, from: id })),
+    tabs: first.map(({ id, label }, at) => ({
+      id,
+      label,
+      show: () => blocks(sources({ base, key })[at].snippets),
+    })),
+  });
+  const writes = role !== 'viewer';
+  const arrival = arrivalCard({ org, role });
+  const changed = (/** @type {string} */ secret) => {
+    key = secret;
+    tabs.show(tabs.shown());
+  };
+  const node = h(
+    'main',
+    { class: 'explore ingest' },
+    h('h1', { text: 'Add data' }),
+    h(
+      'div',
+      { class: 'beside' },
+      h(
+        'div',
+        { class: 'stack' },
+        writes
+          ? keyCard({ org, role, changed })
+          : h('p', { class: 'card part hint', text: 'Viewers cannot add data. Ask an editor or an administrator.' }),
+        h(
+          'section',
+          { class: 'card part', 'aria-labelledby': 'send-title' },
+          h('h2', { id: 'send-title', text: 'Send samples' }),
+          tabs.node,
+        ),
+      ),
+      h('div', { class: 'stack' }, arrival.node, writes && demoCard(org)),
+    ),
+  );
+  return { node, start: arrival.start, stop: arrival.stop };
+}

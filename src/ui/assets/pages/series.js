@@ -1,0 +1,70 @@
+// The page Metrics: metrics, their cardinality, refused samples, and deletion of series.
+
+import { h } from '../chart/dom.js';
+import { ApiError } from '../chart/request.js';
+import { pageUrl } from '../client/server.js';
+import { cardinality } from '../components/cardinality/overview.js';
+import { deleteSeries } from '../components/cardinality/delete_series.js';
+import { refusedSamples } from '../components/cardinality/refused.js';
+import { stylesheet } from '../components/stylesheet.js';
+import { tabList } from '../components/tab_list.js';
+import { metricBrowser } from './metrics.js';
+
+/**
+ * @param {{org: string, role: import('../client/types.js').Role, user: string,
+ *   signedOut: () => void}} options
+ * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
+ */
+export function seriesPage({ org, role, signedOut }) {
+  stylesheet('data.css');
+  document.title = 'Metrics · promlet';
+  const given = new URLSearchParams(location.search);
+  const browser = metricBrowser({ org, run: (expr) => location.assign(pageUrl('/explore', { org, expr })) });
+  const deletes = role === 'admin' || role === 'owner';
+  let selector = (given.get('match') ?? '').slice(0, 4096);
+  const fail = (/** @type {unknown} */ error) => {
+    const ended = error instanceof ApiError && error.status === 401;
+    if (ended) signedOut();
+    return ended;
+  };
+  const change = (/** @type {string} */ view) => {
+    history.replaceState(null, '', pageUrl('/series', { org, view }));
+  };
+  const remove = (/** @type {string} */ text) => {
+    selector = text;
+    tabs.show('delete');
+    change('delete');
+    document.getElementById('tab-delete')?.focus();
+  };
+  const tabs = tabList({
+    label: 'Views of metrics',
+    chosen: given.get('view') ?? '',
+    change,
+    tabs: [
+      { id: 'list', label: 'All metrics', show: () => browser.node },
+      {
+        id: 'cardinality',
+        label: 'Cardinality',
+        show: () => cardinality({ org, remove: deletes ? remove : null, fail }),
+      },
+      ...(role === 'viewer'
+        ? []
+        : [{ id: 'refused', label: 'Refused samples', show: () => refusedSamples({ org, fail }) }]),
+      ...(deletes
+        ? [
+            {
+              id: 'delete',
+              label: 'Delete series',
+              show: () => {
+                const shown = deleteSeries({ org, selector, fail });
+                selector = '';
+                return shown;
+              },
+            },
+          ]
+        : []),
+    ],
+  });
+  const node = h('main', { class: 'explore series' }, h('h1', { text: 'Metrics' }), tabs.node);
+  return { node, start: () => void browser.fill(), stop: browser.stop };
+}

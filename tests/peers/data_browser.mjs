@@ -1,0 +1,228 @@
+// Drives Chromium over the first minute of a new server, the way a person would:
+//
+//   node data_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ...}'
+//
+// `module` and `axe` are folders with playwright-core and axe-core. The server has no account yet,
+// or `email` and `password` sign in to an organisation `org` without samples.
+//
+// Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
+// script error or request to another host is a failure, unless the flow announced it.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+const given = { org: 'acme', ...JSON.parse(process.argv[2]) };
+const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
+const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
+const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
+const folder = mkdtempSync(join(tmpdir(), 'promlet-data-'));
+mkdirSync(given.pictures, { recursive: true });
+
+function fail(error) {
+  console.error(`data: ${error.stack ?? error}`);
+  process.exit(1);
+}
+
+function check(holds, what) {
+  if (!holds) throw new Error(`not so: ${what}`);
+}
+
+const browser = await chromium
+  .launchPersistentContext(join(folder, 'profile'), {
+    executablePath: given.chromium,
+    headless: true,
+    viewport: { width: 1200, height: 900 },
+    colorScheme: 'light',
+    reducedMotion: 'reduce',
+    args: [
+      '--no-sandbox',
+      '--disable-gpu',
+      '--no-first-run',
+      '--disable-background-networking',
+      '--disable-component-update',
+      '--disable-sync',
+    ],
+  })
+  .catch(fail);
+
+const complaints = [];
+/** Parts of addresses whose failures the flow is about to provoke. */
+const announced = ['/api/v1/auth/me'];
+await browser.addInitScript(() => {
+  addEventListener('securitypolicyviolation', (event) =>
+    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
+  );
+});
+const page = await browser.newPage();
+page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
+page.on('console', (message) => {
+  const at = message.location().url;
+  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
+    complaints.push(`console: ${message.text()} (${at})`);
+});
+page.on('request', (request) => {
+  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
+    complaints.push(`another host: ${request.url()}`);
+});
+
+async function looks(name) {
+  const size = page.viewportSize();
+  for (const [scheme, width] of [
+    ['light', size.width],
+    ['dark', size.width],
+    ['light', 320],
+  ]) {
+    await page.emulateMedia({ colorScheme: scheme });
+    await page.setViewportSize({ width, height: 900 });
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
+    await page.evaluate(axe);
+    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
+    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
+    await page.screenshot({ path: join(given.pictures, `${name}-${scheme}-${width}.png`), fullPage: true });
+  }
+  await page.emulateMedia({ colorScheme: 'light' });
+  await page.setViewportSize(size);
+}
+
+const HOSTILE = '<img src=x onerror=alert(1)>';
+const see = (text) => page.getByText(text).first().waitFor({ timeout: 10_000 });
+const open = (path) => page.goto(`${given.server}${path}${path.includes('?') ? '&' : '?'}org=${given.org}`);
+
+/** An empty server asks for its first account, and the empty organisation leads to Add data. */
+async function accountFlow() {
+  await page.goto(given.server);
+  if (given.email) {
+    await page.fill('[name="email"]', given.email);
+    await page.fill('[name="password"]', given.password);
+  } else {
+    await page.fill('[name="name"]', 'Ada');
+    await page.fill('[name="email"]', 'ada@example.com');
+    await page.fill('[name="password"]', 'correct horse battery staple');
+    await page.fill('[name="org"]', given.org);
+  }
+  await page.keyboard.press('Enter');
+  await page.locator('main').getByRole('link', { name: 'Add data' }).first().click();
+  await page.getByRole('heading', { name: 'Add data', exact: true }).waitFor();
+  await see('Waiting for the first sample…');
+}
+
+/** A key is made with one click and is in all snippets; keys move between the tabs. */
+async function keyFlow() {
+  check((await page.locator('.snippet').first().textContent()).includes('YOUR_INGEST_KEY'), 'there is no key yet');
+  await page.getByRole('button', { name: 'Create ingest key' }).click();
+  await page.locator('.secret').waitFor();
+  const secret = await page.locator('.secret').textContent();
+  check(/^msk_\w{20,}$/.test(secret), `the secret is shown: ${secret.length} characters`);
+  await page.screenshot({ path: join(given.pictures, 'add-data-key.png') });
+  await page.getByRole('tab', { name: 'Prometheus' }).focus();
+  for (const [key, name] of [
+    ['ArrowRight', 'OpenTelemetry'],
+    ['ArrowRight', 'curl'],
+    ['ArrowRight', 'Prometheus'],
+    ['ArrowLeft', 'curl'],
+  ]) {
+    await page.keyboard.press(key);
+    await page.getByRole('tab', { name, selected: true }).waitFor();
+    for (const text of await page.locator('.snippet').allTextContents())
+      check(text.includes(secret) && text.includes(`/orgs/${given.org}/`), `${name} has key and address: ${text}`);
+  }
+  await page.reload();
+  await page.getByRole('tab', { name: 'curl', selected: true }).waitFor();
+  check((await page.content()).includes(secret) === false, 'the secret is kept in the page only');
+  await see('Waiting for the first sample…');
+  return secret;
+}
+
+/** What the snippets send arrives, and what is refused is explained. */
+async function arrivalFlow(secret) {
+  const send = async (path, body) => {
+    const response = await fetch(`${given.server}/api/v1/orgs/${given.org}${path}`, {
+      method: 'POST',
+      headers: { Authorization: `Bearer ${secret}`, 'Content-Type': 'text/plain' },
+      body,
+    });
+    return response.status;
+  };
+  const snippets = (await page.locator('.snippet').allTextContents()).join('\n');
+  const [, text] = /printf '(temperature[^']*)\\n'/.exec(snippets);
+  check((await send('/import', `${text}\n`)) === 200, 'the text of the snippet is accepted');
+  const first = page.locator('.arrived', { hasText: /^First sample (just now|\d+ s ago), 1 series$/ });
+  await first.waitFor({ timeout: 10_000 });
+  await page.getByRole('link', { name: 'Open Explore' }).waitFor();
+  const at = Date.now();
+  const twice = (value) => `odd{name="${HOSTILE}"} ${value} ${at}\n`;
+  check((await send('/import', twice(1))) === 200, 'a series with markup is accepted');
+  check((await send('/import', twice(2))) === 400, 'another value at the same time is refused');
+  await see('Refused since you opened this page');
+  await see('Another value at the same time');
+  await looks('add-data-arrived');
+}
+
+/** Demo data is stored once, and its dashboard opens with data. */
+async function demoFlow() {
+  await page.getByRole('button', { name: 'Load demo data' }).click();
+  await page.waitForURL(/\/dashboard\?.*uid=promlet-shop/, { timeout: 30_000 });
+  await page.getByRole('heading', { name: 'Demo shop' }).waitFor();
+  await page.waitForFunction(() => document.querySelectorAll('.panel[data-state="drawn"]').length >= 8);
+  check((await page.getByText('No data').count()) === 0, 'every panel in sight has data');
+  await page.screenshot({ path: join(given.pictures, 'demo-dashboard.png') });
+  await open('/ingest');
+  announced.push('/demo-data');
+  await page.getByRole('button', { name: 'Load demo data' }).click();
+  await see('already has metrics whose names begin with shop_');
+}
+
+/** The cardinality view leads to the deletion, which shows what it deletes. */
+async function seriesFlow() {
+  await open('/series');
+  await page.getByRole('button', { name: /shop_http_requests_total/ }).waitFor();
+  await looks('series-list');
+  await page.getByRole('tab', { name: 'Cardinality' }).click();
+  await page.getByRole('link', { name: 'shop_http_request_duration_seconds_bucket' }).waitFor();
+  await looks('series-cardinality');
+  await page.getByRole('tab', { name: 'Refused samples' }).click();
+  await see(HOSTILE);
+  check((await page.locator('img[src="x"]').count()) === 0, 'markup in labels stays text');
+  await looks('series-refused');
+  await page.getByRole('tab', { name: 'Cardinality' }).click();
+  await page.getByRole('button', { name: 'Delete… shop_http_requests_total', exact: true }).click();
+  await see('45 series of 1 metric will be deleted.');
+  check((await page.locator('.matched li').count()) === 45, 'the preview lists the series');
+  await looks('series-delete');
+  await page.getByRole('button', { name: 'Delete 45 series' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+  await page.getByRole('button', { name: 'Delete 45 series' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete 45 series' }).click();
+  await see('45 series of 1 metric deleted.');
+  await page.getByRole('button', { name: 'Preview' }).click();
+  await see('No series matches.');
+  announced.push('match');
+  await page.getByLabel('Series to delete').fill('up{');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('.series .alert')?.textContent);
+}
+
+try {
+  let secret = '';
+  for (const flow of [accountFlow, keyFlow, arrivalFlow, demoFlow, seriesFlow]) {
+    const result = await flow(secret).catch(async (error) => {
+      await page.screenshot({ path: join(given.pictures, `failed-${flow.name}.png`) });
+      throw new Error(
+        `${flow.name}: ${error.message}\n${(await page.textContent('body')).slice(0, 2000)}\n${complaints.join('\n')}`,
+      );
+    });
+    secret = result ?? secret;
+  }
+  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
+} catch (error) {
+  fail(error);
+}
+clearTimeout(watchdog);
+await browser.close();
+rmSync(folder, { recursive: true, force: true });
+console.log('data: everything held');
+process.exit(0);
