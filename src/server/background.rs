@@ -50,8 +50,8 @@ impl Server {
         };
         tick(self.clock.now());
         let period = DASHBOARDS_PERIOD;
-        let task =
-            Task::after(period, "dashboard-files", period, self.common(), tick).map_err(ServerError::Thread)?;
+        let task = Task::after(period, "dashboard-files", period, self.common(), tick)
+            .map_err(ServerError::Thread)?;
         self.tasks.push(task);
         Ok(())
     }
