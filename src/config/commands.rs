@@ -424,7 +424,7 @@ pub enum DashboardCommand {
         #[arg(long = "org", value_name = "SLUG")]
         slug: String,
     },
-    /// Check files of dashboards without a server. For a folder, as `--dashboards` of a server reads it
+    /// Check files of dashboards without a server; a folder as a server with --dashboards reads it
     #[serde(rename = "dashboard_check")]
     Check {
         /// The files and folders

@@ -122,7 +122,7 @@ impl FileStamp {
         }
     }
 
-    /// Returns the time of the last modification. A time that cannot be right becomes `now` or 1970.
+    /// Returns the time of the last modification. An impossible time becomes `now` or 1970.
     fn modified_at(&self, now: Timestamp) -> Timestamp {
         let (s, ns) = self.modified;
         let ms = s.saturating_mul(1_000).saturating_add(ns / 1_000_000);
