@@ -91,8 +91,8 @@ fn a_broken_file_keeps_its_last_good_version_and_is_reported_once_a_change() {
     assert_eq!(folder.settle(), Vec::<String>::new(), "once");
     folder.assert_shown(&[("a", "A")]);
     assert_eq!(folder.files.counts(), (1, 1));
-    folder.write("a.json", "{\"title\": \"A\",\n \"panels\":  7}");
-    assert_eq!(folder.settle().len(), 1, "another change");
+    folder.write("a.json", "{\"title\": \"A\",\n \"panels\": 7}\n");
+    assert_eq!(folder.settle().len(), 1, "another change with the same problem");
     folder.dashboard("a.json", "a", "A3");
     assert_eq!(folder.settle(), Vec::<String>::new());
     folder.assert_shown(&[("a", "A3")]);
@@ -141,8 +141,9 @@ fn a_uid_belongs_to_the_file_that_shows_it() {
     folder.dashboard("b.json", "x", "B");
     folder.settle();
     folder.dashboard("a.json", "x", "A");
+    folder.dashboard("b.json", "x", "B2");
     assert_eq!(folder.settle(), ["a.json has the uid x of b.json"]);
-    folder.assert_shown(&[("x", "B")]);
+    folder.assert_shown(&[("x", "B2")]);
     // It is shown once the uid is free.
     fs::remove_file(folder.path("b.json")).expect("removed");
     folder.settle();
@@ -227,7 +228,7 @@ fn a_folder_that_cannot_be_listed_changes_nothing() {
     folder.assert_shown(&[("a", "A")]);
     fs::rename(&away, &there).expect("renamed");
     for number in 0..=ENTRIES_MAX {
-        File::create(folder.path(&format!("{number}"))).expect("created");
+        File::create(folder.path(&format!("{number}.json"))).expect("created");
     }
     assert_eq!(folder.settle(), [" has more than 10000 entries, so no change is read"]);
     folder.assert_shown(&[("a", "A")]);
