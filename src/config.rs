@@ -363,6 +363,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         new_master_key: flags.new_master_key,
         metrics_token,
         docs: flags.docs,
+        dashboards: flags.dashboards,
         ui_dir: flags.ui_dir,
         log: flags.log,
         log_format: flags.log_format,

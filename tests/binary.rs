@@ -10,6 +10,8 @@ mod https;
 
 #[path = "binary/admin_cli.rs"]
 mod admin_cli;
+#[path = "binary/dashboard_files.rs"]
+mod dashboard_files;
 #[path = "binary/deletion_remains.rs"]
 mod deletion_remains;
 #[path = "binary/demo.rs"]

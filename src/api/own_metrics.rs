@@ -33,6 +33,10 @@ pub struct Counters {
     pub task_panics: AtomicU64,
     /// Starts of this data folder after an unclean shutdown, since the folder was created.
     pub unclean_stops: AtomicU64,
+    /// Dashboards that are shown from files.
+    pub dashboard_files: AtomicU64,
+    /// Files and folders of dashboards that have a problem.
+    pub dashboard_files_failed: AtomicU64,
     /// Open connections.
     pub connections: AtomicI64,
     /// Connections refused because of a limit.
@@ -404,6 +408,16 @@ impl OwnMetrics {
                 "promlet_unclean_shutdown_total",
                 "Starts of this data folder after an unclean shutdown, such as a kill, a crash or a power cut.",
                 self.counters.unclean_stops.load(Ordering::Relaxed),
+            ),
+            gauge(
+                "promlet_dashboard_files",
+                "Dashboards that are shown from files (--dashboards).",
+                self.counters.dashboard_files.load(Ordering::Relaxed),
+            ),
+            gauge(
+                "promlet_dashboard_files_failed",
+                "Files and folders of dashboards that cannot be used; the log has the reasons.",
+                self.counters.dashboard_files_failed.load(Ordering::Relaxed),
             ),
             gauge(
                 "promlet_store_writable",

@@ -2,15 +2,19 @@
 
 use std::fs::File;
 use std::io::Read as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::accounts::perform;
 use super::table::{TableColumn, table};
+use crate::clock::Clock;
 use crate::config::{AccountCommand, DashboardCommand, Settings};
-use crate::identity::{DASHBOARD_BYTES_MAX, DashboardDocument};
+use crate::identity::{DASHBOARD_BYTES_MAX, DashboardDocument, ProvisionedDashboard};
+use crate::model::Timestamp;
+use crate::server::dashboard_files::{DashboardFiles, FileProblem, read_dashboard};
 
 const DASHBOARDS: &[TableColumn] = &[
     ("UID", "uid"),
@@ -61,12 +65,13 @@ pub(super) fn run(settings: &Settings, command: DashboardCommand, json: bool) ->
             }
         }
         DashboardCommand::Check { files } => {
-            let rows: Vec<Value> = files.iter().map(|file| checked(file)).collect();
+            let now = Clock::System.now();
+            let rows: Vec<Value> = files.iter().flat_map(|file| checked(file, now)).collect();
             let text = rendered(&rows, CHECKED, json);
             let refused = rows.iter().filter(|row| row["result"] != "ok").count();
             if refused > 0 {
                 print!("{text}");
-                bail!("{refused} of {} files are no dashboards of this server", files.len());
+                bail!("{refused} of {} files are no dashboards of this server", rows.len());
             }
             Ok(text)
         }
@@ -93,21 +98,41 @@ fn read(path: &Path) -> anyhow::Result<String> {
     Ok(text)
 }
 
-fn checked(path: &Path) -> Value {
-    let file = path.display().to_string();
-    let parsed = read(path).and_then(|text| Ok(DashboardDocument::parse(text)?.pack()?));
-    match parsed {
-        Err(error) => json!({ "file": file, "result": format!("{error:#}") }),
-        Ok(packed) => {
-            let document = packed.document();
-            json!({
-                "file": file,
-                "result": "ok",
-                "title": document.title(),
-                "panels": document.panels(),
-                "queries": document.queries(),
-                "variables": document.variables(),
-            })
-        }
+/// Judges a file, or all files of a folder, as a server with `--dashboards` does.
+fn checked(path: &Path, now: Timestamp) -> Vec<Value> {
+    if path.is_dir() {
+        let mut files = match DashboardFiles::open(path) {
+            Ok(files) => files,
+            Err(error) => return vec![refused(path, &FileProblem::from(error))],
+        };
+        files.pass(now);
+        let row = |(file, outcome): (PathBuf, Result<Arc<ProvisionedDashboard>, FileProblem>)| {
+            let file = path.join(file);
+            match outcome.and_then(|made| read_dashboard(made.text.as_bytes())) {
+                Ok(document) => accepted(&file, &document),
+                Err(problem) => refused(&file, &problem),
+            }
+        };
+        return files.outcomes().into_iter().map(row).collect();
     }
+    let read = File::open(path).map_err(FileProblem::from).and_then(read_dashboard);
+    vec![match read {
+        Ok(document) => accepted(path, &document),
+        Err(problem) => refused(path, &problem),
+    }]
+}
+
+fn refused(path: &Path, problem: &FileProblem) -> Value {
+    json!({ "file": path.display().to_string(), "result": problem.to_string() })
+}
+
+fn accepted(path: &Path, document: &DashboardDocument) -> Value {
+    json!({
+        "file": path.display().to_string(),
+        "result": "ok",
+        "title": document.title(),
+        "panels": document.panels(),
+        "queries": document.queries(),
+        "variables": document.variables(),
+    })
 }

@@ -424,10 +424,10 @@ pub enum DashboardCommand {
         #[arg(long = "org", value_name = "SLUG")]
         slug: String,
     },
-    /// Check files of dashboards without a server
+    /// Check files of dashboards without a server; a folder as a server with --dashboards reads it
     #[serde(rename = "dashboard_check")]
     Check {
-        /// The files
+        /// The files and folders
         #[arg(required = true, value_name = "FILE")]
         #[serde(skip)]
         files: Vec<PathBuf>,

@@ -152,6 +152,10 @@ pub(super) struct Flags {
     /// sign embed tokens), report their owners, and move the folder's old key file to quarantine/
     #[arg(long)]
     pub(super) new_master_key: bool,
+    /// Show the dashboards (*.json) of this folder to all organisations, read-only; changes of the
+    /// files are read within seconds
+    #[arg(long, env = "PROMLET_DASHBOARDS", value_name = "DIR")]
+    pub(super) dashboards: Option<PathBuf>,
     /// Serve the UI's files from this folder, for editing them
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     pub(super) ui_dir: Option<PathBuf>,

@@ -90,6 +90,8 @@ pub struct Settings {
     pub metrics_token: Option<SecretSetting>,
     /// Whether the OpenAPI document is served.
     pub docs: bool,
+    /// The folder whose dashboards all organisations see.
+    pub dashboards: Option<PathBuf>,
     /// The folder from which the UI's files are served instead of those in the binary.
     pub ui_dir: Option<PathBuf>,
     /// The log filter: a level or `tracing` directives.

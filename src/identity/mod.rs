@@ -72,7 +72,7 @@ pub use dashboards::document::{
     DASHBOARD_BYTES_MAX, DASHBOARD_STORED_BYTES_MAX, DashboardDocument, DocumentError, PackedDashboard,
     check_depth, is_dashboard_uid, parse_folder,
 };
-pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards};
+pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards, provisioned_uid};
 pub use dashboards::store::{
     DASHBOARD_VERSIONS_MAX, DASHBOARDS_MAX, DASHBOARDS_STORED_BYTES_MAX, Dashboard, DashboardError,
     DashboardVersion, DashboardWrite, ExpectedVersion, parse_message,

@@ -25,7 +25,37 @@ const MARK_PERIOD: Duration = Duration::from_secs(5);
 /// How often deleted organisations are looked for, which reads memory only.
 const REMOVAL_PERIOD: Duration = Duration::from_secs(1);
 
+/// How often the folder of dashboards is listed.
+const DASHBOARDS_PERIOD: Duration = Duration::from_secs(2);
+
 impl Server {
+    /// Reads the folder of dashboards, if there is one, and looks for changes from then on.
+    pub(super) fn start_dashboard_files(&mut self) -> Result<(), ServerError> {
+        let Some(mut files) = self.dashboard_files.take() else { return Ok(()) };
+        let (identity, counters) = (Arc::clone(&self.identity), Arc::clone(&self.counters));
+        let mut tick = move |now| {
+            let pass = files.pass(now);
+            let (shown, failed) = files.counts();
+            for report in pass.reports {
+                let path = files.dir().join(report.path);
+                let last = if report.keeps_last { "; its last good version is kept" } else { "" };
+                tracing::warn!("dashboards: {} {}{last}", path.display(), report.problem);
+            }
+            counters.dashboard_files.store(shown as u64, Ordering::Relaxed);
+            counters.dashboard_files_failed.store(failed as u64, Ordering::Relaxed);
+            if pass.changed {
+                identity.set_provisioned_dashboards(files.dashboards());
+                tracing::info!(shown, failed, "dashboards of {} are loaded", files.dir().display());
+            }
+        };
+        tick(self.clock.now());
+        let period = DASHBOARDS_PERIOD;
+        let task = Task::after(period, "dashboard-files", period, self.common(), tick)
+            .map_err(ServerError::Thread)?;
+        self.tasks.push(task);
+        Ok(())
+    }
+
     /// Starts the tasks that a server always runs.
     pub(super) fn start_tasks(&mut self) -> Result<(), ServerError> {
         let identity = Arc::clone(&self.identity);

@@ -4,6 +4,8 @@
 //! A command is data, so that both run the same code. Its response is JSON, which `cli` renders as
 //! a table.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
@@ -283,13 +285,23 @@ impl AccountCommands<'_> {
                 Ok(dashboard_json(&stored.map_err(error_text)?, false, &DashboardMarks::default()))
             }
             DashboardCommand::List { slug } => {
-                let all = identity.dashboards(self.org(&slug)?.id).map_err(error_text)?;
-                let row = |one| dashboard_json(one, false, &DashboardMarks::default());
-                Ok(json!({ "data": all.iter().map(row).collect::<Vec<_>>() }))
+                let stored = identity.dashboards(self.org(&slug)?.id).map_err(error_text)?;
+                let mut rows: BTreeMap<&str, Value> = BTreeMap::new();
+                let provisioned = identity.provisioned_dashboards();
+                let files = provisioned.values().map(|file| (&file.dashboard, true));
+                // A stored dashboard hides a file with the same uid.
+                for (one, is_file) in files.chain(stored.iter().map(|one| (one, false))) {
+                    rows.insert(&one.uid, dashboard_json(one, is_file, &DashboardMarks::default()));
+                }
+                Ok(json!({ "data": rows.into_values().collect::<Vec<_>>() }))
             }
             DashboardCommand::Export { uid, slug } => {
                 let found = identity.dashboard_with_text(self.org(&slug)?.id, &uid).map_err(error_text)?;
-                let (dashboard, text) = found.ok_or_else(|| {
+                let provisioned = || {
+                    let file = identity.provisioned_dashboards().get(&uid).cloned()?;
+                    Some((file.dashboard.clone(), file.text.as_ref().to_owned()))
+                };
+                let (dashboard, text) = found.or_else(provisioned).ok_or_else(|| {
                     format!("no such dashboard: `promlet dashboard list --org {slug}` lists all")
                 })?;
                 Ok(json!({ "uid": dashboard.uid, "version": dashboard.version, "text": text }))

@@ -1,6 +1,7 @@
 //! The error of opening, running and closing a server.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use crate::identity::{IdentityError, StoreError};
 use crate::kv::{self, FolderError};
@@ -33,6 +34,14 @@ pub enum ServerError {
     /// The address cannot be bound.
     #[error("cannot listen on {0}: {1}; is another program using it? (choose another address with --listen)")]
     Listen(SocketAddr, std::io::Error),
+    /// The folder of dashboards cannot be listed.
+    #[error("the folder of dashboards {dir:?} cannot be read: {reason} (--dashboards names it)")]
+    Dashboards {
+        /// The folder.
+        dir: PathBuf,
+        /// The operating system's error.
+        reason: std::io::Error,
+    },
     /// The certificate cannot be used.
     #[error("TLS cannot be set up")]
     Tls(#[from] api::tls::TlsError),

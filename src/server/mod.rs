@@ -6,6 +6,7 @@ mod background;
 mod close;
 mod commands;
 mod daily_usage;
+pub mod dashboard_files;
 mod doctor;
 mod error;
 mod listener;
@@ -38,6 +39,7 @@ pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
 use close::{close_accounts, close_folder, close_samples};
+use dashboard_files::DashboardFiles;
 pub use doctor::{Diagnoses, Diagnosis, Severity, diagnose};
 pub use error::ServerError;
 use listener::Listener;
@@ -62,6 +64,8 @@ pub struct Server {
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
     live_metrics: Option<(OrgId, Duration)>,
+    /// The folder of dashboards, until [`Server::listen`] reads it.
+    dashboard_files: Option<DashboardFiles>,
     /// Whether the last flush of sessions and API keys in use reached the disk.
     flushed: Arc<AtomicBool>,
     panic_monitor: PanicMonitor,

@@ -1,9 +1,11 @@
 //! Opens the rooms that store something, in order.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::close::{close_accounts, close_folder};
+use super::dashboard_files::DashboardFiles;
 use super::listener::{Listener, ShowProgress};
 use super::master_key::{self, Unlocked};
 use super::options::{identity_options, tsdb_options};
@@ -34,6 +36,12 @@ impl Server {
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
+        let dashboards = settings.dashboards.as_deref();
+        let open = |dir: &Path| {
+            DashboardFiles::open(dir)
+                .map_err(|reason| ServerError::Dashboards { dir: dir.to_owned(), reason })
+        };
+        let dashboard_files = dashboards.map(open).transpose()?;
         let mut rng = Entropy::system();
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
@@ -113,6 +121,7 @@ impl Server {
             listener,
             serving: None,
             live_metrics: None,
+            dashboard_files,
             flushed: Arc::new(AtomicBool::new(true)),
             panic_monitor,
             _prefetch: prefetch,

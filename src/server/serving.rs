@@ -28,6 +28,7 @@ impl Server {
     pub fn listen(&mut self) -> Result<(), ServerError> {
         self.start_admin_server();
         self.start_tasks()?;
+        self.start_dashboard_files()?;
         let lanes = Lanes::start(&lanes_options(&self.settings)).map_err(ServerError::Thread)?;
         let mailer = mail::mailer(&self.settings.mail)?;
         if mail::sends_readable(&mailer) {

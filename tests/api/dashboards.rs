@@ -355,6 +355,39 @@ fn noise(bytes: usize) -> String {
 }
 
 #[tokio::test]
+async fn hostile_json_is_refused_or_returned_as_it_came() {
+    let server = TestServer::new();
+    let ada = server.log_in().await;
+    let post = async |document: &str| {
+        let body = format!(r#"{{"dashboard":{document}}}"#);
+        send(&server, "POST", DASHBOARDS, &ada, &body, None).await
+    };
+    // A member has one value: a browser would take the last one, the server perhaps another.
+    let half = vec!["{}"; 501].join(",");
+    let panel = format!(r#"{{"title":"A","panels":[{{"targets":[{half}],"targets":[{half}]}}]}}"#);
+    for twice in [
+        &*panel,
+        r#"{"title":"A","title":"B"}"#,
+        r#"{"title":"A","uid":"a","u\u0069d":"b"}"#,
+        r#"{"title":"A","panels":[],"panels":[{}]}"#,
+        r#"{"title":"A","templating":{"list":[],"list":[{}]}}"#,
+    ] {
+        let refused = post(twice).await;
+        assert_eq!(refused.status, 422, "{twice}: {}", refused.body);
+    }
+    post(&format!(r#"{{"title":"A","a":{}"#, "[".repeat(1_000_000))).await.is(422, "invalid_dashboard");
+    let arrays = format!("{}{}", "[".repeat(64), "]".repeat(64));
+    post(&format!(r#"{{"title":"A","a":{arrays}}}"#)).await.is(422, "invalid_dashboard");
+    assert_eq!(titles(&server, &ada, "").await, [""; 0], "nothing was stored");
+
+    let digits = "9".repeat(100_000);
+    let document = format!(r#"{{"uid":"big","title":"A","a":[1e999999,-1E+400,{digits},"{{[\"["]}}"#);
+    assert_eq!(post(&document).await.status, 201);
+    let shown = server.get(&place("big"), &ada).await;
+    assert!(shown.body.contains(&document), "{} bytes", shown.body.len());
+}
+
+#[tokio::test]
 async fn an_organisation_has_a_limit_of_dashboards() {
     let server = TestServer::new();
     let ada = server.log_in().await;

@@ -175,6 +175,18 @@ impl DashboardDocument {
         self.variables
     }
 
+    /// Checks the length of the compressed text without storing it. Short texts are not compressed.
+    ///
+    /// # Errors
+    /// [`DocumentError::StoredTooLarge`].
+    pub fn check_stored_size(&self) -> Result<(), DocumentError> {
+        // Text that cannot be compressed grows by less than 1 %.
+        match self.text.len() > DASHBOARD_STORED_BYTES_MAX / 2 {
+            true => self.clone().pack().map(drop),
+            false => Ok(()),
+        }
+    }
+
     /// Compresses the text. Takes milliseconds for a long one.
     ///
     /// # Errors

@@ -54,6 +54,13 @@ impl ProvisionedDashboard {
     }
 }
 
+/// Returns the uid of a dashboard whose document has none. `path` is the path of its file below the
+/// folder, so the uid stays when the file changes.
+pub fn provisioned_uid(path: &str) -> String {
+    let digest = Sha256::digest(path.as_bytes());
+    format!("file-{}", data_encoding::HEXLOWER.encode(digest.get(..16).unwrap_or_default()))
+}
+
 /// All provisioned dashboards by uid.
 pub type ProvisionedDashboards = BTreeMap<String, Arc<ProvisionedDashboard>>;
 
