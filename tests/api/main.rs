@@ -37,3 +37,4 @@ mod strangers;
 mod tls;
 mod two_factor;
 mod walk;
+mod whole_document;
