@@ -12,6 +12,7 @@ mod types;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -28,20 +29,27 @@ use operations::{BodySchema, Operation};
 /// URL.
 #[must_use]
 pub fn document(routes: Routes, server: &str) -> Routes {
-    let own = |body| {
-        Routes::new()
-            .get("/api/v1/openapi.json", Auth::Public, "Get this document", serve)
-            .with(ServedDocument(body))
+    let own = |document: Arc<ServedDocument>| {
+        Routes::new().get("/api/v1/openapi.json", Auth::Public, "Get this document", serve).with(document)
     };
-    let rows: Vec<RouteDoc> = routes.rows().iter().chain(own(Bytes::new()).rows()).cloned().collect();
-    routes.merge(own(Bytes::from(text(&rows, server))))
+    let mut document = ServedDocument { server: server.to_owned(), ..ServedDocument::default() };
+    let itself = own(Arc::default());
+    document.rows = routes.rows().iter().chain(itself.rows()).cloned().collect();
+    routes.merge(own(Arc::new(document)))
 }
 
-#[derive(Clone, Debug)]
-struct ServedDocument(Bytes);
+/// The document, which is written for its first request: otherwise it would be the longest part of
+/// the start of a server without data.
+#[derive(Debug, Default)]
+struct ServedDocument {
+    rows: Vec<RouteDoc>,
+    server: String,
+    text: OnceLock<Bytes>,
+}
 
-async fn serve(State(ServedDocument(body)): State<ServedDocument>) -> Response {
-    ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+async fn serve(State(document): State<Arc<ServedDocument>>) -> Response {
+    let body = document.text.get_or_init(|| Bytes::from(text(&document.rows, &document.server)));
+    ([(header::CONTENT_TYPE, "application/json")], body.clone()).into_response()
 }
 
 /// The description of the API.

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use super::files::{self, FileError};
 use super::frame::DamagedRow;
+use super::ops;
 
 /// Errors of opening, reading or writing a database.
 #[derive(Debug, thiserror::Error)]
@@ -212,7 +213,7 @@ impl Database {
         if self.fail_sync.load(std::sync::atomic::Ordering::SeqCst) {
             return Err(FileError::at("sync", &path())(io::Error::from_raw_os_error(5)).into());
         }
-        self.data.sync_data().map_err(|e| FileError::at("sync", &path())(e))?;
+        ops::to_disk(|| self.data.sync_data()).map_err(|e| FileError::at("sync", &path())(e))?;
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::files::{self, FileError};
+use super::ops;
 
 /// Minimum free space for a write: a journal file and several of sled's segments of 512 KiB.
 const FLOOR_BYTES: u64 = 8 << 20;
@@ -80,7 +81,7 @@ impl Reserve {
         let file = files::create_file(&new)?;
         let made = rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, RESERVE_BYTES)
             .map_err(io::Error::from)
-            .and_then(|()| file.sync_all());
+            .and_then(|()| ops::to_disk(|| file.sync_all()));
         if let Err(e) = made {
             // An incomplete reserve is useless. The error of its removal would hide the cause.
             let _ = fs::remove_file(&new);

@@ -1,6 +1,8 @@
 //! Checks every response that a test receives against the OpenAPI document: its status, code, media
 //! type and shape.
 
+use std::sync::{Arc, Mutex};
+
 use promlet::api::openapi;
 use promlet::api::routes::RouteDoc;
 use serde_json::Value;
@@ -8,14 +10,24 @@ use serde_json::Value;
 use super::{Reply, met};
 
 /// The OpenAPI document, in which operations are looked up.
-pub(crate) struct Contract(Value);
+pub(crate) struct Contract(Arc<Value>);
+
+/// The documents of earlier servers. To make one takes longer than most tests.
+static KNOWN: Mutex<Vec<(Vec<RouteDoc>, Arc<Value>)>> = Mutex::new(Vec::new());
 
 impl Contract {
     /// Covers the described routes. The tests' own probes are not described.
     pub(crate) fn of(rows: &[RouteDoc]) -> Contract {
         let described: Vec<RouteDoc> =
             rows.iter().filter(|row| openapi::is_described(row)).cloned().collect();
-        Contract(serde_json::from_str(&openapi::text(&described, "/")).expect("JSON"))
+        let mut known = KNOWN.lock().expect("unpoisoned");
+        if let Some((_, document)) = known.iter().find(|(rows, _)| *rows == described) {
+            return Contract(Arc::clone(document));
+        }
+        let document = serde_json::from_str(&openapi::text(&described, "/")).expect("JSON");
+        let document = Arc::new(document);
+        known.push((described, Arc::clone(&document)));
+        Contract(document)
     }
 
     /// Fails the test if the document does not describe this response.

@@ -38,3 +38,4 @@ mod strangers;
 mod tls;
 mod two_factor;
 mod walk;
+mod whole_document;

@@ -2,14 +2,17 @@
 //! is recorded, and one test compares the record with the OpenAPI document by route, status and
 //! code.
 //!
-//! A test does not know the responses of the other tests, nor when they finish. So [`of_all_tests`]
-//! runs this binary once more as a child process, whose environment names the file for the record.
+//! That test is the last one by name, so that the harness starts it last, and it waits for those
+//! that still run. If they did not receive all responses, for example because not all tests were
+//! selected, it runs this binary once more as a child process, whose environment names the file for
+//! the record.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::process::Command;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::time::Duration;
 
 use promlet::api::error::Code;
 use serde_json::Value;
@@ -31,37 +34,65 @@ impl std::fmt::Display for DocumentedResponse {
     }
 }
 
-/// The record of a child, and the lines in it.
+/// The recorded lines, and the file for them if this process is such a child.
 struct ResponseRecord {
-    file: File,
+    file: Option<File>,
     written: BTreeSet<String>,
 }
 
 #[expect(clippy::disallowed_methods, reason = "what a test tells its own child")]
-fn open_record() -> Option<&'static Mutex<ResponseRecord>> {
-    static RECORD: OnceLock<Option<Mutex<ResponseRecord>>> = OnceLock::new();
-    let open = || {
-        let path = std::env::var_os(RECORD_PATH)?;
-        let file = OpenOptions::new().append(true).create(true).open(path).expect("the parent's folder");
-        Some(Mutex::new(ResponseRecord { file, written: BTreeSet::new() }))
-    };
-    RECORD.get_or_init(open).as_ref()
+fn open_record() -> &'static Mutex<ResponseRecord> {
+    static RECORD: OnceLock<Mutex<ResponseRecord>> = OnceLock::new();
+    let open = |path| OpenOptions::new().append(true).create(true).open(path).expect("the parent's folder");
+    RECORD.get_or_init(|| {
+        let file = std::env::var_os(RECORD_PATH).map(open);
+        Mutex::new(ResponseRecord { file, written: BTreeSet::new() })
+    })
 }
 
-/// Records a response once, if this process is such a child.
+/// Records a response once.
 pub(crate) fn record(method: &str, template: &str, status: u16, refused: Option<Code>) {
-    let Some(responses) = open_record() else { return };
     let code = refused.map_or_else(String::new, |code| code.as_str().to_owned());
     let line = DocumentedResponse { operation: format!("{method} {template}"), status, code }.to_string();
-    let mut responses = responses.lock().expect("unpoisoned");
-    if !responses.written.contains(&line) {
-        writeln!(responses.file, "{line}").expect("written");
-        responses.written.insert(line);
+    let mut responses = open_record().lock().expect("unpoisoned");
+    let ResponseRecord { file, written } = &mut *responses;
+    if !written.contains(&line) {
+        if let Some(file) = file {
+            writeln!(file, "{line}").expect("written");
+        }
+        written.insert(line);
     }
 }
 
-/// Returns the responses to all tests of this binary except `but`, the calling test.
-pub(crate) fn of_all_tests(but: &str) -> BTreeSet<String> {
+/// Returns whether another test runs in this process. The harness names the thread of a test after
+/// its path; a test whose module has a longer name than the system stores is not found.
+fn another_test_runs() -> bool {
+    let own = std::fs::read_link("/proc/thread-self").expect("the thread of this test");
+    let threads = std::fs::read_dir("/proc/self/task").expect("the threads of this process");
+    threads.filter_map(Result::ok).any(|thread| {
+        let is_own = Some(thread.file_name().as_os_str()) == own.file_name();
+        let name = std::fs::read_to_string(thread.path().join("comm")).unwrap_or_default();
+        !is_own && name.contains("::")
+    })
+}
+
+/// Returns the responses to the other tests of this process, once none of them runs.
+fn of_this_process() -> BTreeSet<String> {
+    let (responses, never) = (open_record(), Condvar::new());
+    while another_test_runs() {
+        let guard = responses.lock().expect("unpoisoned");
+        drop(never.wait_timeout(guard, Duration::from_millis(20)).expect("unpoisoned"));
+    }
+    responses.lock().expect("unpoisoned").written.clone()
+}
+
+/// Returns the responses to all tests of this binary except `but`, the calling test: those of this
+/// process if they suffice by `is_complete`, otherwise those of a child that runs all tests.
+pub(crate) fn of_all_tests(but: &str, is_complete: impl Fn(&BTreeSet<String>) -> bool) -> BTreeSet<String> {
+    let met = of_this_process();
+    if is_complete(&met) {
+        return met;
+    }
     let folder = tempfile::tempdir().expect("a folder");
     let record_path = folder.path().join("met");
     let tests = std::env::current_exe().expect("this binary");

@@ -1,5 +1,6 @@
-//! The OpenAPI document (docs/specification.md C8): it contains every route, and its responses
-//! occur. `contract.rs` checks every response of every test here against the document.
+//! The OpenAPI document (docs/specification.md C8): it contains every route. `contract.rs` checks
+//! every response of every test here against the document, and `whole_document.rs` that all
+//! responses occur.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +8,7 @@ use promlet::api::ApiOptions;
 use promlet::api::openapi::is_described;
 use serde_json::Value;
 
-use crate::test_server::{TestServer, TestServerOptions, Who, met};
+use crate::test_server::{TestServer, TestServerOptions, Who};
 
 fn is_probe(path: &str) -> bool {
     path.contains("probe")
@@ -61,38 +62,6 @@ async fn operation_ids_are_unique_and_references_resolve() {
     for scheme in ["session", "embedToken", "apiKey", "apiKeyBasic", "metricsToken"] {
         assert!(document["components"]["securitySchemes"][scheme].is_object(), "{scheme}");
     }
-}
-
-/// Responses that require a race, or four thousand million organisations.
-const EXEMPTIONS: met::Exemptions = &[
-    (
-        "POST /api/v1/auth/oauth/{provider}/callback",
-        "session_invalid",
-        "the session ended during the request to the provider",
-        "a_session_that_ended_meanwhile_links_nothing",
-    ),
-    (
-        "POST /api/v1/auth/signup/complete",
-        "conflict",
-        "no organisation number is free",
-        "without_a_free_number_no_organisation_is_created",
-    ),
-    (
-        "POST /api/v1/orgs",
-        "conflict",
-        "no organisation number is free",
-        "without_a_free_number_no_organisation_is_created",
-    ),
-];
-
-#[tokio::test]
-async fn every_documented_response_is_given_by_its_route() {
-    let server = TestServer::new();
-    let document = server.get("/api/v1/openapi.json", &Who::Nobody).await.value();
-    let documented = met::documented(&document);
-    let met = met::of_all_tests("every_documented_response_is_given_by_its_route");
-    let missing = met::missing(&documented, &met, EXEMPTIONS);
-    assert!(missing.is_empty(), "{} of {}:\n{}", missing.len(), documented.len(), missing.join("\n"));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Errors of the routes of accounts and organisations that no other test causes: each documented
-//! error once. `openapi::every_documented_response_is_given_by_its_route` lists the missing ones.
+//! error once. `whole_document::every_documented_response_is_given_by_its_route` lists the missing
+//! ones.
 
 use std::time::Duration;
 

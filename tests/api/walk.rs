@@ -1,6 +1,6 @@
 //! Errors that any request can get, on every route: the routes are iterated, one error after the
 //! other. Errors of single routes have their own tests;
-//! `openapi::every_documented_response_is_given_by_its_route` checks that none is missing.
+//! `whole_document::every_documented_response_is_given_by_its_route` checks that none is missing.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -337,7 +337,7 @@ async fn a_cancelled_query_ends_with_an_error_and_the_batch_continues() {
     let row = rows.iter().find(|row| row["query"] == ENDLESS).expect("it runs");
     let path = format!("/api/v1/orgs/acme/queries/{}", row["id"].as_str().expect("an id"));
     assert_eq!(fixture.server.delete(&path, &fixture.cabinet).await.status, 204);
-    text.extend(response.into_body().collect().await.expect("a body").to_bytes());
+    text.extend_from_slice(&response.into_body().collect().await.expect("a body").to_bytes());
     let text = String::from_utf8(text).expect("UTF-8");
     let last: Vec<Value> =
         text.lines().skip(2).map(|line| serde_json::from_str(line).expect("JSON")).collect();
@@ -545,7 +545,7 @@ async fn memory(fixture: &DataFixture) -> u64 {
 
 /// Reads the rest of a batch, and checks that each query has a whole line with `series` series.
 async fn read_rest(mut text: Vec<u8>, response: Response<Body>, queries: u64, series: usize) {
-    text.extend(response.into_body().collect().await.expect("a body").to_bytes());
+    text.extend_from_slice(&response.into_body().collect().await.expect("a body").to_bytes());
     let text = String::from_utf8(text).expect("UTF-8");
     let mut ids: Vec<u64> = Vec::new();
     for line in text.lines() {

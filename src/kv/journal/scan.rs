@@ -217,7 +217,8 @@ fn next_keyed(bytes: &[u8], layout: Layout, bad: usize, seq: Option<u64>) -> Opt
         seq.is_none_or(|seq| (seq..=seq.saturating_add(records as u64)).contains(&found))
     };
     let Layout::Keyed(key) = layout else { return None };
-    let mut places = (bad.next_multiple_of(8).max(bad + 8)..bytes.len()).step_by(8);
+    // No header consists of zeros, so none begins behind the data.
+    let mut places = (bad.next_multiple_of(8).max(bad + 8)..written_bytes(bytes)).step_by(8);
     places.find(|offset| match keyed_at(bytes.get(*offset..).unwrap_or_default(), key, *offset) {
         ScanItem::Record(record) => fits(*offset, record.seq),
         // There may be further changes after it. The content of its values is never searched.

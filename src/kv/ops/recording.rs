@@ -322,7 +322,7 @@ fn new_dir() -> DiskNode {
 fn change(content: &mut Vec<u8>, change: &FileChange, reached: ReachedDisk) {
     match (change, reached) {
         (_, ReachedDisk::No) => {}
-        (FileChange::SetLen(bytes), _) => content.resize(*bytes, 0),
+        (FileChange::SetLen(bytes), _) => set_len(content, *bytes),
         (FileChange::Write { offset, bytes }, ReachedDisk::Whole) => put(content, *offset, bytes),
         (FileChange::Write { offset, bytes }, ReachedDisk::Some(bits)) => {
             let mut at = *offset;
@@ -338,10 +338,17 @@ fn change(content: &mut Vec<u8>, change: &FileChange, reached: ReachedDisk) {
     }
 }
 
+/// Truncates or extends the content of a file. `resize` would append zeros one by one in builds
+/// without optimisation.
+fn set_len(content: &mut Vec<u8>, bytes: usize) {
+    content.truncate(bytes);
+    content.extend_from_slice(&vec![0; bytes - content.len()]);
+}
+
 fn put(content: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     let end = offset + bytes.len();
     if content.len() < end {
-        content.resize(end, 0);
+        set_len(content, end);
     }
     content[offset..end].copy_from_slice(bytes);
 }
