@@ -76,6 +76,7 @@ export class Preview {
       now,
       width: this.node.clientWidth || 600,
       dashboard: { title: String(root.title ?? ''), uid: String(root.uid ?? '') },
+      timeZone: String(root.timezone ?? ''),
     });
   }
 
@@ -93,7 +94,7 @@ export class Preview {
   }
 
   #build() {
-    const { selections, org, theme, zoomed } = this.#options;
+    const { root, selections, org, theme, zoomed } = this.#options;
     const placed = this.#placed();
     this.#look = lookOf(placed.panel);
     this.#frame?.destroy();
@@ -110,6 +111,7 @@ export class Preview {
       actions: () => [],
       events: () => [],
       sync: new Sync(),
+      timeZone: () => String(root.timezone ?? ''),
       theme,
     });
     this.node.replaceChildren(this.#frame.node);
