@@ -59,7 +59,7 @@ pub(super) fn fill(
             gap.fill(ABSENT);
         }
     }
-    let (mut inside, mut from) = (0..0, 0);
+    let (mut inside, mut from, mut to) = (0..0, 0, 0);
     for run in windows.runs() {
         let reach = (run.len - 1) * run.stride + 1;
         let last = run.from + run.width - 1;
@@ -83,13 +83,15 @@ pub(super) fn fill(
             continue;
         }
         // Interleaved runs start over: the next run begins near where this one did.
+        // One of the same begin may also end earlier than this one did.
         if run.from < from {
             inside = 0..0;
+        } else if run.from + run.width < to {
+            inside.end = inside.start;
         }
-        from = run.from;
         for (range, out) in run.windows().zip(out.iter_mut().step_by(run.every)) {
             inside = within(resets, inside, range.from, range.to);
-            from = range.from;
+            (from, to) = (range.from, range.to);
             if inside.is_empty() {
                 continue;
             }
@@ -202,6 +204,60 @@ mod tests {
     use super::*;
     use crate::promql::eval::rows::Grid;
 
+    /// Checks that the result of each window of a run equals that of the window alone. A negative
+    /// increase is a reset.
+    fn check_runs(
+        increases: &[f64],
+        missing: Option<usize>,
+        (start, step, len): (i64, i64, usize),
+        range: i64,
+    ) -> Result<(), TestCaseError> {
+        let mut value = 0.0;
+        let increase = |increase: &f64| {
+            value = if *increase < 0.0 { 0.5 } else { value + increase };
+            value
+        };
+        let values: Vec<f64> = increases.iter().map(increase).collect();
+        let times: Vec<i64> = (0..)
+            .filter(|at| Some(*at) != missing)
+            .filter_map(|at| Some(i64::try_from(at).ok()? * 15_000))
+            .take(values.len())
+            .collect();
+        let mut resets = Vec::new();
+        super::super::drops(&values, &mut resets);
+        let grid = Grid { start_ms: start * 1_000, step_ms: step * 1_000, len };
+        let edges = |at: i64| (at - range * 1_000, at);
+        let mut window_cache = WindowCache::within(1 << 20);
+        let shared = shared(&times, 15_000);
+        let windows = window_cache.windows_for(grid, SampleTimes::Shared(&shared), edges, true);
+        let mut row = vec![-1.0; len];
+        fill(windows, &values, Some(&resets), true, &mut row);
+        for (at, found) in row.iter().enumerate() {
+            let (after, until) = edges(grid.at(at));
+            let from = times.partition_point(|time| *time <= after);
+            let to = times.partition_point(|time| *time <= until).max(from);
+            let mut alone = WindowCache::within(1 << 20);
+            let window = Grid { start_ms: grid.at(at), step_ms: 1, len: 1 };
+            let mut expected = [ABSENT];
+            if to > from {
+                let (times, values) = (times[from..to].to_vec(), &values[from..to]);
+                let mut resets = Vec::new();
+                super::super::drops(values, &mut resets);
+                let windows = alone.windows_for(window, SampleTimes::Own(&times), edges, true);
+                fill(windows, values, Some(&resets), true, &mut expected);
+            }
+            prop_assert_eq!(found.to_bits(), expected[0].to_bits(), "step {}", at);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_run_that_ends_earlier_than_the_previous_one_counts_no_reset_behind_its_end() {
+        let mut increases = [0.0; 21];
+        (increases[18], increases[19]) = (4.0, -1.0);
+        check_runs(&increases, None, (259, 1, 30), 136).expect("the results are equal");
+    }
+
     proptest! {
         /// However windows are joined into runs, each result equals that of its window alone.
         #[test]
@@ -211,38 +267,7 @@ mod tests {
             (start, step, len) in (0i64..600, prop_oneof![Just(60i64), Just(50), Just(14), 1i64..100], 1usize..200),
             range in 15i64..400,
         ) {
-            let mut value = 0.0;
-            let values: Vec<f64> = increases.iter().map(|increase| {
-                value = if *increase < 0.0 { 0.5 } else { value + increase };
-                value
-            }).collect();
-            let times: Vec<i64> = (0..).filter(|at| Some(*at) != missing)
-                .filter_map(|at| Some(i64::try_from(at).ok()? * 15_000)).take(values.len()).collect();
-            let mut resets = Vec::new();
-            super::super::drops(&values, &mut resets);
-            let grid = Grid { start_ms: start * 1_000, step_ms: step * 1_000, len };
-            let edges = |at: i64| (at - range * 1_000, at);
-            let mut window_cache = WindowCache::within(1 << 20);
-            let shared = shared(&times, 15_000);
-            let windows = window_cache.windows_for(grid, SampleTimes::Shared(&shared), edges, true);
-            let mut row = vec![-1.0; len];
-            fill(windows, &values, Some(&resets), true, &mut row);
-            for (at, found) in row.iter().enumerate() {
-                let (after, until) = edges(grid.at(at));
-                let from = times.partition_point(|time| *time <= after);
-                let to = times.partition_point(|time| *time <= until).max(from);
-                let mut alone = WindowCache::within(1 << 20);
-                let window = Grid { start_ms: grid.at(at), step_ms: 1, len: 1 };
-                let mut expected = [ABSENT];
-                if to > from {
-                    let (times, values) = (times[from..to].to_vec(), &values[from..to]);
-                    let mut resets = Vec::new();
-                    super::super::drops(values, &mut resets);
-                    let windows = alone.windows_for(window, SampleTimes::Own(&times), edges, true);
-                    fill(windows, values, Some(&resets), true, &mut expected);
-                }
-                prop_assert_eq!(found.to_bits(), expected[0].to_bits(), "step {}", at);
-            }
+            check_runs(&increases, missing, (start, step, len), range)?;
         }
     }
 }
