@@ -36,12 +36,7 @@ impl Server {
         for warning in &settings.warnings {
             tracing::warn!("{warning}");
         }
-        let dashboards = settings.dashboards.as_deref();
-        let open = |dir: &Path| {
-            DashboardFiles::open(dir)
-                .map_err(|reason| ServerError::Dashboards { dir: dir.to_owned(), reason })
-        };
-        let dashboard_files = dashboards.map(open).transpose()?;
+        let dashboard_files = open_dashboard_files(&settings)?;
         let mut rng = Entropy::system();
         let now = clock.now();
         let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
@@ -128,6 +123,14 @@ impl Server {
         };
         Ok(server)
     }
+}
+
+/// Returns the reader of `--dashboards`, which has read nothing yet.
+fn open_dashboard_files(settings: &Settings) -> Result<Option<DashboardFiles>, ServerError> {
+    let open = |dir: &Path| {
+        DashboardFiles::open(dir).map_err(|reason| ServerError::Dashboards { dir: dir.to_owned(), reason })
+    };
+    settings.dashboards.as_deref().map(open).transpose()
 }
 
 /// Logs the damage that was found at the start.

@@ -107,9 +107,19 @@ fn problems_at_the_start_are_reported_at_once_with_their_place() {
     folder.write("large.json", &" ".repeat(DASHBOARD_BYTES_MAX + 1));
     fs::create_dir(folder.path("folder.json")).expect("created");
     symlink("nowhere", folder.path("link.json")).expect("linked");
+    let mut state = 1_u32;
+    let noise: String = std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'0' + u8::try_from(state >> 26).expect("6 bits"))
+    })
+    .filter(|c| *c != '\\')
+    .take(400_000)
+    .collect();
+    folder.write("noise.json", &format!(r#"{{"title":"T","noise":"{noise}"}}"#));
     let reports = folder.files.pass(NOW).reports;
     let texts: Vec<_> = reports.iter().map(|report| report.problem.to_string()).collect();
-    assert_eq!(texts.len(), 4, "{texts:?}");
+    assert_eq!(texts.len(), 5, "{texts:?}");
+    assert!(texts[4].contains("bytes when compressed"), "{texts:?}");
     assert_eq!(texts[0], "is not UTF-8 at line 2 column 3");
     assert!(texts[1].contains("at most 64 levels of nesting"), "{texts:?}");
     assert!(texts[2].contains("at most 1048576 bytes"), "{texts:?}");
@@ -122,6 +132,11 @@ fn problems_at_the_start_are_reported_at_once_with_their_place() {
 fn a_half_written_file_is_read_again_even_if_its_times_are_the_same() {
     let mut folder = Folder::new();
     folder.dashboard("a.json", "a", "A");
+    let stamp = FileStamp::of(&fs::metadata(folder.path("a.json")).expect("there"));
+    assert!(read_file(&folder.path("a.json"), stamp, TOTAL_BYTES_MAX).is_ok());
+    let before = FileStamp { bytes: stamp.bytes - 1, ..stamp };
+    let read = read_file(&folder.path("a.json"), before, TOTAL_BYTES_MAX);
+    assert_eq!(read, Err(FileProblem::Changing), "it grew after it was listed");
     folder.files.pass(NOW);
     let state = folder.files.files.get_mut(Path::new("a.json")).expect("known");
     let stamp = state.stamp;
@@ -162,6 +177,11 @@ fn a_uid_belongs_to_the_file_that_shows_it() {
     fs::rename(folder.path("c.json"), folder.path("0.json")).expect("renamed");
     assert_eq!(folder.settle(), Vec::<String>::new());
     folder.assert_shown(&[("x", "C3"), ("y", "A3")]);
+    // A new file takes the uid that another one gives up without getting its next one.
+    folder.dashboard("a.json", "x", "A4");
+    folder.dashboard("d.json", "y", "D");
+    assert_eq!(folder.settle(), ["a.json has the uid x of 0.json"]);
+    folder.assert_shown(&[("x", "C3"), ("y", "D")]);
 }
 
 #[test]
@@ -174,10 +194,12 @@ fn links_to_files_are_followed_and_links_to_folders_are_not() {
     fs::create_dir(folder.path("sub")).expect("created");
     symlink("..", folder.path("sub/loop")).expect("linked");
     symlink("self.json", folder.path("self.json")).expect("linked");
+    symlink("sub", folder.path("named.json")).expect("linked");
     let reports = folder.settle();
-    assert_eq!(reports.len(), 2, "{reports:?}");
-    assert!(reports[0].starts_with("self.json cannot be read"), "{reports:?}");
-    assert_eq!(reports[1], "sub/loop is a link to a folder, which is not followed");
+    assert_eq!(reports.len(), 3, "{reports:?}");
+    assert_eq!(reports[0], "named.json is not a regular file");
+    assert!(reports[1].starts_with("self.json cannot be read"), "{reports:?}");
+    assert_eq!(reports[2], "sub/loop is a link to a folder, which is not followed");
     folder.assert_shown(&[("a", "A1")]);
     // As a mounted ConfigMap changes: the link moves, the files stay.
     fs::remove_file(folder.path(".current")).expect("removed");
