@@ -6,11 +6,14 @@
 
 #[path = "src/ui/bundle.rs"]
 mod bundle;
+#[path = "src/ui/import_table.rs"]
+mod import_table;
 #[path = "src/ui/imports.rs"]
 mod imports;
 #[path = "src/ui/minify.rs"]
 mod minify;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -38,39 +41,48 @@ fn main() {
     }
     let out = std::env::var_os("OUT_DIR").map(PathBuf::from).unwrap_or_default();
     let out = out.join("ui");
-    if let Err(why) = minified(Path::new("src/ui/assets"), &out).and_then(|()| bundled(&out)) {
+    if let Err(why) = ui(Path::new("src/ui/assets"), &out) {
         println!("cargo::error={why}");
     }
 }
 
-/// Writes the module that pages of other origins load.
-fn bundled(folder: &Path) -> Result<(), String> {
-    let read =
-        |name: &str| std::fs::read_to_string(folder.join(name)).map_err(|why| format!("{name}: {why}"));
-    let module = bundle::bundle("embed.js", &read)?;
-    std::fs::write(folder.join("embed.bundle.js"), module).map_err(|why| format!("embed.bundle.js: {why}"))
+/// Writes the files of the UI as they are served, and the bundle of the element.
+fn ui(from: &Path, to: &Path) -> Result<(), String> {
+    let mut modules = BTreeMap::new();
+    minified(from, to, "", &mut modules)?;
+    let write = |name: &str, text: String| {
+        std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))
+    };
+    let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
+    write("embed.bundle.js", bundle::bundle("embed.js", &read)?)?;
+    write(import_table::TABLE, import_table::filled(&modules)?)
 }
 
-/// Minifies all files of a folder and its subfolders into another folder.
-fn minified(from: &Path, to: &Path) -> Result<(), String> {
+/// Minifies all files of a folder and its subfolders into another folder. Collects the modules by
+/// name; names begin with `prefix`.
+fn minified(from: &Path, to: &Path, prefix: &str, modules: &mut BTreeMap<String, String>) -> Result<(), String> {
     let failed = |why: std::io::Error| format!("{}: {why}", from.display());
     std::fs::create_dir_all(to).map_err(failed)?;
     for entry in std::fs::read_dir(from).map_err(failed)? {
         let source = entry.map_err(failed)?.path();
+        let name = format!("{prefix}{}", source.file_name().unwrap_or_default().display());
         let target = to.join(source.file_name().unwrap_or_default());
         if source.is_dir() {
-            minified(&source, &target)?;
+            minified(&source, &target, &format!("{name}/"), modules)?;
             continue;
         }
         let text = std::fs::read_to_string(&source).map_err(failed)?;
-        let text = match source.extension().and_then(|extension| extension.to_str()) {
-            Some("js") => minify::module(&text),
-            Some("css") => minify::style(&text),
+        let kind = source.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+        let text = match kind {
+            "js" => minify::module(&text),
+            "css" => minify::style(&text),
             _ => Ok(text),
         };
-        let text =
-            text.map_err(|offset| format!("{}: no end of what begins at byte {offset}", source.display()))?;
-        std::fs::write(&target, text).map_err(failed)?;
+        let text = text.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        std::fs::write(&target, &text).map_err(failed)?;
+        if kind == "js" {
+            modules.insert(name, text);
+        }
     }
     Ok(())
 }

@@ -30,13 +30,16 @@
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
 //! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a
 //! new binary changes all of them at once. Each page lists the modules that its script imports, so
-//! that browsers load them together instead of level by level. `/embed.js` for pages of other
+//! that browsers load them together instead of level by level; `client/preload.js` does so for
+//! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for pages of other
 //! origins is one module: the build script bundles it with all that it imports (`bundle.rs`).
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
 #[cfg(test)]
 mod bundle;
+#[cfg(test)]
+mod import_table;
 #[cfg_attr(not(test), expect(dead_code, reason = "the build script uses all of it"))]
 mod imports;
 #[cfg(test)]
@@ -419,6 +422,8 @@ const FILES: &[Embedded] = files! {
     Module own "client/batch.js" => ["/client/batch.js"];
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
     Module own "client/navigation.js" => ["/client/navigation.js"];
+    Module own "client/import_table.js" => ["/client/import_table.js"];
+    Module own "client/preload.js" => ["/client/preload.js"];
     Module own "client/server.js" => ["/client/server.js"];
     Module own "client/types.js" => ["/client/types.js"];
     Module own "client/variables.js" => ["/client/variables.js"];

@@ -30,7 +30,9 @@ function tokensOf(text) {
   return tokens;
 }
 
-const names = readdirSync(sources, { recursive: true }).map(String).filter((name) => name.endsWith('.js'));
+// The build script fills the table of imports.
+const names = readdirSync(sources, { recursive: true }).map(String)
+  .filter((name) => name.endsWith('.js') && name !== join('client', 'import_table.js'));
 let count = 0;
 for (const name of names) {
   const [source, module] = [sources, served].map((folder) => tokensOf(readFileSync(join(folder, name), 'utf8')));

@@ -11,8 +11,9 @@ import {
   moved, rangeChange, readAddress, spanOf, widened, writeAddress,
 } from '../../src/ui/assets/model/explore_state.js';
 import {
-  csvCell, csvOf, curlOf, fileName, newDashboard, panelOf, shellWord, withPanel,
+  csvCell, csvOf, curlOf, fileName, panelOf, shellWord, withPanel,
 } from '../../src/ui/assets/model/exports.js';
+import { newDashboard } from '../../src/ui/assets/model/new_panel.js';
 import { selectorOf } from '../../src/ui/assets/model/promql.js';
 import { HISTORY_MAX, foundQueries, remembered, withStar } from '../../src/ui/assets/model/query_history.js';
 
@@ -150,9 +151,8 @@ test('a panel is added below the others, also in rows of old dashboards, and not
   const rows = withPanel({ title: 'R', rows: [{ panels: [{ id: 1, type: 'graph', title: 'G', span: 12 }] }] }, wish);
   const titles = readDashboard(rows).dashboard.panels.map(({ title, type }) => `${type} ${title}`);
   assert.equal(titles.at(-1), 'stat New');
-  const [made] = readDashboard(newDashboard(' N ', wish)).dashboard.panels;
+  const [made] = readDashboard(withPanel(newDashboard('N'), wish)).dashboard.panels;
   assert.deepEqual([made.type, made.targets[0].expr, made.targets[0].refId], ['stat', 'up', 'A']);
-  assert.equal(newDashboard(' N ', wish).title, 'N');
 });
 
 test('names of files are letters, digits and dashes', () => {

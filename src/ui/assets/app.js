@@ -1,6 +1,7 @@
 // Entry of the cabinet: finds out the session and shows the page of the address.
 
 import { h } from './chart/dom.js';
+import { preload as preloadModule } from './client/preload.js';
 import { followLinks, pathBelow, visit } from './client/navigation.js';
 import { ROOT, currentUser, ownPath, pageUrl, send } from './client/server.js';
 import { shell } from './components/shell.js';
@@ -97,6 +98,7 @@ function preload() {
  * @returns {Promise<(context: any) => Page>}
  */
 async function load(route) {
+  for (const name of [`pages/${route.module}`, ...(route.modules ?? []), ...(route.panels ?? [])]) preloadModule(name);
   const [module] = await Promise.all([
     import(`./pages/${route.module}`),
     ...(route.modules ?? []).map((name) => import(`./${name}`)),

@@ -3,7 +3,8 @@
 import { h } from '../chart/dom.js';
 import { createDashboard, isConflict, listDashboards, readStored, saveDashboard } from '../client/dashboards.js';
 import { pageUrl } from '../client/server.js';
-import { PANEL_KINDS, newDashboard, withPanel } from '../model/exports.js';
+import { PANEL_KINDS, withPanel } from '../model/exports.js';
+import { newDashboard } from '../model/new_panel.js';
 import { openDialog } from './dialog.js';
 import { field, form } from './form.js';
 
@@ -48,7 +49,7 @@ export async function addToDashboard({ org, expr, kind }) {
             const wish = { expr, title: values.title, kind: values.kind };
             const saved =
               values.uid === NEW
-                ? await createDashboard(org, { dashboard: newDashboard(values.dashboard, wish), message: MESSAGE })
+                ? await createDashboard(org, { dashboard: withPanel(newDashboard(values.dashboard.trim()), wish), message: MESSAGE })
                 : await append(org, values.uid, wish);
             heading.textContent = 'Panel added';
             const open = h('a', {

@@ -9,6 +9,7 @@ import { signOut } from './menu.js';
 import { errorText } from '../model/error_text.js';
 import { bestMatches } from '../model/fuzzy.js';
 import { families } from '../model/metrics.js';
+import { newDashboard } from '../model/new_panel.js';
 import { firstQuery } from '../model/promql.js';
 import { noteUse, recent } from '../model/recent.js';
 import { navigationOf, permits } from '../model/routes.js';
@@ -56,7 +57,7 @@ export function openPalette({ org, role, signedOut }) {
       icon: 'plus',
       run: async () => {
         const made = await createDashboard(org, {
-          dashboard: { title: 'New dashboard', schemaVersion: 39, time: { from: 'now-1h', to: 'now' }, panels: [] },
+          dashboard: newDashboard('New dashboard'),
         });
         return page('/dashboard', { uid: made.uid });
       },

@@ -1,7 +1,6 @@
 // The first lines of a dashboard's page: title, star, views, time range, variables and links.
 
 import { h } from '../chart/dom.js';
-import { pageUrl } from '../client/server.js';
 
 /**
  * @typedef {{title: string, starred: boolean | null, editing: boolean, tab: string | null,
@@ -23,10 +22,10 @@ const EDITED = [
 ];
 
 /**
- * @param {{org: string, time: HTMLElement, bar: HTMLElement, links: HTMLElement, star: () => void,
+ * @param {{time: HTMLElement, bar: HTMLElement, links: HTMLElement, star: () => void,
  *   edit: () => void}} options `star` and `edit` are called by their buttons
  */
-export function dashboardHead({ org, time, bar, links, star: toggleStar, edit: startEditing }) {
+export function dashboardHead({ time, bar, links, star: toggleStar, edit: startEditing }) {
   const title = h('h1', { text: 'Loading…' });
   const star = h('button', {
     type: 'button',
@@ -47,14 +46,8 @@ export function dashboardHead({ org, time, bar, links, star: toggleStar, edit: s
   const tabs = h('nav', { class: 'dash-tabs', 'aria-label': 'Views' });
   const notices = h('div', { class: 'edit-slot' });
   const alert = h('p', { class: 'alert', role: 'alert' });
-  const crumbs = h(
-    'nav',
-    { class: 'crumbs', 'aria-label': 'Breadcrumb' },
-    h('a', { href: pageUrl('/dashboards', { org }), text: 'Dashboards' }),
-    h('span', { 'aria-hidden': 'true', text: '/' }),
-  );
   const nodes = [
-    h('div', { class: 'dash-head' }, crumbs, title, star, tabs, edit, time),
+    h('div', { class: 'dash-head' }, title, star, tabs, edit, time),
     notices,
     h('div', { class: 'dash-controls' }, bar, links),
     alert,

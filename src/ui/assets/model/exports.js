@@ -129,14 +129,6 @@ export function withPanel(document, wish) {
 }
 
 /**
- * A new dashboard with one panel.
- * @param {string} title
- * @param {PanelWish} wish
- */
-export const newDashboard = (title, wish) =>
-  withPanel({ title: title.trim(), schemaVersion: 39, time: { from: 'now-6h', to: 'now' }, panels: [] }, wish);
-
-/**
  * A name for a file of a query: letters, digits and dashes.
  * @param {string} expr
  * @param {string} ending without the dot

@@ -13,6 +13,7 @@
  * @property {string} [icon] its name in `components/icons.js`; pages of the navigation have one
  * @property {string[]} [styles] style sheets beside `app.css`
  * @property {string[]} [modules] modules that must be loaded too
+ * @property {string[]} [panels] modules that are probably needed: they are fetched early
  * @property {string} [parent] the path of the page above it in the breadcrumbs
  * @property {boolean} [personal] whether the page belongs to the account, not to an organisation
  */
@@ -67,6 +68,7 @@ export const ROUTES = [
     module: 'dashboard.js',
     page: 'dashboardPage',
     styles: ['dashboards.css'],
+    panels: ['panels/timeseries.js', 'panels/stat.js', 'panels/gauge.js', 'panels/bargauge.js', 'panels/table.js'],
     parent: '/dashboards',
   },
   {
@@ -95,7 +97,7 @@ export const ROUTES = [
     module: 'organisation.js',
     page: 'organisationPage',
     icon: 'organisation',
-    styles: ['cabinet.css'],
+    styles: ['cabinet.css', 'data.css'],
   },
   {
     path: '/account',
@@ -105,7 +107,7 @@ export const ROUTES = [
     module: 'account.js',
     page: 'accountPage',
     icon: 'account',
-    styles: ['cabinet.css'],
+    styles: ['cabinet.css', 'data.css'],
     personal: true,
   },
 ];
