@@ -60,7 +60,12 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
 
 /// Minifies all files of a folder and its subfolders into another folder. Collects the modules by
 /// name; names begin with `prefix`.
-fn minified(from: &Path, to: &Path, prefix: &str, modules: &mut BTreeMap<String, String>) -> Result<(), String> {
+fn minified(
+    from: &Path,
+    to: &Path,
+    prefix: &str,
+    modules: &mut BTreeMap<String, String>,
+) -> Result<(), String> {
     let failed = |why: std::io::Error| format!("{}: {why}", from.display());
     std::fs::create_dir_all(to).map_err(failed)?;
     for entry in std::fs::read_dir(from).map_err(failed)? {

@@ -22,7 +22,8 @@ pub(crate) fn filled(modules: &BTreeMap<String, String>) -> Result<String, Strin
     let mut numbers: BTreeMap<String, usize> = BTreeMap::new();
     let mut rows = Vec::new();
     for name in modules.keys().filter(|name| LATER.iter().any(|folder| name.starts_with(folder))) {
-        let imported = closure(name, modules).into_iter().filter(|other| other != name && !first.contains(other));
+        let imported =
+            closure(name, modules).into_iter().filter(|other| other != name && !first.contains(other));
         let imported: Vec<String> = imported
             .map(|other| {
                 let number = numbers.len();

@@ -103,7 +103,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   time.node.hidden = true;
   const bar = h('div', { class: 'variables', role: 'group', 'aria-label': 'Variables' });
   const links = h('div', { class: 'dash-links-bar' });
-  const head = dashboardHead({ org, time: time.node, bar, links, star: toggleStar, edit: () => edit().catch(fail) });
+  const head = dashboardHead({ time: time.node, bar, links, star: toggleStar, edit: () => edit().catch(fail) });
   const content = h('div', { class: 'dash-content' });
   const node = h('main', { class: 'dashboard' }, ...head.nodes, content);
 
