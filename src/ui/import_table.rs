@@ -12,8 +12,8 @@ const FIRST: &str = "app.js";
 /// The folders whose modules are loaded when they are needed.
 const LATER: [&str; 2] = ["pages/", "panels/"];
 
-/// Returns the module [`TABLE`] with the imports of all pages and panels. `modules` are minified, by
-/// name.
+/// Returns the module [`TABLE`] with the imports of all pages and panels. `modules` are minified,
+/// by name.
 ///
 /// # Errors
 /// The reason if the module does not have an empty table.
@@ -48,8 +48,9 @@ fn closure(name: &str, modules: &BTreeMap<String, String>) -> BTreeSet<String> {
     let (mut found, mut queue) = (BTreeSet::new(), vec![name.to_owned()]);
     while let Some(name) = queue.pop() {
         let Some(module) = modules.get(&name) else { continue };
-        queue.extend(imports(&name, module).into_iter().map(|import| import.module));
-        found.insert(name);
+        if found.insert(name.clone()) {
+            queue.extend(imports(&name, module).into_iter().map(|import| import.module));
+        }
     }
     found
 }

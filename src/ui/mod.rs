@@ -31,8 +31,9 @@
 //! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a
 //! new binary changes all of them at once. Each page lists the modules that its script imports, so
 //! that browsers load them together instead of level by level; `client/preload.js` does so for
-//! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for pages of other
-//! origins is one module: the build script bundles it with all that it imports (`bundle.rs`).
+//! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for
+//! pages of other origins is one module: the build script bundles it with all that it imports
+//! (`bundle.rs`).
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -241,7 +242,6 @@ const FILES: &[Embedded] = files! {
     Module own "components/edit_mode.js" => ["/components/edit_mode.js"];
     Module own "components/edited_panels.js" => ["/components/edited_panels.js"];
     Module own "components/editor_host.js" => ["/components/editor_host.js"];
-    Module own "components/embed_token.js" => ["/components/embed_token.js"];
     Module own "components/explore_link.js" => ["/components/explore_link.js"];
     Module own "components/form.js" => ["/components/form.js"];
     Module own "components/icons.js" => ["/components/icons.js"];
@@ -289,7 +289,6 @@ const FILES: &[Embedded] = files! {
     Module own "components/running.js" => ["/components/running.js"];
     Module own "components/shell.js" => ["/components/shell.js"];
     Module own "components/refresh_timer.js" => ["/components/refresh_timer.js"];
-    Module own "components/result_table.js" => ["/components/result_table.js"];
     Module own "components/save_dashboard.js" => ["/components/save_dashboard.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
     Module own "components/tabs.js" => ["/components/tabs.js"];

@@ -70,14 +70,14 @@ fn gzip_bytes(file: &Embedded) -> usize {
 }
 
 #[test]
-fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_ui_220_kb() {
+fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_ui_370_kb() {
     let mut first = BTreeSet::from(["index.html", "app.css"]);
     first.extend(with_imports("app.js"));
     assert!(first.contains("chart/request.js") && !first.contains("pages/account.js"), "{first:?}");
     let bytes: usize = first.into_iter().map(|name| gzip_bytes(named(name))).sum();
     assert!(bytes <= 60_000, "{bytes} bytes for the first page");
     let total: usize = FILES.iter().map(gzip_bytes).sum();
-    assert!(total <= 220_000, "{total} bytes");
+    assert!(total <= 370_000, "{total} bytes");
 }
 
 #[test]
@@ -326,4 +326,27 @@ fn modules_name_no_path_from_the_root() {
             assert!(!text(module).contains(start), "{}: {start}", module.name);
         }
     }
+}
+
+/// Style sheets stay loaded when the shell shows another page, so a page must not change the parts
+/// of the others. The API page has a document of its own.
+#[test]
+fn a_class_alone_is_styled_by_one_sheet() {
+    let mut sheets: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
+    for file in of(AssetKind::Style).filter(|file| file.name != "docs.css") {
+        let source = minify::style(&text(file)).unwrap();
+        for rule in source.split('}') {
+            let selectors = rule.split('{').next().unwrap().split(',').map(str::trim);
+            for selector in selectors.filter(|selector| {
+                selector.strip_prefix('.').is_some_and(|class| {
+                    class.chars().all(|letter| letter.is_alphanumeric() || letter == '-')
+                })
+            }) {
+                sheets.entry(selector.to_owned()).or_default().insert(file.name);
+            }
+        }
+    }
+    assert!(sheets.len() > 100);
+    sheets.retain(|_, names| names.len() > 1);
+    assert!(sheets.is_empty(), "{sheets:#?}");
 }

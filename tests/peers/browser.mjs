@@ -616,7 +616,7 @@ const scenarios = {
         [JSON.stringify(splitMatchers('a="x, y", b=~"c|d"')), '["a=\\"x, y\\"","b=~\\"c|d\\""]'],
         [grid.series.map(({ name }) => name).join(), 'a,b'], [grid.series[0].present, 2], [grid.series[0].high, 1], [String(grid.series[0].values), '1,NaN,Infinity,NaN'],
         [fullName({ __name__: 'up', job: 'a"b' }), 'up{job="a\\"b"}'],
-        [caret('sum(ra'), 'name ra'], [caret('rate(x[5m'), null], [caret('x{'), 'label x'], [caret('x{a="b", c'), 'label c x'], [caret('x{a=~"b|c'), 'value c x a'], [caret('"x'), null],
+        [caret('sum(ra'), 'name ra'], [caret('rate(x[5m'), 'duration 5m'], [caret('x{'), 'label x'], [caret('x{a="b", c'), 'label c x'], [caret('x{a=~"b|c'), 'value c x a'], [caret('"x'), null],
         [unitOf('sum(rate(a_bytes_total{x="/"}[5m]))'), 'bytes/s'], [unitOf('a_bytes / b_bytes'), ''], [unitOf('histogram_quantile(0.9, rate(a_seconds_bucket[5m]))'), 'seconds'],
         [firstQuery({ name: 'a_total', type: 'counter' }), 'rate(a_total[5m])'], [firstQuery({ name: 'up', type: 'gauge' }), 'up'], [firstQuery({ name: 'a b', type: 'gauge' }), '{__name__="a b"}'],
       ];

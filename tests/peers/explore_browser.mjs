@@ -89,7 +89,7 @@ async function looks(name) {
   await list(false);
 }
 const open = async (parameters) => {
-  await page.goto(`${given.server}/?${new URLSearchParams({ org: given.org, ...parameters })}`);
+  await page.goto(`${given.server}/explore?${new URLSearchParams({ org: given.org, ...parameters })}`);
   await page.locator('#query').waitFor();
 };
 const drawn = () => page.waitForFunction(() => document.querySelector('metric-chart')?.dataset.state === 'drawn');

@@ -70,7 +70,7 @@ export function shell({ me, org, signedOut, search, choose }) {
   const trail = h('ol');
   const menuButton = h(
     'button',
-    { type: 'button', class: 'icon-button menu-button', 'aria-label': 'Menu', 'aria-controls': 'side' },
+    { type: 'button', class: 'icon-button nav-button', 'aria-label': 'Menu', 'aria-controls': 'side' },
     icon('menu'),
   );
   const searchButton = h(
