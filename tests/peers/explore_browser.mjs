@@ -360,7 +360,7 @@ async function exports() {
   }
   await page.unroute('**/dashboards/*');
   announced.length = 0;
-  const [{ uid }] = (await api('dashboards')).data;
+  const { uid } = (await api('dashboards')).data.find(({ title }) => title === 'From explore');
   const latest = await api(`dashboards/${uid}`);
   check(latest.version === 3 && latest.dashboard.description === 'kept', `the other save is kept: ${latest.version}`);
   await page.getByRole('link', { name: 'Open From explore' }).click();
