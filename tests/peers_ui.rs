@@ -147,6 +147,7 @@ fn charts_take_no_more_script_time_than_uplot() {
         "chromium": installed("chromium", "chromium"),
         "uplot": npm("uplot", UPLOT),
         "pictures": target().join("pictures"),
+        "rounds": 7,
     });
     println!("{}", run(script("uplot.mjs").arg(given.to_string()), "a chart is slower than uPlot"));
 }

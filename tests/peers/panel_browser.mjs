@@ -167,6 +167,12 @@ async function kindsFlow() {
 
 async function listsFlow() {
   await page.getByRole('tab', { name: /Queries/ }).click();
+  const styles = await page.locator('.query-row').first().evaluate((row) =>
+    ['textarea', '.query-colours'].map((part) => {
+      const { font, paddingLeft, paddingTop } = getComputedStyle(row.querySelector(part));
+      return [font, paddingLeft, paddingTop].join(' ');
+    }));
+  check(styles[0] === styles[1], `the colours of a query are below its letters: ${styles.join(', ')}`);
   await button('Add query').click();
   await button('Duplicate query A').click();
   check((await page.locator('.query-row').count()) === 3, 'there are three queries');
