@@ -10,64 +10,14 @@
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
 // script error or failed request is a failure, unless the flow announced it.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { check, scenario } from './scenario.mjs';
 
-const given = { metric: 'shop_http_requests_total', label: 'route', ...JSON.parse(process.argv[2]) };
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
-const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
-const watchdog = setTimeout(() => fail(new Error('the flow did not end within four minutes')), 240_000);
-const folder = mkdtempSync(join(tmpdir(), 'promlet-dashboards-'));
-mkdirSync(given.pictures, { recursive: true });
-
-function fail(error) {
-  console.error(`dashboards: ${error.stack ?? error}`);
-  process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-const browser = await chromium
-  .launchPersistentContext(join(folder, 'profile'), {
-    executablePath: given.chromium,
-    headless: true,
-    viewport: { width: 1200, height: 900 },
-    colorScheme: 'light',
-    reducedMotion: 'reduce',
-    args: [
-      '--no-sandbox',
-      '--disable-gpu',
-      '--no-first-run',
-      '--disable-background-networking',
-      '--disable-component-update',
-      '--disable-sync',
-    ],
-  })
-  .catch(fail);
-
-const complaints = [];
-/** Parts of addresses whose failures the flow is about to provoke. */
-const announced = [];
 const batches = [];
-await browser.addInitScript(() => {
-  addEventListener('securitypolicyviolation', (event) =>
-    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
-  );
-});
-const page = await browser.newPage();
-page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
-page.on('console', (message) => {
-  const at = message.location().url;
-  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
-    complaints.push(`console: ${message.text()} (${at})`);
-});
+const given = { metric: 'shop_http_requests_total', label: 'route', ...JSON.parse(process.argv[2]) };
+const { browser, page, axe, complaints, announced, run } = await scenario('dashboards', given);
 page.on('request', (request) => {
-  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
-    complaints.push(`another host: ${request.url()}`);
   if (request.url().endsWith('/query/batch')) batches.push(JSON.parse(request.postData()));
 });
 page.on('dialog', (dialog) => {
@@ -207,7 +157,7 @@ async function importFlow() {
   await page.getByLabel('Or paste the JSON of a dashboard').fill('{"a": 1}');
   await page.getByRole('button', { name: 'Check the JSON' }).click();
   await page.getByText('is not a Grafana dashboard').waitFor();
-  const file = join(folder, 'flow.json');
+  const file = join(given.pictures, 'flow.json');
   writeFileSync(file, JSON.stringify(dashboard));
   await page.getByLabel('Files').setInputFiles(file);
   await page.getByText('the panel type geomap is not supported').waitFor();
@@ -395,7 +345,7 @@ async function deleteFlow() {
   await page.getByText('No dashboard matches.').waitFor();
 }
 
-try {
+await run(async () => {
   if (given.link) {
     await page.goto(given.link);
     await page.waitForSelector('.menu');
@@ -406,20 +356,4 @@ try {
     await page.keyboard.press('Enter');
     await page.waitForSelector('.menu');
   }
-  for (const flow of [importFlow, viewFlow, variableFlow, timeFlow, rowFlow, keyboardFlow, jsonFlow, deleteFlow]) {
-    await flow().catch(async (error) => {
-      await picture(`failed-${flow.name}`);
-      throw new Error(
-        `${flow.name}: ${error.message}\n${(await page.textContent('body')).slice(0, 2000)}\n${complaints.join('\n')}`,
-      );
-    });
-  }
-  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
-} catch (error) {
-  fail(error);
-}
-clearTimeout(watchdog);
-await browser.close();
-rmSync(folder, { recursive: true, force: true });
-console.log('dashboards: everything held');
-process.exit(0);
+}, [importFlow, viewFlow, variableFlow, timeFlow, rowFlow, keyboardFlow, jsonFlow, deleteFlow]);

@@ -8,65 +8,11 @@
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
 // script error or request to another host is a failure, unless the flow announced it.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { check, scenario } from './scenario.mjs';
 
 const given = { org: 'acme', ...JSON.parse(process.argv[2]) };
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
-const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
-const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
-const folder = mkdtempSync(join(tmpdir(), 'promlet-data-'));
-mkdirSync(given.pictures, { recursive: true });
-
-function fail(error) {
-  console.error(`data: ${error.stack ?? error}`);
-  process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-const browser = await chromium
-  .launchPersistentContext(join(folder, 'profile'), {
-    executablePath: given.chromium,
-    headless: true,
-    viewport: { width: 1200, height: 900 },
-    colorScheme: 'light',
-    reducedMotion: 'reduce',
-    args: [
-      '--no-sandbox',
-      '--disable-gpu',
-      '--no-first-run',
-      '--disable-background-networking',
-      '--disable-component-update',
-      '--disable-sync',
-    ],
-  })
-  .catch(fail);
-
-const complaints = [];
-/** Parts of addresses whose failures the flow is about to provoke. */
-const announced = ['/api/v1/auth/me'];
-await browser.addInitScript(() => {
-  addEventListener('securitypolicyviolation', (event) =>
-    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
-  );
-});
-const page = await browser.newPage();
-page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
-page.on('console', (message) => {
-  const at = message.location().url;
-  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
-    complaints.push(`console: ${message.text()} (${at})`);
-});
-page.on('request', (request) => {
-  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
-    complaints.push(`another host: ${request.url()}`);
-});
-
+const { page, axe, announced, run } = await scenario('data', given, { announced: ['/api/v1/auth/me'] });
 async function looks(name) {
   const size = page.viewportSize();
   for (const [scheme, width] of [
@@ -206,23 +152,4 @@ async function seriesFlow() {
   await page.waitForFunction(() => document.querySelector('.series .alert')?.textContent);
 }
 
-try {
-  let secret = '';
-  for (const flow of [accountFlow, keyFlow, arrivalFlow, demoFlow, seriesFlow]) {
-    const result = await flow(secret).catch(async (error) => {
-      await page.screenshot({ path: join(given.pictures, `failed-${flow.name}.png`) });
-      throw new Error(
-        `${flow.name}: ${error.message}\n${(await page.textContent('body')).slice(0, 2000)}\n${complaints.join('\n')}`,
-      );
-    });
-    secret = result ?? secret;
-  }
-  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
-} catch (error) {
-  fail(error);
-}
-clearTimeout(watchdog);
-await browser.close();
-rmSync(folder, { recursive: true, force: true });
-console.log('data: everything held');
-process.exit(0);
+await run(async () => {}, [accountFlow, keyFlow, arrivalFlow, demoFlow, seriesFlow]);

@@ -8,62 +8,14 @@
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation,
 // script error or failed request is a failure, unless the flow announced it.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
+import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-
-const given = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
-const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
-const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
-const folder = mkdtempSync(join(tmpdir(), 'promlet-explore-'));
-mkdirSync(given.pictures, { recursive: true });
+import { check, scenario } from './scenario.mjs';
 
 const RATE = 'sum by (route) (rate(shop_http_requests_total[5m]))';
-
-function fail(error) {
-  console.error(`explore: ${error.stack ?? error}`);
-  process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-const browser = await chromium
-  .launchPersistentContext(join(folder, 'profile'), {
-    executablePath: given.chromium,
-    headless: true,
-    viewport: { width: 1200, height: 900 },
-    colorScheme: 'light',
-    reducedMotion: 'reduce',
-    timezoneId: 'Europe/Berlin',
-    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-sync'],
-  })
-  .catch(fail);
+const given = JSON.parse(process.argv[2]);
+const { browser, page, axe, announced, run } = await scenario('explore', given, { context: { timezoneId: 'Europe/Berlin' } });
 await browser.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(given.server).origin });
-
-const complaints = [];
-/** Parts of addresses whose failures the flow is about to provoke. */
-const announced = [];
-await browser.addInitScript(() => {
-  addEventListener('securitypolicyviolation', (event) =>
-    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
-  );
-});
-const page = await browser.newPage();
-page.setDefaultTimeout(10_000);
-page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
-page.on('console', (message) => {
-  const at = message.location().url;
-  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
-    complaints.push(`console: ${message.text()} (${at})`);
-});
-page.on('request', (request) => {
-  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
-    complaints.push(`another host: ${request.url()}`);
-});
 
 const picture = (name) => page.screenshot({ path: join(given.pictures, `explore-${name}.png`) });
 /** Checks the page with axe-core, in light and at 320 pixels in dark, and takes two pictures. */
@@ -389,23 +341,7 @@ async function earlier() {
   check((await page.evaluate(() => document.activeElement?.textContent)) === 'History', 'Escape returns the focus');
 }
 
-try {
+await run(async () => {
   await page.goto(given.link);
   await page.waitForSelector('.metrics li');
-  for (const flow of [typing, errors, plans, ranges, exports, earlier]) {
-    const started = Date.now();
-    await flow().catch(async (error) => {
-      await picture(`failed-${flow.name}`);
-      throw new Error(`${flow.name}: ${error.message}\n${page.url()}\n${complaints.join('\n')}`);
-    });
-    console.log(`explore: ${flow.name} took ${Date.now() - started} ms`);
-  }
-  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
-} catch (error) {
-  fail(error);
-}
-clearTimeout(watchdog);
-await browser.close();
-rmSync(folder, { recursive: true, force: true });
-console.log('explore: everything held');
-process.exit(0);
+}, [typing, errors, plans, ranges, exports, earlier]);

@@ -9,52 +9,15 @@
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy violation
 // or script error is a failure.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { check, scenario } from './scenario.mjs';
 
-const given = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
-const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
-const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
-const folder = mkdtempSync(join(tmpdir(), 'promlet-panel-'));
-mkdirSync(given.pictures, { recursive: true });
-
-function fail(error) {
-  console.error(`panel: ${error.stack ?? error}`);
-  process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-const browser = await chromium
-  .launchPersistentContext(join(folder, 'profile'), {
-    executablePath: given.chromium,
-    headless: true,
-    viewport: { width: 1280, height: 900 },
-    colorScheme: 'light',
-    reducedMotion: 'reduce',
-    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
-  })
-  .catch(fail);
-const complaints = [];
 /** Queries of batches, in order. */
 const asked = [];
-await browser.addInitScript(() => {
-  addEventListener('securitypolicyviolation', (event) =>
-    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
-  );
-});
-const page = await browser.newPage();
-page.setDefaultTimeout(10_000);
-page.on('pageerror', (error) => complaints.push(`script error: ${error.stack}`));
-page.on('console', (message) => {
-  const at = message.location().url;
-  if (message.type() === 'error' && !at.includes('/api/v1/auth/me'))
-    complaints.push(`console: ${message.text()} (${at})`);
+const given = JSON.parse(process.argv[2]);
+const { page, axe, run } = await scenario('panel', given, {
+  announced: ['/api/v1/auth/me'],
+  context: { viewport: { width: 1280, height: 900 } },
 });
 page.on('request', (request) => {
   if (request.url().endsWith('/query/batch'))
@@ -245,22 +208,6 @@ async function variablesFlow() {
   await page.getByText('Applied.').waitFor();
 }
 
-try {
+await run(async () => {
   await start();
-  for (const flow of [previewFlow, kindsFlow, listsFlow, applyFlow, variablesFlow]) {
-    const began = Date.now();
-    await flow().catch(async (error) => {
-      await picture(`failed-${flow.name}`);
-      throw new Error(`${flow.name}: ${error.message}\n${complaints.join('\n')}`);
-    });
-    if (given.times) console.log(`${flow.name}: ${Date.now() - began} ms`);
-  }
-  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
-} catch (error) {
-  fail(error);
-}
-clearTimeout(watchdog);
-await browser.close();
-rmSync(folder, { recursive: true, force: true });
-console.log('panel: everything held');
-process.exit(0);
+}, [previewFlow, kindsFlow, listsFlow, applyFlow, variablesFlow]);

@@ -7,42 +7,11 @@
 // `module` and `axe` are folders with playwright-core and axe-core; `link` is a sign-in link of a demo.
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
-const axe = readFileSync(createRequire(join(given.axe, '/')).resolve('axe-core/axe.min.js'), 'utf8');
-const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
-const folder = mkdtempSync(join(tmpdir(), 'promlet-live-'));
-mkdirSync(given.pictures, { recursive: true });
-
-function fail(error) {
-  console.error(`live: ${error.stack ?? error}`);
-  process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-const browser = await chromium
-  .launchPersistentContext(folder, {
-    executablePath: given.chromium,
-    viewport: { width: 1200, height: 900 },
-    reducedMotion: 'reduce',
-    timezoneId: 'America/New_York',
-    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking'],
-  })
-  .catch(fail);
-const page = await browser.newPage();
-const complaints = [];
-page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
-page.on('console', (message) => {
-  if (message.type() === 'error') complaints.push(`console: ${message.text()}`);
-});
+const { page, axe, run } = await scenario('live', given, { context: { timezoneId: 'America/New_York' } });
 /** Queries of all batches with their times. */
 const asked = [];
 page.on('request', (request) => {
@@ -131,7 +100,7 @@ async function filterFlow() {
   await query('rate(shop_http_requests_total{code="503"}[5m])');
 }
 
-try {
+await run(async () => {
   await page.goto(given.link);
   await page.waitForSelector('main');
   const created = await page.evaluate(
@@ -143,14 +112,4 @@ try {
   );
   check(created === 201, `the dashboard is saved: ${created}`);
   await page.goto(`${given.server}/dashboard?org=${given.org}&uid=${dashboard.uid}`);
-  for (const flow of [refreshFlow, hoverFlow, filterFlow]) await flow();
-  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
-} catch (error) {
-  await page.screenshot({ path: join(given.pictures, 'failed-live.png') });
-  fail(error);
-}
-clearTimeout(watchdog);
-await browser.close();
-rmSync(folder, { recursive: true, force: true });
-console.log('live: everything held');
-process.exit(0);
+}, [refreshFlow, hoverFlow, filterFlow]);

@@ -9,57 +9,11 @@
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise. Any console error, policy
 // violation, script error or failed request is a failure, unless the flow announced it.
 
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
-import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { chromium } = createRequire(join(given.module, '/'))('playwright-core');
-const axe = readFileSync(createRequire(join(given.axe ?? given.module, '/')).resolve('axe-core/axe.min.js'), 'utf8');
-const watchdog = setTimeout(() => fail(new Error('the flow did not end within two minutes')), 120_000);
-const folder = mkdtempSync(join(tmpdir(), 'promlet-shell-'));
-mkdirSync(given.pictures, { recursive: true });
-
-function fail(error) {
-  console.error(`shell: ${error.stack ?? error}`);
-  process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
-}
-
-const browser = await chromium
-  .launchPersistentContext(join(folder, 'profile'), {
-    executablePath: given.chromium,
-    headless: true,
-    viewport: { width: 1200, height: 900 },
-    colorScheme: 'light',
-    reducedMotion: 'reduce',
-    args: ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-sync'],
-  })
-  .catch(fail);
-const complaints = [];
-/** Parts of addresses whose failures the flow is about to provoke. */
-const announced = ['/api/v1/auth/me'];
-await browser.addInitScript(() => {
-  addEventListener('securitypolicyviolation', (event) =>
-    console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
-  );
-});
-const page = await browser.newPage();
-page.setDefaultTimeout(10_000);
-page.on('pageerror', (error) => complaints.push(`script error: ${error.message}`));
-page.on('console', (message) => {
-  const at = message.location().url;
-  if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
-    complaints.push(`console: ${message.text()} (${at})`);
-});
-page.on('request', (request) => {
-  if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
-    complaints.push(`another host: ${request.url()}`);
-});
+const { browser, page, axe, run } = await scenario('shell', given, { announced: ['/api/v1/auth/me'] });
 /** Loads of a document since the last look. */
 let loads = 0;
 page.on('domcontentloaded', () => {
@@ -310,25 +264,10 @@ async function deleteFlow() {
   check((await page.locator('.toast').count()) === 0, 'the message is gone');
 }
 
-try {
+await run(async () => {
   await page.goto(`${given.server}/login`);
   await page.fill('[name="email"]', given.email);
   await page.fill('[name="password"]', given.password);
   await page.keyboard.press('Enter');
   await page.waitForSelector('.menu');
-  for (const flow of [keyboardFlow, keyFlow, paletteFlow, limitFlow, oldLinkFlow, narrowFlow, deleteFlow]) {
-    await flow().catch(async (error) => {
-      await picture(`failed-${flow.name}`);
-      const body = (await page.textContent('body')).slice(0, 1500);
-      throw new Error(`${flow.name}: ${error.message}\n${body}\n${complaints.join('\n')}`);
-    });
-  }
-  check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
-} catch (error) {
-  fail(error);
-}
-clearTimeout(watchdog);
-await browser.close();
-rmSync(folder, { recursive: true, force: true });
-console.log('shell: everything held');
-process.exit(0);
+}, [keyboardFlow, keyFlow, paletteFlow, limitFlow, oldLinkFlow, narrowFlow, deleteFlow]);

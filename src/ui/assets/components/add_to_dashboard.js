@@ -3,7 +3,7 @@
 import { h } from '../chart/dom.js';
 import { createDashboard, isConflict, listDashboards, readStored, saveDashboard } from '../client/dashboards.js';
 import { pageUrl } from '../client/server.js';
-import { PANEL_KINDS, withPanel } from '../model/exports.js';
+import { QUERY_PANEL_KINDS, withPanel } from '../model/exports.js';
 import { newDashboard } from '../model/new_panel.js';
 import { openDialog } from './dialog.js';
 import { field, form } from './form.js';
@@ -27,7 +27,7 @@ export async function addToDashboard({ org, expr, kind }) {
   const name = field('Name of the new dashboard', 'dashboard', { maxlength: '200' });
   const nameInput = /** @type {HTMLInputElement} */ (name.querySelector('input'));
   const title = field('Panel title', 'title', { maxlength: '200', value: expr.replaceAll(/\s+/g, ' ').slice(0, 80) });
-  const kinds = select('Shown as', 'kind', PANEL_KINDS, kind);
+  const kinds = select('Shown as', 'kind', QUERY_PANEL_KINDS, kind);
   const follow = () => {
     name.hidden = where.node.value !== NEW;
     nameInput.required = !name.hidden;

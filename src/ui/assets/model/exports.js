@@ -2,6 +2,7 @@
 
 import { fullName } from '../chart/columns.js';
 import { readDashboard, writeDashboard } from './dashboard.js';
+import { PANEL_KINDS } from './new_panel.js';
 import { unitOf } from './promql.js';
 
 /**
@@ -16,16 +17,9 @@ const UNITS = new Map([
   ['seconds', 's'],
   ['percent', 'percentunit'],
 ]);
-/** The kinds of panel that a query can become. @type {[kind: string, text: string][]} */
-export const PANEL_KINDS = [
-  ['timeseries', 'Time series'],
-  ['stat', 'Stat'],
-  ['gauge', 'Gauge'],
-  ['bargauge', 'Bar gauge'],
-  ['table', 'Table'],
-  ['barchart', 'Bar chart'],
-  ['piechart', 'Pie chart'],
-];
+/** The kinds of panel that a query can become. */
+const FROM_QUERY = new Set(['timeseries', 'stat', 'gauge', 'bargauge', 'table', 'barchart', 'piechart']);
+export const QUERY_PANEL_KINDS = PANEL_KINDS.filter(([type]) => FROM_QUERY.has(type));
 /** Kinds that show one value a series. */
 const INSTANT = new Set(['bargauge', 'table', 'barchart', 'piechart']);
 const TITLE_MAX = 200;

@@ -1,0 +1,103 @@
+// A Chromium for one scenario: a page, what it must not do, and the end of the process.
+//
+// Any console error, policy violation, script error or request to another host fails the scenario, unless it
+// announced a part of the address.
+
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+
+/** @param {boolean} holds @param {string} what */
+export function check(holds, what) {
+  if (!holds) throw new Error(`not so: ${what}`);
+}
+
+/**
+ * Starts a browser.
+ * @param {string} name of the scenario
+ * @param {any} given the arguments of the script: `module` and `axe` are folders with playwright-core and
+ *   axe-core, `chromium` is the program, `pictures` the folder of pictures, `server` the URL; `times` prints the time
+ *   of each flow
+ * @param {{announced?: string[], context?: any}} [options] `announced`: parts of addresses whose failures are
+ *   expected; `context`: options of the browser
+ */
+export async function scenario(name, given, { announced = [], context = {} } = {}) {
+  const resolve = (folder) => createRequire(join(folder, '/'));
+  const { chromium } = resolve(given.module)('playwright-core');
+  const axe = readFileSync(resolve(given.axe ?? given.module).resolve('axe-core/axe.min.js'), 'utf8');
+  const fail = (error) => {
+    console.error(`${name}: ${error.stack ?? error}`);
+    process.exit(1);
+  };
+  const watchdog = setTimeout(() => fail(new Error('the scenario did not end within four minutes')), 240_000);
+  const folder = mkdtempSync(join(tmpdir(), `promlet-${name}-`));
+  mkdirSync(given.pictures, { recursive: true });
+  const browser = await chromium
+    .launchPersistentContext(join(folder, 'profile'), {
+      executablePath: given.chromium,
+      headless: true,
+      viewport: { width: 1200, height: 900 },
+      colorScheme: 'light',
+      reducedMotion: 'reduce',
+      args: [
+        '--no-sandbox',
+        '--disable-gpu',
+        '--no-first-run',
+        '--disable-background-networking',
+        '--disable-component-update',
+        '--disable-sync',
+      ],
+      ...context,
+    })
+    .catch(fail);
+  /** @type {string[]} */
+  const complaints = [];
+  await browser.addInitScript(() => {
+    addEventListener('securitypolicyviolation', (event) =>
+      console.error(`policy: ${event.violatedDirective} blocked ${event.blockedURI}`),
+    );
+  });
+  const page = await browser.newPage();
+  page.setDefaultTimeout(20_000);
+  page.on('pageerror', (error) => complaints.push(`script error: ${error.stack}`));
+  page.on('console', (message) => {
+    const at = message.location().url;
+    if (message.type() === 'error' && !announced.some((piece) => at.includes(piece)))
+      complaints.push(`console: ${message.text()} (${at})`);
+  });
+  page.on('request', (request) => {
+    if (new URL(request.url()).origin !== new URL(given.server).origin && !request.url().startsWith('blob:'))
+      complaints.push(`another host: ${request.url()}`);
+  });
+
+  /**
+   * Runs the flows one after the other, each with the result of an earlier one, and ends the process.
+   * @param {() => Promise<void>} start @param {((result: any) => Promise<any>)[]} flows
+   */
+  async function run(start, flows) {
+    try {
+      await start();
+      let result;
+      for (const flow of flows) {
+        const began = Date.now();
+        const own = await flow(result).catch(async (error) => {
+          await page.screenshot({ path: join(given.pictures, `${name}-failed-${flow.name}.png`), fullPage: true });
+          const body = (await page.textContent('body')).slice(0, 2000);
+          throw new Error(`${flow.name}: ${error.message}\n${page.url()}\n${body}\n${complaints.join('\n')}`);
+        });
+        result = own ?? result;
+        if (given.times) console.log(`${name}: ${flow.name} took ${Date.now() - began} ms`);
+      }
+      check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
+    } catch (error) {
+      fail(error);
+    }
+    clearTimeout(watchdog);
+    await browser.close();
+    rmSync(folder, { recursive: true, force: true });
+    console.log(`${name}: everything held`);
+    process.exit(0);
+  }
+  return { browser, page, axe, complaints, announced, run };
+}
