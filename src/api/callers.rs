@@ -12,6 +12,8 @@
 //! * [`MintCaller`] accepts an API key with the scope `embed`, or a session of an editor;
 //! * [`AnyCaller`] accepts any request.
 //!
+//! [`StandingCaller`] repeats the check of a `QueryCaller` while a response is streamed.
+//!
 //! `MemberCaller` has entered the organisation in the path. The other extractors name no
 //! organisation; their method `enter` does. Only `enter` of a caller that reads returns an
 //! [`Access`](crate::model::Access).
@@ -50,7 +52,8 @@ use crate::model::Timestamp;
 use authorization::{AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization};
 use extractors::session_required;
 pub use extractors::{
-    AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, org_not_found,
+    AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
+    org_not_found,
 };
 pub use grant::Grant;
 pub(super) use grant::Permission;
@@ -108,8 +111,16 @@ struct TokenCharge {
 
 #[derive(Debug)]
 enum Credential {
-    Session { session: Arc<Session>, cookie: String },
-    Token { grant: Arc<EmbedGrant>, slug: String },
+    Session {
+        session: Arc<Session>,
+        cookie: String,
+    },
+    /// `key` is the key as it was when the token was verified.
+    Token {
+        grant: Arc<EmbedGrant>,
+        slug: String,
+        key: Arc<ApiKey>,
+    },
     Key(Arc<ApiKey>),
 }
 
@@ -295,13 +306,14 @@ impl Callers {
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
         *token_charge = Some(TokenCharge { charge: charge.clone(), origins: verified.origins() });
         charge?;
+        let key = verified.source();
         let grant = if self.identity.grants_at_once(&verified) {
             with_origin(&from, || self.identity.grant(verified, now))?
         } else {
             let identity = Arc::clone(&self.identity);
             self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
         };
-        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned() })
+        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key })
     }
 
     /// Identifies the session of the cookies.

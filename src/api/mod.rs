@@ -261,6 +261,7 @@ impl Deps {
             patterns,
             expressions: Arc::new(ExpressionCache::new(options.read.caps)),
             inline: Arc::default(),
+            live: Arc::default(),
         };
         let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -299,6 +300,11 @@ impl Deps {
         self.limits.sweep();
     }
 
+    /// Ends the responses that have no end of their own, because the server shuts down.
+    pub fn close_streams(&self) {
+        self.read.live.close();
+    }
+
     /// Returns the metrics of this server.
     pub fn own_metrics(&self, rooms: &Rooms) -> OwnMetrics {
         OwnMetrics {
@@ -308,6 +314,7 @@ impl Deps {
             limits: Arc::clone(&self.limits),
             memory: Arc::clone(&self.read.memory),
             cache: Arc::clone(&self.read.cache),
+            live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
         }

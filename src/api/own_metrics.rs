@@ -16,6 +16,7 @@ use axum::http::{Method, StatusCode};
 
 use super::lanes::Lanes;
 use super::limits::Limits;
+use super::orgs::query::LiveQueries;
 use crate::clock::Stopwatch;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
@@ -121,6 +122,8 @@ pub struct OwnMetrics {
     pub memory: Arc<MemoryPool>,
     /// The cache of query results.
     pub cache: Arc<RangeCache>,
+    /// The queries whose points are streamed.
+    pub live: Arc<LiveQueries>,
     /// The slugs of organisations.
     pub slugs: Slugs,
     /// The time since the start of the process.
@@ -307,6 +310,12 @@ impl OwnMetrics {
                 MetricKind::Counter,
                 "Cached results evicted for others.",
                 count(cache.evicted),
+            ),
+            single(
+                "promlet_live_streams",
+                MetricKind::Gauge,
+                "Open streams of live queries.",
+                size(self.live.streams()),
             ),
             gauge("promlet_query_memory_bytes", "Bytes that all queries hold.", memory.bytes),
             gauge("promlet_query_memory_limit_bytes", "Bytes that all queries may hold.", memory.bytes_max),

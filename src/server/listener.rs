@@ -145,6 +145,16 @@ impl Listener {
         Task::start("start", REPORT_PERIOD, TaskContext { clock, panics }, tick).map_err(ServerError::Thread)
     }
 
+    /// Runs `end` as soon as the process is told to stop, while open requests are still served.
+    pub(super) fn on_shutdown(&self, end: impl FnOnce() + Send + 'static) {
+        let mut stop = self.stop.clone();
+        self.runtime.spawn(async move {
+            if stop.wait_for(|stopping| *stopping).await.is_ok() {
+                end();
+            }
+        });
+    }
+
     /// Installs the app of the open server.
     pub(super) fn install_app(&self, app: App) {
         self.apps.install(app);

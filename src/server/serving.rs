@@ -50,6 +50,10 @@ impl Server {
         let deps = Deps::new(&rooms, options);
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
+        self.listener.on_shutdown({
+            let deps = deps.clone();
+            move || deps.close_streams()
+        });
         self.start_task("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         // The first queries would otherwise compete with this prefetch for the disk, and take
         // longer.

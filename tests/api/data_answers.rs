@@ -108,6 +108,8 @@ fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &
 fn about(row: &RouteDoc, text: &str) -> String {
     let text = escaped(text);
     match row.auth {
+        // Without a count it never ends.
+        _ if row.path.ends_with("/query/live") => format!("expr={text}&count=1"),
         Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
         Auth::QueryCaller(_) => format!("match={text}"),
         Auth::IngestCaller => String::new(),

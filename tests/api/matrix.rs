@@ -134,6 +134,7 @@ impl TestInstance {
             None => path,
         };
         let question = match row.auth {
+            _ if row.path.ends_with("/query/live") => "?expr=up&count=1",
             Auth::PrometheusCaller(_) => "?query=up&match[]=up&start=0&end=1&step=1",
             Auth::QueryCaller(Endpoint::Expr) => "?expr=up",
             Auth::QueryCaller(Endpoint::Range | Endpoint::Instant) => "?metric=up",

@@ -10,6 +10,7 @@ mod batch;
 mod deleting;
 mod importing;
 mod listings;
+mod live;
 mod mount;
 mod queries;
 mod rejects;

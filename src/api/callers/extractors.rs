@@ -12,7 +12,7 @@ use crate::api::cookies;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
 use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, UserId};
-use crate::model::{Access, OrgId};
+use crate::model::{Access, OrgId, Timestamp};
 
 /// A caller of the discovery and query endpoints (docs/specification.md C5).
 #[derive(Clone, Debug)]
@@ -91,6 +91,59 @@ impl QueryCaller {
                 })
             }
             Credential::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
+        }
+    }
+}
+
+/// A caller whose response is streamed for a long time: its permission is checked again and again.
+#[derive(Clone, Debug)]
+pub struct StandingCaller {
+    caller: QueryCaller,
+    slug: Box<str>,
+    endpoint: Endpoint,
+}
+
+impl StandingCaller {
+    /// Returns the caller of a response from the organisation `slug`.
+    pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>, endpoint: Endpoint) -> StandingCaller {
+        StandingCaller { caller, slug, endpoint }
+    }
+
+    /// Checks that the credential still grants what it granted when the request arrived. Only
+    /// touches memory. Does not renew a session. A key that has been changed meanwhile ends the
+    /// response, whatever the change: the next request is checked by the new settings.
+    ///
+    /// # Errors
+    /// 401 `session_invalid`, `token_expired`, `token_invalid` and `api_key_invalid`, 403
+    /// `forbidden`, 404 `org_not_found`.
+    pub(in crate::api) fn check(&self, now: Timestamp) -> ApiResult<()> {
+        let at = &self.caller.0;
+        let unchanged = |key: &Arc<ApiKey>| {
+            let current = at.callers.identity.key(key.org, key.id);
+            current.is_some_and(|current| Arc::ptr_eq(&current, key)) && !key.is_refused(now)
+        };
+        match at.credential()? {
+            Credential::Session { session, .. } => {
+                if !session.is_live(now) {
+                    return Err(ApiError::new(Code::SessionInvalid, "this session has ended; log in again"));
+                }
+                at.membership(session.user, &self.slug, Role::Viewer).map(drop)
+            }
+            Credential::Token { grant, key, .. } => {
+                if grant.has_expired(now) {
+                    return Err(ApiError::new(Code::TokenExpired, "the embed token has expired"));
+                }
+                if !unchanged(key) {
+                    let detail = "the key of this embed token was changed or revoked; connect again";
+                    return Err(ApiError::new(Code::TokenInvalid, detail));
+                }
+                self.caller.enter(&self.slug, self.endpoint).map(drop)
+            }
+            Credential::Key(key) if unchanged(key) => Ok(()),
+            Credential::Key(_) => {
+                let detail = "this API key was changed or revoked; connect again";
+                Err(ApiError::new(Code::ApiKeyInvalid, detail))
+            }
         }
     }
 }

@@ -74,6 +74,12 @@ impl Grant {
         self.max_range_ms
     }
 
+    /// Returns the greatest age of samples that may be read, in milliseconds.
+    pub(in crate::api) fn max_lookback_ms(&self) -> Option<i64> {
+        let seconds = self.token.as_ref()?.max_lookback_s?;
+        Some(i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX))
+    }
+
     /// Returns the smallest step in milliseconds, inclusive.
     pub(in crate::api) fn min_step_ms(&self) -> Option<i64> {
         self.min_step_ms

@@ -619,7 +619,7 @@ pub(super) fn texts() -> impl Iterator<Item = &'static str> {
         let answered = operation.responses.iter().map(|(_, text, _)| *text);
         taken.into_iter().chain(
             answered
-                .filter(|text| !matches!(*text, "" | "text" | "protobuf"))
+                .filter(|text| !matches!(*text, "" | "text" | "events" | "protobuf"))
                 .map(|text| text.strip_prefix("html ").or(text.strip_prefix("ndjson ")).unwrap_or(text)),
         )
     })

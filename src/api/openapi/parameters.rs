@@ -137,6 +137,19 @@ const OVER_RANGE: &[Parameter] = &[
         "The time between two steps; by default at most 250 steps, and at least 15 seconds",
     ),
 ];
+const LIVE: &[Parameter] = &[
+    p(
+        "step",
+        ParameterKind::Duration,
+        "The time between two steps, from 1 second to 1 hour; 15 seconds by default",
+    ),
+    p(
+        "since",
+        ParameterKind::Time,
+        "The last step that is not sent; by default the first event is the newest step",
+    ),
+    p("count", ParameterKind::Count(1, 1_000_000), "The number of events after which the stream ends"),
+];
 const AT_TIME: &[Parameter] = &[p("time", ParameterKind::Time, "The time of the evaluation; now by default")];
 const COSTS: &[Parameter] = &[
     p("limit", ParameterKind::Count(1, 10_000), "The maximum number of series; 1,000 by default"),
@@ -347,6 +360,19 @@ const EITHER: &[Code] = &[
     Code::QueryTimeout,
     Code::QueryCancelled,
 ];
+/// The errors before a live query begins. Later ones are events.
+const LIVE_ERRORS: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::MetricNotAllowed,
+    Code::QueryTooExpensive,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+    Code::QueryCancelled,
+    Code::AtCapacity,
+];
 /// The errors of an estimate, which cannot be cancelled, because it is not listed among the running
 /// queries.
 const ESTIMATE: &[Code] = &[
@@ -390,6 +416,7 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("query/instant", "Query", &[STRUCTURED, AT_TIME, COSTS, EXPLAIN], EITHER),
     ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN], EXPRESSION),
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EXPRESSION),
+    ("query/live", "events", &[STRUCTURED, LIVE, COSTS], LIVE_ERRORS),
     ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT], ESTIMATE),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS], EXPRESSION),
     (

@@ -1,6 +1,6 @@
 //! The native query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
 //! `query/expr-range` (docs/specification.md C5), `query/estimate`, which estimates the cost of a
-//! query, and `query/batch`, which runs many queries.
+//! query, `query/batch`, which runs many queries, and `query/live`, which streams the points of one.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
@@ -10,6 +10,7 @@ pub(super) mod body;
 pub(super) mod deadline;
 pub(super) mod deps;
 pub(super) mod inline;
+mod live;
 mod parallel_encode;
 pub(super) mod request;
 pub(super) mod response;
@@ -24,6 +25,7 @@ use axum::response::Response;
 
 use body::{BodyFormat, series_count};
 pub use deps::{ReadDeps, ReadOptions};
+pub use live::LiveQueries;
 use request::{PendingRead, ReadRequest, timeout};
 use response::Envelope;
 use run::{EvalOptions, QueryRun};
@@ -72,6 +74,7 @@ pub fn routes() -> Routes<ReadDeps> {
             estimate,
         )
         .merge(batch::routes())
+        .merge(live::routes())
 }
 
 /// The greatest `limit` on the series of a result, inclusive (docs/specification.md C5).

@@ -89,6 +89,11 @@ impl Session {
         self.ends_at.map_or(idle, |end| idle.min(end))
     }
 
+    /// Returns whether it has neither ended nor expired. Does not renew it.
+    pub fn is_live(&self, now: Timestamp) -> bool {
+        self.live.load(Ordering::Acquire) && now < self.expires_at()
+    }
+
     /// Returns the time at which its owner last authenticated.
     pub fn auth_time(&self) -> Timestamp {
         Timestamp::from_ms(self.auth_ms.load(Ordering::Acquire))

@@ -75,6 +75,11 @@ pub struct EmbedGrant {
 }
 
 impl EmbedGrant {
+    /// Returns whether the token has expired, with the leeway of its verification.
+    pub fn has_expired(&self, now: Timestamp) -> bool {
+        now >= self.expires_at.plus_ms(LEEWAY_S * 1_000)
+    }
+
     /// Returns whether the token allows this endpoint.
     pub fn allows(&self, endpoint: Endpoint) -> bool {
         self.endpoints.as_ref().is_none_or(|list| list.contains(&endpoint))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::active::RunningQueries;
 use super::inline::InlinePolicy;
+use super::live::LiveQueries;
 use crate::api::lanes::Lanes;
 use crate::clock::Clock;
 use crate::model::PatternCache;
@@ -35,6 +36,8 @@ pub struct ReadDeps {
     pub expressions: Arc<ExpressionCache>,
     /// Decides which queries run inline.
     pub inline: Arc<InlinePolicy>,
+    /// The queries whose points are streamed.
+    pub live: Arc<LiveQueries>,
 }
 
 /// The limits of one query (docs/specification.md C5, E).

@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts as _, Request};
 use super::deps::ReadDeps;
 use super::inline::QueryFingerprint;
 use crate::api::body;
-use crate::api::callers::{Endpoint, Grant, PrometheusCaller, QueryAccess, QueryCaller};
+use crate::api::callers::{Endpoint, Grant, PrometheusCaller, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf};
 use crate::api::router::{parameters, pattern, required_auth};
@@ -53,6 +53,11 @@ pub(in crate::api::orgs) struct PendingRead {
 }
 
 impl PendingRead {
+    /// Returns the caller for checks while a response is streamed, with the endpoint that it needs.
+    pub(super) fn standing(&self, endpoint: Endpoint) -> StandingCaller {
+        StandingCaller::new(self.caller.clone(), self.slug.as_str().into(), endpoint)
+    }
+
     /// Enters the organisation in the path; `None` stands for endpoints that every token grants.
     ///
     /// # Errors
@@ -149,6 +154,11 @@ impl From<QueryAccess> for QueryRequest {
 }
 
 impl QueryRequest {
+    /// Returns the permission of the caller.
+    pub(super) fn into_access(self) -> QueryAccess {
+        self.caller
+    }
+
     /// Returns what the caller may do.
     pub(in crate::api::orgs) fn grant(&self) -> &Grant {
         &self.caller.grant

@@ -33,6 +33,11 @@ impl VerifiedToken {
         self.entry.key.id
     }
 
+    /// Returns the key as it was when the token was verified.
+    pub fn source(&self) -> Arc<ApiKey> {
+        Arc::clone(&self.entry.key)
+    }
+
     /// The organisation of that key.
     pub fn org(&self) -> OrgId {
         self.entry.key.org
