@@ -13,6 +13,7 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::identity::Endpoint;
 use promlet::model::Timestamp;
 use serde_json::{Value, json};
+use tower::ServiceExt as _;
 
 use crate::test_server::{TestServer, TestServerOptions, Who, ask, signed};
 use crate::walk::{document, rows, says};
@@ -361,4 +362,21 @@ async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_onc
         Some(request(row, "match[]=up", who))
     };
     walk(&stage, &document, Code::ShuttingDown, last).await;
+}
+
+/// The streams of the first 500 queries stay open.
+#[tokio::test]
+async fn a_live_query_beyond_the_limit_of_its_organisation_is_refused() {
+    let stage = stage(TestServerOptions::default()).await;
+    let live = |n: usize| {
+        let path = format!("/api/v1/orgs/acme/query/live?expr={}&step=1h", escaped(&format!("up + {n}")));
+        ask("GET", &path, &stage.cabinet).body(Body::empty()).expect("a request")
+    };
+    let mut streams = Vec::new();
+    for n in 0..500 {
+        let response = stage.server.router.clone().oneshot(live(n)).await.expect("infallible");
+        assert_eq!(response.status(), 200, "{n}");
+        streams.push(response);
+    }
+    stage.server.send(live(500)).await.is(503, "at_capacity");
 }

@@ -98,6 +98,7 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
     ("Query", &[(200, "Query", "The result, and statistics of the query")]),
     ("PrometheusQuery", &[(200, "PrometheusQuery", "The result, in Prometheus' format")]),
     ("PrometheusData", &[(200, "PrometheusData", "The data, in Prometheus' format")]),
+    ("events", &[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")]),
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),

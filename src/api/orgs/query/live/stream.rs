@@ -25,13 +25,16 @@ const CHECK_PERIOD: Duration = Duration::from_secs(1);
 /// A comment is sent after as many checks without an event, so that proxies keep the connection.
 const QUIET_CHECKS: u32 = 15;
 
+/// The next frame of a stream; `None` is its end.
+type NextFrame = Pin<Box<dyn Future<Output = (Box<Viewer>, Option<Bytes>)> + Send>>;
+
 /// The body of a response.
 pub(super) struct LiveStream(State);
 
 enum State {
     /// No frame is being awaited. Boxed, because it moves into each future.
     Idle(Box<Viewer>),
-    Waiting(Pin<Box<dyn Future<Output = (Box<Viewer>, Option<Bytes>)> + Send>>),
+    Waiting(NextFrame),
     Ended,
 }
 
@@ -186,7 +189,7 @@ impl hyper::body::Body for LiveStream {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let mut waiting = match std::mem::replace(&mut self.0, State::Ended) {
+        let mut waiting: NextFrame = match std::mem::replace(&mut self.0, State::Ended) {
             State::Idle(viewer) => Box::pin(viewer.next()),
             State::Waiting(waiting) => waiting,
             State::Ended => return Poll::Ready(None),
