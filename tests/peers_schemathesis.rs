@@ -40,8 +40,10 @@ struct Caller<'a> {
     which: &'a [&'a str],
 }
 
-/// These end the session that asks; they are asked without one.
-const ENDS_SESSIONS: [&str; 8] = [
+/// These end the session that asks, or never end; they are asked without one.
+const ENDS_SESSIONS: [&str; 10] = [
+    "--exclude-path-regex",
+    "/query/live",
     "--exclude-path-regex",
     "/auth/(logout|sessions|me|password|2fa|email)",
     "--exclude-path-regex",
