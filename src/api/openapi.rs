@@ -326,10 +326,7 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                             "application/json": { "schema": shape("map<any>") },
                         })
                     }
-                    "events" => {
-                        response["content"] =
-                            json!({ "text/event-stream": { "schema": { "type": "string" } } })
-                    }
+                    "events" => response["content"] = json!({ "text/event-stream": { "schema": {} } }),
                     text if text.starts_with("ndjson ") => {
                         let line = text.trim_start_matches("ndjson ");
                         response["content"] = json!({ "application/x-ndjson": { "schema": shape(line) } });
