@@ -100,22 +100,21 @@ impl QueryCaller {
 pub struct StandingCaller {
     caller: QueryCaller,
     slug: Box<str>,
-    endpoint: Endpoint,
 }
 
 impl StandingCaller {
-    /// Returns the caller of a response from the organisation `slug`.
-    pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>, endpoint: Endpoint) -> StandingCaller {
-        StandingCaller { caller, slug, endpoint }
+    /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
+    pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
+        StandingCaller { caller, slug }
     }
 
     /// Checks that the credential still grants what it granted when the request arrived. Only
-    /// touches memory. Does not renew a session. A key that has been changed meanwhile ends the
-    /// response, whatever the change: the next request is checked by the new settings.
+    /// touches memory. Does not renew a session. Any change of an API key ends the responses of the
+    /// key and of its tokens; the next request is checked by the new settings.
     ///
     /// # Errors
-    /// 401 `session_invalid`, `token_expired`, `token_invalid` and `api_key_invalid`, 403
-    /// `forbidden`, 404 `org_not_found`.
+    /// 401 `session_invalid`, `token_expired`, `token_invalid` and `api_key_invalid`, 404
+    /// `org_not_found`.
     pub(in crate::api) fn check(&self, now: Timestamp) -> ApiResult<()> {
         let at = &self.caller.0;
         let unchanged = |key: &Arc<ApiKey>| {
@@ -129,15 +128,13 @@ impl StandingCaller {
                 }
                 at.membership(session.user, &self.slug, Role::Viewer).map(drop)
             }
-            Credential::Token { grant, key, .. } => {
-                if grant.has_expired(now) {
-                    return Err(ApiError::new(Code::TokenExpired, "the embed token has expired"));
-                }
-                if !unchanged(key) {
-                    let detail = "the key of this embed token was changed or revoked; connect again";
-                    return Err(ApiError::new(Code::TokenInvalid, detail));
-                }
-                self.caller.enter(&self.slug, self.endpoint).map(drop)
+            Credential::Token { grant, .. } if grant.has_expired(now) => {
+                Err(ApiError::new(Code::TokenExpired, "the embed token has expired"))
+            }
+            Credential::Token { key, .. } if unchanged(key) => Ok(()),
+            Credential::Token { .. } => {
+                let detail = "the key of this embed token was changed or revoked; connect again";
+                Err(ApiError::new(Code::TokenInvalid, detail))
             }
             Credential::Key(key) if unchanged(key) => Ok(()),
             Credential::Key(_) => {

@@ -74,10 +74,14 @@ impl Grant {
         self.max_range_ms
     }
 
-    /// Returns the greatest age of samples that may be read, in milliseconds.
-    pub(in crate::api) fn max_lookback_ms(&self) -> Option<i64> {
-        let seconds = self.token.as_ref()?.max_lookback_s?;
-        Some(i64::try_from(seconds.saturating_mul(1_000)).unwrap_or(i64::MAX))
+    /// Returns the greatest age of samples that may be read, in seconds.
+    pub(in crate::api) fn max_lookback_s(&self) -> Option<u64> {
+        self.token.as_ref()?.max_lookback_s
+    }
+
+    /// Returns the time of the earliest sample that may be read at `now`.
+    pub(in crate::api) fn min_time(&self, now: Timestamp) -> Option<Timestamp> {
+        self.token.as_ref()?.min_time(now)
     }
 
     /// Returns the smallest step in milliseconds, inclusive.

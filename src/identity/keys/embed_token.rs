@@ -77,7 +77,12 @@ pub struct EmbedGrant {
 impl EmbedGrant {
     /// Returns whether the token has expired, with the leeway of its verification.
     pub fn has_expired(&self, now: Timestamp) -> bool {
-        now >= self.expires_at.plus_ms(LEEWAY_S * 1_000)
+        has_expired(self.expires_at, now)
+    }
+
+    /// Returns the time of the earliest sample that the token grants at `now`.
+    pub fn min_time(&self, now: Timestamp) -> Option<Timestamp> {
+        min_time(self.max_lookback_s, now)
     }
 
     /// Returns whether the token allows this endpoint.
@@ -212,7 +217,8 @@ pub(in crate::identity) fn verify(
     let claims = signed_claims(keys, request.token)?;
     let now_ms = now.as_ms();
     let ms_of = |s: i64| s.saturating_mul(1_000);
-    if now_ms >= ms_of(claims.exp.0 + LEEWAY_S) {
+    let expires_at = Timestamp::from_s(claims.exp.0);
+    if has_expired(expires_at, now) {
         return Err(TokenRefusal::Expired);
     }
     if claims.nbf.is_some_and(|nbf| now_ms < ms_of(nbf.0 - LEEWAY_S)) {
@@ -251,7 +257,7 @@ pub(in crate::identity) fn verify(
     if !origins_allow(&origins(key, &policy), request.origin) {
         return Err(TokenRefusal::OriginNotAllowed);
     }
-    Ok(CheckedClaims { policy, sub: claims.sub, expires_at: Timestamp::from_s(claims.exp.0) })
+    Ok(CheckedClaims { policy, sub: claims.sub, expires_at })
 }
 
 /// Returns the allow-lists of origins of a key and a token's policy; an origin must be in each.
@@ -328,8 +334,7 @@ pub(super) fn effective(
     };
     let smaller = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
     let max_lookback_s = smaller(own.max_lookback_s, token.max_lookback_s);
-    let min_time = max_lookback_s
-        .map(|s| now.plus_ms(i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1_000).saturating_neg()));
+    let min_time = min_time(max_lookback_s, now);
     EmbedGrant {
         key: key.id,
         rate_limit_rps: key.embed.rate_limit_rps,
@@ -344,6 +349,15 @@ pub(super) fn effective(
         sub,
         expires_at,
     }
+}
+
+fn has_expired(expires_at: Timestamp, now: Timestamp) -> bool {
+    now >= expires_at.plus_ms(LEEWAY_S * 1_000)
+}
+
+fn min_time(max_lookback_s: Option<u64>, now: Timestamp) -> Option<Timestamp> {
+    let lookback_ms = |s: u64| i64::try_from(s).unwrap_or(i64::MAX).saturating_mul(1_000);
+    max_lookback_s.map(|s| now.plus_ms(lookback_ms(s).saturating_neg()))
 }
 
 /// Returns the endpoints of a policy; `None` is all. A policy that lists expressions and no

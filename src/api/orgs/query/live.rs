@@ -27,7 +27,7 @@ use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Steps, Timestamp};
 pub use shared::LiveQueries;
-use shared::{LiveKey, StepQuery};
+use shared::StepQuery;
 use stream::LiveStream;
 
 /// The default of `step`, in milliseconds.
@@ -74,7 +74,6 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     if query.explain {
         return Err(ApiError::invalid_parameter("explain", "a live query has no plan; explain query/range"));
     }
-    let caller = read.standing(query.endpoint());
     let access = read.enter(Some(query.endpoint()))?.into_access();
     let now = deps.clock.now();
     let step_ms = step_ms(&mut params, access.grant.min_step_ms())?;
@@ -92,8 +91,8 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     // report it.
     let newest = query.evaluate(due).await?;
     let first_due = since.map_or(due, |since| newest_due(since, step_ms).plus_ms(step_ms));
-    let shared = LiveQueries::join(&deps.live, LiveKey::of(&query), query.clone(), due)?;
-    let mut stream = LiveStream::new(shared, caller, deps.clock.clone(), count, due);
+    let share = deps.live.join(query.clone(), due)?;
+    let mut stream = LiveStream::new(share, read.standing(), deps.clock.clone(), count, due);
     let oldest = due.plus_ms(-step_ms.saturating_mul(CATCH_UP_MAX - 1));
     if first_due < oldest {
         stream.push_gap(first_due, oldest.plus_ms(-step_ms));

@@ -53,9 +53,9 @@ pub(in crate::api::orgs) struct PendingRead {
 }
 
 impl PendingRead {
-    /// Returns the caller for checks while a response is streamed, with the endpoint that it needs.
-    pub(super) fn standing(&self, endpoint: Endpoint) -> StandingCaller {
-        StandingCaller::new(self.caller.clone(), self.slug.as_str().into(), endpoint)
+    /// Returns the caller, for checks while a response is streamed.
+    pub(super) fn standing(&self) -> StandingCaller {
+        StandingCaller::new(self.caller.clone(), self.slug.as_str().into())
     }
 
     /// Enters the organisation in the path; `None` stands for endpoints that every token grants.

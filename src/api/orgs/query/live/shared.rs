@@ -32,14 +32,14 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Queries with equal keys have the same results for all of their streams.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct LiveKey {
+struct LiveKey {
     org: OrgId,
     text: Arc<str>,
 }
 
 impl LiveKey {
     /// Returns the key of a query: everything that its result depends on, except the time.
-    pub(super) fn of(query: &StepQuery) -> LiveKey {
+    fn of(query: &StepQuery) -> LiveKey {
         let StepQuery { access, query, .. } = query;
         let PreparedQuery { params, window, timeout, unused } = query;
         // An annotation states positions in the text, so equal texts are required. Statistics
@@ -54,7 +54,7 @@ impl LiveKey {
             window.steps.step_ms(),
             window.limit,
             params.eval,
-            access.grant.max_lookback_ms(),
+            access.grant.max_lookback_s(),
             access.access.scope.series_key(),
         );
         LiveKey { org: access.access.org, text: text.into() }
@@ -70,7 +70,7 @@ pub(super) struct StepQuery {
 }
 
 /// The points of one step, or the reason why there are none.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct LiveEvent {
     pub(super) at: Timestamp,
     /// The event as it is sent.
@@ -97,9 +97,7 @@ impl StepQuery {
         let (mut access, mut query) = (access.clone(), query.clone());
         query.window.steps = single_step(at, self.step_ms())?;
         // The look-back of a token is a time before now, which moves on.
-        if let Some(ms) = access.grant.max_lookback_ms() {
-            access.access.scope.min_time = Some(deps.clock.now().plus_ms(-ms));
-        }
+        access.access.scope.min_time = access.grant.min_time(deps.clock.now());
         let request = QueryRequest::from(access).within(query.timeout).listed(query.listed());
         let line = deps.run(request, move |run| {
             let evaluated = query.evaluate(run)?;
@@ -138,16 +136,20 @@ pub struct LiveQueries(Mutex<LiveTable>);
 #[derive(Debug, Default)]
 struct LiveTable {
     queries: BTreeMap<LiveKey, Entry>,
-    streams: usize,
-    /// Streams and different queries of each organisation.
-    by_org: BTreeMap<OrgId, OrgUse>,
     closed: bool,
 }
 
-#[derive(Debug, Default)]
-struct OrgUse {
-    streams: usize,
-    queries: usize,
+impl LiveTable {
+    fn streams(&self) -> usize {
+        self.queries.values().map(|entry| entry.streams).sum()
+    }
+
+    /// Returns the numbers of streams and of queries of an organisation.
+    fn usage(&self, org: OrgId) -> (usize, usize) {
+        let first = LiveKey { org, text: Arc::from("") };
+        let own = self.queries.range(first..).take_while(|(key, _)| key.org == org);
+        own.fold((0, 0), |(streams, queries), (_, entry)| (streams + entry.streams, queries + 1))
+    }
 }
 
 #[derive(Debug)]
@@ -165,16 +167,10 @@ struct LiveQuery {
     changed: watch::Sender<()>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Kept {
     events: VecDeque<LiveEvent>,
     bytes: usize,
-}
-
-impl std::fmt::Debug for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("events", &self.events.len()).field("bytes", &self.bytes).finish()
-    }
 }
 
 impl LiveQuery {
@@ -230,29 +226,22 @@ impl LiveQueries {
     ///
     /// # Errors
     /// 503 `at_capacity` with too many streams or queries, and 503 `shutting_down`.
-    pub(super) fn join(
-        live: &Arc<LiveQueries>,
-        key: LiveKey,
-        query: StepQuery,
-        due: Timestamp,
-    ) -> ApiResult<LiveShare> {
-        let mut table = live.table();
+    pub(super) fn join(self: &Arc<LiveQueries>, query: StepQuery, due: Timestamp) -> ApiResult<LiveShare> {
+        let (key, step_ms) = (LiveKey::of(&query), query.step_ms());
+        let mut table = self.table();
         if table.closed {
             return Err(ApiError::new(Code::ShuttingDown, "the server is shutting down"));
         }
         let full = |detail: String| Err(ApiError::new(Code::AtCapacity, detail));
-        let is_new = !table.queries.contains_key(&key);
-        let used = table.by_org.get(&key.org);
-        let (streams, queries) = used.map_or((0, 0), |used| (used.streams, used.queries));
-        if table.streams >= STREAMS_MAX || streams >= STREAMS_MAX / 2 {
+        let (streams, queries) = table.usage(key.org);
+        if table.streams() >= STREAMS_MAX || streams >= STREAMS_MAX / 2 {
             return full(format!("{streams} streams of live queries are open"));
         }
-        if is_new && queries >= QUERIES_MAX {
+        if queries >= QUERIES_MAX && !table.queries.contains_key(&key) {
             return full(format!(
                 "{QUERIES_MAX} different live queries are running, the most of an organisation"
             ));
         }
-        let step_ms = query.step_ms();
         let entry = table.queries.entry(key.clone()).or_insert_with(|| {
             let shared = Arc::new(LiveQuery { kept: Mutex::default(), changed: watch::Sender::new(()) });
             let running = Arc::clone(&shared);
@@ -260,14 +249,9 @@ impl LiveQueries {
             Entry { query: shared, streams: 0, task: task.abort_handle() }
         });
         entry.streams += 1;
-        let shared = Arc::clone(&entry.query);
-        table.streams += 1;
-        let used = table.by_org.entry(key.org).or_default();
-        used.streams += 1;
-        used.queries += usize::from(is_new);
-        drop(table);
-        let changes = shared.changed.subscribe();
-        Ok(LiveShare { live: Arc::clone(live), key, query: shared, changes, step_ms })
+        let query = Arc::clone(&entry.query);
+        let changes = query.changed.subscribe();
+        Ok(LiveShare { live: Arc::clone(self), key, query, changes, step_ms })
     }
 
     /// Ends all streams, because the server shuts down.
@@ -286,7 +270,7 @@ impl LiveQueries {
 
     /// Returns the number of open streams, for `/metrics`.
     pub fn streams(&self) -> usize {
-        self.table().streams
+        self.table().streams()
     }
 }
 
@@ -335,23 +319,11 @@ impl LiveShare {
 impl Drop for LiveShare {
     fn drop(&mut self) {
         let mut table = self.live.table();
-        table.streams = table.streams.saturating_sub(1);
-        let is_last = match table.queries.get_mut(&self.key) {
-            Some(entry) => {
-                entry.streams = entry.streams.saturating_sub(1);
-                entry.streams == 0
-            }
-            None => false,
-        };
-        if is_last && let Some(entry) = table.queries.remove(&self.key) {
+        let Some(entry) = table.queries.get_mut(&self.key) else { return };
+        entry.streams -= 1;
+        if entry.streams == 0 {
             entry.task.abort();
-        }
-        if let Some(used) = table.by_org.get_mut(&self.key.org) {
-            used.streams = used.streams.saturating_sub(1);
-            used.queries = used.queries.saturating_sub(usize::from(is_last));
-            if used.streams == 0 {
-                table.by_org.remove(&self.key.org);
-            }
+            table.queries.remove(&self.key);
         }
     }
 }
