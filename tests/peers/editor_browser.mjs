@@ -98,6 +98,10 @@ async function createFlow() {
   await page.locator('.edit-bar').waitFor();
   edited = uidOf();
   check((await page.locator('h1').textContent()) === TITLE, 'the title is shown as it is');
+  // The first editor arrives after the page has been left for the grid again: the grid stays.
+  let arrive = () => {};
+  const late = new Promise((resolve) => (arrive = resolve));
+  await page.route('**/components/panel_editor.js', (route) => late.then(() => route.continue()), { times: 1 });
   for (const [kind, title] of [
     ['Time series', 'New panel 0,0 12x8'],
     ['Stat', 'New panel 12,0 6x6'],
@@ -109,6 +113,12 @@ async function createFlow() {
     await page.goBack();
     await page.locator('.panel-grid.editing').waitFor();
     check((await places()).includes(title), `a new ${kind} has a place: ${await places()}`);
+    if (kind !== 'Time series') continue;
+    const arrived = page.waitForResponse((response) => response.url().endsWith('/components/panel_editor.js'));
+    arrive();
+    await (await arrived).finished();
+    await page.waitForTimeout(300);
+    check(await page.locator('.panel-grid.editing').isVisible(), 'an editor that arrives late is not shown');
   }
   // The JSON of the document is editable as well.
   await page.getByRole('link', { name: 'JSON' }).click();

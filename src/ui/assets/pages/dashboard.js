@@ -49,6 +49,8 @@ export function dashboardPage({ org, role, user, signedOut }) {
   let selections = new Map();
   let now = Date.now();
   let sequence = 0;
+  /** Counts the views: one whose modules arrive after a newer one began is not shown. */
+  let views = 0;
   const scheme = matchMedia('(prefers-color-scheme: dark)');
   const theme = () => /** @type {'light' | 'dark'} */ (scheme.matches ? 'dark' : 'light');
   const runner = new PanelRunner({ org, signedOut });
@@ -253,6 +255,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   const viewing = () => address.tab === '' && !(editing && address.editPanel);
 
   async function showTab() {
+    const turn = (views += 1);
     showHead();
     // An editor has the time range with which it was opened.
     for (const part of [time.node, bar, links]) part.hidden = !viewing();
@@ -263,7 +266,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
     }
     if (editing) {
       const shownNode = await editing.editor(address);
-      if (shownNode.parentElement !== content) content.replaceChildren(shownNode);
+      if (turn === views && shownNode.parentElement !== content) content.replaceChildren(shownNode);
       return;
     }
     if (!stored) return;
@@ -274,9 +277,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
     if (address.tab === 'json') {
       const { jsonView } = await import('../components/dashboard_json.js');
       const gone = () => location.assign(pageUrl('/dashboards', { org }));
+      if (turn !== views) return;
       content.replaceChildren(jsonView({ org, stored, editable: editable(), changed, gone }));
     } else {
       const { versionsView } = await styled(import('../components/dashboard_versions.js'));
+      if (turn !== views) return;
       content.replaceChildren(versionsView({ org, stored, user, editable: editable(), changed }));
     }
   }
