@@ -11,8 +11,9 @@ import {
   moved, rangeChange, readAddress, spanOf, widened, writeAddress,
 } from '../../src/ui/assets/model/explore_state.js';
 import {
-  csvCell, csvOf, curlOf, fileName, panelOf, shellWord, withPanel,
+  csvCell, csvOf, curlOf, fileName, panelOf, withPanel,
 } from '../../src/ui/assets/model/exports.js';
+import { shellWord } from '../../src/ui/assets/model/shell.js';
 import { newDashboard } from '../../src/ui/assets/model/new_panel.js';
 import { selectorOf } from '../../src/ui/assets/model/promql.js';
 import { HISTORY_MAX, foundQueries, remembered, withStar } from '../../src/ui/assets/model/query_history.js';

@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { textOf } from '../model/limits.js';
 import { newPanel, PANEL_KINDS } from '../model/new_panel.js';
+import { textButton } from './buttons.js';
 import { openMenu } from './popup.js';
 
 /** How long a notice with an action is shown, in milliseconds. */
@@ -24,9 +25,6 @@ const NOTICE_MS = 10_000;
  * @property {() => void} leave
  */
 
-/** @param {string} text @param {() => void} run @param {string} [name] */
-const button = (text, run, name = '') => h('button', { type: 'button', class: name, text, on: { click: run } });
-
 /** The entries of the menu that adds. @param {BarHost} host */
 function addEntries(host) {
   const entry = (/** @type {string} */ text, /** @type {() => void} */ run) =>
@@ -47,14 +45,14 @@ function addEntries(host) {
 
 /** @param {BarHost} host */
 export function editBar(host) {
-  const add = button('Add', () => openMenu(add, addEntries(host), { class: 'add-menu' }));
+  const add = textButton('Add', () => openMenu(add, addEntries(host), { class: 'add-menu' }));
   add.classList.add('add-button');
   add.setAttribute('aria-haspopup', 'true');
-  const undo = button('Undo', host.undo);
-  const redo = button('Redo', host.redo);
+  const undo = textButton('Undo', host.undo);
+  const redo = textButton('Redo', host.redo);
   undo.setAttribute('aria-keyshortcuts', 'Control+Z');
   redo.setAttribute('aria-keyshortcuts', 'Control+Shift+Z Control+Y');
-  const save = button('Save', host.save, 'primary');
+  const save = textButton('Save', host.save, { class: 'primary' });
   const state = h('span', { class: 'edit-state' });
   const live = h('p', { class: 'unseen', role: 'status', 'aria-live': 'polite' });
   const notice = h('div', { class: 'edit-notice', role: 'status', hidden: true });
@@ -79,13 +77,13 @@ export function editBar(host) {
     { class: 'edit-bar', 'aria-label': 'Edit the dashboard' },
     h('span', { class: 'anchor' }, add),
     h('div', { class: 'edit-group', role: 'group', 'aria-label': 'History' }, undo, redo),
-    button('Settings', host.settings),
+    textButton('Settings', host.settings),
     state,
     h(
       'div',
       { class: 'edit-group edit-end' },
-      button('Exit', host.leave),
-      button('Save as…', host.saveAs),
+      textButton('Exit', host.leave),
+      textButton('Save as…', host.saveAs),
       save,
     ),
     problem,
@@ -127,10 +125,10 @@ export function editBar(host) {
         h('span', { text }),
         ...(action && run
           ? [
-              button(action, () => {
+              textButton(action, () => {
                 close();
                 run();
-              }, 'plain'),
+              }, { class: 'plain' }),
             ]
           : []),
         h('button', { type: 'button', class: 'plain', 'aria-label': 'Dismiss', text: '✕', on: { click: close } }),

@@ -5,6 +5,7 @@ import { findPanel, rootOf } from '../model/edit_panel.js';
 import { storedVariables } from '../model/edit_variable.js';
 import { PANELS_WITHOUT_QUERIES } from '../model/support.js';
 import { textOf } from '../model/limits.js';
+import { textButton } from './buttons.js';
 import { confirmed } from './dialog.js';
 import { Draft } from './panel_editor/draft.js';
 import { jsonTab } from './panel_editor/json_tab.js';
@@ -13,6 +14,7 @@ import { Preview } from './panel_editor/preview.js';
 import { queriesTab } from './panel_editor/queries.js';
 import { transformationsTab } from './panel_editor/transformations.js';
 import { stylesheet } from './stylesheet.js';
+import { tabList } from './tabs.js';
 
 /** @typedef {import('../model/limits.js').Json} Json */
 /** @typedef {'light' | 'dark'} Theme */
@@ -50,29 +52,27 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
     search: { words: '' },
   };
 
-  const button = (/** @type {string} */ text, /** @type {() => void} */ click, attributes = {}) =>
-    h('button', { type: 'button', text, ...attributes, on: { click } });
   const heading = h('h2', { class: 'editor-title', tabindex: '-1' });
   const status = h('span', { class: 'hint', role: 'status' });
-  const undo = button('Undo', () => draft.undo(), { title: 'Undo (Ctrl+Z)' });
-  const redo = button('Redo', () => draft.redo(), { title: 'Redo (Ctrl+Shift+Z)' });
-  const use = button('Apply', () => {
+  const undo = textButton('Undo', () => draft.undo(), { title: 'Undo (Ctrl+Z)' });
+  const redo = textButton('Redo', () => draft.redo(), { title: 'Redo (Ctrl+Shift+Z)' });
+  const use = textButton('Apply', () => {
     apply(structuredClone(draft.raw));
     draft.applied();
     show();
     status.textContent = 'Applied.';
     heading.focus({ preventScroll: true });
   }, { class: 'primary' });
-  const discard = button('Discard', leave);
-  const resetZoom = button('Reset zoom', () => preview.resetZoom(), { hidden: true });
+  const discard = textButton('Discard', leave);
+  const resetZoom = textButton('Reset zoom', () => preview.resetZoom(), { hidden: true });
   const asTable = h('input', { type: 'checkbox', id: 'editor-as-table', role: 'switch' });
   asTable.addEventListener('change', () => preview.showTable(asTable.checked));
-  const tabs = h('div', { class: 'tabs', role: 'tablist', 'aria-label': 'Parts of the panel' });
+  let tabs = /** @type {HTMLElement} */ (h('div'));
   const body = h('div', { class: 'editor-tab', role: 'tabpanel', id: 'editor-tab', tabindex: '-1' });
   const pane = h('aside', { class: 'editor-options', 'aria-label': 'Options' });
   const node = h('section', { class: 'panel-editor', 'aria-label': 'Panel editor' },
     h('div', { class: 'editor-head' },
-      button('← Back to dashboard', leave, { class: 'plain' }), heading, status,
+      textButton('← Back to dashboard', leave, { class: 'plain' }), heading, status,
       h('div', { class: 'row' }, undo, redo, discard, use)),
     h('div', { class: 'editor-main' },
       h('div', { class: 'editor-bar' },
@@ -114,17 +114,16 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
   function fillTab() {
     const list = tabsOf();
     if (!list.some(([id]) => id === tab)) tab = list[0][0];
-    tabs.replaceChildren(...list.map(([id, text], at) => h('button', {
-      type: 'button', role: 'tab', id: `editor-tab-${id}`, text, 'aria-selected': String(id === tab),
-      'aria-controls': 'editor-tab', tabindex: id === tab ? '0' : '-1', 'data-focus': `tab ${id}`,
-      on: {
-        click: () => choose(id),
-        keydown: (/** @type {KeyboardEvent} */ event) => {
-          const by = event.key === 'ArrowRight' ? 1 : event.key === 'ArrowLeft' ? -1 : 0;
-          if (by !== 0) choose(list[(at + by + list.length) % list.length][0]);
-        },
-      },
-    })));
+    const made = tabList({
+      label: 'Parts of the panel',
+      tabs: list.map(([id, text]) => ({ id, text })),
+      choose,
+      prefix: 'editor-tab-',
+      panel: 'editor-tab',
+    });
+    made.select(tab);
+    tabs.replaceWith(made.list);
+    tabs = made.list;
     body.setAttribute('aria-labelledby', `editor-tab-${tab}`);
     draft.arrived = () => {};
     body.replaceChildren(...(tab === 'queries' ? queriesTab(draft, { org, run: () => preview.run() })

@@ -6,7 +6,7 @@
 const DRAFT_MS = 300;
 
 /** The draft of one page. `stop` ends its timer. */
-export function draftKeeper() {
+export function queryDraft() {
   /** @type {string|null} */
   let draft = null;
   let timer = 0;

@@ -4,6 +4,7 @@ import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
 import { moved, rangeChange, spanOf, widened } from '../model/explore_state.js';
 import { recall, remember } from '../model/storage.js';
+import { signButton } from './buttons.js';
 import { applyZone, zoneName } from './zone.js';
 
 const RANGES = ['15m', '1h', '3h', '6h', '1d', '7d', '30d'];
@@ -45,15 +46,8 @@ export function rangePicker(navigate) {
     navigate({});
   });
   const now = () => Date.now() / 1000;
-  const step = (/** @type {string} */ text, /** @type {string} */ sign, /** @type {(span: Span) => Span} */ make) => {
-    const click = () => navigate({ zoom: make(spanOf(shown, now())) });
-    return h(
-      'button',
-      { type: 'button', class: 'icon', title: text, on: { click } },
-      h('span', { 'aria-hidden': 'true', text: sign }),
-      h('span', { class: 'unseen', text }),
-    );
-  };
+  const step = (/** @type {string} */ text, /** @type {string} */ sign, /** @type {(span: Span) => Span} */ make) =>
+    signButton(text, sign, () => navigate({ zoom: make(spanOf(shown, now())) }));
   const later = step('Later', '›', (span) => moved(span, 0.5, now()));
   const custom = h('button', {
     type: 'button',

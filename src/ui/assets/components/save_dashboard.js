@@ -6,6 +6,7 @@ import { describeChanges } from '../model/dashboard_diff.js';
 import { checkBeforeSaving, NAME_MAX } from '../model/save_limits.js';
 import { errorText } from '../model/error_text.js';
 import { textOf } from '../model/limits.js';
+import { textButton } from './buttons.js';
 import { openDialog } from './dialog.js';
 import { field, form } from './form.js';
 
@@ -33,9 +34,6 @@ function changesOf({ base, document, folder }) {
 
 /** @param {(HTMLElement | null | false)[]} buttons */
 const buttons = (...buttons) => h('div', { class: 'row' }, buttons);
-
-/** @param {string} text @param {() => unknown} run @param {string} [name] */
-const button = (text, run, name = '') => h('button', { type: 'button', class: name, text, on: { click: run } });
 
 /**
  * Asks for a message and saves.
@@ -85,7 +83,7 @@ export function saveDialog(unsaved) {
         entry,
       );
       const submit = entry.querySelector('button.primary');
-      if (submit) entry.append(buttons(/** @type {HTMLElement} */ (submit), button('Cancel', () => close(null))));
+      if (submit) entry.append(buttons(/** @type {HTMLElement} */ (submit), textButton('Cancel', () => close(null))));
 
       /** @param {string} note */
       async function conflict(note) {
@@ -97,7 +95,7 @@ export function saveDialog(unsaved) {
             ? 'Yet another version was saved meanwhile. Close this dialog and save again.'
             : errorText(error);
         };
-        const see = button('See their changes', async () => {
+        const see = textButton('See their changes', async () => {
           const from = await readVersion(org, base.uid, unsaved.version).catch(() => null);
           const changes = describeChanges((from ?? base).dashboard, current.dashboard);
           theirs.replaceChildren(
@@ -116,9 +114,9 @@ export function saveDialog(unsaved) {
           alert,
           buttons(
             see,
-            button('Save as a copy', () => copy(unsaved, note).then(close, fail)),
-            button('Overwrite', () => put(current.version, note).catch(fail), 'danger'),
-            button('Cancel', () => close(null)),
+            textButton('Save as a copy', () => copy(unsaved, note).then(close, fail)),
+            textButton('Overwrite', () => put(current.version, note).catch(fail), { class: 'danger' }),
+            textButton('Cancel', () => close(null)),
           ),
         );
         see.focus();
@@ -170,7 +168,7 @@ export function saveAsDialog(unsaved) {
       ),
     );
     const submit = entry.querySelector('button.primary');
-    if (submit) entry.append(buttons(/** @type {HTMLElement} */ (submit), button('Cancel', () => close(null))));
+    if (submit) entry.append(buttons(/** @type {HTMLElement} */ (submit), textButton('Cancel', () => close(null))));
     return [entry];
   });
 }

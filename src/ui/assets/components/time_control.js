@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
 import { durationMs } from '../model/time.js';
+import { signButton } from './buttons.js';
 import { openMenu } from './popup.js';
 import { QUICK, timeRangeForm } from './time_range_form.js';
 
@@ -56,21 +57,14 @@ export function timeControl({ change, refreshNow, interval }) {
     const [from, to] = make(current.from, current.to);
     change({ from: String(Math.round(from)), to: String(Math.round(to)) });
   };
-  const step = (/** @type {string} */ text, /** @type {string} */ sign, /** @type {() => void} */ click) =>
-    h(
-      'button',
-      { type: 'button', class: 'icon', title: text, on: { click } },
-      h('span', { 'aria-hidden': 'true', text: sign }),
-      h('span', { class: 'unseen', text }),
-    );
   const node = h(
     'div',
     { class: 'time-control' },
-    step('Earlier', '‹', () => moved((from, to) => [from - (to - from) / 2, to - (to - from) / 2])),
+    signButton('Earlier', '‹', () => moved((from, to) => [from - (to - from) / 2, to - (to - from) / 2])),
     h('div', { class: 'anchor' }, open),
-    step('Later', '›', () => moved((from, to) => [from + (to - from) / 2, to + (to - from) / 2])),
-    step('Zoom out', '−', () => moved((from, to) => [from - (to - from) / 2, to + (to - from) / 2])),
-    step('Refresh', '↻', refreshNow),
+    signButton('Later', '›', () => moved((from, to) => [from + (to - from) / 2, to + (to - from) / 2])),
+    signButton('Zoom out', '−', () => moved((from, to) => [from - (to - from) / 2, to + (to - from) / 2])),
+    signButton('Refresh', '↻', refreshNow),
     choose,
   );
 

@@ -10,6 +10,7 @@ import { errorText } from '../model/error_text.js';
 import { listOf, objectOf, sameJson, textOf } from '../model/limits.js';
 import { readDashboard } from '../model/dashboard.js';
 import { resolveVariables } from '../model/variable_answers.js';
+import { textButton } from './buttons.js';
 import { confirmed } from './dialog.js';
 import { listButtons, select } from './panel_editor/controls.js';
 import { stylesheet } from './stylesheet.js';
@@ -40,25 +41,23 @@ export function openVariableEditor({ document: stored, org, host, range, apply, 
   let turn = 0;
   const dirty = () => !sameJson(list, saved);
 
-  const button = (/** @type {string} */ text, /** @type {() => void} */ click, attributes = {}) =>
-    h('button', { type: 'button', text, ...attributes, on: { click } });
   const heading = h('h2', { class: 'editor-title', tabindex: '-1', text: 'Variables' });
   const status = h('span', { class: 'hint', role: 'status' });
-  const use = button('Apply', () => {
+  const use = textButton('Apply', () => {
     apply([...structuredClone(list), ...unseen]);
     saved = list;
     show();
     status.textContent = 'Applied.';
     heading.focus({ preventScroll: true });
   }, { class: 'primary' });
-  const discard = button('Discard', leave);
+  const discard = textButton('Discard', leave);
   const problems = h('ul', { class: 'problems', role: 'status', 'aria-label': 'Problems' });
   const entries = h('ol', { class: 'variable-list' });
   const form = h('div', { class: 'variable-form' });
   const values = h('div', { class: 'stack tight' });
   const side = h('div', { class: 'card' }, form, values);
   const node = h('section', { class: 'variable-editor', 'aria-label': 'Variable editor' },
-    h('div', { class: 'editor-head' }, button('← Back to dashboard', leave, { class: 'plain' }), heading, status,
+    h('div', { class: 'editor-head' }, textButton('← Back to dashboard', leave, { class: 'plain' }), heading, status,
       h('div', { class: 'row' }, discard, use)),
     problems,
     h('div', { class: 'card' }, entries,

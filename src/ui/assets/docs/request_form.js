@@ -1,5 +1,6 @@
 // A form that sends a request of the API page, and the same request as a curl command.
 
+import { quotedWord } from '../model/shell.js';
 import { h } from '../chart/dom.js';
 import { ROOT } from '../client/server.js';
 import { copyButton } from '../components/copy.js';
@@ -13,8 +14,6 @@ import { example } from './schema.js';
 
 /** A longer response is cut on the page, in characters. */
 const SHOWN_MAX = 20_000;
-
-const quoted = (/** @type {string} */ text) => `'${text.replaceAll("'", "'\\''")}'`;
 
 /**
  * Fields to fill in, the curl line that they make, and the response of this server.
@@ -83,12 +82,12 @@ export function requestForm(api, verb, path, about, media) {
     for (const { input } of rows) if (input.value !== '') input.removeAttribute('aria-invalid');
     const words = ['curl'];
     if (verb !== 'get') words.push('-X', verb.toUpperCase());
-    words.push(quoted(`${location.origin}${target()}`));
+    words.push(quotedWord(`${location.origin}${target()}`));
     // A secret typed here stays in its field.
     if (token.value || (keyed && !schemes.includes('session'))) words.push('-H "Authorization: Bearer $TOKEN"');
     else if (schemes.includes('session')) words.push('-b cookies');
-    if (media) words.push('-H', quoted(`Content-Type: ${media}`));
-    if (body) words.push('-d', quoted(body.value));
+    if (media) words.push('-H', quotedWord(`Content-Type: ${media}`));
+    if (body) words.push('-d', quotedWord(body.value));
     if (binary) words.push('--data-binary', '@file');
     curl.textContent = words.join(' ');
   };

@@ -1,5 +1,7 @@
 // Rows of the cardinality view, from listings of metrics and from status/tsdb.
 
+import { isPlainLabel, isPlainName } from './promql.js';
+
 /**
  * @typedef {import('../client/types.js').Metric} Metric
  *
@@ -61,7 +63,6 @@ export function pairOf(text) {
  * @param {string} value
  */
 export function selectorOf(name, value) {
-  const plain = /^[a-zA-Z_]\w*$/.test(name);
-  if (name === '__name__' && /^[a-zA-Z_:][\w:]*$/.test(value)) return value;
-  return `{${plain ? name : JSON.stringify(name)}=${JSON.stringify(value)}}`;
+  if (name === '__name__' && isPlainName(value)) return value;
+  return `{${isPlainLabel(name) ? name : JSON.stringify(name)}=${JSON.stringify(value)}}`;
 }

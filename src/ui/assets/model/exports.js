@@ -4,6 +4,7 @@ import { fullName } from '../chart/columns.js';
 import { readDashboard, writeDashboard } from './dashboard.js';
 import { PANEL_KINDS } from './new_panel.js';
 import { unitOf } from './promql.js';
+import { shellWord } from './shell.js';
 
 /**
  * @typedef {{resultType: string, result: any}} Data
@@ -70,9 +71,6 @@ function pointsOf({ value, values, histogram, histograms }) {
     ...native.map((/** @type {[number, any]} */ [at, one]) => [at, JSON.stringify(one)]),
   ];
 }
-
-/** A word of a POSIX shell. @param {string} text */
-export const shellWord = (text) => (/^[\w./:=@%+-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`);
 
 /**
  * The curl command of a query. The secret is a variable of the shell, so that it is neither on the

@@ -60,6 +60,12 @@ export function objectsOf(value) {
   return Array.isArray(value) ? value.filter(isObject) : [];
 }
 
+/** The strings of a list; an empty list for anything else. @param {unknown} value @returns {string[]} */
+export const textsOf = (value) => listOf(value).filter((one) => typeof one === 'string');
+
+/** @param {unknown} value */
+export const isNone = (value) => value === null || value === undefined;
+
 /** @param {unknown} value @returns {any[]} */
 export function listOf(value) {
   return Array.isArray(value) ? value : [];

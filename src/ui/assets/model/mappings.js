@@ -1,5 +1,6 @@
 // Value mappings: text, colour and icon in place of a value.
 
+import { isNone } from './limits.js';
 import { PATTERN_MAX, safeRegex } from './pattern.js';
 
 /** @typedef {{text?: string, color?: string, icon?: string, index?: number}} Mapped */
@@ -27,15 +28,12 @@ function regexOf(pattern) {
 /** @param {any} bound @param {number} open used for no bound */
 const boundOf = (bound, open) => (bound === null || bound === undefined || bound === '' ? open : Number(bound));
 
-/** @param {any} value */
-const isNull = (value) => value === null || value === undefined;
-
 /** @param {any} value @param {unknown} match */
 function isSpecial(value, match) {
   switch (match) {
-    case 'null': return isNull(value);
+    case 'null': return isNone(value);
     case 'nan': return typeof value === 'number' && Number.isNaN(value);
-    case 'null+nan': return isNull(value) || (typeof value === 'number' && Number.isNaN(value));
+    case 'null+nan': return isNone(value) || (typeof value === 'number' && Number.isNaN(value));
     case 'true': return value === true || value === 'true';
     case 'false': return value === false || value === 'false';
     case 'empty': return value === '';
@@ -45,7 +43,7 @@ function isSpecial(value, match) {
 
 /** @param {any} value @param {any} options @returns {Mapped | null} */
 function inRange(value, options) {
-  const number = isNull(value) || value === '' ? NaN : Number.parseFloat(value);
+  const number = isNone(value) || value === '' ? NaN : Number.parseFloat(value);
   const within = number >= boundOf(options?.from, -Infinity) && number <= boundOf(options?.to, Infinity);
   return within ? options?.result ?? {} : null;
 }
@@ -65,7 +63,7 @@ function apply(value, mapping) {
   const { options } = mapping;
   switch (mapping.type) {
     case 'value': {
-      if (isNull(value) || typeof options !== 'object' || options === null) return null;
+      if (isNone(value) || typeof options !== 'object' || options === null) return null;
       return Object.hasOwn(options, String(value)) ? options[String(value)] : null;
     }
     case 'range': return inRange(value, options);

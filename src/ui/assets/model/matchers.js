@@ -1,5 +1,6 @@
 // Grafana's matchers: which fields, frames and values an override or a transformation is about.
 
+import { isNone, textsOf } from './limits.js';
 import { fieldName, namingOf } from './names.js';
 import { safeRegex } from './pattern.js';
 import { reduceField } from './reduce.js';
@@ -13,9 +14,6 @@ import { reduceField } from './reduce.js';
 
 /** Nesting of anyMatch, allMatch and invertMatch; deeper matchers match nothing. */
 const DEPTH_MAX = 8;
-
-/** @param {any} value */
-const texts = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []);
 
 /** @param {any} left @param {string} op @param {any} right */
 export function compares(left, op, right) {
@@ -55,14 +53,14 @@ const byAnyName = (names) => (field, frame, naming) =>
 function byRegexpOrNames(options, replace) {
   const variable = typeof options?.variable === 'string' ? replace(options.variable) : '';
   const listed = variable.startsWith('{') && variable.endsWith('}') ? variable.slice(1, -1).split(',') : [variable];
-  const names = byAnyName([...texts(options?.names), ...(variable ? listed.map((name) => name.trim()) : [])]);
+  const names = byAnyName([...textsOf(options?.names), ...(variable ? listed.map((name) => name.trim()) : [])]);
   const pattern = options?.pattern ? byPattern(replace(String(options.pattern))) : () => false;
   return (field, frame, naming) => names(field, frame, naming) || pattern(field, frame, naming);
 }
 
 /** @param {any} options @returns {FieldTest} */
 function byNames(options) {
-  const names = byAnyName(texts(Array.isArray(options) ? options : options?.names));
+  const names = byAnyName(textsOf(Array.isArray(options) ? options : options?.names));
   return options?.mode === 'exclude' ? (field, frame, naming) => !names(field, frame, naming) : names;
 }
 
@@ -92,7 +90,7 @@ export function fieldTest(matcher, replace = (text) => text, depth = 0) {
     case 'byRegexp': return byPattern(typeof options === 'string' ? replace(options) : options);
     case 'byRegexpOrNames': return byRegexpOrNames(options, replace);
     case 'byType': return (field) => field.type === options;
-    case 'byTypes': return (field) => texts(options).includes(field.type);
+    case 'byTypes': return (field) => textsOf(options).includes(field.type);
     case 'byFrameRefID': return (_, frame) => frame.refId === options;
     case 'byValue': return byReducedValue(options);
     case 'numeric': return (field) => field.type === 'number';
@@ -123,9 +121,6 @@ export function frameTest(matcher) {
   return () => id !== 'neverMatch';
 }
 
-/** @param {any} value */
-const isNull = (value) => value === null || value === undefined;
-
 /**
  * Returns the test of a value matcher; null for an unknown one.
  * @param {Matcher | undefined} matcher
@@ -147,8 +142,8 @@ export function valueTest(matcher, field, replace = (text) => text) {
   const holds = (/** @type {any} */ value) => part === ''
     || (typeof value === 'string' && value.toLowerCase().includes(part));
   switch (matcher?.id) {
-    case 'isNull': return isNull;
-    case 'isNotNull': return (value) => !isNull(value);
+    case 'isNull': return isNone;
+    case 'isNotNull': return (value) => !isNone(value);
     case 'greater': return numbers((value) => value > number(wanted));
     case 'greaterOrEqual': return numbers((value) => value >= number(wanted));
     case 'lower': return numbers((value) => value < number(wanted));

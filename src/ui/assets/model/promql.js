@@ -148,7 +148,8 @@ const unitOfName = (name) => SUFFIXES.find(([end]) => end.test(name))?.[1] ?? ''
  */
 export const isPlainName = (name) => /^[a-zA-Z_:][\w:]*$/.test(name);
 
-const isPlainLabel = (/** @type {string} */ name) => /^[a-zA-Z_]\w*$/.test(name);
+/** Whether a label's name needs no quotes in a query. @param {string} name */
+export const isPlainLabel = (name) => /^[a-zA-Z_]\w*$/.test(name);
 
 /**
  * The selector of exactly one series; names that are no words are quoted.

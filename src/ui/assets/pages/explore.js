@@ -10,9 +10,9 @@ import { queryTools } from '../components/query_tools.js';
 import { rangePicker } from '../components/range_picker.js';
 import { cancelledNotice, runningNotice } from '../components/running.js';
 import { stylesheet } from '../components/stylesheet.js';
-import { tabList } from '../components/view_tabs.js';
+import { tabsWithPanels } from '../components/tabs.js';
 import { useStoredZone } from '../components/zone.js';
-import { draftKeeper } from '../components/draft.js';
+import { queryDraft } from '../components/query_draft.js';
 import { readAddress, spanOf, writeAddress } from '../model/explore_state.js';
 import { unitOf } from '../model/promql.js';
 import { isRangeSelector } from '../model/promql_tokens.js';
@@ -21,11 +21,11 @@ import { metricBrowser } from './metrics.js';
 
 /** Steps of a plan: about as many as a chart has. */
 const PLAN_POINTS = 300;
-/** @type {[import('../model/explore_state.js').Tab, string][]} */
+/** @type {{id: import('../model/explore_state.js').Tab, text: string}[]} */
 const TABS = [
-  ['chart', 'Chart'],
-  ['table', 'Table'],
-  ['explain', 'Explain'],
+  { id: 'chart', text: 'Chart' },
+  { id: 'table', text: 'Table' },
+  { id: 'explain', text: 'Explain' },
 ];
 
 /** @typedef {import('../model/explore_state.js').State} State */
@@ -53,7 +53,7 @@ export function explore({ state, role, signedOut }) {
   const styled = stylesheet('explore.css');
   const shownSpan = () => spanOf(state, Date.now() / 1000);
 
-  const draft = draftKeeper();
+  const draft = queryDraft();
   const tools = queryTools({
     org,
     params: parameters,
@@ -76,7 +76,7 @@ export function explore({ state, role, signedOut }) {
   const running = runningNotice(cancel);
   const warnings = h('ul', { class: 'warnings' });
   const hint = h('div', { class: 'newest', role: 'status' });
-  const tabs = tabList('View', TABS, (tab) => navigate({ tab }));
+  const tabs = tabsWithPanels('View', TABS, (tab) => navigate({ tab }));
   tabs.panel('chart').append(chart);
   const said = h('p', { class: 'said', role: 'status' });
   const exporting = h('button', {

@@ -7,7 +7,7 @@ import { copyButton } from '../components/copy.js';
 import { arrivalCard } from '../components/ingest/arrival.js';
 import { keyCard } from '../components/ingest/key_card.js';
 import { stylesheet } from '../components/stylesheet.js';
-import { tabList } from '../components/tab_list.js';
+import { tabsWithContent } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
 import { sources } from '../model/snippets.js';
 
@@ -81,14 +81,14 @@ export function ingestPage({ org, role }) {
   const base = `${location.origin}${ROOT}/api/v1/orgs/${encodeURIComponent(org)}`;
   let key = '';
   const first = sources({ base, key });
-  const tabs = tabList({
+  const tabs = tabsWithContent({
     label: 'Ways to send samples',
     chosen: new URLSearchParams(location.search).get('from') ?? '',
     change: (id) => history.replaceState(null, '', pageUrl('/ingest', { org, from: id })),
     tabs: first.map(({ id, label }, at) => ({
       id,
-      label,
-      show: () => blocks(sources({ base, key })[at].snippets),
+      text: label,
+      content: () => blocks(sources({ base, key })[at].snippets),
     })),
   });
   const writes = role !== 'viewer';

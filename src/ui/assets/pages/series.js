@@ -7,7 +7,7 @@ import { cardinality } from '../components/cardinality/overview.js';
 import { deleteSeries } from '../components/cardinality/delete_series.js';
 import { refusedSamples } from '../components/cardinality/refused.js';
 import { stylesheet } from '../components/stylesheet.js';
-import { tabList } from '../components/tab_list.js';
+import { tabsWithContent } from '../components/tabs.js';
 import { metricBrowser } from './metrics.js';
 
 /**
@@ -36,26 +36,26 @@ export function seriesPage({ org, role, signedOut }) {
     change('delete');
     document.getElementById('tab-delete')?.focus();
   };
-  const tabs = tabList({
+  const tabs = tabsWithContent({
     label: 'Views of metrics',
     chosen: given.get('view') ?? '',
     change,
     tabs: [
-      { id: 'list', label: 'All metrics', show: () => browser.node },
+      { id: 'list', text: 'All metrics', content: () => browser.node },
       {
         id: 'cardinality',
-        label: 'Cardinality',
-        show: () => cardinality({ org, remove: deletes ? remove : null, fail }),
+        text: 'Cardinality',
+        content: () => cardinality({ org, remove: deletes ? remove : null, fail }),
       },
       ...(role === 'viewer'
         ? []
-        : [{ id: 'refused', label: 'Refused samples', show: () => refusedSamples({ org, fail }) }]),
+        : [{ id: 'refused', text: 'Refused samples', content: () => refusedSamples({ org, fail }) }]),
       ...(deletes
         ? [
             {
               id: 'delete',
-              label: 'Delete series',
-              show: () => {
+              text: 'Delete series',
+              content: () => {
                 const shown = deleteSeries({ org, selector, fail });
                 selector = '';
                 return shown;

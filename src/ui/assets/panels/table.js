@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { displayValue } from '../model/fields.js';
 import { reduceField, reducerOf } from '../model/reduce.js';
+import { objectOf } from '../model/limits.js';
 import { valueText } from '../plot/legend.js';
 import { formatIn, inkOn } from '../plot/values.js';
 
@@ -17,13 +18,11 @@ const ROWS = 100;
 /** Most columns. */
 const COLUMNS_MAX = 60;
 
-/** @param {unknown} value @returns {Record<string, any>} */
-const record = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 
 /** The look of a column's cells, in the words of old and current dashboards. @param {Field} field */
 const lookOf = ({ config }) => {
-  const custom = record(config.custom);
-  return String(record(custom.cellOptions).type ?? custom.displayMode ?? 'auto');
+  const custom = objectOf(config.custom);
+  return String(objectOf(custom.cellOptions).type ?? custom.displayMode ?? 'auto');
 };
 
 /** One frame of the last values of series, where no frame is a table. @param {Frame[]} frames @returns {Frame[]} */
@@ -105,7 +104,7 @@ function tableOf(frame, view, again) {
   const { memory, panel, replace, theme } = view;
   const columns = frame.fields
     .filter(
-      ({ config }) => record(config.custom).hidden !== true && record(record(config.custom).hideFrom).viz !== true,
+      ({ config }) => objectOf(config.custom).hidden !== true && objectOf(objectOf(config.custom).hideFrom).viz !== true,
     )
     .slice(0, COLUMNS_MAX);
   const name = (/** @type {Field} */ field) => field.config.displayName || field.name;
@@ -137,7 +136,7 @@ function tableOf(frame, view, again) {
       }),
     ),
   );
-  const footer = record(panel.options.footer);
+  const footer = objectOf(panel.options.footer);
   const calc = Array.isArray(footer.reducer) ? String(footer.reducer[0] ?? '') : '';
   const foot =
     footer.show === true &&
@@ -202,7 +201,7 @@ function tableOf(frame, view, again) {
 
 /** @param {Field} field */
 function alignOf(field) {
-  const align = record(field.config.custom).align;
+  const align = objectOf(field.config.custom).align;
   if (['left', 'center', 'right'].includes(align)) return `align-${align}`;
   return field.type === 'number' ? 'align-right' : 'align-left';
 }
@@ -220,7 +219,7 @@ function compare(left, right, desc) {
 
 /** @param {unknown} sortBy @param {Frame} frame @param {(field: Field) => string} name */
 function savedSort(sortBy, frame, name) {
-  const first = Array.isArray(sortBy) ? record(sortBy[0]) : {};
+  const first = Array.isArray(sortBy) ? objectOf(sortBy[0]) : {};
   const field = Number.isInteger(first.column) ? frame.fields[first.column] : undefined;
   const by = field ? name(field) : first.displayName;
   return typeof by === 'string' ? { by, desc: first.desc === true } : null;

@@ -8,6 +8,7 @@ import { legendOf, legendPlace, valueText } from '../plot/legend.js';
 import { paintSeries } from '../plot/lines.js';
 import { INKS, clipToPlot, layOut, paintAxes, paintEvents, paintThresholds } from '../plot/paint.js';
 import { valueScale } from '../plot/scale.js';
+import { objectOf } from '../model/limits.js';
 import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.js';
 
 /**
@@ -23,9 +24,6 @@ const SPOKEN_MAX = 6;
 const DOTS_MAX = 40;
 /** Annotations this near to the pointer are in the tooltip, in pixels. */
 const NEAR = 6;
-
-/** @param {unknown} value @returns {Record<string, any>} */
-const record = (value) => (value !== null && typeof value === 'object' ? value : {});
 
 /**
  * @param {HTMLElement} box
@@ -62,14 +60,14 @@ export function draw(box, view) {
       custom,
       field: { config },
     } = first;
-    const log = record(custom.scaleDistribution);
+    const log = objectOf(custom.scaleDistribution);
     const base = log.type === 'log' || log.type === 'symlog' ? Number(log.log) || 10 : 0;
     const bounds = own.flatMap(({ field }) => (Number.isFinite(field.config.min) ? [field.config.min] : []));
     const tops = own.flatMap(({ field }) => (Number.isFinite(field.config.max) ? [field.config.max] : []));
     const [low, high] = extent(own, base > 1);
     const scale = valueScale(low, high, Math.max(2, Math.round(height / 32)), {
       unit:
-        percent && !own.some(({ custom: { stacking } }) => record(stacking).mode !== 'percent')
+        percent && !own.some(({ custom: { stacking } }) => objectOf(stacking).mode !== 'percent')
           ? 'percentunit'
           : config.unit,
       decimals: config.decimals,
@@ -139,7 +137,7 @@ export function draw(box, view) {
           ),
   });
 
-  const options = record(panel.options.legend);
+  const options = objectOf(panel.options.legend);
   const legendHost = {
     hidden,
     memory,
@@ -176,11 +174,11 @@ function softOf(series, name, pick) {
 
 /** @param {PlotSeries[]} series */
 function thresholdsOf(series) {
-  const one = series.find(({ custom }) => !['off', undefined].includes(record(custom.thresholdsStyle).mode));
+  const one = series.find(({ custom }) => !['off', undefined].includes(objectOf(custom.thresholdsStyle).mode));
   const config = one?.field.config.thresholds;
   return {
     config: Array.isArray(config?.steps) && config.mode !== 'percentage' ? config : null,
-    mode: String(record(one?.custom.thresholdsStyle).mode ?? ''),
+    mode: String(objectOf(one?.custom.thresholdsStyle).mode ?? ''),
   };
 }
 
@@ -199,7 +197,7 @@ class Tip {
    * @returns {Node[]}
    */
   update({ panel, events, timeZone }, { times }, shown, index, y, place) {
-    const { mode = 'single', sort = 'none', hideZeros } = record(panel.options.tooltip);
+    const { mode = 'single', sort = 'none', hideZeros } = objectOf(panel.options.tooltip);
     if (mode === 'none') return [];
     let rows = shown.filter(
       ({ values, inTooltip }) =>

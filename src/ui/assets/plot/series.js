@@ -2,6 +2,7 @@
 
 import { colorOf, safeRegex } from '../model/fields.js';
 import { align } from '../model/frame.js';
+import { objectOf } from '../model/limits.js';
 
 /**
  * @typedef {import('../model/frame.js').Frame} Frame
@@ -29,8 +30,6 @@ import { align } from '../model/frame.js';
 /** More lines are not drawn: they would be unreadable. */
 export const SERIES_MAX = 500;
 
-/** @param {unknown} value @returns {Record<string, any>} */
-const record = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 
 /**
  * @param {Frame[]} frames
@@ -44,7 +43,7 @@ export function plotData(frames, theme) {
   const series = fields
     .slice(0, SERIES_MAX)
     .map(({ field }, index) => {
-      const custom = record(field.config.custom);
+      const custom = objectOf(field.config.custom);
       const name = String(field.config.displayName || field.name).trim() || `Series ${index + 1}`;
       const count = seen.get(name) ?? 0;
       seen.set(name, count + 1);
@@ -53,7 +52,7 @@ export function plotData(frames, theme) {
       const column = columns[index];
       const values =
         zero || sign < 0 ? column.map((value) => (Number.isNaN(value) ? (zero ? 0 : value) : sign * value)) : column;
-      const hidden = record(custom.hideFrom);
+      const hidden = objectOf(custom.hideFrom);
       const found = scan(times, values);
       const gap = gapOf(found, custom.spanNulls);
       return {
@@ -149,7 +148,7 @@ export function stack(shown, count) {
   /** @type {Map<string, {positive: Float64Array, negative: Float64Array, members: PlotSeries[], percent: boolean}>} */
   const groups = new Map();
   for (const one of shown) {
-    const { mode, group } = record(one.custom.stacking);
+    const { mode, group } = objectOf(one.custom.stacking);
     [one.drawn, one.base] = [one.values, null];
     if (mode !== 'normal' && mode !== 'percent') continue;
     const key = `${one.axis} ${String(group)} ${mode} ${one.custom.drawStyle === 'bars'}`;

@@ -3,6 +3,7 @@
 import { displayValue, safeRegex } from '../model/fields.js';
 import { reduceValues, reducerOf } from '../model/reduce.js';
 import { formatUnit } from '../model/units.js';
+import { objectOf } from '../model/limits.js';
 
 /**
  * @typedef {import('../panels/kinds.js').View} View
@@ -14,8 +15,6 @@ import { formatUnit } from '../model/units.js';
 /** Most values of a panel. */
 const VALUES_MAX = 200;
 
-/** @param {unknown} value @returns {Record<string, any>} */
-const record = (value) => (value !== null && typeof value === 'object' && !Array.isArray(value) ? value : {});
 
 /** Which fields a panel reduces: numbers, or those whose name matches. @param {unknown} wanted
  *  @returns {(field: Field) => boolean} */
@@ -41,7 +40,7 @@ export const formatIn = (timeZone) => (value, unit, decimals) => formatUnit(valu
  * @returns {Shown[]} without hidden fields
  */
 export function shownValues({ panel, frames, theme, timeZone }) {
-  const options = record(panel.options.reduceOptions);
+  const options = objectOf(panel.options.reduceOptions);
   const wanted = fieldFilter(options.fields);
   const calcs =
     Array.isArray(options.calcs) && options.calcs.some((id) => reducerOf(id)) ? options.calcs : ['lastNotNull'];
@@ -53,7 +52,7 @@ export function shownValues({ panel, frames, theme, timeZone }) {
     const times = frame.fields.find(({ type }) => type === 'time')?.values ?? null;
     const texts = frame.fields.find(({ type }) => type === 'string');
     for (const field of frame.fields) {
-      if (!wanted(field) || record(record(field.config.custom).hideFrom).viz === true) continue;
+      if (!wanted(field) || objectOf(objectOf(field.config.custom).hideFrom).viz === true) continue;
       const seriesIndex = series;
       series += 1;
       const add = (/** @type {any} */ value, /** @type {string} */ name, /** @type {string} */ key) => {

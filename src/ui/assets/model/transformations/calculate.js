@@ -3,7 +3,7 @@
 import { fieldTest } from '../matchers.js';
 import { reduceValues, reducerId, reducerOf } from '../reduce.js';
 import { joinByField } from './join.js';
-import { nameAlone, namesAmong, record, text, texts, timeOf, withFields } from './tools.js';
+import { nameAlone, namesAmong, record, text, textsOf, timeOf, withFields } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('./tools.js').Context} Context */
@@ -34,7 +34,7 @@ const named = (frame, name) => frame.fields.find((field) => nameAlone(field, fra
 function reduceRow(frame, options) {
   const { reducer, include } = record(options.reduce);
   const id = reducerId(text(reducer) || 'sum');
-  const chosen = texts(include);
+  const chosen = textsOf(include);
   const fields = frame.fields.filter((field) => (chosen.length
     ? chosen.includes(field.name) || chosen.includes(nameAlone(field, frame))
     : field.type === 'number'));

@@ -3,7 +3,7 @@
 import { fieldTest, frameTest, valueTest } from '../matchers.js';
 import { fieldName, namingOf } from '../names.js';
 import { safeRegex } from '../pattern.js';
-import { list, namesAmong, record, text, texts, withFields, withRows } from './tools.js';
+import { list, namesAmong, record, text, textsOf, withFields, withRows } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('./tools.js').Context} Context */
@@ -12,7 +12,7 @@ import { list, namesAmong, record, text, texts, withFields, withRows } from './t
 /** @param {any} options @param {Context} context @returns {((name: string[]) => boolean) | null} */
 function nameTest(options, context) {
   const { names, pattern, variable } = record(options);
-  const listed = new Set(texts(names));
+  const listed = new Set(textsOf(names));
   const filled = text(variable) ? context.replace(variable) : '';
   for (const name of filled.replace(/^\{(.*)\}$/, '$1').split(',')) if (filled) listed.add(name.trim());
   const regex = text(pattern) ? safeRegex(context.replace(pattern)) : null;

@@ -1,7 +1,7 @@
 // Transformations that reduce many rows to few.
 
 import { reduceValues, reducerId, reducerOf } from '../reduce.js';
-import { COLUMNS_MAX, joinedRefId, keyOf, namesAmong, noticed, record, texts, withFields } from './tools.js';
+import { COLUMNS_MAX, joinedRefId, keyOf, namesAmong, noticed, record, textsOf, withFields } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('../frame.js').Frame} Frame */
@@ -52,7 +52,7 @@ export function groupBy(frames, options) {
     for (const field of frame.fields) {
       const rule = record(rules[groupName(field)]);
       if (rule.operation !== 'aggregate') continue;
-      const ids = [...new Set(texts(rule.aggregations).map(reducerId))].filter(reducerOf);
+      const ids = [...new Set(textsOf(rule.aggregations).map(reducerId))].filter(reducerOf);
       const results = rows.map((group) => reduceValues(pick(field, group), ids, field.config.nullValueMode));
       for (const id of ids) {
         const values = results.map((result) => result.get(id) ?? null);
@@ -84,7 +84,7 @@ function reduceFields(frame, ids, times) {
  * @type {Transformation}
  */
 export function reduce(frames, options) {
-  const ids = [...new Set((options.reducers ? texts(options.reducers) : ['max']).map(reducerId))].filter(reducerOf);
+  const ids = [...new Set((options.reducers ? textsOf(options.reducers) : ['max']).map(reducerId))].filter(reducerOf);
   if (!ids.length) return frames;
   if (options.mode === 'reduceFields') {
     return frames.map((frame) => reduceFields(frame, ids, options.includeTimeField === true))

@@ -1,5 +1,6 @@
 // Transformations that put several frames into one.
 
+import { isNone } from '../limits.js';
 import { COLUMNS_MAX, ROWS_MAX, isSeries, joinedRefId, keyOf, nameAlone, namesAmong, noticed, text, timeOf,
   withRows } from './tools.js';
 
@@ -149,9 +150,6 @@ export function seriesToRows(frames) {
     ...noticed(notice, frames),
   }];
 }
-
-/** @param {any} value */
-const isNone = (value) => value === null || value === undefined;
 
 /**
  * One table of all frames. Rows whose values are equal in the fields that all frames have become one

@@ -1,7 +1,7 @@
 // Transformations between labels, fields and series.
 
 import { reduceValues, reducerId } from '../reduce.js';
-import { ROWS_MAX, isSeries, namesAmong, noticed, record, text, texts, timeOf, withFields } from './tools.js';
+import { ROWS_MAX, isSeries, namesAmong, noticed, record, text, textsOf, timeOf, withFields } from './tools.js';
 
 /** @typedef {import('./tools.js').Transformation} Transformation */
 /** @typedef {import('../frame.js').Frame} Frame */
@@ -33,7 +33,7 @@ function toRows(frames, keep) {
  * @type {Transformation}
  */
 export function labelsToFields(frames, options) {
-  const keep = Array.isArray(options.keepLabels) && options.keepLabels.length ? new Set(texts(options.keepLabels))
+  const keep = Array.isArray(options.keepLabels) && options.keepLabels.length ? new Set(textsOf(options.keepLabels))
     : null;
   const keeps = (/** @type {string} */ label) => !keep || keep.has(label);
   if (options.mode === 'rows') return toRows(frames, keep && [...keep]);

@@ -22,8 +22,7 @@ export function record(value) {
   return Object.assign(Object.create(null), plain ? value : {});
 }
 
-/** @param {any} value @returns {string[]} */
-export const texts = (value) => (Array.isArray(value) ? value.filter((one) => typeof one === 'string') : []);
+export { textsOf } from '../limits.js';
 
 /** @param {any} value */
 export const list = (value) =>
