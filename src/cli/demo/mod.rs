@@ -28,7 +28,7 @@ const LIVE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The page that the sign-in link opens: the 95th percentile of each route over the last three
 /// hours, where the incident stands out.
-const FIRST_LOOK: &str = "/?org=demo&range=3h&expr=histogram_quantile(0.95%2C%20sum%20by%20(le%2C%20route)%20\
+const FIRST_LOOK: &str = "/explore?org=demo&range=3h&expr=histogram_quantile(0.95%2C%20sum%20by%20(le%2C%20route)%20\
                           (rate(shop_http_request_duration_seconds_bucket%5B5m%5D)))";
 
 /// The paths of the built-in dashboards among the files of the UI.
