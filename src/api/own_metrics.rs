@@ -311,12 +311,7 @@ impl OwnMetrics {
                 "Cached results evicted for others.",
                 count(cache.evicted),
             ),
-            single(
-                "promlet_live_streams",
-                MetricKind::Gauge,
-                "Open streams of live queries.",
-                size(self.live.streams()),
-            ),
+            gauge("promlet_live_streams", "Open streams of live queries.", self.live.streams() as u64),
             gauge("promlet_query_memory_bytes", "Bytes that all queries hold.", memory.bytes),
             gauge("promlet_query_memory_limit_bytes", "Bytes that all queries may hold.", memory.bytes_max),
             single(

@@ -12,6 +12,7 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { check, contentWidth } from './scenario.mjs';
 
 const [scenario, json] = process.argv.slice(2);
 const given = JSON.parse(json);
@@ -25,10 +26,6 @@ const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
 function fail(error) {
   console.error(`${scenario}: ${error.stack ?? error}`);
   process.exit(1);
-}
-
-function check(holds, what) {
-  if (!holds) throw new Error(`not so: ${what}`);
 }
 
 const profile = mkdtempSync(join(tmpdir(), 'promlet-browser-'));
@@ -148,7 +145,7 @@ async function everyLook(page, name) {
   await page.emulateMedia({ colorScheme: 'dark' });
   await accessible(page, `${name}, dark`);
   await page.setViewportSize({ width: 320, height: 740 });
-  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  const wide = await contentWidth(page);
   check(wide <= 320, `${name}: nothing is wider than 320 pixels: ${wide}`);
   const wider = await page.evaluate(() => [...document.querySelectorAll('.card')].filter((card) => card.checkVisibility() && card.scrollWidth > card.clientWidth).map((card) => `${card.querySelector('h1, h2')?.textContent}: ${card.scrollWidth} of ${card.clientWidth}`));
   check(wider.length === 0, `${name}: no card is narrower than its content: ${wider}`);
@@ -390,7 +387,7 @@ const scenarios = {
     await other.emulateMedia({ colorScheme: 'dark' });
     await other.setViewportSize({ width: 320, height: 720 });
     await other.waitForTimeout(300);
-    const wide = await other.evaluate(() => document.documentElement.scrollWidth);
+    const wide = await contentWidth(other);
     check(wide <= 320, `nothing sticks out at 320 pixels: ${wide}`);
     await picture(other, 'narrow');
 
@@ -667,7 +664,7 @@ const scenarios = {
     await page.emulateMedia({ colorScheme: 'dark' });
     await picture(page, 'docs-response');
     await page.setViewportSize({ width: 390, height: 844 });
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    const wide = await contentWidth(page);
     check(wide <= 390, `nothing is wider than a narrow screen: ${wide}`);
     await page.screenshot({ path: join(given.pictures, 'docs-narrow.png') });
   },

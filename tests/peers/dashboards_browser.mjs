@@ -12,7 +12,7 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { check, scenario } from './scenario.mjs';
+import { check, contentWidth, scenario } from './scenario.mjs';
 
 const batches = [];
 const given = { metric: 'shop_http_requests_total', label: 'route', ...JSON.parse(process.argv[2]) };
@@ -119,7 +119,7 @@ async function looks(name) {
       await page.emulateMedia({ colorScheme: scheme });
       await page.setViewportSize({ width, height: 900 });
       await page.waitForTimeout(400);
-      const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+      const wide = await contentWidth(page);
       check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
       await page.evaluate(axe);
       const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));

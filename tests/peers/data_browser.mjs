@@ -9,7 +9,7 @@
 // script error or request to another host is a failure, unless the flow announced it.
 
 import { join } from 'node:path';
-import { check, scenario } from './scenario.mjs';
+import { check, contentWidth, scenario } from './scenario.mjs';
 
 const given = { org: 'acme', ...JSON.parse(process.argv[2]) };
 const { page, axe, announced, run } = await scenario('data', given, { announced: ['/api/v1/auth/me'] });
@@ -22,7 +22,7 @@ async function looks(name) {
   ]) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize({ width, height: 900 });
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    const wide = await contentWidth(page);
     check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
     await page.evaluate(axe);
     const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));

@@ -10,7 +10,7 @@
 // script error or request to another host is a failure, unless the flow announced it.
 
 import { join } from 'node:path';
-import { check, scenario } from './scenario.mjs';
+import { check, contentWidth, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
 const { page, axe, complaints, announced, run } = await scenario('editor', given, { announced: ['/api/v1/auth/me'] });
@@ -61,7 +61,7 @@ async function looks(name, { dark = true } = {}) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize({ width, height: 900 });
     await page.waitForTimeout(80);
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    const wide = await contentWidth(page);
     check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
     const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
     const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);

@@ -10,7 +10,7 @@
 // or script error is a failure.
 
 import { join } from 'node:path';
-import { check, scenario } from './scenario.mjs';
+import { check, contentWidth, scenario } from './scenario.mjs';
 
 /** Queries of batches, in order. */
 const asked = [];
@@ -37,7 +37,7 @@ async function looks(name) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize({ width, height: 900 });
     await page.waitForTimeout(120);
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    const wide = await contentWidth(page);
     await picture(`${name}-${scheme}-${width}`);
     check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
     const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));

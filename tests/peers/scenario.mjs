@@ -14,6 +14,17 @@ export function check(holds, what) {
 }
 
 /**
+ * The width that the content of a page needs, in CSS pixels, once observers of sizes have followed a change of the window.
+ * @param {any} page
+ */
+export function contentWidth(page) {
+  return page.evaluate(async () => {
+    for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
+    return document.documentElement.scrollWidth;
+  });
+}
+
+/**
  * Starts a browser.
  * @param {string} name of the scenario
  * @param {any} given the arguments of the script: `module` and `axe` are folders with playwright-core and

@@ -10,7 +10,7 @@
 // violation, script error or failed request is a failure, unless the flow announced it.
 
 import { join } from 'node:path';
-import { check, scenario } from './scenario.mjs';
+import { check, contentWidth, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
 const { browser, page, axe, run } = await scenario('shell', given, { announced: ['/api/v1/auth/me'] });
@@ -27,7 +27,7 @@ async function looks(name) {
   for (const [scheme, width] of [['light', size.width], ['dark', 320]]) {
     await page.emulateMedia({ colorScheme: scheme });
     await page.setViewportSize({ width, height: 900 });
-    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    const wide = await contentWidth(page);
     check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
     await page.evaluate(axe);
     const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));

@@ -19,7 +19,7 @@ use crate::api::lanes::Lane;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::demo::ShopHistory;
 use crate::identity::Role;
-use crate::model::{Access, Conductor, MatchOp, Matcher, OrgId, Pace, TimeRange, Timestamp};
+use crate::model::{Access, MatchOp, Matcher, OrgId, Pace, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 /// The scrapes of one batch: about 16,000 samples, well below the limit of a log record.
@@ -78,22 +78,10 @@ fn has_shop(tsdb: &crate::tsdb::Tsdb, org: OrgId) -> ApiResult<bool> {
     let matcher = Matcher::new("__name__", MatchOp::Regex, &pattern)
         .map_err(|_| ApiError::internal("the pattern of the shop's names does not compile"))?;
     let snapshot = tsdb.snapshot(&Access::whole(org));
-    let pace = Pace::of(&Unbounded);
+    // The search has one fixed pattern and ends at the first series.
+    let pace = Pace::endless();
     let found = snapshot.paced(&pace).exists(&[vec![matcher]], TimeRange::ALL);
     found.map_err(|_| ApiError::internal("a search without a deadline was stopped"))
-}
-
-/// Admits all work: the search has one fixed pattern and ends at the first series.
-struct Unbounded;
-
-impl Conductor for Unbounded {
-    fn admits(&self, _: u64) -> bool {
-        true
-    }
-
-    fn holds(&self, _: u64) -> bool {
-        true
-    }
 }
 
 /// An organisation in [`DemoDeps::loading`]; removed on drop.

@@ -1,5 +1,8 @@
 // Ad hoc filters: their text in addresses, and their matchers in every selector of a query.
 
+import { isPlainLabel } from './promql.js';
+import { tokenize } from './promql_tokens.js';
+
 /** @typedef {{label: string, op: string, value: string}} Filter `op` is =, !=, =~ or !~ */
 
 export const OPERATORS = ['=', '!=', '=~', '!~'];
@@ -29,37 +32,22 @@ export function readFilterTexts(texts) {
 
 /** A matcher as PromQL writes it. @param {Filter} filter */
 function matcherText({ label, op, value }) {
-  const name = /^[a-zA-Z_]\w*$/.test(label) ? label : JSON.stringify(label);
-  return `${name}${op}${JSON.stringify(value)}`;
+  return `${isPlainLabel(label) ? label : JSON.stringify(label)}${op}${JSON.stringify(value)}`;
 }
 
-/**
- * Tokens of PromQL: space and comments, texts, numbers and durations, names, brackets, operators. A
- * text without an end is a token to the end.
- */
-const TOKEN = new RegExp(
-  [
-    String.raw`(\s+|#[^\n]*)`,
-    String.raw`("(?:\\[^]|[^"\\])*"?|'(?:\\[^]|[^'\\])*'?|` + '`[^`]*`?)',
-    String.raw`((?:\d|\.\d)(?:[eE][+-]?\d|[\w.])*)`,
-    String.raw`([a-zA-Z_:][\w:]*)`,
-    '([^])',
-  ].join('|'),
-  'g',
-);
+/** Kinds of tokens that are names: which one it is does not matter here. */
+const NAMES = new Set(['function', 'aggregation', 'keyword', 'label', 'metric']);
 
 /** @typedef {{kind: 'text' | 'number' | 'name' | 'sign', text: string, from: number, to: number}} Token */
 
 /** @param {string} expr @returns {Token[]} without space and comments */
 function tokensOf(expr) {
-  /** @type {Token[]} */
-  const tokens = [];
-  for (const { 0: text, 1: space, 2: quoted, 3: number, 4: name, index } of expr.matchAll(TOKEN)) {
-    if (space !== undefined) continue;
-    const kind = quoted !== undefined ? 'text' : number !== undefined ? 'number' : name !== undefined ? 'name' : 'sign';
-    tokens.push({ kind, text, from: index, to: index + text.length });
-  }
-  return tokens;
+  return tokenize(expr)
+    .filter(({ kind }) => kind !== 'blank' && kind !== 'comment')
+    .map(({ kind, from, to }) => {
+      const own = kind === 'text' || kind === 'number' ? kind : NAMES.has(kind) ? 'name' : 'sign';
+      return { kind: own, text: expr.slice(from, to), from, to };
+    });
 }
 
 /** Names between an operand and the next one. */
@@ -68,7 +56,7 @@ const BINARY = new Set(['and', 'or', 'unless', 'atan2']);
 const LISTS = new Set(['by', 'without', 'on', 'ignoring', 'group_left', 'group_right']);
 /** Lists after which an operand is expected. */
 const JOINS = new Set(['on', 'ignoring', 'group_left', 'group_right']);
-const COMPARISONS = new Set(['=', '>', '<']);
+const COMPARISONS = new Set(['==', '!=', '>', '<', '>=', '<=']);
 
 /**
  * The query with matchers in each of its selectors. Any text has a result: where it is no PromQL, it
