@@ -1,0 +1,54 @@
+// A snapshot of a dashboard: one HTML file with the element, the answers, and a policy against requests.
+
+import { escaped } from './share_html.js';
+
+/** The script that hands the data to the element. */
+const START = `
+const element = document.createElement('metric-dashboard');
+element.snapshot = JSON.parse(document.getElementById('snapshot').textContent);
+document.body.append(element);
+`;
+
+/** JSON inside a script element: no text ends the element or begins a comment. @param {unknown} data */
+const inlineJson = (data) =>
+  JSON.stringify(data).replace(/[<\u2028\u2029]/g, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
+/**
+ * A module inside a script element. `</script` and `<!--` occur only in strings and regular expressions,
+ * where a backslash before a slash or an exclamation mark changes nothing.
+ * @param {string} source
+ */
+const inlineScript = (source) => source.replace(/<\/(?=script)/gi, '<\\/').replaceAll('<!--', '<\\!--');
+
+/**
+ * The HTML of a snapshot. Its policy permits only the two scripts inside, and no request.
+ * @param {Object} options
+ * @param {string} options.title
+ * @param {string} options.script the text of `embed-dashboard.js`
+ * @param {unknown} options.data the property `snapshot` of the element
+ * @param {((text: string) => Promise<string>) | null} options.digest SHA-256 in base64; null where the
+ *   browser has none, which is on pages without TLS
+ */
+export async function snapshotHtml({ title, script, data, digest }) {
+  const scripts = [inlineScript(script), START];
+  const hashes = digest && (await Promise.all(scripts.map(digest)));
+  const allowed = hashes ? hashes.map((hash) => `'sha256-${hash}'`).join(' ') : "'unsafe-inline'";
+  const policy =
+    `default-src 'none'; script-src ${allowed}; style-src 'unsafe-inline'; img-src data: blob:; ` +
+    "base-uri 'none'; form-action 'none'";
+  return `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="${escaped(policy)}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="referrer" content="no-referrer">
+<title>${escaped(title)}</title>
+<style>:root { color-scheme: light dark; } body { margin: 0; font: 15px/1.5 system-ui, sans-serif; }</style>
+<body>
+<script type="application/json" id="snapshot">${inlineJson(data)}</script>
+<script type="module">${scripts[0]}</script>
+<script type="module">${scripts[1]}</script>
+</body>
+</html>
+`;
+}
