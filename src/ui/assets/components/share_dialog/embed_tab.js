@@ -33,7 +33,7 @@ function rangeOf({ range: { from, to, raw }, dashboard }) {
 
 /** @param {Subject} subject */
 export function embedTab(subject) {
-  const { org, role, title, dashboard, chart } = subject;
+  const { org, role, dashboard, chart } = subject;
   const key = keyChoice({ org, role, changed: () => show() });
   const panel = dashboard && selectField('What is embedded', panelOptions(dashboard), dashboard.panel);
   const variables = dashboard && variableFields(dashboard.variables);
@@ -100,16 +100,14 @@ export function embedTab(subject) {
     }
   }
 
+  const about = h('p', { class: 'hint' });
   const results = h(
     'div',
     { class: 'stack' },
     h('h3', { text: '1. Your page' }),
     page.node,
     h('h3', { text: '2. Your backend' }),
-    h('p', {
-      class: 'hint',
-      text: 'It signs a token for each visitor with the secret of the key, which never leaves it. Replace the values of locked variables by those of the visitor.',
-    }),
+    about,
     backend.node,
     h('details', {}, h('summary', { text: 'The restrictions as JSON (claim ms)' }), json),
     h('h3', { text: '3. Try it' }),
@@ -132,12 +130,14 @@ export function embedTab(subject) {
                 id: 'frame',
                 title: 'Frame',
                 note: 'Where no script of ours may run. Your backend writes the first token in place of TOKEN.',
-                text: frameHtml(server, { title, endpoint: url, lifetime: ttl }),
+                text: frameHtml(server, { title: dashboard.title, endpoint: url, lifetime: ttl }),
               },
             ]
           : []),
       ]);
       backend.show(backendSnippets({ org, kid: key.key()?.id ?? NO_KEY, ttl, ms }));
+      const locked = ms.dashboard?.locked ? ' Replace the values of locked variables by those of the visitor.' : '';
+      about.textContent = `It signs a token for each visitor with the secret of the key, and keeps the secret.${locked}`;
       json.textContent = JSON.stringify(ms, null, 2);
       results.hidden = false;
     } catch (error) {

@@ -24,7 +24,7 @@ export function selectField(label, options, value, hint = '') {
     options.map((option) => h('option', { value: option.value, text: option.text, selected: option.value === value })),
   );
   const about = h('p', { class: 'hint', id: `${id}-hint`, text: hint });
-  return { node: h('div', { class: 'field' }, h('label', { for: id, text: label }), select, about), select };
+  return { node: h('div', { class: 'field' }, h('label', { for: id, text: label }), select, about), select, about };
 }
 
 /**
@@ -79,7 +79,7 @@ function variableField({ name, title, label, values }) {
   const node = h(
     'fieldset',
     { class: 'stack share-variable' },
-    h('legend', { text: title === name ? name : `${title} (${name})` }),
+    h('legend', { text: title.toLowerCase() === name.toLowerCase() ? title : `${title} (${name})` }),
     access.node,
     locked.node,
     labelled.node,

@@ -51,19 +51,17 @@ export function keyChoice({ org, role, changed }) {
     }
     const chosen = (before && keys.find(({ id }) => !before.includes(id))) ?? keys[0];
     const options = keys.map(({ id, name }) => ({ value: id, text: `${name} (${id})` }));
-    const { node, select } = selectField('API key that signs', options, chosen.id, others);
-    const about = h('p', { class: 'hint' });
+    const { node, select, about } = selectField('API key that signs', options, chosen.id);
     const current = () => keys.find(({ id }) => id === select.value) ?? chosen;
     key = () => ({ id: current().id, longest: current().embed.max_token_ttl_s });
     const describe = () => {
       const { origins, max_token_ttl_s: longest } = current().embed;
-      about.textContent = `Its tokens last at most ${timeText(longest)} and work on ${
-        origins.includes('*') ? 'pages of every origin' : origins.join(', ') || 'no page'
-      }.`;
+      const pages = origins.includes('*') ? 'pages of every origin' : origins.join(', ') || 'no page';
+      about.textContent = `Its tokens last at most ${timeText(longest)} and work on ${pages}. ${others}`;
       changed();
     };
     select.addEventListener('change', describe);
-    place.replaceChildren(node, about, h('div', { class: 'row' }, create));
+    place.replaceChildren(node, h('div', { class: 'row' }, create));
     describe();
   }
 

@@ -95,6 +95,7 @@ export async function shareDashboard({ org, role, uid, dashboard, selections, ra
       range,
       dashboard: {
         uid,
+        title,
         refresh,
         variables: sharedVariables(variables, selections),
         panels,

@@ -43,7 +43,7 @@ function rulesText({ locked, open }) {
 }
 
 /** @param {import('./subject.js').Subject & {dashboard: import('./subject.js').SharedDashboard}} subject */
-export function publicTab({ org, role, title, dashboard }) {
+export function publicTab({ org, role, dashboard }) {
   const alert = h('p', { class: 'alert', role: 'alert' });
   const place = h('div', { class: 'stack' });
   const heading = h('h3', { tabindex: '-1', text: 'Public links of this dashboard' });
@@ -195,7 +195,7 @@ export function publicTab({ org, role, title, dashboard }) {
     const name = textField(
       'Name',
       'name',
-      { maxlength: '200', value: title },
+      { maxlength: '200', value: dashboard.title },
       'Shown in this list and in the audit log.',
     );
     const variables = variableFields(dashboard.variables);
@@ -236,7 +236,10 @@ export function publicTab({ org, role, title, dashboard }) {
   return h(
     'div',
     { class: 'stack' },
-    h('p', { class: 'hint', text: 'Whoever has a public link sees this dashboard without an account.' }),
+    h('p', {
+      class: 'hint',
+      text: `Whoever has a public link sees the dashboard ${dashboard.title} without an account.`,
+    }),
     alert,
     place,
   );

@@ -13,7 +13,7 @@ import { parseVariableQuery } from '../../model/variables.js';
  * @typedef {Object} Subject
  * @property {string} org
  * @property {import('../../client/types.js').Role} role
- * @property {string} title
+ * @property {string} title of the dashboard, of its shared panel, or of the chart
  * @property {{from: number, to: number, raw: {from: string | number, to: string | number}}} range `from` and
  *   `to` in milliseconds, `raw` as they were written
  * @property {SharedDashboard | null} dashboard null for a chart
@@ -23,6 +23,7 @@ import { parseVariableQuery } from '../../model/variables.js';
  *
  * @typedef {Object} SharedDashboard
  * @property {string} uid
+ * @property {string} title
  * @property {string} refresh such as 30s; '' for none
  * @property {SharedVariable[]} variables those that have a value to restrict
  * @property {{id: string, title: string}[]} panels
