@@ -300,6 +300,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/share_dialog/open.js" => ["/components/share_dialog/open.js"];
     Module own "components/share_dialog/preview.js" => ["/components/share_dialog/preview.js"];
     Module own "components/share_dialog/public_tab.js" => ["/components/share_dialog/public_tab.js"];
+    Module own "components/share_dialog/snapshot_tab.js" => ["/components/share_dialog/snapshot_tab.js"];
     Module own "components/share_dialog/subject.js" => ["/components/share_dialog/subject.js"];
     Module own "components/snippet_choice.js" => ["/components/snippet_choice.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];

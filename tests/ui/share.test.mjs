@@ -16,7 +16,7 @@ import {
   restrictionsOf,
   variableRules,
 } from '../../src/ui/assets/model/share_policy.js';
-import { snapshotHtml } from '../../src/ui/assets/model/share_snapshot.js';
+import { laterParts, snapshotHtml } from '../../src/ui/assets/model/share_snapshot.js';
 
 const none = { maxRange: '', maxLookback: '', minStep: '' };
 const HOSTILE = [
@@ -415,22 +415,34 @@ test('a snapshot holds any data without ending its script, and permits exactly i
   const digest = async (text) => createHash('sha256').update(text).digest('base64');
   const data = { view: { title: HOSTILE.join(' ') }, answers: HOSTILE.map((text) => ({ text })) };
   const source = 'export const a = "</script>", b = /<\\/SCRIPT>/, c = "<!-- x", d = "</SCRIPT >";';
-  const html = await snapshotHtml({ title: '</title><b>', script: source, data, digest });
+  const later = 'export const add = "</script> é 漢";'.repeat(5000);
+  const parts = [['embed-dashboard.more.js', later]];
+  const html = await snapshotHtml({ title: '</title><b>', script: source, parts, data, digest });
   const scripts = [...html.matchAll(/<script([^>]*)>([^]*?)<\/script/gi)].map(([, kind, text]) => ({ kind, text }));
   assert.deepEqual(
     scripts.map(({ kind }) => kind),
-    [' type="application/json" id="snapshot"', ' type="module"', ' type="module"'],
+    [' type="application/json" id="snapshot"', ' type="importmap"', ' type="module"', ' type="module"'],
   );
   assert.deepEqual(JSON.parse(scripts[0].text), data);
+  const { imports } = JSON.parse(scripts[1].text);
+  assert.deepEqual(Object.keys(imports), ['./embed-dashboard.more.js']);
+  const loaded = imports['./embed-dashboard.more.js'].slice('data:text/javascript;base64,'.length);
+  assert.equal(Buffer.from(loaded, 'base64').toString('utf8'), later);
   assert.ok(!html.includes('<!--') && !html.includes('<b>') && !/[\u2028\u2029]/.test(scripts[0].text));
-  const names = new Function(`${scripts[1].text.replace('export ', '')} return [a, String(b), c, d];`)();
+  const names = new Function(`${scripts[2].text.replace('export ', '')} return [a, String(b), c, d];`)();
   assert.deepEqual(names, ['</script>', '/<\\/SCRIPT>/', '<!-- x', '</SCRIPT >']);
   const policy = attributesOf(html, 'meta http-equiv="Content-Security-Policy"').content;
   const hashes = [...policy.matchAll(/'sha256-([^']+)'/g)].map(([, hash]) => hash);
-  assert.deepEqual(hashes, await Promise.all([digest(scripts[1].text), digest(scripts[2].text)]));
-  assert.ok(
-    policy.startsWith("default-src 'none'; ") &&
-      !policy.includes('connect-src') &&
-      !/script-src[^;]*unsafe/.test(policy),
-  );
+  assert.deepEqual(hashes, await Promise.all(scripts.slice(1).map(({ text }) => digest(text))));
+  assert.ok(policy.startsWith("default-src 'none'; ") && !policy.includes('connect-src'));
+  assert.doesNotMatch(policy, /script-src[^;]*unsafe/);
+  const plain = await snapshotHtml({ title: '', script: '', parts: [], data, digest: null });
+  assert.ok(plain.includes("script-src 'unsafe-inline' data:;"), 'without TLS the browser has no digest');
+});
+
+test('the files that the bundle loads later are found by their names, each once', () => {
+  const script =
+    "const $where={'panels/a.js':['embed-dashboard.plots.js',1],b:['embed-dashboard.plots.js',2],c:['embed-dashboard.more.js',3]}";
+  assert.deepEqual(laterParts(script), ['embed-dashboard.plots.js', 'embed-dashboard.more.js']);
+  assert.deepEqual(laterParts('embed-dashboard.js'), []);
 });

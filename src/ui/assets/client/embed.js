@@ -8,7 +8,7 @@ import { request, send } from './server.js';
  * @typedef {{token: string, expires_at: string, kid: string}} Minted
  * @typedef {{valid: boolean, reason: string | null, detail: string | null, claims: any, effective: any}}
  *   Introspection
- * @typedef {{id: string, name: string, url: string, created_at: string, created_by: string | null,
+ * @typedef {{id: string, name: string, url: string | null, created_at: string, created_by: string | null,
  *   expires_at: string | null, disabled: boolean, last_used_at: string | null, locked?: any, open?: any}}
  *   PublicLink
  */

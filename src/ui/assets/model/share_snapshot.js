@@ -21,20 +21,36 @@ const inlineJson = (data) =>
 const inlineScript = (source) => source.replace(/<\/(?=script)/gi, '<\\/').replaceAll('<!--', '<\\!--');
 
 /**
- * The HTML of a snapshot. Its policy permits only the two scripts inside, and no request.
+ * The names of the files that the bundle of the element loads later.
+ * @param {string} script the bundle
+ */
+export const laterParts = (script) => [...new Set(script.match(/embed-dashboard\.\w{1,32}\.js/g) ?? [])];
+
+/** A script as a URL that an import map names. @param {string} source */
+function scriptUrl(source) {
+  const bytes = new TextEncoder().encode(source);
+  let binary = '';
+  for (let at = 0; at < bytes.length; at += 0x8000) binary += String.fromCharCode(...bytes.subarray(at, at + 0x8000));
+  return `data:text/javascript;base64,${btoa(binary)}`;
+}
+
+/**
+ * The HTML of a snapshot. Its policy permits only the scripts inside, and no request.
  * @param {Object} options
  * @param {string} options.title
  * @param {string} options.script the text of `embed-dashboard.js`
+ * @param {[name: string, text: string][]} options.parts the files that it loads later
  * @param {unknown} options.data the property `snapshot` of the element
  * @param {((text: string) => Promise<string>) | null} options.digest SHA-256 in base64; null where the
  *   browser has none, which is on pages without TLS
  */
-export async function snapshotHtml({ title, script, data, digest }) {
-  const scripts = [inlineScript(script), START];
+export async function snapshotHtml({ title, script, parts, data, digest }) {
+  const imports = Object.fromEntries(parts.map(([name, text]) => [`./${name}`, scriptUrl(text)]));
+  const scripts = [inlineJson({ imports }), inlineScript(script), START];
   const hashes = digest && (await Promise.all(scripts.map(digest)));
   const allowed = hashes ? hashes.map((hash) => `'sha256-${hash}'`).join(' ') : "'unsafe-inline'";
   const policy =
-    `default-src 'none'; script-src ${allowed}; style-src 'unsafe-inline'; img-src data: blob:; ` +
+    `default-src 'none'; script-src ${allowed} data:; style-src 'unsafe-inline'; img-src data: blob:; ` +
     "base-uri 'none'; form-action 'none'";
   return `<!doctype html>
 <html lang="en">
@@ -46,8 +62,9 @@ export async function snapshotHtml({ title, script, data, digest }) {
 <style>:root { color-scheme: light dark; } body { margin: 0; font: 15px/1.5 system-ui, sans-serif; }</style>
 <body>
 <script type="application/json" id="snapshot">${inlineJson(data)}</script>
-<script type="module">${scripts[0]}</script>
+<script type="importmap">${scripts[0]}</script>
 <script type="module">${scripts[1]}</script>
+<script type="module">${scripts[2]}</script>
 </body>
 </html>
 `;

@@ -11,6 +11,7 @@ import { embedTab } from './embed_tab.js';
 import { imageTab } from './image_tab.js';
 import { linkTab } from './link_tab.js';
 import { publicTab } from './public_tab.js';
+import { snapshotTab } from './snapshot_tab.js';
 import { sharedPanels, sharedVariables } from './subject.js';
 
 /** @typedef {import('./subject.js').Subject} Subject */
@@ -32,6 +33,9 @@ async function open(subject, heading, first) {
       ? [{ id: 'share-public', text: 'Public link', make: () => publicTab({ ...subject, dashboard }) }]
       : []),
     { id: 'share-image', text: 'Image', make: () => imageTab(subject) },
+    ...(dashboard
+      ? [{ id: 'share-snapshot', text: 'Snapshot', make: () => snapshotTab({ ...subject, dashboard }) }]
+      : []),
   ];
   /** Tabs keep what was entered. @type {Map<string, Node>} */
   const made = new Map();

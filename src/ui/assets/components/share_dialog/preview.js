@@ -16,12 +16,12 @@ const TOKEN_MAX = 4096;
  * @property {string} org
  * @property {string} kid
  * @property {Object<string, any>} ms
- * @property {string} tag of the element
+ * @property {'metric-chart' | 'metric-dashboard'} tag of the element
  * @property {Object<string, string>} attributes of the element but the token
  */
 
-/** Loads the script that defines an element. @param {string} tag */
-async function define(tag) {
+/** Loads the script that defines an element. @param {'metric-chart' | 'metric-dashboard'} tag */
+export async function define(tag) {
   if (customElements.get(tag)) return;
   const file = tag === 'metric-chart' ? 'embed.js' : 'embed-dashboard.js';
   await import(`${ROOT}/${file}`).catch(() => {

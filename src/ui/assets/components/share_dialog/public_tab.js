@@ -63,7 +63,7 @@ export function publicTab({ org, role, dashboard }) {
   };
 
   async function load() {
-    const { public_links: on } = await send('GET', orgPath(org));
+    const { settings } = await send('GET', orgPath(org));
     let links = [];
     try {
       links = permits(role, 'editor') ? await listLinks(org, dashboard.uid) : [];
@@ -74,7 +74,7 @@ export function publicTab({ org, role, dashboard }) {
       );
       return;
     }
-    place.replaceChildren(...(on ? whereOn(links) : await whereOff(links)));
+    place.replaceChildren(...(settings.public_links ? whereOn(links) : await whereOff(links)));
   }
 
   /** Turns public links of the organisation on or off, after a confirmation. @param {boolean} on */
@@ -93,7 +93,7 @@ export function publicTab({ org, role, dashboard }) {
           },
     );
     if (!agreed) return;
-    await send('PATCH', orgPath(org), { public_links: on });
+    await send('PATCH', orgPath(org), { settings: { public_links: on } });
     await load();
   }
 
@@ -138,13 +138,9 @@ export function publicTab({ org, role, dashboard }) {
 
   /** @param {PublicLink} link */
   function row(link) {
-    const shown = h('pre', {
-      class: 'snippet',
-      tabindex: '0',
-      role: 'group',
-      'aria-label': 'Public link',
-      text: link.url,
-    });
+    const { url } = link;
+    const shown =
+      url && h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Public link', text: url });
     const ended = link.expires_at !== null && Date.parse(link.expires_at) <= Date.now();
     const rules = rulesText(link);
     return h(
@@ -167,12 +163,12 @@ export function publicTab({ org, role, dashboard }) {
           rules && ` · ${rules}`,
         ),
       ),
-      shown,
+      shown || h('p', { class: 'hint', text: 'Its address was lost with the master key of the server: delete it.' }),
       h(
         'div',
         { class: 'row' },
-        copyButton(() => link.url, { label: 'Copy', what: `link ${link.name}`, source: shown }),
-        h('a', { class: 'button', href: link.url, target: '_blank', rel: 'noopener noreferrer', text: 'Open' }),
+        url && shown && copyButton(() => url, { what: `link ${link.name}`, source: shown }),
+        url && h('a', { class: 'button', href: url, target: '_blank', rel: 'noopener noreferrer', text: 'Open' }),
         acting(link.disabled ? 'Enable' : 'Disable', async () => {
           await changeLink(org, dashboard.uid, link.id, { disabled: !link.disabled });
           await load();
@@ -205,7 +201,7 @@ export function publicTab({ org, role, dashboard }) {
       'Pages that may show it in a frame',
       'origins',
       '',
-      'One origin per line, such as https://app.example.com; * permits every page. Without any, no page may.',
+      'One origin per line, such as https://app.example.com. Without any, every page may.',
     );
     return form(
       {
