@@ -2,11 +2,15 @@
 
 import { escaped } from './share_html.js';
 
-/** The script that hands the data to the element. */
+/** The script that hands the data to the element, and says of which time they are. */
 const START = `
+const data = JSON.parse(document.getElementById('snapshot').textContent);
+const when = (time) => new Date(time).toLocaleString([], { dateStyle: 'medium', timeStyle: 'short' });
+const note = document.createElement('p');
+note.textContent = when(data.range.from) + ' to ' + when(data.range.to) + ', a snapshot';
 const element = document.createElement('metric-dashboard');
-element.snapshot = JSON.parse(document.getElementById('snapshot').textContent);
-document.body.append(element);
+element.snapshot = data;
+document.body.append(note, element);
 `;
 
 /** JSON inside a script element: no text ends the element or begins a comment. @param {unknown} data */
@@ -59,7 +63,11 @@ export async function snapshotHtml({ title, script, parts, data, digest }) {
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="referrer" content="no-referrer">
 <title>${escaped(title)}</title>
-<style>:root { color-scheme: light dark; } body { margin: 0; font: 15px/1.5 system-ui, sans-serif; }</style>
+<style>
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
+body { margin: 12px; }
+p { margin: 0; opacity: .75; }
+</style>
 <body>
 <script type="application/json" id="snapshot">${inlineJson(data)}</script>
 <script type="importmap">${scripts[0]}</script>
