@@ -143,6 +143,13 @@ fn a_panel_and_variables_are_edited_with_a_live_preview_in_the_browser() {
 }
 
 #[test]
+fn a_dashboard_is_shared_by_link_embed_public_link_image_and_file_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("share", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn a_page_of_another_origin_draws_with_an_embed_token() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, _, token) = demo(dir.path());

@@ -16,7 +16,7 @@ import {
   restrictionsOf,
   variableRules,
 } from '../../src/ui/assets/model/share_policy.js';
-import { laterParts, snapshotHtml } from '../../src/ui/assets/model/share_snapshot.js';
+import { laterParts, snapshotHtml, withoutQueries } from '../../src/ui/assets/model/share_snapshot.js';
 
 const none = { maxRange: '', maxLookback: '', minStep: '' };
 const HOSTILE = [
@@ -413,7 +413,8 @@ test('lines that show an image keep its address and its title apart', () => {
 
 test('a snapshot holds any data without ending its script, and permits exactly its scripts', async () => {
   const digest = async (text) => createHash('sha256').update(text).digest('base64');
-  const data = { view: { title: HOSTILE.join(' ') }, answers: HOSTILE.map((text) => ({ text })) };
+  const answers = Object.fromEntries(HOSTILE.map((text) => [text, { status: 'success', data: text }]));
+  const data = { view: { title: HOSTILE.join(' ') }, answers, range: { from: 0, to: 1 }, selections: {} };
   const source = 'export const a = "</script>", b = /<\\/SCRIPT>/, c = "<!-- x", d = "</SCRIPT >";';
   const later = 'export const add = "</script> é 漢";'.repeat(5000);
   const parts = [['embed-dashboard.more.js', later]];
@@ -445,4 +446,20 @@ test('the files that the bundle loads later are found by their names, each once'
     "const $where={'panels/a.js':['embed-dashboard.plots.js',1],b:['embed-dashboard.plots.js',2],c:['embed-dashboard.more.js',3]}";
   assert.deepEqual(laterParts(script), ['embed-dashboard.plots.js', 'embed-dashboard.more.js']);
   assert.deepEqual(laterParts('embed-dashboard.js'), []);
+});
+
+test('a snapshot keeps what panels show, and no text of a query', () => {
+  const answer = {
+    status: 'success',
+    data: { result: [] },
+    warnings: ['w'],
+    query: { expr: 'up' },
+    stats: {},
+    expr: 'up',
+  };
+  const snapshot = { view: 1, answers: { '4:A': answer }, range: { from: 1, to: 2 }, selections: { a: ['b'] } };
+  assert.deepEqual(withoutQueries(snapshot), {
+    ...snapshot,
+    answers: { '4:A': { status: 'success', data: { result: [] }, warnings: ['w'] } },
+  });
 });

@@ -24,6 +24,29 @@ const inlineJson = (data) =>
  */
 const inlineScript = (source) => source.replace(/<\/(?=script)/gi, '<\\/').replaceAll('<!--', '<\\!--');
 
+/** The members of an answer that a panel shows: the others have the text of the query. */
+const SHOWN = ['status', 'data', 'step', 'code', 'detail', 'http_status', 'warnings', 'infos'];
+
+/**
+ * @typedef {{view: unknown, answers: Record<string, Record<string, any>>, range: {from: number, to: number},
+ *   selections: Record<string, string[]>}} Snapshot the property `snapshot` of the element
+ */
+
+/**
+ * The snapshot without the texts of queries.
+ * @param {Snapshot} snapshot
+ * @returns {Snapshot}
+ */
+export const withoutQueries = (snapshot) => ({
+  ...snapshot,
+  answers: Object.fromEntries(
+    Object.entries(snapshot.answers).map(([name, answer]) => [
+      name,
+      Object.fromEntries(Object.entries(answer).filter(([member]) => SHOWN.includes(member))),
+    ]),
+  ),
+});
+
 /**
  * The names of the files that the bundle of the element loads later.
  * @param {string} script the bundle
@@ -44,7 +67,7 @@ function scriptUrl(source) {
  * @param {string} options.title
  * @param {string} options.script the text of `embed-dashboard.js`
  * @param {[name: string, text: string][]} options.parts the files that it loads later
- * @param {unknown} options.data the property `snapshot` of the element
+ * @param {Snapshot} options.data
  * @param {((text: string) => Promise<string>) | null} options.digest SHA-256 in base64; null where the
  *   browser has none, which is on pages without TLS
  */

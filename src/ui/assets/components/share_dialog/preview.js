@@ -93,6 +93,8 @@ export function preview(wanted) {
       place.replaceChildren(
         h(tried.tag, { ...tried.attributes, src: `${location.origin}${ROOT}`, token: minted.token }),
       );
+      // A dashboard asks only the panels in sight.
+      place.scrollIntoView({ block: 'start' });
     } catch (error) {
       alert.textContent = errorText(error, {
         key_is_asymmetric: 'The server holds no secret of this key: sign a token with your private key.',

@@ -5,7 +5,7 @@ import { ROOT } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { sizeText } from '../../model/limit_units.js';
 import { counted } from '../../model/metrics.js';
-import { laterParts, snapshotHtml } from '../../model/share_snapshot.js';
+import { laterParts, snapshotHtml, withoutQueries } from '../../model/share_snapshot.js';
 import { define } from './preview.js';
 
 /** How long panels may take, and how often they are looked at, in milliseconds. */
@@ -13,8 +13,7 @@ const WAIT_MS = 60_000;
 const LOOK_MS = 100;
 
 /**
- * @typedef {{view: any, answers: Object<string, {data?: any}>, range: {from: number, to: number},
- *   selections: Object<string, string[]>}} Snapshot the property of the element
+ * @typedef {import('../../model/share_snapshot.js').Snapshot} Snapshot
  * @typedef {HTMLElement & {snapshot: Snapshot | null}} DashboardElement
  */
 
@@ -87,8 +86,8 @@ export function snapshotTab({ org, range, dashboard }) {
       if (values.length > 0) element.setAttribute(`var-${name}`, values.join(','));
     stage.replaceChildren(element);
     await drawn(element);
-    const data = element.snapshot;
-    if (!data) throw new Error('The dashboard has no data.');
+    if (!element.snapshot) throw new Error('The dashboard has no data.');
+    const data = withoutQueries(element.snapshot);
     const html = await snapshotHtml({
       title: dashboard.title,
       script,
