@@ -238,7 +238,8 @@ async function chartFlow() {
   await page.getByRole('button', { name: 'Export' }).click();
   await page.getByRole('button', { name: 'Embed this chart…' }).click();
   await dialog.getByRole('tab', { name: 'Embed', selected: true }).waitFor();
-  check((await code('Element').textContent()).includes(`expr="${expr}" range="1h"`), 'the element has query and range');
+  const element = await code('Element').textContent();
+  check(element.includes(`expr="${expr}"`) && element.includes('range="1h"'), 'the element has query and range');
   await dialog.getByLabel('Label matchers').fill('code="200"');
   await button('Try it').click();
   await dialog.locator('metric-chart[data-state="drawn"]').waitFor();

@@ -31,7 +31,14 @@ function pixels(text, name) {
 
 /** @param {import('./subject.js').Subject} subject */
 export function imageTab({ org, role, title, range, dashboard, chart }) {
-  const key = keyChoice({ org, role, changed: () => void 0 });
+  const make = h('button', { type: 'button', class: 'primary', text: 'Make the image', disabled: true });
+  const key = keyChoice({
+    org,
+    role,
+    changed: () => {
+      make.disabled = key.key() === null;
+    },
+  });
   const panels = dashboard?.panels.map(({ id, title: text }) => ({ value: id, text })) ?? [];
   const panel = dashboard && selectField('Panel', panels, dashboard.panel || (panels[0]?.value ?? ''));
   const format = selectField(
@@ -55,7 +62,6 @@ export function imageTab({ org, role, title, range, dashboard, chart }) {
   const lifetime = textField('The address works for', 'lifetime', { value: '1h' }, 'Such as 1h; the key limits it.');
   const alert = h('p', { class: 'alert', role: 'alert' });
   const result = h('div', { class: 'stack' });
-  const make = h('button', { type: 'button', class: 'primary', text: 'Make the image' });
 
   /** Parameters of the picture, and the restrictions of its token. */
   function wanted() {
@@ -96,12 +102,12 @@ export function imageTab({ org, role, title, range, dashboard, chart }) {
   }
 
   make.addEventListener('click', async () => {
+    const signing = key.key();
+    if (!signing) return;
     alert.textContent = '';
     result.replaceChildren();
     make.disabled = true;
     try {
-      const signing = key.key();
-      if (!signing) throw new Error('Choose the API key that signs the token of the image.');
       const { ms, name, size, parameters } = wanted();
       const ttl = lifetimeOf(lifetime.value(), signing.longest);
       const minted = await mintToken(org, { api_key_id: signing.id, ttl_s: ttl, ms });
