@@ -66,7 +66,7 @@ function variableField({ name, title, label, values }) {
     'Values',
     'locked',
     values.join('\n'),
-    'One per line. No query of the token reads series with another value.',
+    'One per line. No query reads series with another value.',
   );
   const labelled = textField('Label of the series', 'label', { value: label }, 'The label that has these values.');
   const listed = linesField('Only these values', 'open', '', 'One per line. Without any, viewers choose every value.');
