@@ -89,9 +89,17 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "Policy",
         "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Metric names as glob patterns', match?: string[] 'Label matchers that all must match', \
          exprs?: string[] | null 'PromQL expressions; if endpoints is missing, only these may be queried', max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
-         min_step_s?: integer(0..) | null |}",
+         min_step_s?: integer(0..) | null, dashboard?: DashboardPolicy | null |}",
     ),
-    ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\""),
+    (
+        "DashboardPolicy",
+        "{| uid: string 'If endpoints is missing, only this dashboard may be shown', \
+         locked?: map<string | string[] | LockedVariable> 'Variables whose values also restrict every selection of series', \
+         open?: string[] | map<string[] | null> 'Variables that the viewer sets, with the allowed values; null allows every value. Other \
+         variables have the value that is saved in the dashboard' |}",
+    ),
+    ("LockedVariable", "{| label: string 'The label whose values are restricted', values: string[] |}"),
+    ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\" | \"dashboard\""),
     ("KeyScope", "\"ingest\" | \"read\" | \"embed\""),
     (
         "EmbedSettings",
