@@ -340,7 +340,7 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
     // A proxy may change the Host that a browser's Origin is compared with. The origin of the
     // public URL is always trusted.
     let own_origin = public_origin(&options.public_url).to_owned();
-    let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin]).collect();
+    let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin.clone()]).collect();
     let csrf = CookieCsrf::new(&origins).map_err(OptionsError::TrustedOrigin)?;
     let edge_policy = edge_policy(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
@@ -351,6 +351,7 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
         cookies: deps.auth.cookies,
         proxies: TrustedProxies(options.trusted_proxies.clone()),
         local: deps.local,
+        own_origin: own_origin.to_ascii_lowercase().into(),
     };
     // The alias below `/auth`: the same handlers, without documentation.
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");

@@ -73,6 +73,10 @@ pub use dashboards::document::{
     check_depth, parse_folder,
 };
 pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards, provisioned_uid};
+pub use dashboards::public_link::{
+    DASHBOARD_LINKS_MAX, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, ORG_LINKS_MAX, PublicLink,
+    PublicLinkChange, PublicLinkError, PublicLinkRefusal,
+};
 pub use dashboards::store::{
     DASHBOARD_VERSIONS_MAX, DASHBOARDS_MAX, DASHBOARDS_STORED_BYTES_MAX, Dashboard, DashboardError,
     DashboardVersion, DashboardWrite, ExpectedVersion, parse_message,
@@ -152,6 +156,7 @@ pub struct Identity {
     sessions: auth::session::Sessions,
     keyring: keys::keyring::Keyring,
     token_policies: keys::compiled_policy::CompiledPolicies,
+    public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -197,6 +202,7 @@ impl Identity {
             sessions: auth::session::Sessions::default(),
             keyring: keys::keyring::Keyring::default(),
             token_policies: keys::compiled_policy::CompiledPolicies::default(),
+            public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
@@ -213,6 +219,7 @@ impl Identity {
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_removals()?;
         identity.load_keys()?;
+        identity.load_public_links()?;
         identity.load_org_settings()?;
         Ok(identity)
     }
@@ -225,6 +232,7 @@ impl Identity {
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;
+        self.flush_public_links()?;
         self.flush_audit(now, false)?;
         self.flush_dashboard_views(now, false)?;
         let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
@@ -252,6 +260,7 @@ impl Identity {
     pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_all_sessions()?;
         self.flush_keys()?;
+        self.flush_public_links()?;
         self.flush_dashboard_views(now, true)?;
         self.flush_audit(now, true)
     }
