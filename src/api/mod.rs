@@ -62,6 +62,7 @@ use orgs::demo_data::DemoDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
+use pages::shared::{SharedPages, is_shared};
 use prefix::Prefix;
 use router::ResponseFuture;
 use routes::Routes;
@@ -74,6 +75,7 @@ use crate::outbound::MailQueue;
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
+use crate::ui::Ui;
 
 /// The rooms that the handlers use.
 #[derive(Clone)]
@@ -95,6 +97,8 @@ pub struct Rooms {
     pub counters: Arc<Counters>,
     /// The web UI, which serves every path that is neither a route nor below the API.
     pub pages: Option<Router>,
+    /// The web UI with the page of public links and framed dashboards.
+    pub shared: Option<Ui>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -357,7 +361,24 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");
     let pages = rooms.pages.clone();
     let routes = table.merge(alias).into_route_tree();
-    let fallback = move |request: Request| -> ResponseFuture { Box::pin(fallback(pages.clone(), request)) };
+    let shared = rooms.shared.clone().map(|ui| {
+        Arc::new(SharedPages {
+            ui,
+            identity: Arc::clone(&rooms.identity),
+            clock: rooms.clock.clone(),
+            limits: Arc::clone(&deps.limits),
+            proxies: TrustedProxies(options.trusted_proxies.clone()),
+        })
+    });
+    let fallback = move |request: Request| -> ResponseFuture {
+        match &shared {
+            Some(shared) if is_shared(request.uri().path()) => {
+                let shared = Arc::clone(shared);
+                Box::pin(async move { shared.answer(request) })
+            }
+            _ => Box::pin(fallback(pages.clone(), request)),
+        }
+    };
     let auth_policy = layers::AuthPolicy { csrf, callers: Arc::new(callers) };
     Ok(App::new(routes, Arc::new(fallback), edge_policy, Some(auth_policy)))
 }

@@ -87,7 +87,7 @@ pub use keys::api_key::{
 };
 pub use keys::dashboard_policy::DashboardGrant;
 pub use keys::embed_token::{EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal};
-pub use keys::keyring::VerifiedToken;
+pub use keys::keyring::{SharedDashboard, VerifiedToken};
 #[cfg(test)]
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;

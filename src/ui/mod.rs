@@ -19,6 +19,7 @@
 //! /plot/*.js                       what panels share: scales, canvas, legend, single values
 //! /model/*.js                      pure functions without a DOM, also run by node's test runner
 //! /client/*.js                     requests to the API, and types of its answers; /api is the API
+//! /share  /frame                   shared.html: one dashboard, by public link or embed token
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
@@ -161,6 +162,7 @@ pub const NOWHERE: &str = "/nowhere";
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
+    Page   own "shared.html" => ["/share", "/frame"];
     Style  own "app.css" => ["/app.css"];
     Style  own "cabinet.css" => ["/cabinet.css"];
     Style  own "dashboards.css" => ["/dashboards.css"];

@@ -216,6 +216,7 @@ impl TestServer {
             checks: Vec::new(),
             counters: Arc::new(Counters::default()),
             pages: Some(Router::new().fallback(async || "a page")),
+            shared: Some(promlet::ui::Ui::embedded()),
         };
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());

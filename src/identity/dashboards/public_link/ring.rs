@@ -13,6 +13,7 @@ use crate::sync::IgnorePoison as _;
 use crate::identity::Identity;
 use crate::identity::keys::api_key::{self, ApiKey, KeyUsage, LINK_SECRET};
 use crate::identity::keys::embed_token::{EmbedGrant, KeyRestriction};
+use crate::identity::keys::keyring::SharedDashboard;
 use crate::identity::tables::dashboard::{DashboardRemovalRow, DashboardRow};
 use crate::identity::tables::id::{KeyId, SecretHash};
 use crate::identity::tables::key::{EmbedPolicy, EmbedSettings, IngestSettings, KeyScopes, ReadSettings};
@@ -285,6 +286,24 @@ impl Identity {
         let link = found.ok_or(PublicLinkRefusal::Unknown)?;
         self.check_public_link(&link, now)?;
         Ok(link)
+    }
+
+    /// Returns the dashboard that a page may show with a public link. Records no use.
+    ///
+    /// # Errors
+    /// [`PublicLinkRefusal`]; [`PublicLinkRefusal::Unknown`] also if the file of the dashboard is
+    /// gone.
+    pub fn shared_by_link(&self, secret: &str, now: Timestamp) -> Result<SharedDashboard, PublicLinkRefusal> {
+        let link = self.find_public_link(secret, now)?;
+        // If the row cannot be read, the requests of the page report the error.
+        if matches!(self.has_dashboard(link.key.org, &link.dashboard), Ok(false)) {
+            return Err(PublicLinkRefusal::Unknown);
+        }
+        Ok(SharedDashboard {
+            slug: link.key.slug.clone(),
+            uid: link.dashboard.clone(),
+            origins: vec![link.key.embed.origins.clone()],
+        })
     }
 
     /// Returns the access that a public link grants, and records its use. Only touches memory.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{OrgId, Timestamp};
+use crate::model::{OrgId, OrgSlug, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::keys::api_key::{self, ApiKey};
@@ -10,7 +10,7 @@ use crate::identity::keys::embed_token::{
     self, CheckedClaims, EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal,
 };
 use crate::identity::tables::id::KeyId;
-use crate::identity::tables::key::UsedRow;
+use crate::identity::tables::key::{Endpoint, UsedRow};
 use crate::identity::tables::store::StoreError;
 
 use super::KeyEntry;
@@ -22,6 +22,17 @@ const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
 pub struct VerifiedToken {
     entry: Arc<KeyEntry>,
     claims: CheckedClaims,
+}
+
+/// A dashboard that a page shows with a public link or an embed token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDashboard {
+    /// The slug of the organisation.
+    pub slug: OrgSlug,
+    /// The uid of the dashboard.
+    pub uid: String,
+    /// Allow-lists of origins whose pages may frame the page; an origin must be in each list.
+    pub origins: Vec<Vec<String>>,
 }
 
 impl VerifiedToken {
@@ -152,6 +163,28 @@ impl Identity {
             return Err(UNKNOWN_KEY);
         }
         self.granted(verify(&entry, request, now)?, now)
+    }
+
+    /// Returns the dashboard that a page may show with an embed token, and its organisation; `None`
+    /// if the token grants no dashboard. Records nothing and compiles nothing: the requests of the
+    /// page are checked by themselves. Only touches memory.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn shared_by_token(
+        &self,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<Option<SharedDashboard>, TokenRefusal> {
+        let entry = self.named_by(&EmbedRequest { token, slug: "", origin: None })?;
+        // The page names no organisation, so it is that of the key.
+        let slug = entry.key.slug.clone();
+        let verified = verify(&entry, &EmbedRequest { token, slug: slug.as_str(), origin: None }, now)?;
+        let origins = verified.origins();
+        let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
+        let grant = embed_token::effective(&entry.key, &tokens.restriction, verified.claims, &[], now);
+        let uid = grant.allows(Endpoint::Dashboard).then_some(grant.dashboard).flatten().map(|one| one.uid);
+        Ok(uid.map(|uid| SharedDashboard { slug, uid, origins }))
     }
 
     fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<KeyEntry>, TokenRefusal> {
