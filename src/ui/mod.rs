@@ -25,6 +25,7 @@
 //! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
 //! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
+//! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
 //! ```
 //!
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
@@ -164,6 +165,8 @@ const FILES: &[Embedded] = files! {
     Style  own "app.css" => ["/app.css"];
     Style  own "cabinet.css" => ["/cabinet.css"];
     Style  own "dashboards.css" => ["/dashboards.css"];
+    Style  own "panels.css" => ["/panels.css"];
+    Style  own "embed-dashboard.css" => ["/embed-dashboard.css"];
     Style  own "explore.css" => ["/explore.css"];
     Style  own "panel_editor.css" => ["/panel_editor.css"];
     Style  own "editor.css" => ["/editor.css"];
@@ -178,6 +181,13 @@ const FILES: &[Embedded] = files! {
     Module own "docs/request_form.js" => ["/docs/request_form.js"];
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
+    Module any "embed-dashboard.js" => ["/embed-dashboard.js"];
+    Module any "embedded/dashboard.js" => ["/embedded/dashboard.js"];
+    Module any "embedded/sheets.js" => ["/embedded/sheets.js"];
+    Module any "embedded/source.js" => ["/embedded/source.js"];
+    Module any "embedded/variables.js" => ["/embedded/variables.js"];
+    Module any "embedded/view.js" => ["/embedded/view.js"];
+    Module any "embedded/words.js" => ["/embedded/words.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
     Module any "chart/full_name.js" => ["/chart/full_name.js"];
@@ -438,6 +448,15 @@ const FILES: &[Embedded] = files! {
     Module own "client/variables.js" => ["/client/variables.js"];
 };
 
+/// The parts of the bundle of [`DASHBOARD`] that it loads when it needs them. The build script makes
+/// them from modules of [`FILES`].
+const CHUNKS: &[Embedded] = files! {
+    Module any "embed-dashboard.plots.js" => ["/embed-dashboard.plots.js"];
+    Module any "embed-dashboard.values.js" => ["/embed-dashboard.values.js"];
+    Module any "embed-dashboard.more.js" => ["/embed-dashboard.more.js"];
+    Module any "embed-dashboard.chart.js" => ["/embed-dashboard.chart.js"];
+};
+
 /// Returns the embedded file for `path` (without query and fragment, not percent-decoded).
 ///
 /// The path is looked up in a table and never becomes a file name, so path traversal is impossible.
@@ -447,13 +466,13 @@ pub fn file(path: &str) -> Option<Asset> {
 }
 
 fn find(path: &str) -> Option<&'static Embedded> {
-    FILES.iter().find(|file| file.paths.contains(&path))
+    FILES.iter().chain(CHUNKS).find(|file| file.paths.contains(&path))
 }
 
 /// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
 /// digits.
 static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
-    let hash = FILES.iter().fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    let hash = FILES.iter().chain(CHUNKS).fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
     format!("/assets/{hash:016x}")
 });
 
@@ -467,12 +486,12 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
     modules.map(|file| (file.name, imported(file))).collect()
 });
 
-/// What is served in place of a file of the binary outside of the immutable paths: pages that refer
-/// to these paths, and the bundle of [`EMBED`].
+/// What is served in place of a file of the binary: pages that refer to immutable paths, and bundles.
+/// Below the immutable paths, [`EMBED`] is the module that pages of the cabinet share with others.
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    pages.chain([(EMBED, EMBED_BUNDLE.to_vec())]).collect()
+    pages.chain([(EMBED, EMBED_BUNDLE.to_vec()), (DASHBOARD, DASHBOARD_BUNDLE.to_vec())]).collect()
 });
 
 /// Returns the module and all modules that it imports, directly or through others.
@@ -562,7 +581,7 @@ impl Ui {
         }
         let bytes = match &self.folder {
             Some(folder) => self.placed(file, Cow::Owned(read(folder.join(file.name))?)),
-            None => match GENERATED.get(file.name).filter(|_| below.is_none()) {
+            None => match GENERATED.get(file.name).filter(|_| below.is_none() || file.name == DASHBOARD) {
                 Some(generated) => self.placed(file, Cow::Borrowed(generated)),
                 None => Cow::Borrowed(file.bytes),
             },
@@ -599,13 +618,15 @@ fn with_immutable_paths(page: &Embedded) -> Vec<u8> {
     let root = IMMUTABLE_ROOT.as_str();
     let mut text = String::from_utf8_lossy(page.bytes).into_owned();
     let mut preloads = String::new();
-    for file in FILES.iter().filter(|file| file.kind != AssetKind::Page) {
+    for file in FILES.iter().chain(CHUNKS).filter(|file| file.kind != AssetKind::Page) {
         let own = format!("=\"/{}\"", file.name);
         if !text.contains(&own) {
             continue;
         }
         text = text.replace(&own, &format!("=\"{root}/{}\"", file.name));
-        for name in with_imports(file.name).into_iter().filter(|name| *name != file.name) {
+        // A bundle has all that it imports.
+        let imported = if file.name == DASHBOARD { BTreeSet::new() } else { with_imports(file.name) };
+        for name in imported.into_iter().filter(|name| *name != file.name) {
             _ = writeln!(preloads, "  <link rel=\"modulepreload\" href=\"{root}/{name}\">");
         }
     }
@@ -618,6 +639,12 @@ const EMBED: &str = "embed.js";
 /// [`EMBED`] and everything that it imports in one module, so that a page of another origin sends
 /// one request for the element.
 static EMBED_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed.bundle.js"));
+
+/// The module with the element for dashboards, which pages of other origins load.
+const DASHBOARD: &str = "embed-dashboard.js";
+
+/// [`DASHBOARD`] and what it imports, except for [`CHUNKS`].
+static DASHBOARD_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed-dashboard.bundle.js"));
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();

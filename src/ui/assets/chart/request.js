@@ -174,29 +174,45 @@ export async function waitToRetry(error, attempt, signal) {
 }
 
 /**
- * Returns the JSON of a data endpoint; retries where the server asks for it with Retry-After.
- * @param {{base: string, path: string, params: URLSearchParams, token?: string,
- *   tokenEndpoint?: string, signal?: AbortSignal}} request `token` or `tokenEndpoint` make it an
- *   embed request; otherwise the session cookie is sent
+ * @typedef {{base: string, path: string, params?: URLSearchParams, body?: any, token?: string,
+ *   tokenEndpoint?: string, signal?: AbortSignal}} DataRequest `token` or `tokenEndpoint` make it an
+ *   embed request; otherwise the session cookie is sent. `body` is sent as JSON with POST.
+ */
+
+/**
+ * Returns the JSON of a data endpoint.
+ * @param {DataRequest} request
  * @returns {Promise<any>}
  */
-export async function fetchData({ base, path, params, token, tokenEndpoint, signal }) {
+export const fetchData = async (request) => (await fetchAnswer(request)).json();
+
+/**
+ * Returns the response of a data endpoint; retries where the server asks for it with Retry-After.
+ * @param {DataRequest} request
+ * @returns {Promise<Response>}
+ */
+export async function fetchAnswer({ base, path, params, body, token, tokenEndpoint, signal }) {
   const source = tokenEndpoint ? TokenSource.at(new URL(tokenEndpoint, document.baseURI).href) : null;
   source?.offer(token);
   let refused = '';
   let renewed = false;
   for (let attempt = 1; ; attempt += 1) {
     const bearer = source ? await source.take(refused) : token;
-    const response = await fetch(`${base}${path}?${params}`, {
+    const response = await fetch(`${base}${path}${params ? `?${params}` : ''}`, {
+      method: body === undefined ? 'GET' : 'POST',
       signal,
       cache: 'no-store',
       credentials: bearer ? 'omit' : 'same-origin',
-      headers: bearer ? { Authorization: `Bearer ${bearer}` } : {},
+      headers: {
+        ...(bearer && { Authorization: `Bearer ${bearer}` }),
+        ...(body !== undefined && { 'Content-Type': 'application/json' }),
+      },
+      body: body === undefined ? undefined : JSON.stringify(body),
     }).catch((error) => {
       if (error.name === 'AbortError') throw error;
       throw new ApiError({ code: 'unreachable', detail: `No answer from ${base}.` });
     });
-    if (response.ok) return response.json();
+    if (response.ok) return response;
     const problem = await readError(response);
     if (problem.code === 'token_expired' && source && !renewed) {
       [refused, renewed] = [bearer ?? '', true];

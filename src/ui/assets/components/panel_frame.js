@@ -21,6 +21,8 @@ import { openMenu } from './popup.js';
  * @typedef {Object} FrameHost
  * @property {(placed: Placed, width: number) => PanelPlan} plan
  * @property {() => import('../model/interpolate.js').Selections} selections
+ * @property {() => import('../model/interpolate.js').Selections} [repeats] the variables that panels may be repeated
+ *   for; all of them by default
  * @property {(uid: string, query: string) => string | null} page the address of another dashboard; null without one
  * @property {(range: {from: number, to: number}) => void} zoom milliseconds
  * @property {(chosen: import('../panels/kinds.js').Chosen, placed: Placed) => void} [select] after a click on a series
@@ -65,7 +67,7 @@ export class PanelFrame {
     this.host = host;
     count += 1;
     const id = `panel-title-${count}`;
-    this.#title = h('h2', { id, class: 'panel-title' });
+    this.#title = h('h2', { id, class: 'panel-title', part: 'panel-title' });
     this.#override = h('span', { class: 'panel-time' });
     this.#status = h('span', { class: 'panel-status', role: 'status' });
     this.#body = h('div', { class: `panel-body kind-${kindOf(placed.panel.type)}` });
@@ -100,6 +102,7 @@ export class PanelFrame {
       'div',
       {
         role: 'group',
+        part: 'panel',
         class: placed.panel.transparent ? 'panel transparent' : 'panel',
         'aria-labelledby': id,
         'data-key': placed.key,
