@@ -268,9 +268,16 @@ mod tests {
         let chunks: [(&str, &[&str]); 2] =
             [("x.one.js", &["p/late.js", "a.js"]), ("x.two.js", &["p/other.js"])];
         let (main, files) = with_chunks("entry.js", &chunks, &read).unwrap();
-        assert!(main.contains("$where={'p/late.js':['x.one.js',3],'a.js':['',0],'p/other.js':['x.two.js',4],}"));
-        assert!(main.contains("const $1=$all[1]=(()=>{const{a}=$0;\nconst f=()=>$chunk('p/late.js').then(a);"));
-        assert!(files[0].contains("$all[2]??=(()=>{const b=2;") && files[1].contains("$all[2]??=(()=>{const b=2;"));
+        assert!(
+            main.contains("$where={'p/late.js':['x.one.js',3],'a.js':['',0],'p/other.js':['x.two.js',4],}")
+        );
+        assert!(
+            main.contains("const $1=$all[1]=(()=>{const{a}=$0;\nconst f=()=>$chunk('p/late.js').then(a);")
+        );
+        assert!(
+            files[0].contains("$all[2]??=(()=>{const b=2;")
+                && files[1].contains("$all[2]??=(()=>{const b=2;")
+        );
         assert!(files[0].contains("$all[3]??=(()=>{const{a}=$all[0];const{b}=$all[2];\n\nconst c=a+b;"));
         let none = with_chunks("entry.js", &[], &read).unwrap_err();
         assert!(none.contains("no chunk has p/late.js"), "{none}");
