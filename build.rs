@@ -20,7 +20,9 @@ use std::time::SystemTime;
 const DAY_S: u64 = 86_400;
 
 /// The files of the element for dashboards beside its bundle, and the modules for which it loads each of them.
-const CHUNKS: [(&str, &[&str]); 4] = [
+const CHUNKS: [(&str, &[&str]); 6] = [
+    ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
+    ("embed-dashboard.live.js", &["embedded/live.js"]),
     ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
     (
         "embed-dashboard.values.js",

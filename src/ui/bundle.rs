@@ -113,19 +113,29 @@ impl<'a> Bundle<'a> {
         let mut copied = 0;
         for import in imports(name, &module) {
             self.add(&import.module)?;
-            head.push_str(&self.bound(name, &import.module, import.names)?);
+            let bound = self.bound(name, &import.module, import.names)?;
             if module.get(import.place.clone()).is_some_and(|statement| statement.starts_with("export")) {
+                let place = self.done.get(&import.module).map(|done| self.place(done.number));
                 let names = import.names.trim_matches(['{', '}']).split(',').filter(|name| !name.is_empty());
-                passed_on.extend(names.map(str::to_owned));
+                passed_on.extend(names.map(|name| (name.to_owned(), place.clone().unwrap_or_default())));
+            } else {
+                head.push_str(&bound);
             }
             body.push_str(module.get(copied..import.place.start).unwrap_or_default());
             copied = import.place.end;
         }
         body.push_str(module.get(copied..).unwrap_or_default());
-        let (body, exports) = exported(name, &body, passed_on)?;
+        let (body, mut exports) = exported(name, &body)?;
+        let mut returned = exports.join(",");
+        for (name, place) in passed_on {
+            _ = write!(returned, "{}{name}:{place}.{name}", if returned.is_empty() { "" } else { "," });
+            exports.push(name);
+        }
+        if exports.iter().any(|export| export.is_empty() || export.contains(' ')) {
+            return Err(format!("{name}: a bundle exports names as they are, not {exports:?}"));
+        }
         self.open.pop();
         let number = known.unwrap_or(self.done.len());
-        let returned = exports.join(",");
         let place = match (self.in_chunk, self.roots) {
             (true, _) => format!("$all[{number}]??="),
             (false, Some(_)) => format!("const ${number}=$all[{number}]="),
@@ -175,15 +185,18 @@ impl<'a> Bundle<'a> {
             }
             bindings.push(if name == own { name.to_owned() } else { format!("{name}:{own}") });
         }
-        let place = if self.in_chunk { format!("$all[{number}]") } else { format!("${number}") };
-        Ok(format!("const{{{}}}={place};", bindings.join(",")))
+        Ok(format!("const{{{}}}={};", bindings.join(","), self.place(*number)))
+    }
+
+    /// Returns the expression for the exports of a module.
+    fn place(&self, number: usize) -> String {
+        if self.in_chunk { format!("$all[{number}]") } else { format!("${number}") }
     }
 }
 
 /// Returns the body of a module without the keyword `export`, and the exported names.
-/// `passed_on` are those that it exports from other modules.
-fn exported(name: &str, body: &str, passed_on: Vec<String>) -> Result<(String, Vec<String>), String> {
-    let mut exports = passed_on;
+fn exported(name: &str, body: &str) -> Result<(String, Vec<String>), String> {
+    let mut exports = Vec::new();
     let mut out = String::with_capacity(body.len());
     for line in body.split_inclusive('\n') {
         let Some(rest) = line.strip_prefix("export") else {
@@ -203,9 +216,6 @@ fn exported(name: &str, body: &str, passed_on: Vec<String>) -> Result<(String, V
         } else {
             return Err(format!("{name}: a bundle cannot have {line:.60}"));
         }
-    }
-    if exports.iter().any(|export| export.is_empty() || export.contains(' ')) {
-        return Err(format!("{name}: a bundle exports names as they are, not {exports:?}"));
     }
     Ok((out, exports))
 }
@@ -247,7 +257,7 @@ mod tests {
         assert_eq!(
             bundled(&modules).unwrap(),
             "const $0=(()=>{const a=()=>1;\nreturn{a}})();\n\
-             const $1=(()=>{const{a}=$0;\nconst c=1;\n\nreturn{a,c}})();\n\
+             const $1=(()=>{\nconst c=1;\n\nreturn{c,a:$0.a}})();\n\
              const $2=(()=>{const{a}=$1;a();\nreturn{}})();\n"
         );
     }

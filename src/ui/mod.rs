@@ -456,6 +456,8 @@ const FILES: &[Embedded] = files! {
 /// The parts of the bundle of [`DASHBOARD`] that it loads when it needs them. The build script makes
 /// them from modules of [`FILES`].
 const CHUNKS: &[Embedded] = files! {
+    Module any "embed-dashboard.controls.js" => ["/embed-dashboard.controls.js"];
+    Module any "embed-dashboard.live.js" => ["/embed-dashboard.live.js"];
     Module any "embed-dashboard.plots.js" => ["/embed-dashboard.plots.js"];
     Module any "embed-dashboard.values.js" => ["/embed-dashboard.values.js"];
     Module any "embed-dashboard.more.js" => ["/embed-dashboard.more.js"];

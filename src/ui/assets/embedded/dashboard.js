@@ -5,8 +5,6 @@ import { ApiError } from '../chart/request.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
 import { refreshTimer } from '../components/refresh_timer.js';
-import { timeControl } from '../components/time_control.js';
-import { variableControls } from '../components/variable_bar.js';
 import { currentPanel, needsConversion } from '../model/current_panel.js';
 import { readWith } from '../model/dashboard_reader.js';
 import { planPanel } from '../model/panel_queries.js';
@@ -52,7 +50,9 @@ export class DashboardView {
   #content = h('div', { part: 'panels' });
   #reset;
   #head;
-  #time;
+  /** The controls: their modules are loaded unless they are left out. */
+  #time = /** @type {ReturnType<typeof import('../components/time_control.js').timeControl> | null} */ (null);
+  #controlsOf = /** @type {typeof import('../components/variable_bar.js').variableControls | null} */ (null);
   #refreshes;
   #runner;
   #grid;
@@ -70,16 +70,7 @@ export class DashboardView {
     this.#reset = h('button', {
       type: 'button', class: 'reset', part: 'reset', text: 'Reset zoom', hidden: true, on: { click: () => this.#zoom(null) },
     });
-    this.#time = timeControl({
-      change: (range) => this.#show(range),
-      refreshNow: () => this.refresh(),
-      interval: (interval) => {
-        this.#interval = interval;
-        this.#refreshes.plan();
-      },
-    });
-    this.#time.node.setAttribute('part', 'time');
-    this.#head = h('div', { class: 'head' }, this.#title, this.#reset, this.#time.node);
+    this.#head = h('div', { class: 'head' }, this.#title, this.#reset);
     this.node = h('div', { class: 'frame' }, this.#head, this.#bar, this.#content);
     this.#runner = new PanelRunner({
       send: (batch) => this.source.send(batch, sentValues(this.variables.selections, this.#access)),
@@ -144,6 +135,40 @@ export class DashboardView {
     return { range: this.#range, now: this.#now, dashboard, timeZone: this.#zone };
   }
 
+  /** Whether the page leaves a part out. @param {'title' | 'time' | 'variables'} part */
+  #isHidden(part) {
+    return this.host.read('hide').split(/[\s,]+/).includes(part) || (part !== 'title' && this.snapshot !== null);
+  }
+
+  /** Loads the controls that are shown. */
+  async #loadControls() {
+    await Promise.all([
+      this.#isHidden('time') ||
+        import('../components/time_control.js').then(({ timeControl }) => {
+          this.#time ??= this.#timeControl(timeControl);
+        }),
+      this.#isHidden('variables') ||
+        import('../components/variable_bar.js').then(({ variableControls }) => {
+          this.#controlsOf = variableControls;
+        }),
+    ]);
+  }
+
+  /** @param {typeof import('../components/time_control.js').timeControl} make */
+  #timeControl(make) {
+    const time = make({
+      change: (range) => this.#show(range),
+      refreshNow: () => this.refresh(),
+      interval: (interval) => {
+        this.#interval = interval;
+        this.#refreshes.plan();
+      },
+    });
+    time.node.setAttribute('part', 'time');
+    this.#head.append(time.node);
+    return time;
+  }
+
   /** The interval between refreshes; empty for none. */
   #refresh() {
     return this.#interval ?? (this.host.read('refresh') || this.#dashboard?.refresh || '');
@@ -157,6 +182,9 @@ export class DashboardView {
     this.#reported.clear();
     if (!this.#dashboard) this.#content.replaceChildren(h('p', { class: 'quiet', role: 'status', text: 'Loading…' }));
     try {
+      const controls = this.#loadControls();
+      // A failure is reported below; without this line it would count as unhandled while the view is asked.
+      controls.catch(() => {});
       const answer = await this.source.view(signal);
       const view = readView(answer);
       const old = needsConversion(view.document);
@@ -169,6 +197,8 @@ export class DashboardView {
       for (const type of new Set(panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type).catch(() => {});
       this.variables.adopt(visitorVariables(variables, view.access), view.access, this.snapshot?.selections ?? null);
       this.variables.setAttributes(this.host.attributes());
+      await controls;
+      if (signal.aborted) return;
       await this.#update(true);
       if (!signal.aborted) this.host.emit('load', { uid: view.uid, title: view.title, version: view.version });
     } catch (error) {
@@ -200,12 +230,12 @@ export class DashboardView {
   }
 
   #showHead() {
-    const hidden = this.host.read('hide').split(/[\s,]+/);
     this.#head.hidden = false;
     this.#title.textContent = this.#dashboard?.title ?? '';
-    this.#title.hidden = hidden.includes('title');
-    this.#time.node.hidden = hidden.includes('time') || this.snapshot !== null;
-    this.#bar.hidden = hidden.includes('variables') || this.snapshot !== null || this.#bar.childElementCount === 0;
+    this.#title.hidden = this.#isHidden('title');
+    this.#bar.hidden = this.#isHidden('variables') || this.#bar.childElementCount === 0;
+    if (!this.#time) return;
+    this.#time.node.hidden = this.#isHidden('time');
     this.#time.show(this.#range, this.#refresh(), this.#zone);
   }
 
@@ -220,7 +250,7 @@ export class DashboardView {
       this.variables.choose(name, values);
       this.#update(true).catch((error) => this.#report(error));
     };
-    this.#bar.replaceChildren(...variableControls(calm, this.variables.selections, change, null));
+    this.#bar.replaceChildren(...(this.#controlsOf?.(calm, this.variables.selections, change, null) ?? []));
     this.#showHead();
     const again = focus && this.#bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
     if (again instanceof HTMLElement) again.focus({ preventScroll: true });
@@ -260,7 +290,9 @@ export class DashboardView {
     this.#interval = null;
     this.#reset.hidden = true;
     this.variables.setAttributes(this.host.attributes());
-    this.#update(true).catch((error) => this.#report(error));
+    this.#loadControls()
+      .then(() => this.#update(true))
+      .catch((error) => this.#report(error));
   }
 
   /** Asks again with a new credential, if something was refused. */
