@@ -19,6 +19,7 @@
 //! /plot/*.js                       what panels share: scales, canvas, legend, single values
 //! /model/*.js                      pure functions without a DOM, also run by node's test runner
 //! /client/*.js                     requests to the API, and types of its answers; /api is the API
+//! /share  /frame                   shared.html: one dashboard, by public link or embed token
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
@@ -162,10 +163,12 @@ pub const NOWHERE: &str = "/nowhere";
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
+    Page   own "shared.html" => ["/share", "/frame"];
     Style  own "app.css" => ["/app.css"];
     Style  own "cabinet.css" => ["/cabinet.css"];
     Style  own "dashboards.css" => ["/dashboards.css"];
     Style  own "panels.css" => ["/panels.css"];
+    Style  own "shared.css" => ["/shared.css"];
     Style  own "embed-dashboard.css" => ["/embed-dashboard.css"];
     Style  own "explore.css" => ["/explore.css"];
     Style  own "panel_editor.css" => ["/panel_editor.css"];
@@ -178,6 +181,7 @@ const FILES: &[Embedded] = files! {
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
     Module own "docs.js" => ["/docs.js"];
+    Module own "shared.js" => ["/shared.js"];
     Module own "docs/request_form.js" => ["/docs/request_form.js"];
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
@@ -413,6 +417,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/routes.js" => ["/model/routes.js"];
     Module own "model/safe_url.js" => ["/model/safe_url.js"];
     Module own "model/save_limits.js" => ["/model/save_limits.js"];
+    Module own "model/shared_page.js" => ["/model/shared_page.js"];
     Module own "model/shell.js" => ["/model/shell.js"];
     Module own "model/snippets.js" => ["/model/snippets.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
