@@ -21,8 +21,6 @@ import { openMenu } from './popup.js';
  * @typedef {Object} FrameHost
  * @property {(placed: Placed, width: number) => PanelPlan} plan
  * @property {() => import('../model/interpolate.js').Selections} selections
- * @property {() => import('../model/interpolate.js').Selections} [repeats] the variables that panels may be repeated
- *   for; all of them by default
  * @property {(uid: string, query: string) => string | null} page the address of another dashboard; null without one
  * @property {(range: {from: number, to: number}) => void} zoom milliseconds
  * @property {(chosen: import('../panels/kinds.js').Chosen, placed: Placed) => void} [select] after a click on a series

@@ -51,7 +51,7 @@ export class PanelGrid {
     // While the dashboard is edited, rows are closed and opened in the document.
     const own = this.editor ? new Map() : this.#collapsed;
     const collapsed = only ? new Map([...this.#allRows(panels)].map((key) => [key, false])) : own;
-    const { placed, omitted } = expandRepeats(panels, this.host.repeats?.() ?? selections, { collapsed });
+    const { placed, omitted } = expandRepeats(panels, selections, { collapsed });
     const wanted = only
       ? placed.filter(({ panel }) => String(panel.id) === only && panel.type !== 'row').slice(0, 1)
       : placed;

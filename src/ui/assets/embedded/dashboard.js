@@ -13,7 +13,7 @@ import { loadPanel } from '../panels/kinds.js';
 import { Sync } from '../plot/sync.js';
 import { snapshotAnswers } from './source.js';
 import { Variables } from './variables.js';
-import { boundedRange, readView, repeatable, sentValues, visitorVariables, writeReference } from './view.js';
+import { boundedRange, readView, sentValues, visitorVariables, writeReference } from './view.js';
 import { messageOf, reasonOf, visitorWords } from './words.js';
 
 /**
@@ -87,7 +87,6 @@ export class DashboardView {
       timeZone: () => this.#zone,
       page: () => null,
       selections: () => this.variables.selections,
-      repeats: () => repeatable(this.variables.selections, this.#access),
       theme: host.theme,
       plan: ({ panel, scoped }, width) =>
         planPanel(panel, {
@@ -95,7 +94,7 @@ export class DashboardView {
           selections: new Map([...this.variables.selections, ...scoped]),
           width,
           leastStep: this.#view?.leastStep,
-          write: writeReference(panel.id, scoped, this.#access),
+          write: writeReference(panel.id, scoped),
         }),
       events: () => [],
       zoom: (range) => this.#zoom(range),

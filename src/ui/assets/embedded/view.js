@@ -58,8 +58,9 @@ export function visitorVariables(variables, access) {
     // The length of an automatic interval depends on the range.
     if (type === 'interval') return { ...variable, hide: 2, current: { text: value[0] ?? '', value: value[0] ?? '' } };
     const all = value[0] === '$__all';
+    const options = type === 'custom' ? optionsOf({ ...variable, includeAll: false }).map((option) => option.value) : [];
     return {
-      ...listed(variable, all ? [] : value),
+      ...listed(variable, all ? options : value),
       hide: 2,
       multi: true,
       includeAll: all,
@@ -73,7 +74,7 @@ export function visitorVariables(variables, access) {
 function listed(variable, values) {
   const known = variable.type === 'custom' ? optionsOf({ ...variable, includeAll: false }) : [];
   const options = values.map((value) => known.find((option) => option.value === value) ?? { text: value, value });
-  return { ...variable, type: 'custom', valuesFormat: 'json', query: JSON.stringify(options), includeAll: false };
+  return { ...variable, type: 'custom', valuesFormat: 'json', query: JSON.stringify(options) };
 }
 
 /**
@@ -123,15 +124,6 @@ export function sentValues(selections, access) {
 }
 
 /**
- * The selections without those that the visitor may not choose: panels are not repeated for them,
- * because the server does not take a single value of such a variable.
- * @param {Selections} selections
- * @param {View['access']} access
- */
-export const repeatable = (selections, access) =>
-  new Map([...selections].filter(([name]) => access.get(name)?.access === 'open'));
-
-/**
  * A range that is not longer than the server allows: its end stays.
  * @param {import('../model/time.js').Range} range
  * @param {number} longest in milliseconds
@@ -146,14 +138,13 @@ export function boundedRange(range, longest) {
 /**
  * Writes queries as references to the panel, which the server resolves.
  * @param {number | null} panel
- * @param {Selections} scoped of a repeated panel
- * @param {View['access']} access
+ * @param {Selections} scoped of a repeated panel: its one value of each variable, open or not
  * @returns {import('../model/panel_queries.js').Write}
  */
-export const writeReference = (panel, scoped, access) => ({ refId }, selections, { interval }) => {
+export const writeReference = (panel, scoped) => ({ refId }, selections, { interval }) => {
   if (panel === null || !interval) return null;
-  const variables = sentValues(scoped, access);
-  const own = Object.keys(variables).length > 0 ? { variables } : {};
+  const variables = Object.fromEntries([...scoped].map(([name, { value }]) => [name, [value].flat().map(String)]));
+  const own = scoped.size > 0 ? { variables } : {};
   const { intervalMs, rateIntervalMs } = interval;
   const times = { interval: durationText(intervalMs), rate_interval: durationText(rateIntervalMs) };
   return { expr: '', ask: { panel, ref: refId, ...times, ...own } };
