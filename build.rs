@@ -19,6 +19,33 @@ use std::time::SystemTime;
 
 const DAY_S: u64 = 86_400;
 
+/// The files of the element for dashboards beside its bundle, and the modules for which it loads each of them.
+const CHUNKS: [(&str, &[&str]); 6] = [
+    ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
+    ("embed-dashboard.live.js", &["embedded/live.js"]),
+    ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
+    (
+        "embed-dashboard.values.js",
+        &["panels/stat.js", "panels/gauge.js", "panels/bargauge.js", "panels/table.js", "panels/text.js"],
+    ),
+    (
+        "embed-dashboard.more.js",
+        &[
+            "panels/heatmap.js",
+            "panels/state_timeline.js",
+            "panels/barchart.js",
+            "panels/piechart.js",
+            "panels/histogram.js",
+            "model/transformations/index.js",
+            "model/import_legacy.js",
+        ],
+    ),
+    ("embed-dashboard.chart.js", &["embed.js"]),
+];
+
+/// The module that has the style sheets of that element as texts.
+const SHEETS: &str = "embedded/sheets.js";
+
 #[expect(
     clippy::disallowed_methods,
     reason = "a build script is not the program, whose clock is an argument"
@@ -53,9 +80,31 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
     let write = |name: &str, text: String| {
         std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))
     };
-    let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
+    let read = |name: &str| {
+        let module = modules.get(name).ok_or_else(|| format!("{name} is missing"))?;
+        if name == SHEETS { with_sheets(module, to) } else { Ok(module.clone()) }
+    };
     write("embed.bundle.js", bundle::bundle("embed.js", &read)?)?;
+    let (dashboard, chunks) = bundle::with_chunks("embed-dashboard.js", &CHUNKS, &read)?;
+    write("embed-dashboard.bundle.js", dashboard)?;
+    for ((name, _), chunk) in CHUNKS.iter().zip(chunks) {
+        write(name, chunk)?;
+    }
     write(import_table::TABLE, import_table::filled(&modules)?)
+}
+
+/// Returns the module [`SHEETS`] with the texts of the sheets that it names.
+fn with_sheets(module: &str, folder: &Path) -> Result<String, String> {
+    let mut texts = String::new();
+    for name in module.split('\'').filter(|name| name.ends_with(".css")) {
+        let css = std::fs::read_to_string(folder.join(name)).map_err(|why| format!("{name}: {why}"))?;
+        let css = css.replace('\\', "\\\\").replace('`', "\\`").replace("${", "\\${");
+        texts.push_str(&format!("'{name}':`{css}`,"));
+    }
+    if !module.contains("TEXTS={}") {
+        return Err(format!("{SHEETS} has no empty table"));
+    }
+    Ok(module.replace("TEXTS={}", &format!("TEXTS={{{texts}}}")))
 }
 
 /// Minifies all files of a folder and its subfolders into another folder. Collects the modules by

@@ -42,8 +42,8 @@ pub(crate) fn imports<'a>(name: &str, module: &'a str) -> Vec<Import<'a>> {
     found
 }
 
-/// Resolves a relative module specifier.
-fn joined(folder: &str, specifier: &str) -> String {
+/// Resolves a module specifier that is relative to a folder.
+pub(crate) fn joined(folder: &str, specifier: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in specifier.split('/') {
         match part {
