@@ -484,7 +484,10 @@ fn find(path: &str) -> Option<&'static Embedded> {
 /// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
 /// digits.
 static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
-    let hash = FILES.iter().chain(CHUNKS).fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    let hash = FILES
+        .iter()
+        .chain(CHUNKS)
+        .fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
     format!("/assets/{hash:016x}")
 });
 

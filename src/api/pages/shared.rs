@@ -1,5 +1,5 @@
 //! The page of a public link (`/share?link=`) and of a dashboard in a frame (`/frame?token=`)
-//! (docs/specification.md C10).
+//! (docs/specification.md C9).
 //!
 //! Both serve one file, into which the organisation and the dashboard are written, or the code of
 //! the refusal. The script of the page sends the link or the token as its bearer; no cookie is read
