@@ -223,9 +223,10 @@ fn a_deleted_dashboard_takes_its_links_along_and_a_new_one_of_its_uid_has_none()
 
     // As if the process had ended after the change that deletes the dashboard.
     let row = stored[0].1.clone();
+    let link_key = key.clone();
     identity
         .change(move |txn| {
-            txn.put(&key, &row);
+            txn.put(&link_key, &row);
             for (key, row) in &documents {
                 txn.put(key, row);
             }
@@ -236,6 +237,11 @@ fn a_deleted_dashboard_takes_its_links_along_and_a_new_one_of_its_uid_has_none()
     drop(identity);
     instance.crash();
     assert_eq!(refusal(&instance, &secret), Some(PublicLinkRefusal::Unknown), "not loaded");
+    let change = PublicLinkChange { disabled: Some(false), ..Default::default() };
+    let changed = instance.identity().change_public_link(key.clone(), None, change, instance.now);
+    assert!(matches!(changed, Err(PublicLinkError::NotFound(_))), "and not brought back by a change");
+    instance.identity().drop_sealed(instance.now).expect("dropped");
+    assert_eq!(refusal(&instance, &secret), Some(PublicLinkRefusal::Unknown), "nor by a new master key");
     assert_eq!(dashboard(&mut instance, org, "node").version, 2);
     let (_, _, fresh) = created(&mut instance, org);
     instance.identity().tick(instance.now).expect("written");

@@ -96,6 +96,9 @@ impl Identity {
         change: PublicLinkChange,
         now: Timestamp,
     ) -> Result<Arc<PublicLink>, PublicLinkError> {
+        if self.public_link(&key).is_none() {
+            return Err(NO_LINK);
+        }
         let stored = key.clone();
         self.change(move |txn| {
             let before = read::<PublicLinkRow>(txn, &stored)?.ok_or(NO_LINK)?;

@@ -183,12 +183,6 @@ impl Identity {
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
         let used: HashMap<LinkKey, PublicLinkUsedRow> =
             self.rows::<PublicLinkUsedRow>(&())?.into_iter().collect();
-        // The links of a deleted dashboard whose removal was interrupted.
-        let mut deleted: HashMap<(OrgId, String), u32> = HashMap::new();
-        for ((org, uid, version), _) in self.rows::<DashboardRemovalRow>(&())? {
-            let last = deleted.entry((org, uid)).or_default();
-            *last = version.max(*last);
-        }
         let mut ring = self.public_links.write();
         for (key, row) in self.rows::<PublicLinkRow>(&())? {
             let Some(slug) = slugs.get(&key.0) else {
@@ -197,7 +191,7 @@ impl Identity {
                 }
                 return Err(StoreError::Inconsistent("a public link of no organisation"));
             };
-            if deleted.get(&(key.0, key.1.clone())).is_some_and(|last| row.dashboard_version <= *last) {
+            if self.is_removed_with_its_dashboard(&key, &row)? {
                 continue;
             }
             let usage = Arc::new(KeyUsage::stored(used.get(&key).map(|row| row.0)));
@@ -205,6 +199,17 @@ impl Identity {
             ring.insert(Arc::new(link(key, slug, row, restriction, usage)));
         }
         Ok(())
+    }
+
+    /// Returns whether the dashboard of a stored link is deleted, and the removal of its links was
+    /// interrupted. Such a link is never in the ring.
+    fn is_removed_with_its_dashboard(
+        &self,
+        (org, uid, _): &LinkKey,
+        row: &PublicLinkRow,
+    ) -> Result<bool, StoreError> {
+        let removals = self.rows::<DashboardRemovalRow>(&(*org, uid.clone()))?;
+        Ok(removals.iter().any(|((.., version), _)| row.dashboard_version <= *version))
     }
 
     /// Updates the ring with the stored state of one link.
@@ -216,6 +221,10 @@ impl Identity {
             ring.remove(key.2);
             return Ok(None);
         };
+        if self.is_removed_with_its_dashboard(key, &row)? {
+            ring.remove(key.2);
+            return Ok(None);
+        }
         // After the deletion of the organisation a link of it would stay in the ring.
         let Some(org) = self.row::<OrgRow>(&key.0)? else { return Ok(None) };
         let slug = OrgSlug::parse(&org.slug)
