@@ -205,6 +205,7 @@ impl BodyClass {
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => BodyClass::Ingest,
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
             (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
+            (Some("query"), Some("live"), None, _) => BodyClass::QueryForm,
             _ => BodyClass::Other,
         }
     }

@@ -11,7 +11,7 @@ pub(super) mod body;
 pub(super) mod deadline;
 pub(super) mod deps;
 pub(super) mod inline;
-mod live;
+pub(super) mod live;
 mod parallel_encode;
 pub(super) mod request;
 pub(super) mod response;
@@ -26,7 +26,7 @@ use axum::response::Response;
 
 use body::{BodyFormat, series_count};
 pub use deps::{ReadDeps, ReadOptions};
-pub use live::LiveQueries;
+pub use live::{LiveQueries, LiveUsage};
 use request::{PendingRead, ReadRequest, timeout};
 use response::Envelope;
 use run::{EvalOptions, QueryRun};
@@ -149,7 +149,7 @@ struct QueryWindow {
 /// A query whose parameters have been parsed. Its expression has not been parsed yet; that is work
 /// for the query lane.
 #[derive(Clone)]
-struct PreparedQuery {
+pub(super) struct PreparedQuery {
     params: QueryParams,
     window: QueryWindow,
     timeout: Option<Duration>,

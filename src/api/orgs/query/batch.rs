@@ -259,7 +259,7 @@ fn pairs<const N: usize>(members: [(&str, Option<Parameter>); N]) -> Vec<(String
 
 /// A parameter as the text that it would have in a URL: `1.5` and `"1.5"` are the same time.
 #[derive(Clone)]
-struct Parameter(String);
+pub(super) struct Parameter(pub(super) String);
 
 impl Parameter {
     /// Returns a parameter that is present and not empty.
