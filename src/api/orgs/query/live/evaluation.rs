@@ -46,7 +46,8 @@ impl LiveKey {
             QueryKind::Structured(shape) => format!("{shape:?}"),
         };
         let (step_ms, limit, eval) = (window.steps.step_ms(), window.limit, params.eval);
-        let text = format!("{step_ms} {limit} {timeout:?} {unused:?} {eval:?} {restrictions} {expr}");
+        let hides = params.hides_expression;
+        let text = format!("{step_ms} {limit} {timeout:?} {unused:?} {eval:?} {hides} {restrictions} {expr}");
         LiveKey { org, text: text.into() }
     }
 
