@@ -56,6 +56,7 @@ pub use extractors::{
     org_not_found,
 };
 use extractors::{org_mismatch, session_required};
+pub(super) use extractors::{Payer, StandingKey};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;
