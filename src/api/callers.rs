@@ -55,8 +55,8 @@ pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
-use extractors::{org_mismatch, session_required};
 pub(super) use extractors::{Payer, StandingKey};
+use extractors::{org_mismatch, session_required};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;
