@@ -54,7 +54,13 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
         std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))
     };
     let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
-    write("embed.bundle.js", bundle::bundle("embed.js", &read)?)?;
+    let short = |name: &str| {
+        let module = minify::with_short_private_names(&read(name)?);
+        module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))
+    };
+    let (first, later) = bundle::split("embed.js", "chart/later.js", &short)?;
+    write("embed.bundle.js", first)?;
+    write("chart/later.bundle.js", later)?;
     write(import_table::TABLE, import_table::filled(&modules)?)
 }
 

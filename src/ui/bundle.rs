@@ -3,20 +3,58 @@
 //! Each module becomes a function that runs once and returns its exports, so that equal names of
 //! two modules do not meet. Such a function can express named exports of functions, classes and
 //! constants, without cycles. Anything else is an error of the build.
+//!
+//! A dynamic import is a promise of the same function, or the one module of a second file that the
+//! first one loads when it is needed ([`split`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::imports::imports;
+use super::imports::{imports, joined};
 
 /// Returns one module that has the effect of `entry`. `read` returns a minified module by name.
 ///
 /// # Errors
 /// The reason, with the name of the module.
 pub(crate) fn bundle(entry: &str, read: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
-    let mut bundle = Bundle { read, done: BTreeMap::new(), open: Vec::new(), out: String::new() };
+    let mut bundle = Bundle::new(read, None);
     bundle.add(entry)?;
     Ok(bundle.out)
+}
+
+/// Returns a module that has the effect of `entry`, without the module `later` and what only this
+/// imports, and the module that is served as `later`. The first loads the second for each dynamic
+/// import of it, and gives it the modules that both need.
+///
+/// The second exports a function with a name that depends on the first: a file of another version
+/// has no such export, so the import fails as if the file were missing.
+///
+/// # Errors
+/// The reason, with the name of the module.
+pub(crate) fn split(
+    entry: &str,
+    later: &str,
+    read: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<(String, String), String> {
+    let mut bundle = Bundle::new(read, Some(later));
+    bundle.add(entry)?;
+    let shared: Vec<String> = (0..bundle.done.len()).map(|number| format!("${number}")).collect();
+    let shared = shared.join(",");
+    let first = std::mem::take(&mut bundle.out);
+    bundle.later = None;
+    bundle.add(later)?;
+    let number = bundle.number(later)?;
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in first.bytes().chain(bundle.out.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    let export = format!("v{hash:016x}");
+    let load = format!(
+        "let $more;function $later(){{return $more??=import('./{later}').then((file)=>file.{export}({{{shared}}}))\
+         .catch((error)=>{{$more=null;throw error;}});}}\n"
+    );
+    let second = format!("export const {export}=({{{shared}}})=>{{\n{}return ${number};}};\n", bundle.out);
+    Ok((load + &first, second))
 }
 
 /// A module of the bundle.
@@ -30,10 +68,20 @@ struct Bundle<'a> {
     done: BTreeMap<String, Done>,
     /// The modules that wait for their imports.
     open: Vec<String>,
+    /// The module of a second file.
+    later: Option<&'a str>,
     out: String,
 }
 
-impl Bundle<'_> {
+impl<'a> Bundle<'a> {
+    fn new(read: &'a dyn Fn(&str) -> Result<String, String>, later: Option<&'a str>) -> Bundle<'a> {
+        Bundle { read, done: BTreeMap::new(), open: Vec::new(), later, out: String::new() }
+    }
+
+    fn number(&self, name: &str) -> Result<usize, String> {
+        self.done.get(name).map(|done| done.number).ok_or_else(|| format!("{name} is missing"))
+    }
+
     /// Adds a module after all that it imports, unless it is there.
     fn add(&mut self, name: &str) -> Result<(), String> {
         if self.done.contains_key(name) {
@@ -43,10 +91,7 @@ impl Bundle<'_> {
             return Err(format!("{name}: imports itself through {}", self.open.join(", ")));
         }
         self.open.push(name.to_owned());
-        let module = (self.read)(name)?;
-        if module.contains("import(") {
-            return Err(format!("{name}: a bundle has no dynamic imports"));
-        }
+        let module = self.without_dynamic_imports(name, (self.read)(name)?)?;
         let mut head = String::new();
         let mut body = String::new();
         let mut copied = 0;
@@ -65,6 +110,26 @@ impl Bundle<'_> {
         _ = write!(self.out, "const ${number}=(()=>{{{head}{body}\nreturn{{{returned}}}}})();\n");
         self.done.insert(name.to_owned(), Done { number, exports });
         Ok(())
+    }
+
+    /// Replaces dynamic imports by promises. Adds their modules, except that of the second file.
+    fn without_dynamic_imports(&mut self, name: &str, module: String) -> Result<String, String> {
+        let mut parts = module.split("import(");
+        let mut out = parts.next().unwrap_or_default().to_owned();
+        let (folder, _) = name.rsplit_once('/').unwrap_or_default();
+        for part in parts {
+            let path = part.strip_prefix("'./").and_then(|rest| rest.split_once("')"));
+            let (path, rest) = path.ok_or_else(|| format!("{name}: a dynamic import has a path, not {part:.40}"))?;
+            let imported = joined(folder, path);
+            if self.later == Some(imported.as_str()) {
+                out.push_str("$later()");
+            } else {
+                self.add(&imported)?;
+                _ = write!(out, "Promise.resolve(${})", self.number(&imported)?);
+            }
+            out.push_str(rest);
+        }
+        Ok(out)
     }
 
     /// Returns the statement that binds imported names.
@@ -117,14 +182,46 @@ fn exported(name: &str, body: &str) -> Result<(String, Vec<String>), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::bundle;
+    use super::{bundle, split};
+
+    fn read(modules: &[(&str, &str)], name: &str) -> Result<String, String> {
+        let module = modules.iter().find(|(own, _)| *own == name);
+        module.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: missing"))
+    }
 
     fn bundled(modules: &[(&str, &str)]) -> Result<String, String> {
-        let read = |name: &str| {
-            let module = modules.iter().find(|(own, _)| *own == name);
-            module.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: missing"))
-        };
-        bundle("entry.js", &read)
+        bundle("entry.js", &|name| read(modules, name))
+    }
+
+    /// Two modules, of which the second is imported when it is needed; both import a third.
+    const LATER: [(&str, &str); 4] = [
+        ("entry.js", "import{c}from'./p/c.js';\nimport('./p/b.js').then(f);"),
+        ("p/b.js", "import{c}from'./c.js';\nimport{d}from'./d.js';\nexport const b=c+d;"),
+        ("p/c.js", "export const c=1;"),
+        ("p/d.js", "export const d=2;"),
+    ];
+
+    #[test]
+    fn a_dynamic_import_is_a_promise_of_the_same_module() {
+        let module = bundled(&LATER).unwrap();
+        let [own, promise] = ["const{c}=$0;const{d}=$1;", "Promise.resolve($2).then(f);"];
+        assert!(module.contains(own) && module.contains(promise) && !module.contains("import("), "{module}");
+    }
+
+    #[test]
+    fn a_second_file_has_what_only_the_later_module_imports() {
+        let (first, second) = split("entry.js", "p/b.js", &|name| read(&LATER, name)).unwrap();
+        assert!(first.contains("{const{c}=$0;\n$later().then(f);"), "{first}");
+        assert!(first.contains("import('./p/b.js')") && !first.contains("d=2"), "{first}");
+        assert!(second.contains("const d=2") && !second.contains("const c=1"), "{second}");
+        let (_, export) = first.split_once("file.").unwrap();
+        let (export, _) = export.split_once('(').unwrap();
+        assert!(second.starts_with(&format!("export const {export}=({{$0,$1}})=>{{")), "{second}");
+        assert!(second.ends_with("return $3;};\n"), "{second}");
+        let changed = LATER.map(|(name, text)| (name, text.replace("d=2", "d=3")));
+        let changed = changed.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let (other, _) = split("entry.js", "p/b.js", &|name| read(&changed, name)).unwrap();
+        assert!(!other.contains(export), "the files of two versions do not fit each other");
     }
 
     #[test]
@@ -151,7 +248,8 @@ mod tests {
             (vec![("entry.js", "export let a=1;")], "cannot have"),
             (vec![("entry.js", "export default 1;")], "cannot have"),
             (vec![("entry.js", "export const{a}=b;")], "cannot have"),
-            (vec![("entry.js", "f(import('./a.js'));")], "dynamic"),
+            (vec![("entry.js", "f(import(a));")], "dynamic"),
+            (vec![("entry.js", "import('./a.js');"), ("a.js", "import{}from'./entry.js';")], "imports itself"),
             (vec![("entry.js", "const a=1;\nexport{a as b};")], "as they are"),
             (vec![("entry.js", "import'./none.js';")], "missing"),
         ] {

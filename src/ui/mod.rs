@@ -179,23 +179,30 @@ const FILES: &[Embedded] = files! {
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
     Module any "chart/api_error.js" => ["/chart/api_error.js"];
+    Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
     Module any "chart/diagnosis.js" => ["/chart/diagnosis.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
     Module any "chart/event_reader.js" => ["/chart/event_reader.js"];
+    Module any "chart/follower.js" => ["/chart/follower.js"];
+    Module any "chart/later.js" => ["/chart/later.js"];
     Module any "chart/legend.js" => ["/chart/legend.js"];
     Module any "chart/live_hub.js" => ["/chart/live_hub.js"];
+    Module any "chart/live_points.js" => ["/chart/live_points.js"];
     Module any "chart/loader.js" => ["/chart/loader.js"];
     Module any "chart/paint.js" => ["/chart/paint.js"];
     Module any "chart/pointer.js" => ["/chart/pointer.js"];
+    Module any "chart/problems.js" => ["/chart/problems.js"];
     Module any "chart/query.js" => ["/chart/query.js"];
     Module any "chart/request.js" => ["/chart/request.js"];
     Module any "chart/scale.js" => ["/chart/scale.js"];
+    Module any "chart/selection.js" => ["/chart/selection.js"];
     Module any "chart/shadow.js" => ["/chart/shadow.js"];
     Module any "chart/state.js" => ["/chart/state.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
     Module any "chart/tip.js" => ["/chart/tip.js"];
     Module any "chart/token_source.js" => ["/chart/token_source.js"];
+    Module any "chart/view.js" => ["/chart/view.js"];
     Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];
     Module own "pages/account.js" => ["/pages/account.js"];
@@ -463,11 +470,11 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
 });
 
 /// What is served in place of a file of the binary outside of the immutable paths: pages that refer
-/// to these paths, and the bundle of [`EMBED`].
+/// to these paths, and the bundles of [`EMBED`] and [`EMBED_LATER`].
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    pages.chain([(EMBED, EMBED_BUNDLE.to_vec())]).collect()
+    pages.chain([(EMBED, EMBED_BUNDLE.to_vec()), (EMBED_LATER, EMBED_LATER_BUNDLE.to_vec())]).collect()
 });
 
 /// Returns the module and all modules that it imports, directly or through others.
@@ -613,6 +620,12 @@ const EMBED: &str = "embed.js";
 /// [`EMBED`] and everything that it imports in one module, so that a page of another origin sends
 /// one request for the element.
 static EMBED_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed.bundle.js"));
+
+/// The module that [`EMBED`] imports for a live stream and for an error.
+const EMBED_LATER: &str = "chart/later.js";
+
+/// [`EMBED_LATER`] and what [`EMBED_BUNDLE`] lacks of its imports.
+static EMBED_LATER_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/chart/later.bundle.js"));
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();
