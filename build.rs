@@ -19,10 +19,13 @@ use std::time::SystemTime;
 
 const DAY_S: u64 = 86_400;
 
+/// The file of the element for charts beside its bundle.
+const CHART_CHUNKS: [(&str, &[&str]); 1] = [("chart/later.js", &["chart/later.js"])];
+
 /// The files of the element for dashboards beside its bundle, and the modules for which it loads each of them.
-const CHUNKS: [(&str, &[&str]); 6] = [
+const DASHBOARD_CHUNKS: [(&str, &[&str]); 6] = [
     ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
-    ("embed-dashboard.live.js", &["embedded/live.js"]),
+    ("embed-dashboard.live.js", &["embedded/live.js", "chart/later.js"]),
     ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
     (
         "embed-dashboard.values.js",
@@ -80,14 +83,18 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
     let write = |name: &str, text: String| {
         std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))
     };
-    let read = |name: &str| {
-        let module = modules.get(name).ok_or_else(|| format!("{name} is missing"))?;
-        if name == SHEETS { with_sheets(module, to) } else { Ok(module.clone()) }
+    let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
+    let short = |name: &str| {
+        let module = minify::with_short_private_names(&read(name)?);
+        let module = module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        if name == SHEETS { with_sheets(&module, to) } else { Ok(module) }
     };
-    write("embed.bundle.js", bundle::bundle("embed.js", &read)?)?;
-    let (dashboard, chunks) = bundle::with_chunks("embed-dashboard.js", &CHUNKS, &read)?;
+    let (chart, later) = bundle::split("embed.js", &CHART_CHUNKS, &short)?;
+    write("embed.bundle.js", chart)?;
+    write("chart/later.bundle.js", later.concat())?;
+    let (dashboard, chunks) = bundle::split("embed-dashboard.js", &DASHBOARD_CHUNKS, &short)?;
     write("embed-dashboard.bundle.js", dashboard)?;
-    for ((name, _), chunk) in CHUNKS.iter().zip(chunks) {
+    for ((name, _), chunk) in DASHBOARD_CHUNKS.iter().zip(chunks) {
         write(name, chunk)?;
     }
     write(import_table::TABLE, import_table::filled(&modules)?)

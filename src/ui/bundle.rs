@@ -4,66 +4,62 @@
 //! two modules do not meet. Such a function can express named exports of functions, classes and
 //! constants, without cycles. Anything else is an error of the build.
 //!
-//! What the module imports dynamically is in further files, the chunks. A chunk has the modules that
-//! the bundle lacks, and adds them to those of the bundle when it is loaded.
+//! A dynamic import is a promise of the same function, or it loads a further file, a chunk. A chunk
+//! has the modules that the bundle lacks, and adds them to those of the bundle.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::imports::{imports, joined};
 
-/// Returns one module that has the effect of `entry`. `read` returns a minified module by name.
+/// Returns a module that has the effect of `entry`, and the contents of its chunks in the order of
+/// `chunks`: each has the name of its file, relative to that of `entry`, and the modules for whose
+/// dynamic import it is loaded. `read` returns a minified module by name.
+///
+/// A chunk exports a function with a name that depends on all files: a file of another version has no
+/// such export, so the import fails as if the file were missing.
 ///
 /// # Errors
 /// The reason, with the name of the module.
-pub(crate) fn bundle(entry: &str, read: &dyn Fn(&str) -> Result<String, String>) -> Result<String, String> {
-    let mut bundle = Bundle::new(read, None);
-    bundle.add(entry)?;
-    Ok(bundle.out)
-}
-
-/// Returns the bundle of `entry` and its chunks, in the order of `chunks`: the names of their files,
-/// in the folder of the bundle, and the modules that are imported dynamically.
-///
-/// # Errors
-/// The reason, with the name of the module.
-pub(crate) fn with_chunks(
+pub(crate) fn split(
     entry: &str,
     chunks: &[(&str, &[&str])],
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<(String, Vec<String>), String> {
     let roots: Vec<&str> = chunks.iter().flat_map(|(_, roots)| roots.iter().copied()).collect();
-    let mut bundle = Bundle::new(read, Some(&roots));
+    let mut bundle = Bundle::new(read, &roots);
     bundle.add(entry)?;
     let main = std::mem::take(&mut bundle.out);
+    if chunks.is_empty() {
+        return Ok((main, Vec::new()));
+    }
+    let main_modules = bundle.done.len();
     bundle.in_chunk = true;
     let (mut files, mut places) = (Vec::new(), String::new());
     for (file, roots) in chunks {
         bundle.written.clear();
         for root in *roots {
-            let included = bundle.done.get(root.to_owned()).is_some_and(|done| !done.late);
+            let included = bundle.done.get(*root).is_some_and(|done| !done.late);
             bundle.add(root)?;
-            let number = bundle.done.get(root.to_owned()).map_or(0, |done| done.number);
-            _ = write!(places, "'{root}':['{}',{number}],", if included { "" } else { file });
+            let number = bundle.number(root)?;
+            _ = write!(places, "['{}',{number}],", if included { "" } else { file });
         }
         files.push(std::mem::take(&mut bundle.out));
     }
-    // A chunk refers to modules by number: that of another build has other numbers.
     let all = files.iter().fold(main.clone(), |all, file| all + file);
-    let id = all.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+    let version = all.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
+    let modules: Vec<String> = (0..main_modules).map(|number| format!("${number}")).collect();
+    let modules = modules.join(",");
     let head = format!(
-        "const $all=[],$where={{{places}}},$asked={{}},$chunk=async(name)=>{{const[file,at]=$where[name];\
-         if(file)await($asked[file]??=import(new URL(file,import.meta.url).href)\
-         .then(({{add}})=>add($all,$chunk,'{id:016x}')));return $all[at]}};\n"
+        "let $all;const $places=[{places}],$files={{}},$chunk=async(root)=>{{const[file,at]=$places[root];\
+         $all??=[{modules}];if(file)await($files[file]??=import('./'+file)\
+         .then((module)=>module.v{version:016x}($all,$chunk))\
+         .catch((error)=>{{delete $files[file];throw error;}}));return $all[at];}};\n"
     );
-    let files = files.into_iter().map(|file| {
-        format!(
-            "export const add=($all,$chunk,id)=>{{if(id!=='{id:016x}')throw new Error(\
-             'The server has a new version. Reload the page.');\n{file}}};\n"
-        )
-    });
+    let files =
+        files.into_iter().map(|file| format!("export const v{version:016x}=($all,$chunk)=>{{\n{file}}};\n"));
     Ok((head + &main, files.collect()))
 }
 
@@ -77,8 +73,8 @@ struct Done {
 
 struct Bundle<'a> {
     read: &'a dyn Fn(&str) -> Result<String, String>,
-    /// The modules that may be imported dynamically; `None` for a bundle without chunks.
-    roots: Option<&'a [&'a str]>,
+    /// The modules for whose dynamic import a chunk is loaded.
+    roots: &'a [&'a str],
     done: BTreeMap<String, Done>,
     /// The modules that wait for their imports.
     open: Vec<String>,
@@ -90,9 +86,13 @@ struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
-    fn new(read: &'a dyn Fn(&str) -> Result<String, String>, roots: Option<&'a [&'a str]>) -> Self {
+    fn new(read: &'a dyn Fn(&str) -> Result<String, String>, roots: &'a [&'a str]) -> Self {
         let (done, open, written) = (BTreeMap::new(), Vec::new(), Vec::new());
         Self { read, roots, done, open, out: String::new(), in_chunk: false, written }
+    }
+
+    fn number(&self, name: &str) -> Result<usize, String> {
+        self.done.get(name).map(|done| done.number).ok_or_else(|| format!("{name} is missing"))
     }
 
     /// Adds a module after all that it imports, unless it is there.
@@ -106,7 +106,7 @@ impl<'a> Bundle<'a> {
             return Err(format!("{name}: imports itself through {}", self.open.join(", ")));
         }
         self.open.push(name.to_owned());
-        let module = self.with_dynamic_imports(name, &(self.read)(name)?)?;
+        let module = self.without_dynamic_imports(name, &(self.read)(name)?)?;
         let mut head = String::new();
         let mut body = String::new();
         let mut passed_on = Vec::new();
@@ -136,11 +136,7 @@ impl<'a> Bundle<'a> {
         }
         self.open.pop();
         let number = known.unwrap_or(self.done.len());
-        let place = match (self.in_chunk, self.roots) {
-            (true, _) => format!("$all[{number}]??="),
-            (false, Some(_)) => format!("const ${number}=$all[{number}]="),
-            (false, None) => format!("const ${number}="),
-        };
+        let place = if self.in_chunk { format!("$all[{number}]??=") } else { format!("const ${number}=") };
         // The entry exports nothing: it runs for its effect.
         _ = write!(self.out, "{place}(()=>{{{head}{body}\nreturn{{{returned}}}}})();\n");
         self.done.insert(name.to_owned(), Done { number, exports, late: self.in_chunk });
@@ -148,24 +144,24 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Returns the module with calls that load chunks in place of dynamic imports.
-    fn with_dynamic_imports(&self, name: &str, module: &str) -> Result<String, String> {
+    /// Returns the module with promises and calls that load chunks in place of dynamic imports. Adds
+    /// the modules that no chunk has.
+    fn without_dynamic_imports(&mut self, name: &str, module: &str) -> Result<String, String> {
         let mut parts = module.split("import(");
         let mut out = parts.next().unwrap_or_default().to_owned();
+        let (folder, _) = name.rsplit_once('/').unwrap_or_default();
         for part in parts {
-            let Some(roots) = self.roots else {
-                return Err(format!("{name}: a bundle has no dynamic imports"));
-            };
-            let target = part.strip_prefix('\'').and_then(|part| part.split_once("')"));
-            let Some((specifier, after)) = target else {
-                return Err(format!("{name}: a dynamic import of no fixed module"));
-            };
-            let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-            let module = joined(folder, specifier);
-            if !roots.contains(&module.as_str()) {
-                return Err(format!("{name}: no chunk has {module}"));
+            let path = part.strip_prefix("'.").and_then(|rest| rest.split_once("')"));
+            let (path, rest) =
+                path.ok_or_else(|| format!("{name}: a dynamic import has a path, not {part:.40}"))?;
+            let imported = joined(folder, &format!(".{path}"));
+            if let Some(root) = self.roots.iter().position(|root| *root == imported) {
+                _ = write!(out, "$chunk({root})");
+            } else {
+                self.add(&imported)?;
+                _ = write!(out, "Promise.resolve({})", self.place(self.number(&imported)?));
             }
-            _ = write!(out, "$chunk('{module}'){after}");
+            out.push_str(rest);
         }
         Ok(out)
     }
@@ -222,29 +218,55 @@ fn exported(name: &str, body: &str) -> Result<(String, Vec<String>), String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{bundle, with_chunks};
+    use super::split;
+
+    fn read(modules: &[(&str, &str)], name: &str) -> Result<String, String> {
+        let module = modules.iter().find(|(own, _)| *own == name);
+        module.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: missing"))
+    }
 
     fn bundled(modules: &[(&str, &str)]) -> Result<String, String> {
-        let read = |name: &str| {
-            let module = modules.iter().find(|(own, _)| *own == name);
-            module.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: missing"))
-        };
-        bundle("entry.js", &read)
+        Ok(split("entry.js", &[], &|name| read(modules, name))?.0)
+    }
+
+    /// Two modules, of which the second is imported when it is needed; both import a third.
+    const LATER: [(&str, &str); 5] = [
+        ("entry.js", "import{c}from'./p/c.js';\nimport('./p/b.js').then(f);"),
+        ("p/b.js", "import{c}from'./c.js';\nimport{d}from'./d.js';\nexport const b=c+d;"),
+        ("p/c.js", "export const c=1;"),
+        ("p/d.js", "export const d=2;"),
+        ("p/e.js", "import{d}from'../p/d.js';\nexport const e=d;"),
+    ];
+    const CHUNKS: [(&str, &[&str]); 2] = [("x.one.js", &["p/b.js", "p/c.js"]), ("x.two.js", &["p/e.js"])];
+
+    #[test]
+    fn a_dynamic_import_is_a_promise_of_the_same_module() {
+        let module = bundled(&LATER).unwrap();
+        let [own, promise] = ["const{c}=$0;const{d}=$1;", "Promise.resolve($2).then(f);"];
+        assert!(module.contains(own) && module.contains(promise) && !module.contains("import("), "{module}");
     }
 
     #[test]
-    fn modules_become_functions_after_what_they_import() {
-        let modules = [
-            ("entry.js", "import{a as x,B}from'./p/a.js';\nimport'./p/c.js';x(B);"),
-            ("p/a.js", "import{c}from'./c.js';\nexport const a=(y)=>c+y;\nexport class B{}"),
-            ("p/c.js", "const c=1;\nexport{c};"),
-        ];
-        assert_eq!(
-            bundled(&modules).unwrap(),
-            "const $0=(()=>{const c=1;\n\nreturn{c}})();\n\
-             const $1=(()=>{const{c}=$0;\nconst a=(y)=>c+y;\nclass B{}\nreturn{a,B}})();\n\
-             const $2=(()=>{const{a:x,B}=$1;\nx(B);\nreturn{}})();\n"
-        );
+    fn a_chunk_has_what_the_bundle_lacks() {
+        let (main, files) = split("entry.js", &CHUNKS, &|name| read(&LATER, name)).unwrap();
+        assert!(main.contains("$places=[['x.one.js',3],['',0],['x.two.js',4],]"), "{main}");
+        assert!(main.contains("const $1=(()=>{const{c}=$0;\n$chunk(0).then(f);"), "{main}");
+        assert!(!main.contains("d=2") && !files[0].contains("c=1"), "{files:?}");
+        // Whichever is loaded first adds the module that both need.
+        assert!(files.iter().all(|file| file.contains("$all[2]??=(()=>{const d=2;")), "{files:?}");
+        assert!(files[0].contains("$all[3]??=(()=>{const{c}=$all[0];const{d}=$all[2];"), "{files:?}");
+    }
+
+    #[test]
+    fn the_files_of_two_versions_do_not_fit_each_other() {
+        let (main, files) = split("entry.js", &CHUNKS, &|name| read(&LATER, name)).unwrap();
+        let (_, export) = main.split_once("=>module.").unwrap();
+        let (export, _) = export.split_once('(').unwrap();
+        assert!(files.iter().all(|file| file.starts_with(&format!("export const {export}=("))), "{files:?}");
+        let changed = LATER.map(|(name, text)| (name, text.replace("d=2", "d=3")));
+        let changed = changed.each_ref().map(|(name, text)| (*name, text.as_str()));
+        let (other, _) = split("entry.js", &CHUNKS, &|name| read(&changed, name)).unwrap();
+        assert!(!other.contains(export));
     }
 
     #[test]
@@ -263,34 +285,18 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_has_what_the_bundle_lacks() {
+    fn modules_become_functions_after_what_they_import() {
         let modules = [
-            ("entry.js", "import{a}from'./a.js';\nexport const f=()=>import('./p/late.js').then(a);"),
-            ("a.js", "export const a=1;"),
-            ("p/late.js", "import{a}from'../a.js';\nimport{b}from'./b.js';\nexport const c=a+b;"),
-            ("p/other.js", "import{b}from'./b.js';\nexport const d=b;"),
-            ("p/b.js", "export const b=2;"),
+            ("entry.js", "import{a as x,B}from'./p/a.js';\nimport'./p/c.js';x(B);"),
+            ("p/a.js", "import{c}from'./c.js';\nexport const a=(y)=>c+y;\nexport class B{}"),
+            ("p/c.js", "const c=1;\nexport{c};"),
         ];
-        let read = |name: &str| {
-            let module = modules.iter().find(|(own, _)| *own == name);
-            module.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: missing"))
-        };
-        let chunks: [(&str, &[&str]); 2] =
-            [("x.one.js", &["p/late.js", "a.js"]), ("x.two.js", &["p/other.js"])];
-        let (main, files) = with_chunks("entry.js", &chunks, &read).unwrap();
-        assert!(
-            main.contains("$where={'p/late.js':['x.one.js',3],'a.js':['',0],'p/other.js':['x.two.js',4],}")
+        assert_eq!(
+            bundled(&modules).unwrap(),
+            "const $0=(()=>{const c=1;\n\nreturn{c}})();\n\
+             const $1=(()=>{const{c}=$0;\nconst a=(y)=>c+y;\nclass B{}\nreturn{a,B}})();\n\
+             const $2=(()=>{const{a:x,B}=$1;\nx(B);\nreturn{}})();\n"
         );
-        assert!(
-            main.contains("const $1=$all[1]=(()=>{const{a}=$0;\nconst f=()=>$chunk('p/late.js').then(a);")
-        );
-        assert!(
-            files[0].contains("$all[2]??=(()=>{const b=2;")
-                && files[1].contains("$all[2]??=(()=>{const b=2;")
-        );
-        assert!(files[0].contains("$all[3]??=(()=>{const{a}=$all[0];const{b}=$all[2];\n\nconst c=a+b;"));
-        let none = with_chunks("entry.js", &[], &read).unwrap_err();
-        assert!(none.contains("no chunk has p/late.js"), "{none}");
     }
 
     #[test]
@@ -302,7 +308,11 @@ mod tests {
             (vec![("entry.js", "export let a=1;")], "cannot have"),
             (vec![("entry.js", "export default 1;")], "cannot have"),
             (vec![("entry.js", "export const{a}=b;")], "cannot have"),
-            (vec![("entry.js", "f(import('./a.js'));")], "dynamic"),
+            (vec![("entry.js", "f(import(a));")], "dynamic"),
+            (
+                vec![("entry.js", "import('./a.js');"), ("a.js", "import{}from'./entry.js';")],
+                "imports itself",
+            ),
             (vec![("entry.js", "const a=1;\nexport{a as b};")], "as they are"),
             (vec![("entry.js", "import'./none.js';")], "missing"),
         ] {

@@ -42,7 +42,7 @@ pub(crate) fn imports<'a>(name: &str, module: &'a str) -> Vec<Import<'a>> {
     found
 }
 
-/// Resolves a module specifier that is relative to a folder.
+/// Resolves a relative module specifier.
 pub(crate) fn joined(folder: &str, specifier: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in specifier.split('/') {

@@ -187,31 +187,38 @@ const FILES: &[Embedded] = files! {
     Module any "embed.js" => ["/embed.js"];
     Module any "embed-dashboard.js" => ["/embed-dashboard.js"];
     Module any "embedded/dashboard.js" => ["/embedded/dashboard.js"];
+    Module any "embedded/live.js" => ["/embedded/live.js"];
     Module any "embedded/sheets.js" => ["/embedded/sheets.js"];
     Module any "embedded/source.js" => ["/embedded/source.js"];
     Module any "embedded/variables.js" => ["/embedded/variables.js"];
     Module any "embedded/view.js" => ["/embedded/view.js"];
     Module any "embedded/words.js" => ["/embedded/words.js"];
     Module any "chart/api_error.js" => ["/chart/api_error.js"];
+    Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
     Module any "chart/diagnosis.js" => ["/chart/diagnosis.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
-    Module any "chart/full_name.js" => ["/chart/full_name.js"];
     Module any "chart/event_reader.js" => ["/chart/event_reader.js"];
+    Module any "chart/follower.js" => ["/chart/follower.js"];
+    Module any "chart/later.js" => ["/chart/later.js"];
     Module any "chart/legend.js" => ["/chart/legend.js"];
     Module any "chart/live_hub.js" => ["/chart/live_hub.js"];
+    Module any "chart/live_points.js" => ["/chart/live_points.js"];
     Module any "chart/loader.js" => ["/chart/loader.js"];
     Module any "chart/paint.js" => ["/chart/paint.js"];
     Module any "chart/pen.js" => ["/chart/pen.js"];
     Module any "chart/pointer.js" => ["/chart/pointer.js"];
+    Module any "chart/problems.js" => ["/chart/problems.js"];
     Module any "chart/query.js" => ["/chart/query.js"];
     Module any "chart/request.js" => ["/chart/request.js"];
     Module any "chart/scale.js" => ["/chart/scale.js"];
+    Module any "chart/selection.js" => ["/chart/selection.js"];
     Module any "chart/shadow.js" => ["/chart/shadow.js"];
     Module any "chart/state.js" => ["/chart/state.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
     Module any "chart/tip.js" => ["/chart/tip.js"];
     Module any "chart/token_source.js" => ["/chart/token_source.js"];
+    Module any "chart/view.js" => ["/chart/view.js"];
     Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];
     Module own "pages/account.js" => ["/pages/account.js"];
@@ -501,12 +508,15 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
     modules.map(|file| (file.name, imported(file))).collect()
 });
 
-/// What is served in place of a file of the binary: pages that refer to immutable paths, and bundles.
-/// Below the immutable paths, [`EMBED`] is the module that pages of the cabinet share with others.
+/// What is served in place of a file of the binary: pages that refer to the immutable paths, and the
+/// bundles of [`EMBED`], [`EMBED_LATER`] and [`DASHBOARD`]. Below the immutable paths, the first two
+/// are the modules that pages of the cabinet share with others.
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    pages.chain([(EMBED, EMBED_BUNDLE.to_vec()), (DASHBOARD, DASHBOARD_BUNDLE.to_vec())]).collect()
+    let bundles =
+        [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
+    pages.chain(bundles.map(|(name, bundle)| (name, bundle.to_vec()))).collect()
 });
 
 /// Returns the module and all modules that it imports, directly or through others.
@@ -660,6 +670,11 @@ const DASHBOARD: &str = "embed-dashboard.js";
 
 /// [`DASHBOARD`] and what it imports, except for [`CHUNKS`].
 static DASHBOARD_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed-dashboard.bundle.js"));
+/// The module that [`EMBED`] imports for a live stream and for an error.
+const EMBED_LATER: &str = "chart/later.js";
+
+/// [`EMBED_LATER`] and what [`EMBED_BUNDLE`] lacks of its imports.
+static EMBED_LATER_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/chart/later.bundle.js"));
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();

@@ -10,7 +10,8 @@ globalThis.location = new URL('http://page.test/');
 globalThis.addEventListener = page.addEventListener.bind(page);
 globalThis.removeEventListener = page.removeEventListener.bind(page);
 
-const { reconnectPause, subscribe } = await import('../../src/ui/assets/chart/live_hub.js');
+const { subscribe } = await import('../../src/ui/assets/chart/live_hub.js');
+const { reconnectPause } = await import('../../src/ui/assets/chart/request.js');
 
 const token = (life, name) => {
   const part = (object) => Buffer.from(JSON.stringify(object)).toString('base64url');

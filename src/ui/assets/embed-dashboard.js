@@ -10,6 +10,7 @@
 //   link                   the secret of a public link, instead of a token; without all of them the session
 //                          cookie is sent, which only works on the server's own pages
 //   from, to               the time range, such as now-6h and now; default: that of the dashboard
+//   live                   shows new points as they come, instead of asking in an interval
 //   refresh                the interval of refreshes, such as 30s; default: that of the dashboard
 //   var-NAME               the value of an open variable; several with commas
 //   hide                   parts to leave out: title, time, variables
@@ -79,6 +80,7 @@ class MetricDashboard extends HTMLElement {
     const view = new DashboardView(
       {
         read: (name) => this.#read(name),
+        has: (name) => this.hasAttribute(name),
         attributes: () => this.attributes,
         emit: (name, detail, cancelable = false) =>
           this.dispatchEvent(new CustomEvent(name, { detail, cancelable, bubbles: true, composed: true })),
@@ -114,7 +116,7 @@ class MetricDashboard extends HTMLElement {
   #changed(names) {
     if ([...names].some((name) => SUBJECT.has(name))) this.#start();
     else if (names.has('token')) this.#view?.renewed();
-    if ([...names].some((name) => ['from', 'to', 'refresh', 'hide'].includes(name) || name.startsWith('var-'))) {
+    if ([...names].some((name) => ['from', 'to', 'refresh', 'live', 'hide'].includes(name) || name.startsWith('var-'))) {
       this.#view?.changed();
     } else if (names.has('theme')) this.#redraw();
   }

@@ -1,8 +1,6 @@
 // A query's matrix as columns over one grid of times, and short names for its series.
 
-import { fullName } from './full_name.js';
-
-export { fullName };
+import { fullName } from './scale.js';
 
 /**
  * @typedef {Object} Series

@@ -1,4 +1,4 @@
-// Why a request to the server got no readable answer.
+// Why a request to the server got no readable answer, and the words for it.
 //
 // fetch reports each of these as the same TypeError. What is provable: the browser knows that it is
 // offline, it announces requests that the page's policy blocks, it states a denied permission for
@@ -6,6 +6,8 @@
 // and a repeated request fails again, the server refuses to show its answer to this page.
 
 import { ApiError } from './api_error.js';
+import { embedWords, warnOnce } from './problems.js';
+import { answerOf, tokenSource } from './request.js';
 
 /** All charts of a page share the result of one probe for this long, in milliseconds. */
 const PROBE_MS = 2000;
@@ -17,18 +19,9 @@ const blocked = new Set();
 /** @type {Map<string, {at: number, result: Promise<boolean>}>} */
 const probes = new Map();
 
-if (globalThis.document) {
-  document.addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) => {
-    if (effectiveDirective === 'connect-src' && URL.canParse(blockedURI)) blocked.add(new URL(blockedURI).origin);
-  });
-}
-
-/**
- * Whether a server has the origin of this page, which may use the session cookie.
- * @param {string} base URL of the server; one without an origin is relative to the page
- */
-export const isOwnOrigin = (base) =>
-  !globalThis.location || new URL(base, document.baseURI).origin === location.origin;
+document.addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) => {
+  if (effectiveDirective === 'connect-src' && URL.canParse(blockedURI)) blocked.add(new URL(blockedURI).origin);
+});
 
 /**
  * Whether a server answers with a file that every origin may read.
@@ -54,31 +47,41 @@ async function isLocalNetworkDenied() {
 }
 
 /**
- * Returns the reason why a request failed; null if the server is reachable, so that a repeated
- * request tells whether it refuses this page.
- * @param {string} base URL of the server, without a slash at its end
- * @returns {Promise<ApiError|null>}
+ * Finds the reason why a request got no answer.
+ * @param {import('./query.js').ChartQuery} query
+ * @returns {Promise<ApiError|null>} null if a repeated request got one
  */
-export async function diagnose(base) {
-  const { origin, protocol } = new URL(base, globalThis.document?.baseURI);
+async function diagnose(query) {
+  const { base, token, tokenEndpoint } = query;
+  const { origin } = new URL(base, document.baseURI);
   const error = (/** @type {string} */ code, /** @type {string} */ detail) => new ApiError({ code, detail });
-  const own = isOwnOrigin(base);
-  if (!own && (await isReachable(base))) return null;
+  if (await isReachable(base)) {
+    try {
+      await answerOf(query, (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token);
+      return null;
+    } catch {
+      return error('origin_refused', `${origin} does not show its answers to ${location.origin}.`);
+    }
+  }
   if (navigator.onLine === false) return error('offline', 'The browser is offline.');
   if (blocked.has(origin)) return error('blocked_by_page', `The policy of this page blocks requests to ${origin}.`);
-  if (!own && (await isLocalNetworkDenied())) {
+  if (await isLocalNetworkDenied()) {
     return error('local_network_denied', `The browser was told not to let this page reach ${origin}.`);
   }
-  if (globalThis.location?.protocol === 'https:' && protocol === 'http:' && !isSecureContextHost(origin)) {
-    return error('mixed_content', `This page is https, but ${origin} is not.`);
-  }
-  return error('unreachable', `No answer from ${base}.`);
+  return null;
 }
 
 /**
- * Whether browsers treat an http origin as secure: a loopback address.
- * @param {string} origin
+ * Explains an error of a chart on a page of another origin, and writes it to the console.
+ * @param {ApiError} problem
+ * @param {import('./query.js').ChartQuery|null} query that failed
+ * @param {{server: string, page: string, org: string}} place
+ * @returns {Promise<{problem: ApiError, words: import('./problems.js').Words}>}
  */
-function isSecureContextHost(origin) {
-  return /^http:\/\/(localhost|[\w.-]+\.localhost|127(\.\d+){3}|\[::1\])(:|$)/.test(origin);
+export async function explain(problem, query, place) {
+  const found = (problem.code === 'unreachable' && query && (await diagnose(query))) || problem;
+  const words = embedWords(found, place);
+  found.hint = words.hint;
+  warnOnce(found, place.server);
+  return { problem: found, words };
 }

@@ -7,7 +7,7 @@
 
 import { ApiError, problemOf, readError } from './api_error.js';
 import { EventReader } from './event_reader.js';
-import { answerOf, tokenSource } from './request.js';
+import { answerOf, reconnectPause, tokenSource } from './request.js';
 
 /** Queries that come within this time share one opening of the stream, in milliseconds. */
 const JOIN_MS = 150;
@@ -17,8 +17,6 @@ const LEAVE_MS = 10_000;
 const HIDDEN_MS = 5000;
 /** The server sends a comment every 15 s; a stream silent for this long is lost, in milliseconds. */
 const SILENCE_MS = 45_000;
-/** The longest pause before the next try, in seconds. */
-const PAUSE_MAX = 30;
 /** The greatest delay of a timer, in milliseconds. */
 const TIMER_MAX = 2 ** 31 - 1;
 
@@ -64,18 +62,6 @@ export function subscribe(address, subscription) {
   const stream = streams.get(key) ?? new LiveStream(address, () => streams.delete(key));
   streams.set(key, stream);
   return stream.add(subscription);
-}
-
-/**
- * The pause before a stream is opened again, in seconds. Half of it is random, so that the pages of
- * a restarted server do not come at once.
- * @param {number} failures since the last event, at least 1
- * @param {number} asked Retry-After, or 0
- * @param {number} random at least 0, below 1
- */
-export function reconnectPause(failures, asked, random) {
-  const pause = Math.min(PAUSE_MAX, 2 ** Math.min(failures - 1, 10));
-  return asked > 0 ? asked + random * Math.min(asked, PAUSE_MAX) : pause * (0.5 + random / 2);
 }
 
 /**

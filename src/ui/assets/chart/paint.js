@@ -2,8 +2,6 @@
 
 import { formatValue, timeTicks, valueAxis } from './scale.js';
 
-export { moveHair, penOf } from './pen.js';
-
 /**
  * @typedef {import('./columns.js').Columns} Columns
  * @typedef {import('./columns.js').Series} Series

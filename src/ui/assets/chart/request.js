@@ -1,12 +1,13 @@
-// Requests to a promlet server: credentials, retries, and the reason when there is no answer.
+// Requests to a promlet server: credentials, retries, errors.
 
 import { ApiError, readError } from './api_error.js';
-import { diagnose, isOwnOrigin } from './diagnosis.js';
 import { TokenSource } from './token_source.js';
 
 /** The longest Retry-After that is honoured, in seconds. */
 const WAIT_MAX = 60;
 const TRIES_MAX = 4;
+/** The longest pause that no server asked for, in seconds. */
+const PAUSE_MAX = 30;
 
 export { ApiError, readError };
 
@@ -46,6 +47,18 @@ export async function waitToRetry(error, attempt, signal) {
 }
 
 /**
+ * The pause before the next try, in seconds. Half of it is random, so that the pages of a restarted
+ * server do not come at once.
+ * @param {number} failures in a row, at least 1
+ * @param {number} asked Retry-After, or 0
+ * @param {number} random at least 0, below 1
+ */
+export function reconnectPause(failures, asked, random) {
+  const pause = Math.min(PAUSE_MAX, 2 ** Math.min(failures - 1, 10));
+  return asked > 0 ? asked + random * Math.min(asked, PAUSE_MAX) : pause * (0.5 + random / 2);
+}
+
+/**
  * @typedef {Object} DataRequest
  * @property {string} base URL of the server, without a slash at its end
  * @property {string} path below it
@@ -55,6 +68,7 @@ export async function waitToRetry(error, attempt, signal) {
  * @property {string} [tokenEndpoint] with `token`, makes it an embed request; without both the
  *   session cookie is sent
  * @property {AbortSignal} [signal]
+ * @property {number} [tries] requests at most, where the server asks to wait; default TRIES_MAX
  */
 
 /**
@@ -68,37 +82,35 @@ export function tokenSource({ token, tokenEndpoint }) {
 }
 
 /**
+ * Whether a server has the origin of this page, which may use the session cookie.
+ * @param {string} base URL of the server; one without an origin is relative to the page
+ */
+export const isOwnOrigin = (base) =>
+  !globalThis.location || new URL(base, document.baseURI).origin === location.origin;
+
+/**
  * Sends one request with a credential. Returns the response, which may be an error.
  * @param {DataRequest} request
  * @param {string|undefined} bearer
- * @throws {ApiError} if there is no response, with the reason
+ * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
  */
 export async function answerOf({ base, path, params, body, signal }, bearer) {
   if (!bearer && !isOwnOrigin(base)) {
     throw new ApiError({ code: 'no_credential', detail: `A page of another origin than ${base} needs a token.` });
   }
-  const send = () =>
-    fetch(`${base}${path}${params ? `?${params}` : ''}`, {
-      method: body === undefined ? 'GET' : 'POST',
-      signal,
-      cache: 'no-store',
-      credentials: bearer ? 'omit' : 'same-origin',
-      headers: {
-        ...(bearer && { Authorization: `Bearer ${bearer}` }),
-        ...(body !== undefined && { 'Content-Type': 'application/json' }),
-      },
-      body: body === undefined ? undefined : JSON.stringify(body),
-    }).catch((error) => {
-      if (error.name === 'AbortError') throw error;
-      return null;
-    });
-  const response = await send();
-  if (response) return response;
-  const problem = await diagnose(base);
-  if (problem) throw problem;
-  const repeated = await send();
-  if (repeated) return repeated;
-  throw new ApiError({ code: 'origin_refused', detail: `${base} does not show its answers to ${location.origin}.` });
+  return fetch(`${base}${path}${params ? `?${params}` : ''}`, {
+    ...(body && { method: 'POST', body: JSON.stringify(body) }),
+    signal,
+    cache: 'no-store',
+    credentials: bearer ? 'omit' : 'same-origin',
+    headers: {
+      ...(bearer && { Authorization: `Bearer ${bearer}` }),
+      ...(body && { 'Content-Type': 'application/json' }),
+    },
+  }).catch((error) => {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError({ code: 'unreachable', detail: `No answer from ${base}.` });
+  });
 }
 
 /**
@@ -125,6 +137,7 @@ export async function fetchAnswer(request) {
       refused = bearer ?? '';
       continue;
     }
+    if (attempt >= (request.tries ?? TRIES_MAX)) throw problem;
     await waitToRetry(problem, attempt, request.signal);
   }
 }

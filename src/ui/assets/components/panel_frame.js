@@ -30,6 +30,8 @@ import { openMenu } from './popup.js';
  * @property {import('../plot/sync.js').Sync} sync
  * @property {() => 'light' | 'dark'} theme
  * @property {() => string} timeZone as the dashboard names it
+ * @property {(frame: PanelFrame) => void} [shown] called after the answers of a panel have arrived
+ * @property {(frame: PanelFrame) => void} [gone] called before a panel is removed
  * @property {Words} words
  *
  * @typedef {Object} Words what readers are told about errors
@@ -195,6 +197,17 @@ export class PanelFrame {
     this.#override.textContent = plan.range.info ?? '';
     this.#settled();
     this.redraw();
+    this.host.shown?.(this);
+  }
+
+  /**
+   * Draws answers that the last ones became, with new points.
+   * @param {PanelPlan} plan
+   * @param {Answered[]} answers
+   */
+  update(plan, answers) {
+    this.#shown = { plan, answers };
+    this.redraw();
   }
 
   /** Draws the last answers again, for instance in another colour scheme. */
@@ -296,6 +309,7 @@ export class PanelFrame {
   }
 
   destroy() {
+    this.host.gone?.(this);
     this.#sequence += 1;
     this.#drawing?.destroy?.();
   }

@@ -22,6 +22,7 @@ import { messageOf, reasonOf, visitorWords } from './words.js';
  *
  * @typedef {Object} Host the element
  * @property {(name: string) => string} read an attribute, empty without it
+ * @property {(name: string) => boolean} has whether there is an attribute
  * @property {() => Iterable<{name: string, value: string}>} attributes
  * @property {(name: string, detail: any, cancelable?: boolean) => boolean} emit false if a listener prevents it
  * @property {() => 'light' | 'dark'} theme
@@ -54,6 +55,8 @@ export class DashboardView {
   #time = /** @type {ReturnType<typeof import('../components/time_control.js').timeControl> | null} */ (null);
   #controlsOf = /** @type {typeof import('../components/variable_bar.js').variableControls | null} */ (null);
   #refreshes;
+  /** @type {import('./live.js').LivePanels | null} */
+  #live = null;
   #runner;
   #grid;
 
@@ -77,7 +80,7 @@ export class DashboardView {
       failed: (error) => this.#report(error),
     });
     this.#refreshes = refreshTimer({
-      interval: () => (snapshot ? null : this.#refresh()),
+      interval: () => (snapshot || this.#isLive ? null : this.#refresh()),
       busy: () => this.#runner.busy,
       refresh: () => this.refresh(),
     });
@@ -98,9 +101,11 @@ export class DashboardView {
         }),
       events: () => [],
       zoom: (range) => this.#zoom(range),
-      select: ({ time, ...series }, { panel }) =>
-        host.emit('select', { panel: panel.id, title: panel.title, series, time: time / 1000 }),
+      select: (chosen, { panel }) =>
+        host.emit('select', { panel: panel.id, title: panel.title, ...chosen, time: chosen.time / 1000 }),
       retry: (frame) => this.#runner.retry(frame),
+      shown: (frame) => this.#live?.follow(frame),
+      gone: (frame) => this.#live?.leave(frame),
       words: visitorWords((error) => this.#report(error)),
       actions: ({ panel }) => [
         this.#only
@@ -132,6 +137,11 @@ export class DashboardView {
   get #context() {
     const dashboard = { title: this.#dashboard?.title ?? '', uid: '' };
     return { range: this.#range, now: this.#now, dashboard, timeZone: this.#zone };
+  }
+
+  /** Whether new points are shown as they come: only up to now. */
+  get #isLive() {
+    return this.host.has('live') && this.snapshot === null && String(this.#range.raw.to) === 'now';
   }
 
   /** Whether the page leaves a part out. @param {'title' | 'time' | 'variables'} part */
@@ -224,8 +234,27 @@ export class DashboardView {
     }
     if (this.#grid.node.parentElement !== this.#content) this.#content.replaceChildren(this.#grid.node);
     this.#grid.show(dashboard.panels, this.variables.selections, this.#only);
+    await this.#follow();
+    if (turn !== this.#turn) return;
     this.#runner.refresh();
     this.#refreshes.plan();
+  }
+
+  /** Opens the live stream for the current values and range, or ends it. */
+  async #follow() {
+    this.#stopLive();
+    if (!this.#isLive) return;
+    const { LivePanels } = await import('./live.js');
+    this.#stopLive();
+    this.#live = new LivePanels(this.source.live(sentValues(this.variables.selections, this.#access)), {
+      retry: (frame) => this.#runner.retry(frame),
+      failed: (error) => this.#report(error),
+    });
+  }
+
+  #stopLive() {
+    this.#live?.stop();
+    this.#live = null;
   }
 
   #showHead() {
@@ -319,19 +348,21 @@ export class DashboardView {
   }
 
   /** Reports an error to the developers of the page, once. @param {unknown} error */
-  #report(error) {
-    const { code, message } = reasonOf(error);
-    const key = `${code} ${message}`;
+  async #report(error) {
+    const known = reasonOf(error);
+    const key = `${known.code} ${known.message}`;
     if (this.#reported.has(key)) return;
     this.#reported.add(key);
-    console.warn(`metric-dashboard: ${message} (${code})`);
+    const { code, message } = reasonOf(error instanceof ApiError ? await this.source.explain(error) : error);
+    if (!(error instanceof ApiError)) console.warn(`metric-dashboard: ${message}`);
     this.host.emit('error', { code, message });
-    if (error instanceof ApiError && code === 'token_expired') this.host.emit('token-expired', {});
+    if (code === 'token_expired') this.host.emit('token-expired', {});
   }
 
   stop() {
     this.#turn += 1;
     this.#loading.abort();
+    this.#stopLive();
     this.#refreshes.destroy();
     this.#runner.stop();
     this.#grid.destroy();

@@ -5,6 +5,7 @@ import { readLines } from '../client/lines.js';
 import { snapshotKey } from './view.js';
 
 /**
+ * @typedef {import('../chart/api_error.js').ApiError} ApiError
  * @typedef {{base: string, token?: string, tokenEndpoint?: string}} Credential
  * @typedef {Record<string, string[]>} Values of open variables by name
  *
@@ -13,6 +14,9 @@ import { snapshotKey } from './view.js';
  * @property {(variable: string, variables: Values, range: import('../model/time.js').Range) => Promise<unknown[]>}
  *   options the values that a query variable offers
  * @property {(batch: import('../components/panel_runner.js').Batch, variables: Values) => Promise<string[]>} send
+ * @property {(variables: Values) => import('../chart/live_hub.js').StreamAddress} live the stream of new points
+ * @property {(error: ApiError) => Promise<ApiError>} explain writes the reason of an error to the console, and
+ *   returns it
  *
  * @typedef {{view: unknown, answers: Record<string, any>, range: {from: number, to: number},
  *   selections: Record<string, string[]>}} Snapshot
@@ -48,6 +52,19 @@ export function serverSource({ org, uid, credential }) {
       };
       return readLines(await fetchAnswer(request('data', body, signal)), queries, answered);
     },
+    live: (variables) => ({ ...credential(), path: `/api/v1${path}/live`, body: { variables } }),
+    async explain(error) {
+      const { base } = credential();
+      const place = { server: new URL(base, document.baseURI).origin, page: location.origin, org };
+      const asked = /** @type {any} */ (request('view', undefined, AbortSignal.timeout(10_000)));
+      try {
+        const { explain } = await import('../chart/later.js');
+        return (await explain(error, asked, place)).problem;
+      } catch {
+        // Without a network, there is no module that explains errors either.
+        return error;
+      }
+    },
   };
 }
 
@@ -58,6 +75,8 @@ export function serverSource({ org, uid, credential }) {
 export const snapshotSource = (snapshot) => ({
   view: async () => snapshot.view,
   options: async () => [],
+  live: () => ({ base: '', path: '' }),
+  explain: async (error) => error,
   async send({ queries, answered }) {
     for (const { id, ask, type } of queries) {
       const key = snapshotKey(ask, type);

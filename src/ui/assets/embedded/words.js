@@ -13,7 +13,8 @@ export const reasonOf = (error) => ({
 export function visitorText(error) {
   const status = error instanceof ApiError ? error.status : -1;
   const code = error instanceof ApiError ? error.code : '';
-  if (code === 'no_answer' || status === 0) return 'There is no connection to the data at the moment.';
+  if (code === 'no_credential') return 'This dashboard is not set up yet.';
+  if (status === 0) return 'There is no connection to the data at the moment.';
   if (status === 401) return 'Access to this dashboard has ended.';
   if (status === 403) return 'This is not shared with you.';
   if (status === 404) return 'This dashboard does not exist any more.';
@@ -22,7 +23,10 @@ export function visitorText(error) {
 }
 
 /** Whether the same request may succeed later. @param {unknown} error */
-const mayRetry = (error) => !(error instanceof ApiError) || error.status === 0 || error.status === 429 ||
+const mayRetry = (error) =>
+  !(error instanceof ApiError) ||
+  (error.status === 0 && error.code !== 'no_credential') ||
+  error.status === 429 ||
   error.status >= 500;
 
 /**

@@ -1,6 +1,6 @@
 // A result as CSV, and a query as a curl command and as a panel of a dashboard.
 
-import { fullName } from '../chart/columns.js';
+import { fullName } from '../chart/scale.js';
 import { readDashboard } from './dashboard.js';
 import { PANEL_KINDS } from './new_panel.js';
 import { unitOf } from './promql.js';

@@ -19,8 +19,9 @@
  * @property {(link: Record<string, any>, more?: import('../model/interpolate.js').Context) =>
  *   import('../model/links.js').Link | null} link
  *
- * @typedef {{time: number, name: string, labels: Record<string, string>, value: number | null}} Chosen `time` in
- *   milliseconds
+ * @typedef {{name: string, labels: Record<string, string>, value: number}} ChosenSeries
+ * @typedef {{time: number, series: ChosenSeries[], nearest: ChosenSeries}} Chosen the series at a time, in
+ *   milliseconds; the highest value is first
  * @typedef {{resize?: () => void, destroy?: () => void}} Drawing
  * @typedef {{draw: (box: HTMLElement, view: View) => Drawing, note?: string}} Kind
  */

@@ -130,8 +130,12 @@ export function draw(box, view) {
       return `${formatMoment(times[index] / 1000, view.timeZone)}: ${[...rows, ...more].join(', ') || 'no value'}`;
     },
     chosen(index, y, place) {
-      const one = nearestTo(shown.filter(({ values }) => !Number.isNaN(values[index])), index, y, place);
-      return one && { time: times[index], name: one.name, labels: one.field.labels ?? {}, value: one.values[index] };
+      const rows = shown.filter(({ values }) => !Number.isNaN(values[index]));
+      const told = (/** @type {PlotSeries} */ one) =>
+        ({ name: one.name, labels: one.field.labels ?? {}, value: one.values[index] });
+      const near = nearestTo(rows, index, y, place);
+      const series = rows.map(told).sort((left, right) => right.value - left.value);
+      return near && { time: times[index], series, nearest: told(near) };
     },
     dots: (index) =>
       shown.length > DOTS_MAX
