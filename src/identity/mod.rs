@@ -70,9 +70,13 @@ pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
 pub use auth::totp::{Enrolment, TwoFactorError, TwoFactorStatus};
 pub use dashboards::document::{
     DASHBOARD_BYTES_MAX, DASHBOARD_STORED_BYTES_MAX, DashboardDocument, DocumentError, PackedDashboard,
-    check_depth, is_dashboard_uid, parse_folder,
+    check_depth, parse_folder,
 };
 pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards, provisioned_uid};
+pub use dashboards::public_link::{
+    DASHBOARD_LINKS_MAX, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, ORG_LINKS_MAX, PublicLink,
+    PublicLinkChange, PublicLinkError, PublicLinkRefusal,
+};
 pub use dashboards::store::{
     DASHBOARD_VERSIONS_MAX, DASHBOARDS_MAX, DASHBOARDS_STORED_BYTES_MAX, Dashboard, DashboardError,
     DashboardVersion, DashboardWrite, ExpectedVersion, parse_message,
@@ -81,8 +85,9 @@ pub use dashboards::views::DashboardMarks;
 pub use keys::api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
 };
+pub use keys::dashboard_policy::DashboardGrant;
 pub use keys::embed_token::{EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal};
-pub use keys::keyring::VerifiedToken;
+pub use keys::keyring::{SharedDashboard, VerifiedToken};
 #[cfg(test)]
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
@@ -95,11 +100,13 @@ pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use origin::{Origin, with_origin};
+pub use tables::dashboard::is_dashboard_uid;
 pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
 pub use tables::key::{
-    EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
+    DashboardPolicy, EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, LockedVariable,
+    ReadSettings, TokenAlgorithm,
 };
 pub use tables::master::{SealError, master_key_mark};
 pub use tables::name::NameError;
@@ -149,6 +156,7 @@ pub struct Identity {
     sessions: auth::session::Sessions,
     keyring: keys::keyring::Keyring,
     token_policies: keys::compiled_policy::CompiledPolicies,
+    public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -194,6 +202,7 @@ impl Identity {
             sessions: auth::session::Sessions::default(),
             keyring: keys::keyring::Keyring::default(),
             token_policies: keys::compiled_policy::CompiledPolicies::default(),
+            public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
@@ -210,6 +219,7 @@ impl Identity {
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_removals()?;
         identity.load_keys()?;
+        identity.load_public_links()?;
         identity.load_org_settings()?;
         Ok(identity)
     }
@@ -222,6 +232,7 @@ impl Identity {
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;
+        self.flush_public_links()?;
         self.flush_audit(now, false)?;
         self.flush_dashboard_views(now, false)?;
         let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
@@ -249,6 +260,7 @@ impl Identity {
     pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_all_sessions()?;
         self.flush_keys()?;
+        self.flush_public_links()?;
         self.flush_dashboard_views(now, true)?;
         self.flush_audit(now, true)
     }

@@ -76,6 +76,7 @@ impl Identity {
         })?;
         self.removing().insert(org);
         self.forget_keys_of(org);
+        self.public_links.forget_org(org);
         self.org_settings.forget(org);
         Ok(())
     }

@@ -13,8 +13,8 @@ use crate::identity::tables::dashboard::{
 };
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
-    EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, ReadSettings, RotatedRow, TokenAlgorithm,
-    UsedRow,
+    DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, LockedVariable,
+    ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
 };
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
@@ -22,6 +22,7 @@ use crate::identity::tables::org::{
     DailyUsageRow, Limit, MemberRow, MembershipRow, NextOrgRow, OrgRow, OrgSettings, RemovalRow, Role,
     SlugRow,
 };
+use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user;
@@ -183,22 +184,68 @@ fn login_methods_keep_their_stored_numbers() {
 }
 
 #[test]
-fn version_1_of_organisations_is_readable() {
+fn version_1_of_public_links_is_readable() {
+    let tenant = LockedVariable { label: Some("t".into()), values: vec!["42".into()] };
     check(
-        0x09,
-        "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000",
-        &OrgRow {
-            key: OrgKey::from_bytes([5; 10]),
-            slug: "acme".into(),
-            name: "Acme".into(),
+        0x1f,
+        concat!(
+            "016e0202020202020202020202020202020202020202020202020202020202020202010109010101010101010101",
+            "0101fd00a0b8304603000001fdd0a7b83046030000000705",
+            "75696400",
+        ),
+        &PublicLinkRow {
+            name: "n".into(),
+            secret: HASH,
+            sealed: Some(vec![9]),
+            created_by: Some(USER),
             created_at: at(0),
-            settings: OrgSettings {
-                retention_days: Limit::At(90),
-                max_series: Limit::Unlimited,
-                ..OrgSettings::default()
+            expires_at: Some(at(1)),
+            disabled: false,
+            dashboard_version: 7,
+            dashboard: DashboardPolicy {
+                uid: "node".into(),
+                locked: [("tenant".to_owned(), tenant)].into(),
+                open: [("all".to_owned(), None), ("few".to_owned(), Some(vec!["a".into()]))].into(),
             },
+            max_range_s: Some(60),
+            max_lookback_s: None,
+            min_step_s: Some(15),
+            origins: vec!["*".into()],
+            rate_limit_rps: 20,
         },
     );
+    assert_eq!(decode_body(&bytes("fd00a0b83046030000")), Ok(PublicLinkUsedRow(at(0))));
+    assert_eq!(
+        (PublicLinkUsedRow::TABLE, PublicLinkUsedRow::KIND, PublicLinkUsedRow::VERSION),
+        (0x30, 0x30, 1)
+    );
+}
+
+/// Version 1 had no setting for public links: they were off.
+#[test]
+fn both_versions_of_an_organisation_are_readable() {
+    let first = "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000";
+    let row = OrgRow {
+        key: OrgKey::from_bytes([5; 10]),
+        slug: "acme".into(),
+        name: "Acme".into(),
+        created_at: at(0),
+        settings: OrgSettings {
+            retention_days: Limit::At(90),
+            max_series: Limit::Unlimited,
+            ..OrgSettings::default()
+        },
+    };
+    assert_eq!(OrgRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
+    assert!(OrgRow::from_older(0, &bytes(first)).is_err());
+    let settings = OrgSettings { public_links: true, ..row.settings.clone() };
+    assert_eq!(decode_body::<OrgRow>(&bytes(&format!("{first}00"))).as_ref(), Ok(&row));
+    assert_eq!(decode_body::<OrgRow>(&bytes(&format!("{first}01"))), Ok(OrgRow { settings, ..row }));
+    assert_eq!((OrgRow::TABLE, OrgRow::KIND, OrgRow::VERSION), (0x09, 0x09, 2));
+}
+
+#[test]
+fn version_1_of_organisations_is_readable() {
     check(0x0a, "07", &SlugRow(OrgId(7)));
     check(0x0b, "02fd00a0b83046030000", &MembershipRow { role: Role::Admin, joined_at: at(0) });
     check(0x0c, "", &MemberRow);
@@ -255,6 +302,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         max_lookback_s: None,
         min_step_s: Some(15),
         origins: None,
+        dashboard: None,
     };
     let first = concat!(
         "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
@@ -291,8 +339,29 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         read: ReadSettings { rate_limit_rps: 50 },
     };
     assert_eq!(KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&format!("{first}32"))).as_ref(), Ok(&row));
-    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 2));
+    let second = format!("{first}32");
+    assert_eq!(KeyRow::from_older(2, &bytes(&second)).as_ref(), Ok(&row), "as version 2 wrote it");
+    // A policy ends with its origins and, since version 3, its dashboard.
+    let (before, after) = second.split_at(second.find("3c00010f00").expect("the limits") + 10);
+    let third = format!("{before}00{after}");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&third)).as_ref(), Ok(&row));
+    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 3));
+    let mut shown = row.clone();
+    shown.embed.policy.endpoints = Some(vec![Endpoint::Metrics, Endpoint::Dashboard]);
+    shown.embed.policy.dashboard = Some(DashboardPolicy {
+        uid: "node".into(),
+        locked: [
+            ("env".to_owned(), LockedVariable { label: None, values: vec!["a".into(), "b".into()] }),
+            ("host".to_owned(), LockedVariable { label: Some("i".into()), values: vec!["c".into()] }),
+        ]
+        .into(),
+        open: [("r".to_owned(), None), ("z".to_owned(), Some(vec!["d".into()]))].into(),
+    });
+    let dashboard =
+        concat!("01046e6f6465", "0203656e7600020161016204686f737401016901", "0163", "02017200017a01010164");
+    let endpoints = before.replacen("01020004", "01020005", 1);
+    let text = format!("{endpoints}{dashboard}{after}");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
     // the default of version 1.
     let usual = KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));

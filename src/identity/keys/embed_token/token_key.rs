@@ -7,6 +7,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use crate::model::{Matcher, NameGlob};
 
 use crate::identity::keys::api_key::ApiKey;
+use crate::identity::keys::dashboard_policy::matcher_texts;
 use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::keys::public_key::{self, algorithm};
 use crate::identity::tables::id::Secret;
@@ -19,8 +20,21 @@ pub(in crate::identity) struct TokenKey {
     pub(super) decoding: DecodingKey,
     /// The secret, with which the server can mint; HS256 only.
     pub(super) signing: Option<Secret>,
+    pub(in crate::identity) restriction: KeyRestriction,
+}
+
+/// The compiled part of a key's policy: what it restricts in every selection of series.
+#[derive(Debug)]
+pub(in crate::identity) struct KeyRestriction {
     pub(super) matchers: Arc<[Matcher]>,
     pub(super) names: Option<Vec<NameGlob>>,
+}
+
+impl KeyRestriction {
+    /// Compiles a policy; takes about 20 ms at most.
+    pub(in crate::identity) fn compile(policy: &EmbedPolicy) -> Result<KeyRestriction, TokenKeyError> {
+        Ok(KeyRestriction { matchers: compile_key_policy(policy)?, names: globs(policy) })
+    }
 }
 
 /// A key whose stored material is damaged: it verifies no tokens.
@@ -48,8 +62,7 @@ impl TokenKey {
             algorithm: algorithm(key.embed.alg),
             decoding,
             signing: secret,
-            matchers: policy.clone()?,
-            names: globs(&key.embed.policy),
+            restriction: KeyRestriction { matchers: policy.clone()?, names: globs(&key.embed.policy) },
         })
     }
 }
@@ -59,7 +72,7 @@ pub(in crate::identity) type CompiledKeyPolicy = Result<Arc<[Matcher]>, TokenKey
 
 /// Compiles the matchers of a key's policy; takes about 20 ms at most.
 pub(in crate::identity) fn compile_key_policy(policy: &EmbedPolicy) -> CompiledKeyPolicy {
-    let matchers = policy_matcher::parse_all(&policy.matchers, PatternLimits::KEY);
+    let matchers = policy_matcher::parse_all(&matcher_texts(policy), PatternLimits::KEY);
     matchers.map(Arc::from).map_err(|error| TokenKeyError(error.to_string()))
 }
 
