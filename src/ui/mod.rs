@@ -472,6 +472,7 @@ const FILES: &[Embedded] = files! {
     Module own "client/batch.js" => ["/client/batch.js"];
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
     Module own "client/embed.js" => ["/client/embed.js"];
+    Module own "client/members.js" => ["/client/members.js"];
     Module own "client/navigation.js" => ["/client/navigation.js"];
     Module own "client/import_table.js" => ["/client/import_table.js"];
     Module own "client/lines.js" => ["/client/lines.js"];
