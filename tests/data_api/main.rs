@@ -12,6 +12,7 @@ mod importing;
 mod listings;
 mod live;
 mod mount;
+mod pictures;
 mod queries;
 mod rejects;
 mod remote_write2;
