@@ -42,8 +42,13 @@ fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
 
 /// The rows that take samples and questions.
 fn is_of_data(row: &RouteDoc) -> bool {
-    matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller)
-        || row.path.ends_with("/delete_series")
+    let of_data = |auth| {
+        matches!(
+            auth,
+            Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller
+        )
+    };
+    of_data(row.auth) || row.path.ends_with("/delete_series")
 }
 
 /// Media type, coding, parameters and body of one valid sample.
@@ -111,7 +116,9 @@ fn about(row: &RouteDoc, text: &str) -> String {
     match row.auth {
         // Without a count it never ends.
         _ if row.path.ends_with("/query/live") => format!("expr={text}&count=1"),
-        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
+        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) | Auth::PictureCaller(_) => {
+            format!("expr={text}")
+        }
         Auth::QueryCaller(_) => format!("match={text}"),
         Auth::IngestCaller => String::new(),
         _ => format!("query={text}&match[]={text}&start={}&end={NOW}&step=60", NOW - 299),

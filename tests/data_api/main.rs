@@ -12,6 +12,7 @@ mod importing;
 mod listings;
 mod live;
 mod mount;
+mod pictures;
 mod public_links;
 mod queries;
 mod rejects;

@@ -99,6 +99,11 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
     ("PrometheusQuery", &[(200, "PrometheusQuery", "The result, in Prometheus' format")]),
     ("PrometheusData", &[(200, "PrometheusData", "The data, in Prometheus' format")]),
     ("events", &[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")]),
+    (
+        "image/svg+xml",
+        &[(200, "image/svg+xml", "The picture"), (304, "", "The picture that If-None-Match names")],
+    ),
+    ("image/png", &[(200, "image/png", "The picture"), (304, "", "The picture that If-None-Match names")]),
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
