@@ -36,6 +36,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
+use super::edge::ConnectionSlot;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
@@ -46,16 +47,17 @@ use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, Session, SessionCheck, with_origin,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Origin, Session, SessionCheck, SessionId,
+    with_origin,
 };
 use crate::model::Timestamp;
 use authorization::{AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization};
+pub(super) use extractors::StandingKey;
 use extractors::session_required;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
-pub(super) use extractors::{Payer, StandingKey};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;
@@ -110,6 +112,15 @@ struct TokenCharge {
     origins: Vec<Vec<String>>,
 }
 
+/// The party that connections and long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens.
+    Key(KeyId),
+}
+
 #[derive(Debug)]
 enum Credential {
     Session {
@@ -154,6 +165,9 @@ where
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
     let at = Arc::new(callers.identify(&parts, logout, now).await);
+    if let (Some(payer), Some(slot)) = (at.payer(), parts.extensions.get::<Arc<ConnectionSlot>>()) {
+        slot.credit(payer);
+    }
     let mut request = Request::from_parts(parts, body);
     let mut response = match at.charge() {
         // A logout is counted but never refused: everyone can always log out.
@@ -174,6 +188,14 @@ pub fn is_api(path: &str) -> bool {
 }
 
 impl RequestIdentity {
+    /// Returns the party that the connection counts for, if the credential is valid.
+    fn payer(&self) -> Option<Payer> {
+        match self.credential.as_ref().ok()? {
+            Credential::Session { session, .. } => Some(Payer::Session(session.id)),
+            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.id)),
+        }
+    }
+
     /// Charges the request to its verified caller, otherwise to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;

@@ -252,7 +252,7 @@ impl BatchBody {
 }
 
 /// Returns the members that are present, as parameters of a URL.
-fn pairs<const N: usize>(members: [(&str, Option<Parameter>); N]) -> Vec<(String, String)> {
+pub(super) fn pairs<const N: usize>(members: [(&str, Option<Parameter>); N]) -> Vec<(String, String)> {
     let present = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.0)));
     present.collect()
 }
