@@ -36,6 +36,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
+use super::edge::ConnectionSlot;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
@@ -46,18 +47,18 @@ use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, PublicLink, Session, SessionCheck,
-    with_origin,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Origin, PublicLink, Session, SessionCheck,
+    SessionId, with_origin,
 };
 use crate::model::Timestamp;
 use authorization::{
     AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization, authorization_parameter,
 };
+pub(super) use extractors::StandingKey;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
-pub(super) use extractors::{Payer, StandingKey};
 use extractors::{org_mismatch, session_required};
 pub use grant::Grant;
 pub(super) use grant::Permission;
@@ -114,6 +115,15 @@ struct TokenCharge {
     charge: ApiResult<Charge>,
     /// The allowed origins of the token and those of its key, or those of the link.
     origins: Vec<Vec<String>>,
+}
+
+/// The party that connections and long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens.
+    Key(KeyId),
 }
 
 #[derive(Debug)]
@@ -180,6 +190,9 @@ where
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
     let at = Arc::new(callers.identify(&parts, logout, token_parameter, now).await);
+    if let (Some(payer), Some(slot)) = (at.payer(), parts.extensions.get::<Arc<ConnectionSlot>>()) {
+        slot.credit(payer);
+    }
     let mut request = Request::from_parts(parts, body);
     let mut response = match at.charge() {
         // A logout is counted but never refused: everyone can always log out.
@@ -200,6 +213,15 @@ pub fn is_api(path: &str) -> bool {
 }
 
 impl RequestIdentity {
+    /// Returns the party that the connection counts for, if the credential is valid.
+    fn payer(&self) -> Option<Payer> {
+        match self.credential.as_ref().ok()? {
+            Credential::Session { session, .. } => Some(Payer::Session(session.id)),
+            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.id)),
+            Credential::Link { link, .. } => Some(Payer::Key(link.key.id)),
+        }
+    }
+
     /// Charges the request to its verified caller, otherwise to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;
