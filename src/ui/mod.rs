@@ -24,7 +24,8 @@
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
 //! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
 //! /app.css  /dashboards.css  /favicon.svg
-//! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
+//! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin; its types
+//! /embed.d.ts
 //! ```
 //!
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
@@ -33,7 +34,7 @@
 //! that browsers load them together instead of level by level; `client/preload.js` does so for
 //! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for
 //! pages of other origins is one module: the build script bundles it with all that it imports
-//! (`bundle.rs`).
+//! (`bundle.rs`), except for `/chart/later.js`, which live charts and errors need.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -72,6 +73,8 @@ pub enum AssetKind {
     Image,
     /// JSON.
     Data,
+    /// Types of TypeScript, for people who save the file.
+    Types,
 }
 
 impl AssetKind {
@@ -83,6 +86,7 @@ impl AssetKind {
             Self::Style => "text/css; charset=utf-8",
             Self::Image => "image/svg+xml",
             Self::Data => "application/json",
+            Self::Types => "text/plain; charset=utf-8",
         }
     }
 }
@@ -178,6 +182,7 @@ const FILES: &[Embedded] = files! {
     Module own "docs/request_form.js" => ["/docs/request_form.js"];
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
+    Types  any "embed.d.ts" => ["/embed.d.ts"];
     Module any "chart/api_error.js" => ["/chart/api_error.js"];
     Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
