@@ -291,7 +291,10 @@ fn refused_value(grant: &Grant, error: &SelectionError) -> ApiError {
     if grant.is_token() {
         return ApiError::new(Code::EmbedRestricted, error.to_string());
     }
-    ApiError::invalid_parameter("variables", error.to_string())
+    match error {
+        SelectionError::Unknown(_) => ApiError::new(Code::NotFound, error.to_string()),
+        _ => ApiError::invalid_parameter("variables", error.to_string()),
+    }
 }
 
 pub(super) fn refused_text(grant: &Grant, error: &InterpolateError) -> ApiError {
