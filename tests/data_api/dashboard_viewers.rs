@@ -531,8 +531,8 @@ fn timeless(mut value: Value) -> Value {
     value
 }
 
-/// The escape differential: whatever a viewer of a locked dashboard sends, the response is the one of
-/// an organisation that holds nothing but the series of the lock.
+/// The escape differential: whatever a viewer of a locked dashboard sends, the response is the one
+/// of an organisation that holds nothing but the series of the lock.
 #[tokio::test]
 async fn a_locked_dashboard_answers_as_if_there_were_no_other_series() {
     let (full, only) = (with_tenants().await, with_series(&ALPHA).await);
