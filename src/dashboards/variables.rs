@@ -254,8 +254,9 @@ impl Variable {
         let saved = self.current.iter().filter(|option| option.value != ALL);
         let mut chosen: Vec<VariableOption> = saved.cloned().collect();
         if chosen.is_empty() {
-            let first = self.options.first().cloned();
-            chosen.push(first.unwrap_or_else(|| VariableOption::same("")));
+            // Without a saved value and without options, a list is empty and a text as well.
+            let nothing = (!self.multi).then(|| VariableOption::same(""));
+            chosen.extend(self.options.first().cloned().or(nothing));
         }
         self.selection(chosen, self.is_authored())
     }
