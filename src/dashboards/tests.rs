@@ -182,13 +182,14 @@ fn documents_of_any_shape_are_read() {
 }
 
 /// Templates with a reference `@` inside a string or a comment.
-const QUOTED: [&str; 6] = [
+const QUOTED: [&str; 7] = [
     "x{a=\"@\"}",
     "x{a=~'y@z'} or up",
     "x{a=`@`, b=\"c\"}",
     "label_replace(x, \"a\", \"'@\", 'b', \"#@\")",
     "x # @ \"\n or y{a=\"@\"}",
     "x{a=\"\\\"@\"} # '",
+    "x # y\r or y{a=\"@\"}",
 ];
 const FORMATS: [&str; 12] = [
     "$one",
