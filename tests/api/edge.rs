@@ -357,6 +357,10 @@ async fn viewers_behind_few_places_for_strangers_all_get_their_streams() {
     held[0].write_all(b"GET /auth/me HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("written");
     let answer = rest(&mut held[0]);
     assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
+    // A file that a browser loads with the cookie counts for the session as well.
+    held[1].write_all(format!("GET /app.js HTTP/1.1\r\n{cookie}").as_bytes()).expect("written");
+    assert!(response(&mut held[1]).ends_with("a page"));
+    assert_eq!(known(), 21);
 }
 
 /// Every route except those of the reserved connections.
