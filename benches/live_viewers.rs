@@ -39,7 +39,7 @@ const CONNECT_BURST: usize = 20;
 const LATE_MS_MAX: i64 = 250;
 const SERVER_BYTES_MAX: u64 = 1 << 30;
 /// The series of each query, unless there are more scopes.
-const HOSTS: usize = 10;
+const HOSTS: usize = 3;
 
 fn number(place: usize, default: usize) -> usize {
     let given = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).nth(place);
