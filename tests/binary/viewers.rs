@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use promlet::clock::Clock;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
@@ -99,10 +98,19 @@ impl Viewed {
     /// Reads one response until its end or `until`.
     async fn read(&mut self, target: &LiveTarget, until: Instant) -> std::io::Result<()> {
         let address = *target.address.lock().expect("unpoisoned");
-        let mut stream = TcpStream::connect(address).await?;
+        let stream = TcpStream::connect(address).await?;
         self.connections += 1;
         let _ = stream.set_nodelay(true);
-        stream.write_all(target.request(self.steps.last().copied()).as_bytes()).await?;
+        let request = target.request(self.steps.last().copied());
+        let mut unsent = request.as_bytes();
+        while !unsent.is_empty() {
+            stream.writable().await?;
+            match stream.try_write(unsent) {
+                Ok(bytes) => unsent = &unsent[bytes..],
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mut lines = Lines::default();
         loop {
             if timeout_at(until, stream.readable()).await.is_err() {
