@@ -167,6 +167,7 @@ where
     F: Future<Output = Response>,
 {
     if !is_api(request.uri().path()) {
+        callers.credit_page(&request);
         return next(request).await;
     }
     let (parts, body) = request.into_parts();
@@ -190,7 +191,10 @@ where
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
     let at = Arc::new(callers.identify(&parts, logout, token_parameter, now).await);
-    if let (Some(payer), Some(slot)) = (at.payer(), parts.extensions.get::<Arc<ConnectionSlot>>()) {
+    // A logout may have a session that has ended.
+    if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>().filter(|_| !logout)
+        && let Some(payer) = at.payer()
+    {
         slot.credit(payer);
     }
     let mut request = Request::from_parts(parts, body);
@@ -268,6 +272,17 @@ impl RequestIdentity {
 }
 
 impl Callers {
+    /// Counts the connection of a page or file for the session of its cookie, which is not renewed.
+    /// Browsers load files over connections of their own.
+    fn credit_page(&self, request: &Request) {
+        let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() else { return };
+        let now = self.clock.now();
+        let cookies = cookies::values(request.headers(), cookies::SESSION, 4);
+        if let Some(id) = cookies.into_iter().find_map(|cookie| self.identity.live_session(cookie, now)) {
+            slot.credit(Payer::Session(id));
+        }
+    }
+
     /// Returns the origin of the request for the audit log.
     fn origin(&self, parts: &Parts, id: &RequestId) -> Origin {
         let ip = self.proxies.client(host::peer(parts), &parts.headers);
