@@ -11,7 +11,7 @@
 //! the server has more than 1 GiB.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
-#![expect(clippy::cast_precision_loss, reason = "figures to print")]
+#![expect(clippy::cast_possible_truncation, reason = "places within a list")]
 
 #[path = "common/cpu_time.rs"]
 mod cpu_time;
@@ -92,9 +92,87 @@ fn wrong(viewed: &Viewed, step_ms: i64) -> Option<String> {
     }
 }
 
+/// The arguments.
+#[derive(Clone, Copy)]
+struct Plan {
+    viewers: usize,
+    scopes: usize,
+    step_s: usize,
+    seconds: usize,
+    queries: usize,
+}
+
+impl Plan {
+    fn hosts(self) -> usize {
+        if self.scopes == 1 { HOSTS } else { self.scopes }
+    }
+
+    /// Returns a stream for each token.
+    fn targets(self, server: &Server, secret: &str) -> Vec<LiveTarget> {
+        let query =
+            |n: usize| json!({ "id": format!("{n}:A"), "expr": format!("panel_{n}"), "step": self.step_s });
+        let body = json!({ "queries": (0..self.queries).map(query).collect::<Vec<_>>() }).to_string();
+        let address = server.url.trim_start_matches("http://").parse().expect("an address");
+        let address = Arc::new(Mutex::new(address));
+        let target = |restrictions: Value| LiveTarget {
+            address: Arc::clone(&address),
+            path: format!("/api/v1/orgs/{ORG}/query/live"),
+            token: token(server, secret, &restrictions),
+            body: body.clone(),
+        };
+        match self.scopes {
+            1 => vec![target(json!({}))],
+            scopes => (0..scopes).map(|n| target(json!({ "match": [format!("host=\"h{n}\"")] }))).collect(),
+        }
+    }
+
+    /// Views the streams. Returns what the viewers received, when the measurement began, and the
+    /// CPU time of the server since then.
+    fn view(self, targets: &[LiveTarget], pid: u32) -> (Vec<Viewed>, i64, f64) {
+        let cpu = || cpu_time::cpu_s(pid).expect("it runs");
+        let seconds = Duration::from_secs(self.seconds as u64);
+        let connecting = Duration::from_millis((self.viewers / CONNECT_BURST * 10 + 5_000) as u64);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let until = Instant::now() + connecting + seconds;
+            let mut tasks = Vec::with_capacity(self.viewers);
+            for n in 0..self.viewers {
+                let target = targets[n % targets.len()].clone();
+                tasks.push(tokio::spawn(view(target, until)));
+                if n % CONNECT_BURST == CONNECT_BURST - 1 {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            }
+            tokio::time::sleep_until(until - seconds).await;
+            let (began, cpu_before) = (Clock::System.now().as_ms(), cpu());
+            let mut all = Vec::with_capacity(self.viewers);
+            for task in tasks {
+                all.push(task.await.expect("no panic"));
+            }
+            (all, began, cpu() - cpu_before)
+        })
+    }
+}
+
+/// Writes samples each second, 200 ms before it, until `done`.
+fn write_samples(server: &Server, secret: &str, plan: Plan, done: &AtomicBool) {
+    while !done.load(Ordering::Relaxed) {
+        let body = harness::remote_write(&series(plan.hosts(), plan.queries));
+        let answer = server.write_raw(secret, &body);
+        assert_eq!(answer.status, 204, "{}", answer.body);
+        let wait = (1_800 - Clock::System.now().as_ms().rem_euclid(1_000)) % 1_000;
+        std::thread::sleep(Duration::from_millis(wait.unsigned_abs().max(100)));
+    }
+}
+
 fn main() -> ExitCode {
-    let (viewers, scopes, step_s, seconds, queries) =
-        (number(0, 10_000), number(1, 1), number(2, 1), number(3, 30), number(4, 30));
+    let plan = Plan {
+        viewers: number(0, 10_000),
+        scopes: number(1, 1),
+        step_s: number(2, 1),
+        seconds: number(3, 30),
+        queries: number(4, 30),
+    };
     let before = getrlimit(Resource::Nofile);
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: before.maximum, ..before }) {
         panic!("the limit of open files cannot be raised: {error}");
@@ -107,83 +185,38 @@ fn main() -> ExitCode {
     let made = server.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", &cookie)], &key);
     assert_eq!(made.status, 201, "{}", made.body);
     let secret = made.json()["secret"].as_str().expect("a secret").to_owned();
-    let hosts = if scopes == 1 { HOSTS } else { scopes };
-    let tokens: Vec<String> = match scopes {
-        1 => vec![token(&server, &secret, &json!({}))],
-        _ => (0..scopes)
-            .map(|n| token(&server, &secret, &json!({ "match": [format!("host=\"h{n}\"")] })))
-            .collect(),
-    };
-    let query = |n: usize| json!({ "id": format!("{n}:A"), "expr": format!("panel_{n}"), "step": step_s });
-    let body = json!({ "queries": (0..queries).map(query).collect::<Vec<_>>() }).to_string();
-    let address = Arc::new(Mutex::new(server.url.trim_start_matches("http://").parse().expect("an address")));
-    let path = format!("/api/v1/orgs/{ORG}/query/live");
-
+    let targets = plan.targets(&server, &secret);
     let idle = server.status_bytes("VmRSS");
-    let done = Arc::new(AtomicBool::new(false));
-    let (server, writer) = {
-        let server = Arc::new(server);
-        let (writing, done, secret) = (Arc::clone(&server), Arc::clone(&done), secret.clone());
-        let writer = std::thread::spawn(move || {
-            while !done.load(Ordering::Relaxed) {
-                let body = harness::remote_write(&series(hosts, queries));
-                let answer = writing.write_raw(&secret, &body);
-                assert_eq!(answer.status, 204, "{}", answer.body);
-                // The samples of the next step arrive 200 ms before it.
-                let now = Clock::System.now().as_ms();
-                let wait = (1_800 - now.rem_euclid(1_000)) % 1_000;
-                std::thread::sleep(Duration::from_millis(wait.unsigned_abs().max(100)));
-            }
-        });
-        (server, writer)
-    };
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let connecting = Duration::from_millis((viewers / CONNECT_BURST * 10 + 5_000) as u64);
-    let until = Instant::now() + connecting + Duration::from_secs(seconds as u64);
-    let (all, cpu, started) = runtime.block_on(async {
-        let mut tasks = Vec::with_capacity(viewers);
-        for n in 0..viewers {
-            let token = tokens[n % tokens.len()].clone();
-            let target =
-                LiveTarget { address: Arc::clone(&address), path: path.clone(), token, body: body.clone() };
-            tasks.push(tokio::spawn(view(target, until)));
-            if n % CONNECT_BURST == CONNECT_BURST - 1 {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        }
-        tokio::time::sleep_until(until - Duration::from_secs(seconds as u64)).await;
-        let started = Clock::System.now().as_ms();
-        let cpu = cpu_time::cpu_s(server.pid()).expect("it runs");
-        let mut all = Vec::with_capacity(viewers);
-        for task in tasks {
-            all.push(task.await.expect("no panic"));
-        }
-        (all, cpu_time::cpu_s(server.pid()).expect("it runs") - cpu, started)
+    let done = AtomicBool::new(false);
+    let (all, began, cpu) = std::thread::scope(|scope| {
+        scope.spawn(|| write_samples(&server, &secret, plan, &done));
+        let viewed = plan.view(&targets, server.pid());
+        done.store(true, Ordering::Relaxed);
+        viewed
     });
-    let peak = server.status_bytes("VmHWM");
-    done.store(true, Ordering::Relaxed);
-    writer.join().expect("no panic");
     let metrics = server.get("/metrics", &[]).body;
-    for line in metrics
-        .lines()
-        .filter(|line| line.starts_with("promlet_live") || line.starts_with("promlet_connections"))
-    {
-        println!("{line}");
+    let is_shown =
+        |line: &&str| line.starts_with("promlet_live_") || line.starts_with("promlet_connections_");
+    metrics.lines().filter(is_shown).for_each(|line| println!("{line}"));
+    if report(plan, &all, began, (idle, server.status_bytes("VmHWM")), cpu) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     }
+}
 
-    let step_ms = step_s as i64 * 1_000;
-    let mut late: Vec<i64> = all
-        .iter()
-        .flat_map(|viewed| viewed.steps.iter().zip(&viewed.late_ms))
-        .filter(|(step, _)| **step >= started)
-        .map(|(_, late)| *late)
-        .collect();
+/// Prints the figures. Returns whether all bounds hold. `memory` is that of the server before the
+/// viewers and at most, in bytes.
+fn report(plan: Plan, all: &[Viewed], began: i64, (idle, peak): (u64, u64), cpu_s: f64) -> bool {
+    let Plan { viewers, scopes, step_s, seconds, queries } = plan;
+    let steps = all.iter().flat_map(|viewed| viewed.steps.iter().zip(&viewed.late_ms));
+    let mut late: Vec<i64> = steps.filter(|(step, _)| **step >= began).map(|(_, late)| *late).collect();
     late.sort_unstable();
-    let failed: Vec<String> = all.iter().filter_map(|viewed| wrong(viewed, step_ms)).collect();
+    let failed: Vec<String> = all.iter().filter_map(|viewed| wrong(viewed, step_s as i64 * 1_000)).collect();
     let bytes: usize = all.iter().map(|viewed| viewed.bytes).sum();
     let (p50, p99) = (percentile(&late, 0.5), percentile(&late, 0.99));
     println!(
-        "{viewers} viewers, {scopes} scopes, {queries} queries, steps of {step_s} s, {seconds} s: {} events of a step, \
+        "{viewers} viewers, {scopes} scopes, {queries} queries, steps of {step_s} s, {seconds} s: {} steps viewed, \
          p50 {p50} ms, p99 {p99} ms, slowest {} ms",
         late.len(),
         late.last().copied().unwrap_or_default()
@@ -192,10 +225,9 @@ fn main() -> ExitCode {
         "server: {} MiB at most, {} MiB before; {:.1} % of one core; {} MiB sent",
         peak >> 20,
         idle >> 20,
-        cpu / seconds as f64 * 100.0,
+        cpu_s / seconds as f64 * 100.0,
         bytes >> 20
     );
     println!("{} viewers with a fault: {:?}", failed.len(), failed.iter().take(5).collect::<Vec<_>>());
-    let good = failed.is_empty() && p99 <= LATE_MS_MAX && peak <= SERVER_BYTES_MAX && !late.is_empty();
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    failed.is_empty() && p99 <= LATE_MS_MAX && peak <= SERVER_BYTES_MAX && !late.is_empty()
 }
