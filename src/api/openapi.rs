@@ -124,6 +124,7 @@ fn security_schemes() -> Value {
     json!({
         "session": { "type": "apiKey", "in": "cookie", "name": "ms_session", "description": "The session cookie of a login; it expires 30 days after the last request." },
         "embedToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An embed token, minted by the server or signed with an API key's secret." },
+        "publicLink": { "type": "http", "scheme": "bearer", "description": "The secret of a public link of this dashboard; it begins with mpl_." },
         "apiKey": { "type": "http", "scheme": "bearer", "description": "The secret of an API key; it begins with msk_." },
         "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The secret of an API key as the password. A user name that begins with ak_ must be the key's id." },
         "metricsToken": { "type": "http", "scheme": "bearer", "description": "The value of PROMLET_METRICS_TOKEN; not needed for requests from the same machine." },
@@ -137,6 +138,7 @@ fn security(auth: Auth) -> Value {
         Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             &["session"]
         }
+        Auth::QueryCaller(Endpoint::Dashboard) => &["session", "embedToken", "publicLink"],
         Auth::QueryCaller(_) => &["session", "embedToken"],
         Auth::PrometheusCaller(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
         Auth::IngestCaller | Auth::MintCaller => &["session", "apiKey", "apiKeyBasic"],
@@ -172,6 +174,10 @@ fn callers(auth: Auth) -> String {
         }
         Auth::InstanceAdmin(login) => format!("An administrator of the server{}.", fresh(login)),
         Auth::Founder => "An administrator of the server; any session if PROMLET_ORG_CREATE is any.".into(),
+        Auth::QueryCaller(Endpoint::Dashboard) => {
+            "A session with the role viewer or higher, an embed token that grants the dashboard, or a public link of it."
+                .into()
+        }
         Auth::QueryCaller(endpoint) => format!(
             "A session with the role viewer or higher, or an embed token that grants `{}`.",
             word(endpoint)
