@@ -775,7 +775,7 @@ const scenarios = {
     }
   },
 
-  /** F59: the page of a public link is framed by the origins of the link, all other pages by none. */
+  /** F60: the page of a public link is framed by the origins of the link, all other pages by none. */
   async shared() {
     const base = on('localhost');
     strangers.push(base);
