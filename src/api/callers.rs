@@ -36,11 +36,12 @@ use axum::response::{IntoResponse, Response};
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
+use super::embed_use::{EmbedUsage, EmbedUse, EmbedUses};
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
 use super::lanes::{self, Lane, Lanes};
-use super::limits::{Charge, Limits};
+use super::limits::{self, Charge, Limits};
 use super::request_id::RequestId;
 use super::router::{decoded, of_org};
 use crate::clock::Clock;
@@ -71,6 +72,8 @@ pub struct Callers {
     pub clock: Clock,
     /// The rate limits that requests are charged to.
     pub limits: Arc<Limits>,
+    /// The use of embed tokens.
+    pub embeds: Arc<EmbedUses>,
     /// The names and attributes of cookies.
     pub cookies: Cookies,
     /// The proxies whose statement of the client's address is trusted.
@@ -107,6 +110,7 @@ struct TokenCharge {
     charge: ApiResult<Charge>,
     /// The allowed origins of the token, and those of its key.
     origins: Vec<Vec<String>>,
+    usage: EmbedUsage,
 }
 
 #[derive(Debug)]
@@ -120,6 +124,7 @@ enum Credential {
         grant: Arc<EmbedGrant>,
         slug: String,
         key: Arc<ApiKey>,
+        usage: EmbedUsage,
     },
     Key(Arc<ApiKey>),
 }
@@ -197,6 +202,11 @@ impl RequestIdentity {
         if let Some(charge) = self.charge.get() {
             charge.write(response);
         }
+        if let Some(TokenCharge { usage, .. }) = &self.token_charge
+            && matches!(response.status().as_u16(), 401 | 403 | 429)
+        {
+            usage.refused();
+        }
         if let Some(token) = self.token_charge.as_ref().filter(|_| self.from_page) {
             response.extensions_mut().insert(AllowedOrigins(token.origins.clone()));
         }
@@ -245,7 +255,7 @@ impl Callers {
                 Ok(AuthorizationHeader::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(AuthorizationHeader::Jwt(token)) => {
                     sent_jwt = true;
-                    self.token(&token, parts, &mut token_charge, now).await
+                    self.token(&token, parts, &client, &mut token_charge, now).await
                 }
                 Err(refused) => Err(refused),
             }
@@ -291,6 +301,7 @@ impl Callers {
         &self,
         token: &str,
         parts: &Parts,
+        client: &Client,
         token_charge: &mut Option<TokenCharge>,
         now: Timestamp,
     ) -> ApiResult<Credential> {
@@ -304,16 +315,34 @@ impl Callers {
             false => refusal.into(),
         })?;
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
-        *token_charge = Some(TokenCharge { charge: charge.clone(), origins: verified.origins() });
-        charge?;
         let key = verified.source();
+        let dashboard = verified.dashboard();
+        let usage = self.record_use(&key, dashboard, verified.sub(), (origin, client), now);
+        let (origins, used) = (verified.origins(), usage.clone());
+        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
+        charge?;
         let grant = if self.identity.grants_at_once(&verified) {
             with_origin(&from, || self.identity.grant(verified, now))?
         } else {
             let identity = Arc::clone(&self.identity);
             self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
         };
-        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key })
+        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key, usage })
+    }
+
+    /// Counts a request with a verified token of `key`. A viewer is the subject of the token, or
+    /// else the network of the client.
+    fn record_use(
+        &self,
+        key: &ApiKey,
+        dashboard: Option<&str>,
+        sub: Option<&str>,
+        (origin, client): (Option<&str>, &Client),
+        now: Timestamp,
+    ) -> EmbedUsage {
+        let network = sub.is_none().then(|| limits::network(client.ip).to_string());
+        let viewer = sub.or(network.as_deref()).unwrap_or_default();
+        self.embeds.record(EmbedUse { key, origin, dashboard, viewer }, now)
     }
 
     /// Identifies the session of the cookies.

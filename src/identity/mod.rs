@@ -152,6 +152,7 @@ pub struct Identity {
     sessions: auth::session::Sessions,
     keyring: keys::keyring::Keyring,
     token_policies: keys::compiled_policy::CompiledPolicies,
+    dashboard_tokens: keys::dashboard_tokens::DashboardTokens,
     org_settings: orgs::org_settings::SettingsCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -197,6 +198,7 @@ impl Identity {
             sessions: auth::session::Sessions::default(),
             keyring: keys::keyring::Keyring::default(),
             token_policies: keys::compiled_policy::CompiledPolicies::default(),
+            dashboard_tokens: keys::dashboard_tokens::DashboardTokens::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
@@ -213,6 +215,7 @@ impl Identity {
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_removals()?;
         identity.load_keys()?;
+        identity.load_dashboard_tokens()?;
         identity.load_org_settings()?;
         Ok(identity)
     }

@@ -8,6 +8,7 @@ mod wire;
 
 mod batch;
 mod deleting;
+mod embeds;
 mod importing;
 mod listings;
 mod live;

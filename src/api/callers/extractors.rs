@@ -9,6 +9,7 @@ use super::grant::{Grant, Permission};
 use super::permissions::{IngestAccess, QueryAccess, Quota};
 use super::{Credential, RequestIdentity};
 use crate::api::cookies;
+use crate::api::embed_use::OpenStream;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
 use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, UserId};
@@ -51,7 +52,7 @@ impl QueryCaller {
     /// # Errors
     /// 404 `org_not_found` for a session whose account is not a member, 403 `org_mismatch` for a
     /// token of another organisation, 403 `embed_restricted` if the token does not grant the
-    /// endpoint.
+    /// endpoint, 429 `rate_limited` if the key of the token used up its evaluation time.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
         self.enter_for(slug, Some(endpoint))
     }
@@ -67,6 +68,7 @@ impl QueryCaller {
             requester: requester.into(),
             coding,
             sole_connection,
+            usage: None,
         };
         match self.0.credential()? {
             Credential::Session { session, .. } => {
@@ -76,11 +78,12 @@ impl QueryCaller {
             // The token was verified for the slug in the path, so it can enter no other
             // organisation.
             Credential::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
-            Credential::Token { grant: token, .. } => {
+            Credential::Token { grant: token, usage, .. } => {
                 let grant = Grant::of(Arc::clone(token));
                 if let Some(endpoint) = endpoint {
                     grant.require(Permission::Endpoint(endpoint))?;
                 }
+                usage.admit()?;
                 Ok(QueryAccess {
                     access: Access { org: token.org, scope: token.scope.clone() },
                     grant,
@@ -88,6 +91,7 @@ impl QueryCaller {
                     requester: token.key.to_string().into(),
                     coding,
                     sole_connection,
+                    usage: Some(usage.clone()),
                 })
             }
             Credential::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
@@ -100,12 +104,18 @@ impl QueryCaller {
 pub struct StandingCaller {
     caller: QueryCaller,
     slug: Box<str>,
+    /// Counts the stream of an embed token while the caller exists.
+    _stream: Option<Arc<OpenStream>>,
 }
 
 impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
-        StandingCaller { caller, slug }
+        let stream = match &caller.0.credential {
+            Ok(Credential::Token { usage, .. }) => Some(Arc::new(usage.open_stream())),
+            _ => None,
+        };
+        StandingCaller { caller, slug, _stream: stream }
     }
 
     /// Checks that the credential still grants what it granted when the request arrived. Only
@@ -130,6 +140,10 @@ impl StandingCaller {
             }
             Credential::Token { grant, .. } if grant.has_expired(now) => {
                 Err(ApiError::new(Code::TokenExpired, "the embed token has expired"))
+            }
+            Credential::Token { grant, .. } if at.callers.identity.is_revoked(grant) => {
+                let detail = "the embed tokens of this dashboard were revoked; get a new token";
+                Err(ApiError::new(Code::TokenInvalid, detail))
             }
             Credential::Token { key, .. } if unchanged(key) => Ok(()),
             Credential::Token { .. } => {

@@ -26,7 +26,6 @@ use super::{AcceptedQuery, PreparedQuery, QueryKind, QueryMode, QueryParams};
 use crate::api::body::parse_json;
 use crate::api::callers::{Endpoint, Permission, QueryAccess};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::Lane;
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::Stopwatch;
@@ -61,10 +60,10 @@ pub(super) fn routes() -> Routes<ReadDeps> {
 async fn batch(State(deps): State<ReadDeps>, request: BatchRequest) -> ApiResult<Response> {
     let since = Stopwatch::start();
     let BatchRequest { access, body } = request;
-    let (org, coding) = (access.access.org, access.coding);
+    let (lane, coding) = (access.lane(), access.coding);
     let parsing = deps.clone();
     let parse = move || Batch::parse(&parsing, &access, &body).map(|batch| (batch, access));
-    let (batch, access) = deps.lanes.run(Lane::Query(org), parse).await??;
+    let (batch, access) = deps.lanes.run(lane, parse).await??;
     let (queue, lines) = BatchQueue::new(deps, access, batch, since);
     let (body, coding) = BatchStream::body(queue, lines, coding);
     Ok(response_of(body, coding, HeaderValue::from_static("application/x-ndjson")))

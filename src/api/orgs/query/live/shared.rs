@@ -49,8 +49,11 @@ impl LiveKey {
             QueryKind::Structured(shape) => format!("{shape:?}"),
         };
         let insight = access.grant.require(Permission::SeriesOfResults).is_ok();
+        // Queries of two keys are not shared: each is charged its own evaluations, and a key whose
+        // evaluation time is used up ends no evaluation of others.
+        let charged = access.charged_key();
         let text = format!(
-            "{} {} {timeout:?} {unused:?} {:?} {insight} {:?} {} {expr}",
+            "{charged:?} {} {} {timeout:?} {unused:?} {:?} {insight} {:?} {} {expr}",
             window.steps.step_ms(),
             window.limit,
             params.eval,
