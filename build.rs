@@ -19,6 +19,36 @@ use std::time::SystemTime;
 
 const DAY_S: u64 = 86_400;
 
+/// The file of the element for charts beside its bundle.
+const CHART_CHUNKS: [(&str, &[&str]); 1] = [("chart/later.js", &["chart/later.js"])];
+
+/// The files of the element for dashboards beside its bundle, and the modules for which it loads each of them.
+const DASHBOARD_CHUNKS: [(&str, &[&str]); 6] = [
+    ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
+    ("embed-dashboard.live.js", &["embedded/live.js", "chart/later.js"]),
+    ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
+    (
+        "embed-dashboard.values.js",
+        &["panels/stat.js", "panels/gauge.js", "panels/bargauge.js", "panels/table.js", "panels/text.js"],
+    ),
+    (
+        "embed-dashboard.more.js",
+        &[
+            "panels/heatmap.js",
+            "panels/state_timeline.js",
+            "panels/barchart.js",
+            "panels/piechart.js",
+            "panels/histogram.js",
+            "model/transformations/index.js",
+            "model/import_legacy.js",
+        ],
+    ),
+    ("embed-dashboard.chart.js", &["embed.js"]),
+];
+
+/// The module that has the style sheets of that element as texts.
+const SHEETS: &str = "embedded/sheets.js";
+
 #[expect(
     clippy::disallowed_methods,
     reason = "a build script is not the program, whose clock is an argument"
@@ -54,8 +84,34 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
         std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))
     };
     let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
-    write("embed.bundle.js", bundle::bundle("embed.js", &read)?)?;
+    let short = |name: &str| {
+        let module = minify::with_short_private_names(&read(name)?);
+        let module = module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        if name == SHEETS { with_sheets(&module, to) } else { Ok(module) }
+    };
+    let (chart, later) = bundle::split("embed.js", &CHART_CHUNKS, &short)?;
+    write("embed.bundle.js", chart)?;
+    write("chart/later.bundle.js", later.concat())?;
+    let (dashboard, chunks) = bundle::split("embed-dashboard.js", &DASHBOARD_CHUNKS, &short)?;
+    write("embed-dashboard.bundle.js", dashboard)?;
+    for ((name, _), chunk) in DASHBOARD_CHUNKS.iter().zip(chunks) {
+        write(name, chunk)?;
+    }
     write(import_table::TABLE, import_table::filled(&modules)?)
+}
+
+/// Returns the module [`SHEETS`] with the texts of the sheets that it names.
+fn with_sheets(module: &str, folder: &Path) -> Result<String, String> {
+    let mut texts = String::new();
+    for name in module.split('\'').filter(|name| name.ends_with(".css")) {
+        let css = std::fs::read_to_string(folder.join(name)).map_err(|why| format!("{name}: {why}"))?;
+        let css = css.replace('\\', "\\\\").replace('`', "\\`").replace("${", "\\${");
+        texts.push_str(&format!("'{name}':`{css}`,"));
+    }
+    if !module.contains("TEXTS={}") {
+        return Err(format!("{SHEETS} has no empty table"));
+    }
+    Ok(module.replace("TEXTS={}", &format!("TEXTS={{{texts}}}")))
 }
 
 /// Minifies all files of a folder and its subfolders into another folder. Collects the modules by

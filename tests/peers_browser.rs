@@ -285,6 +285,14 @@ fn f14_no_page_of_ours_is_shown_in_a_frame_of_another_origin() {
     drive("framing", &server, &account);
 }
 
+/// docs/specification.md F59.
+#[test]
+fn f59_a_shared_page_is_framed_by_listed_origins_only() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("shared", &server, &account);
+}
+
 /// docs/specification.md F48: names are foreign bytes.
 #[test]
 fn f48_names_that_are_markup_stay_text() {

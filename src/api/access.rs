@@ -49,6 +49,12 @@ pub enum Caller {
     ExpiredToken,
     /// An embed token from before the tokens of its key were revoked.
     RevokedToken,
+    /// A public link of the dashboard in the path.
+    PublicLink,
+    /// A public link of another organisation.
+    ForeignPublicLink,
+    /// A deleted public link.
+    DeletedPublicLink,
     /// An API key with one scope.
     Key(Scope),
     /// An API key of another organisation, with all scopes.
@@ -97,6 +103,9 @@ impl Caller {
         Caller::ForeignToken,
         Caller::ExpiredToken,
         Caller::RevokedToken,
+        Caller::PublicLink,
+        Caller::ForeignPublicLink,
+        Caller::DeletedPublicLink,
         Caller::Key(Scope::Ingest),
         Caller::Key(Scope::Read),
         Caller::Key(Scope::Embed),
@@ -130,6 +139,9 @@ impl Caller {
                 | Caller::ForeignToken
                 | Caller::ExpiredToken
                 | Caller::RevokedToken
+                | Caller::PublicLink
+                | Caller::ForeignPublicLink
+                | Caller::DeletedPublicLink
         )
     }
 
@@ -140,9 +152,10 @@ impl Caller {
             Caller::ExpiredSession | Caller::RevokedSession | Caller::DisabledAccount => {
                 Some(Code::SessionInvalid)
             }
-            Caller::ForeignToken => Some(Code::OrgMismatch),
+            Caller::ForeignToken | Caller::ForeignPublicLink => Some(Code::OrgMismatch),
             Caller::ExpiredToken => Some(Code::TokenExpired),
             Caller::RevokedToken => Some(Code::TokenInvalid),
+            Caller::DeletedPublicLink => Some(Code::PublicLinkInvalid),
             Caller::ExpiredKey | Caller::DisabledKey | Caller::RevokedKey => Some(Code::ApiKeyInvalid),
             _ => None,
         }
@@ -171,7 +184,9 @@ impl Auth {
             Auth::IngestCaller => match caller {
                 Caller::Key(scope) => require_scope(scope, Scope::Ingest),
                 Caller::ForeignKey => Refused(Code::OrgMismatch),
-                Caller::Token | Caller::TokenWithout(_) => Refused(Code::EmbedRestricted),
+                Caller::Token | Caller::TokenWithout(_) | Caller::PublicLink => {
+                    Refused(Code::EmbedRestricted)
+                }
                 _ => member(caller, Role::Editor),
             },
             Auth::MintCaller => match caller {
@@ -237,6 +252,7 @@ fn member(caller: Caller, needed: Role) -> AccessOutcome {
 fn query_caller(caller: Caller, endpoint: Option<Endpoint>) -> AccessOutcome {
     match caller {
         Caller::TokenWithout(withheld) if endpoint == Some(withheld) => Refused(Code::EmbedRestricted),
+        Caller::PublicLink if endpoint != Some(Endpoint::Dashboard) => Refused(Code::EmbedRestricted),
         _ => member(caller, Role::Viewer),
     }
 }
@@ -269,6 +285,9 @@ mod tests {
         assert_eq!(range.outcome(Caller::TokenWithout(Endpoint::Range)), Refused(Code::EmbedRestricted));
         assert_eq!(range.outcome(Caller::TokenWithout(Endpoint::Expr)), Served);
         assert_eq!(range.outcome(Caller::ForeignToken), Refused(Code::OrgMismatch));
+        assert_eq!(range.outcome(Caller::PublicLink), Refused(Code::EmbedRestricted));
+        assert_eq!(Auth::QueryCaller(Endpoint::Dashboard).outcome(Caller::PublicLink), Served);
+        assert_eq!(Auth::PrometheusCaller(None).outcome(Caller::PublicLink), Refused(Code::EmbedRestricted));
         assert_eq!(Auth::Public.refusals(), []);
     }
 }

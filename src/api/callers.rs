@@ -6,8 +6,8 @@
 //!
 //! * [`SessionCaller`] accepts a session;
 //! * [`MemberCaller`] accepts a session of a member whom the guard of the route has admitted;
-//! * [`QueryCaller`] accepts a session or an embed token;
-//! * [`PrometheusCaller`] accepts the same as `QueryCaller`, or an API key with the scope `read`;
+//! * [`QueryCaller`] accepts a session, an embed token or a public link;
+//! * [`PrometheusCaller`] accepts a session, an embed token, or an API key with the scope `read`;
 //! * [`IngestCaller`] accepts an API key with the scope `ingest`, or a session of an editor;
 //! * [`MintCaller`] accepts an API key with the scope `embed`, or a session of an editor;
 //! * [`AnyCaller`] accepts any request.
@@ -41,21 +41,23 @@ use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
 use super::lanes::{self, Lane, Lanes};
-use super::limits::{self, Charge, Limits};
+use super::limits::{Charge, Limits};
 use super::request_id::RequestId;
 use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, Session, SessionCheck, with_origin,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, PublicLink, Session, SessionCheck,
+    with_origin,
 };
 use crate::model::Timestamp;
 use authorization::{AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization};
-use extractors::session_required;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
+pub(super) use extractors::{Payer, StandingKey};
+use extractors::{org_mismatch, session_required};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;
@@ -80,6 +82,8 @@ pub struct Callers {
     pub proxies: TrustedProxies,
     /// Recognises requests from this machine.
     pub local: LocalRequests,
+    /// The origin of the public URL, in lower case.
+    pub own_origin: Box<str>,
 }
 
 /// The identity of a request's caller, an extension of the request.
@@ -87,9 +91,9 @@ pub struct Callers {
 struct RequestIdentity {
     callers: Arc<Callers>,
     credential: ApiResult<Credential>,
-    /// A JWT was sent, valid or not. Cabinet endpoints then require a session, whatever the cookies
-    /// say.
-    sent_jwt: bool,
+    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then require a session,
+    /// whatever the cookies say.
+    sent_token: bool,
     /// The address that is charged and logged, and the browser.
     client: Client,
     local: bool,
@@ -99,16 +103,17 @@ struct RequestIdentity {
     /// No other connection has sent a request within the last two milliseconds. The thread of the
     /// connection may then evaluate a fast query itself.
     sole_connection: bool,
-    /// The charge of an embed token with a valid signature, also if a later check refused it.
+    /// The charge of an embed token with a valid signature or of a public link, also if a later
+    /// check refused it.
     token_charge: Option<TokenCharge>,
     charge: OnceLock<Charge>,
 }
 
-/// The charge of a verified embed token to its key.
+/// The charge of a verified embed token to its key, or of a public link.
 #[derive(Debug)]
 struct TokenCharge {
     charge: ApiResult<Charge>,
-    /// The allowed origins of the token, and those of its key.
+    /// The allowed origins of the token and those of its key, or those of the link.
     origins: Vec<Vec<String>>,
     usage: EmbedUsage,
 }
@@ -124,6 +129,12 @@ enum Credential {
         grant: Arc<EmbedGrant>,
         slug: String,
         key: Arc<ApiKey>,
+        usage: EmbedUsage,
+    },
+    /// `link` is the link as it was when the request arrived.
+    Link {
+        grant: Arc<EmbedGrant>,
+        link: Arc<PublicLink>,
         usage: EmbedUsage,
     },
     Key(Arc<ApiKey>),
@@ -187,9 +198,9 @@ impl RequestIdentity {
         }
         let charge = match &self.credential {
             Ok(Credential::Session { session, .. }) => limits.charge_session(session.id)?,
-            // The charge of an API key depends on the operation, so its extractor charges it. A
-            // token is charged above.
-            Ok(Credential::Key(_) | Credential::Token { .. }) => return Ok(()),
+            // The charge of an API key depends on the operation, so its extractor charges it.
+            // Tokens and links are charged above.
+            Ok(Credential::Key(_) | Credential::Token { .. } | Credential::Link { .. }) => return Ok(()),
             Err(_) => limits.charge_address(self.client.ip)?,
         };
         self.record_charge(charge);
@@ -223,7 +234,7 @@ impl RequestIdentity {
             Ok(Credential::Key(key)) if self.from_page => {
                 response.extensions_mut().insert(AllowedOrigins(vec![key.embed.origins.clone()]));
             }
-            Ok(Credential::Token { .. } | Credential::Key(_)) | Err(_) => {}
+            Ok(Credential::Token { .. } | Credential::Link { .. } | Credential::Key(_)) | Err(_) => {}
         }
     }
 }
@@ -246,7 +257,7 @@ impl Callers {
             ip: self.proxies.client(peer, &parts.headers),
             user_agent: user_agent.unwrap_or_default(),
         };
-        let mut sent_jwt = false;
+        let mut sent_token = false;
         // With an Authorization header, cookies are ignored: a bad token never falls back to a good
         // cookie.
         let mut token_charge = None;
@@ -254,8 +265,12 @@ impl Callers {
             match authorization(&parts.headers) {
                 Ok(AuthorizationHeader::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(AuthorizationHeader::Jwt(token)) => {
-                    sent_jwt = true;
+                    sent_token = true;
                     self.token(&token, parts, &client, &mut token_charge, now).await
+                }
+                Ok(AuthorizationHeader::Link(secret)) => {
+                    sent_token = true;
+                    self.link(&secret, parts, &client, &mut token_charge, now)
                 }
                 Err(refused) => Err(refused),
             }
@@ -268,7 +283,7 @@ impl Callers {
         RequestIdentity {
             callers: Arc::clone(self),
             credential,
-            sent_jwt,
+            sent_token,
             client,
             local,
             from_page,
@@ -306,7 +321,7 @@ impl Callers {
         now: Timestamp,
     ) -> ApiResult<Credential> {
         let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
-        let origin = parts.headers.get(header::ORIGIN).map(|value| value.to_str().unwrap_or("null"));
+        let origin = self.foreign_origin(parts);
         let from = lanes::ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let request = EmbedRequest { token, slug: &slug, origin };
         let verified = with_origin(&from, || self.identity.verify_token(&request, now));
@@ -316,8 +331,9 @@ impl Callers {
         })?;
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
         let key = verified.source();
-        let dashboard = verified.dashboard();
-        let usage = self.record_use(&key, dashboard, verified.sub(), (origin, client), now);
+        let (dashboard, viewer) = (verified.dashboard(), verified.sub());
+        let used = EmbedUse { key: &key, is_link: false, origin, dashboard, viewer, client: client.ip };
+        let usage = self.embeds.record(used, now);
         let (origins, used) = (verified.origins(), usage.clone());
         *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
         charge?;
@@ -330,19 +346,46 @@ impl Callers {
         Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key, usage })
     }
 
-    /// Counts a request with a verified token of `key`. A viewer is the subject of the token, or
-    /// else the network of the client.
-    fn record_use(
+    /// Identifies a public link. It is charged before anything else is done with it. Its matchers
+    /// were compiled when it was loaded.
+    fn link(
         &self,
-        key: &ApiKey,
-        dashboard: Option<&str>,
-        sub: Option<&str>,
-        (origin, client): (Option<&str>, &Client),
+        secret: &str,
+        parts: &Parts,
+        client: &Client,
+        token_charge: &mut Option<TokenCharge>,
         now: Timestamp,
-    ) -> EmbedUsage {
-        let network = sub.is_none().then(|| limits::network(client.ip).to_string());
-        let viewer = sub.or(network.as_deref()).unwrap_or_default();
-        self.embeds.record(EmbedUse { key, origin, dashboard, viewer }, now)
+    ) -> ApiResult<Credential> {
+        let Some(slug) = slug_of(parts.uri.path()) else { return Err(session_required()) };
+        let link = self.identity.find_public_link(secret, now)?;
+        if link.slug().as_str() != slug {
+            return Err(org_mismatch());
+        }
+        let settings = &link.key.embed;
+        let origins = AllowedOrigins(vec![settings.origins.clone()]);
+        let origin = self.foreign_origin(parts);
+        if origin.is_some_and(|origin| !origins.allows(origin)) {
+            let detail = "this public link may not be used on this origin";
+            return Err(ApiError::new(Code::OriginNotAllowed, detail));
+        }
+        let charge = self.limits.charge_key(link.key.id, settings.rate_limit_rps);
+        let dashboard = Some(link.dashboard.as_str());
+        let used = EmbedUse { key: &link.key, is_link: true, origin, dashboard, viewer: None, client: client.ip };
+        let usage = self.embeds.record(used, now);
+        let (origins, used) = (origins.0, usage.clone());
+        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
+        charge?;
+        let grant = self.identity.use_public_link(&link, now)?;
+        Ok(Credential::Link { grant: Arc::new(grant), link, usage })
+    }
+
+    /// Returns the origin of the page that sent a request, unless it is a page of this server, such
+    /// as one that a page of another origin shows in a frame. Which origins may show it there is
+    /// stated by `frame-ancestors`.
+    fn foreign_origin<'p>(&self, parts: &'p Parts) -> Option<&'p str> {
+        let origin = parts.headers.get(header::ORIGIN)?.to_str().unwrap_or("null");
+        let is_own = *origin == *self.own_origin || host::is_origin_of(origin, &parts.uri, &parts.headers);
+        (!is_own).then_some(origin)
     }
 
     /// Identifies the session of the cookies.

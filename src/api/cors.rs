@@ -17,7 +17,7 @@ use super::router::of_org;
 pub(super) struct AllowedOrigins(pub(super) Vec<Vec<String>>);
 
 impl AllowedOrigins {
-    fn allows(&self, origin: &str) -> bool {
+    pub(super) fn allows(&self, origin: &str) -> bool {
         self.0.iter().all(|list| list.iter().any(|allowed| allowed == "*" || allowed == origin))
     }
 }

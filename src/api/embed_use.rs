@@ -1,7 +1,7 @@
-//! The use of embed tokens: a bounded table in memory of the pages that use them, and the
-//! evaluation time that the tokens of each key share.
+//! The use of embed tokens and public links: a bounded table in memory of the pages that use them,
+//! and the evaluation time that the tokens of each key share.
 //!
-//! A row is an organisation's API key, an `Origin`, and the dashboard that the token names. The
+//! A row is an API key or public link, an `Origin`, and the dashboard that the token names. The
 //! table is lost at a restart. Callers choose origins, so the rows of a key, of an organisation and
 //! of all organisations are limited, and new rows of a key never displace those of other keys.
 //!
@@ -18,12 +18,13 @@ mod viewers;
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::BuildHasher as _;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use super::error::{ApiError, ApiResult, Code};
-use super::limits::Ticker;
+use super::limits::{self, Ticker};
 use crate::clock::{Clock, Stopwatch};
 use crate::identity::{ApiKey, KeyId};
 use crate::model::{OrgId, Timestamp};
@@ -48,7 +49,8 @@ const INVALID_ORIGIN: &str = "invalid";
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RowKey {
     key: KeyId,
-    /// `None` for requests without `Origin`, which come from servers.
+    is_link: bool,
+    /// `None` for requests without `Origin`, which come from servers, or from pages of this server.
     origin: Option<Box<str>>,
     dashboard: Option<Box<str>>,
 }
@@ -170,24 +172,30 @@ pub struct EmbedUses {
     hasher: RandomState,
 }
 
-/// A request with a valid embed token.
+/// A request with a valid embed token or public link.
 #[derive(Clone, Copy, Debug)]
 pub struct EmbedUse<'a> {
-    /// The key that signed the token.
+    /// The key that signed the token, or that of a public link.
     pub key: &'a ApiKey,
+    /// Whether the credential is a public link.
+    pub is_link: bool,
     /// The header `Origin`.
     pub origin: Option<&'a str>,
     /// The uid of the dashboard that the token names.
     pub dashboard: Option<&'a str>,
-    /// The `sub` of the token, or else the address of the client.
-    pub viewer: &'a str,
+    /// The `sub` of the token. Without one, the network of the client stands for the viewer.
+    pub viewer: Option<&'a str>,
+    /// The address of the client.
+    pub client: IpAddr,
 }
 
 /// A row as the API shows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmbedRow {
-    /// The key that signed the tokens.
+    /// The key that signed the tokens, or the public link.
     pub key: KeyId,
+    /// Whether the credential is a public link.
+    pub is_link: bool,
     /// `None` for requests without `Origin`.
     pub origin: Option<Box<str>>,
     /// The uid of the dashboard that the tokens name.
@@ -234,10 +242,18 @@ impl EmbedUses {
 
     /// Counts a request, and returns the handle that counts what it causes.
     pub fn record(self: &Arc<EmbedUses>, used: EmbedUse<'_>, now: Timestamp) -> EmbedUsage {
-        let EmbedUse { key, origin, dashboard, viewer } = used;
-        let (now_us, viewer) = (self.ticker.now_us(), self.hasher.hash_one(viewer));
-        let row_key =
-            RowKey { key: key.id, origin: origin.map(shown_origin), dashboard: dashboard.map(Box::from) };
+        let EmbedUse { key, is_link, origin, dashboard, viewer, client } = used;
+        let viewer = match viewer {
+            Some(viewer) => self.hasher.hash_one(viewer),
+            None => self.hasher.hash_one(limits::network(client)),
+        };
+        let now_us = self.ticker.now_us();
+        let row_key = RowKey {
+            key: key.id,
+            is_link,
+            origin: origin.map(shown_origin),
+            dashboard: dashboard.map(Box::from),
+        };
         let mut table = self.table();
         let known = table.orgs.get(&key.org).and_then(|own| own.get(&row_key)).map(Arc::clone);
         let row = known.unwrap_or_else(|| {
@@ -283,6 +299,7 @@ impl EmbedUses {
             let streams = row.streams.load(Ordering::Relaxed);
             EmbedRow {
                 key: key.key,
+                is_link: key.is_link,
                 origin: key.origin,
                 dashboard: key.dashboard,
                 viewers: row.viewers.lock().ignore_poison().count(this_minute),

@@ -77,6 +77,7 @@ codes! {
         CodeAlreadyUsed "code_already_used" "Code already used",
         PendingLoginInvalid "pending_login_invalid" "The login must be started again",
         LinkInvalid "link_invalid" "The link is not valid",
+        PublicLinkInvalid "public_link_invalid" "Invalid public link",
     }
     403 {
         Forbidden "forbidden" "Forbidden",
@@ -90,6 +91,7 @@ codes! {
         AccountDisabled "account_disabled" "Account disabled",
         DomainNotAllowed "domain_not_allowed" "E-mail domain not allowed",
         SetupTokenRequired "setup_token_required" "Setup token required",
+        PublicLinksOff "public_links_off" "Public links are turned off",
     }
     404 {
         NotFound "not_found" "Not found",
@@ -380,6 +382,7 @@ impl ApiError {
                 | Code::TokenNotYetValid
                 | Code::ApiKeyInvalid
                 | Code::ApiKeyNotAllowed
+                | Code::PublicLinkInvalid
                 | Code::SessionRequired
         );
         if !presented {
@@ -448,7 +451,10 @@ impl ErrorFormat {
             // line.
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => ErrorFormat::Problem,
             (Some("prometheus"), ..) => ErrorFormat::Prometheus,
-            (Some("metrics" | "labels" | "query"), ..) => ErrorFormat::Data,
+            (Some("metrics" | "labels" | "query"), ..)
+            | (Some("dashboards"), Some(_), Some("view" | "data" | "options" | "live"), None) => {
+                ErrorFormat::Data
+            }
             _ => ErrorFormat::Problem,
         }
     }

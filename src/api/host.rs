@@ -63,6 +63,15 @@ impl AllowedHosts {
     }
 }
 
+/// Returns whether an `Origin` has the host and the port of the request. The scheme is not compared,
+/// because a proxy may have added TLS.
+pub fn is_origin_of(origin: &str, uri: &Uri, headers: &HeaderMap) -> bool {
+    let sent = headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = uri.authority().map(|target| target.as_str()).or(sent);
+    let of_page = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    host.zip(of_page).is_some_and(|(host, of_page)| host.eq_ignore_ascii_case(of_page))
+}
+
 fn is_address(host: &str) -> bool {
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     match inner {

@@ -59,11 +59,13 @@ use lanes::Lanes;
 use layers::App;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
+use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
+use pages::shared::{SharedPages, is_shared};
 use prefix::Prefix;
 use router::ResponseFuture;
 use routes::Routes;
@@ -76,6 +78,7 @@ use crate::outbound::MailQueue;
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
+use crate::ui::Ui;
 
 /// The rooms that the handlers use.
 #[derive(Clone)]
@@ -97,6 +100,8 @@ pub struct Rooms {
     pub counters: Arc<Counters>,
     /// The web UI, which serves every path that is neither a route nor below the API.
     pub pages: Option<Router>,
+    /// The web UI with the page of public links and framed dashboards.
+    pub shared: Option<Ui>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -187,6 +192,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embeds::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::dashboards::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::dashboards::viewer::routes().with(deps.viewer.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
@@ -207,6 +213,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
 pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
+    viewer: ViewerDeps,
     read: ReadDeps,
     write: Arc<WriteDeps>,
     demo: DemoDeps,
@@ -285,10 +292,12 @@ impl Deps {
             defaults: Arc::clone(&orgs.defaults),
             applying: Arc::clone(&orgs.applying),
         };
+        let viewer = ViewerDeps::new(Arc::clone(&rooms.identity), read.clone());
         let demo = DemoDeps { orgs: orgs.clone(), loading: Arc::default() };
         Deps {
             auth,
             orgs,
+            viewer,
             read,
             write,
             demo,
@@ -349,7 +358,7 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
     // A proxy may change the Host that a browser's Origin is compared with. The origin of the
     // public URL is always trusted.
     let own_origin = public_origin(&options.public_url).to_owned();
-    let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin]).collect();
+    let origins: Vec<String> = options.trusted_origins.iter().cloned().chain([own_origin.clone()]).collect();
     let csrf = CookieCsrf::new(&origins).map_err(OptionsError::TrustedOrigin)?;
     let edge_policy = edge_policy(options, Arc::clone(&rooms.counters))?;
     let callers = Callers {
@@ -361,12 +370,30 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
         cookies: deps.auth.cookies,
         proxies: TrustedProxies(options.trusted_proxies.clone()),
         local: deps.local,
+        own_origin: own_origin.to_ascii_lowercase().into(),
     };
     // The alias below `/auth`: the same handlers, without documentation.
     let alias = auth::routes().with(deps.auth.clone()).below("/auth");
     let pages = rooms.pages.clone();
     let routes = table.merge(alias).into_route_tree();
-    let fallback = move |request: Request| -> ResponseFuture { Box::pin(fallback(pages.clone(), request)) };
+    let shared = rooms.shared.clone().map(|ui| {
+        Arc::new(SharedPages {
+            ui,
+            identity: Arc::clone(&rooms.identity),
+            clock: rooms.clock.clone(),
+            limits: Arc::clone(&deps.limits),
+            proxies: TrustedProxies(options.trusted_proxies.clone()),
+        })
+    });
+    let fallback = move |request: Request| -> ResponseFuture {
+        match &shared {
+            Some(shared) if is_shared(request.uri().path()) => {
+                let shared = Arc::clone(shared);
+                Box::pin(async move { shared.answer(request) })
+            }
+            _ => Box::pin(fallback(pages.clone(), request)),
+        }
+    };
     let auth_policy = layers::AuthPolicy { csrf, callers: Arc::new(callers) };
     Ok(App::new(routes, Arc::new(fallback), edge_policy, Some(auth_policy)))
 }

@@ -1,5 +1,7 @@
 //! Serves the files of the UI on every path that is neither a route nor below the API.
 
+pub mod shared;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 

@@ -73,6 +73,10 @@ pub use dashboards::document::{
     check_depth, parse_folder,
 };
 pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards, provisioned_uid};
+pub use dashboards::public_link::{
+    DASHBOARD_LINKS_MAX, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, ORG_LINKS_MAX, PublicLink,
+    PublicLinkChange, PublicLinkError, PublicLinkRefusal,
+};
 pub use dashboards::store::{
     DASHBOARD_VERSIONS_MAX, DASHBOARDS_MAX, DASHBOARDS_STORED_BYTES_MAX, Dashboard, DashboardError,
     DashboardVersion, DashboardWrite, ExpectedVersion, parse_message,
@@ -83,7 +87,7 @@ pub use keys::api_key::{
 };
 pub use keys::dashboard_policy::DashboardGrant;
 pub use keys::embed_token::{EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal};
-pub use keys::keyring::VerifiedToken;
+pub use keys::keyring::{SharedDashboard, VerifiedToken};
 #[cfg(test)]
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
@@ -153,6 +157,7 @@ pub struct Identity {
     keyring: keys::keyring::Keyring,
     token_policies: keys::compiled_policy::CompiledPolicies,
     dashboard_tokens: keys::dashboard_tokens::DashboardTokens,
+    public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -199,6 +204,7 @@ impl Identity {
             keyring: keys::keyring::Keyring::default(),
             token_policies: keys::compiled_policy::CompiledPolicies::default(),
             dashboard_tokens: keys::dashboard_tokens::DashboardTokens::default(),
+            public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
@@ -216,6 +222,7 @@ impl Identity {
         identity.load_removals()?;
         identity.load_keys()?;
         identity.load_dashboard_tokens()?;
+        identity.load_public_links()?;
         identity.load_org_settings()?;
         Ok(identity)
     }
@@ -228,6 +235,7 @@ impl Identity {
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;
+        self.flush_public_links()?;
         self.flush_audit(now, false)?;
         self.flush_dashboard_views(now, false)?;
         let due = now.as_ms() >= self.next_sweep_ms.load(Ordering::Acquire);
@@ -255,6 +263,7 @@ impl Identity {
     pub fn close(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_all_sessions()?;
         self.flush_keys()?;
+        self.flush_public_links()?;
         self.flush_dashboard_views(now, true)?;
         self.flush_audit(now, true)
     }

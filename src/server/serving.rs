@@ -45,6 +45,7 @@ impl Server {
             checks: self.checks(),
             counters: Arc::clone(&self.counters),
             pages: Some(pages::router(self.ui())),
+            shared: Some(self.ui()),
         };
         let options = &self.listener.options;
         let deps = Deps::new(&rooms, options);

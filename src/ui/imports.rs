@@ -43,7 +43,7 @@ pub(crate) fn imports<'a>(name: &str, module: &'a str) -> Vec<Import<'a>> {
 }
 
 /// Resolves a relative module specifier.
-fn joined(folder: &str, specifier: &str) -> String {
+pub(crate) fn joined(folder: &str, specifier: &str) -> String {
     let mut parts: Vec<&str> = folder.split('/').filter(|part| !part.is_empty()).collect();
     for part in specifier.split('/') {
         match part {

@@ -4,6 +4,8 @@
 //! they are, and no statement moves, so that messages of a browser still name the functions of the
 //! sources. `PROMLET_UI_DIR` serves the sources themselves.
 
+use std::collections::BTreeMap;
+
 /// The kind of the last token, as far as the next token depends on it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Last {
@@ -26,8 +28,21 @@ const WORDS_BEFORE_REGEX: [&str; 12] =
 /// # Errors
 /// The byte offset of a text, template, comment or regular expression without an end.
 pub(crate) fn module(source: &str) -> Result<String, usize> {
+    minified(source, None)
+}
+
+/// Returns the minified module with one or two letters for each private name. Private names are
+/// visible in their class alone, so every class may use the same letters.
+///
+/// # Errors
+/// Those of [`module`].
+pub(crate) fn with_short_private_names(source: &str) -> Result<String, usize> {
+    minified(source, Some(BTreeMap::new()))
+}
+
+fn minified<'a>(source: &'a str, names: Option<BTreeMap<&'a str, String>>) -> Result<String, usize> {
     let mut minifier =
-        Minifier { source, at: 0, out: String::with_capacity(source.len()), last: Last::Other };
+        Minifier { source, at: 0, out: String::with_capacity(source.len()), last: Last::Other, names };
     // Braces that are open in each template expression around the current position.
     let mut templates: Vec<usize> = Vec::new();
     while let Some(next) = minifier.peek() {
@@ -91,6 +106,8 @@ struct Minifier<'a> {
     at: usize,
     out: String,
     last: Last,
+    /// The short forms of private names, which are written in their place.
+    names: Option<BTreeMap<&'a str, String>>,
 }
 
 impl<'a> Minifier<'a> {
@@ -204,10 +221,29 @@ impl<'a> Minifier<'a> {
         let length = rest.find(|character| !is_name(character)).unwrap_or(rest.len());
         let member = self.out.ends_with('.');
         let word = rest.get(..length).unwrap_or_default();
-        self.take(length);
+        match self.names.as_mut().filter(|_| word.starts_with('#')) {
+            Some(names) => {
+                let number = names.len();
+                self.out.push_str(names.entry(word).or_insert_with(|| short_name(number)));
+                self.at += length;
+            }
+            None => self.take(length),
+        }
         let before_regex = !member && WORDS_BEFORE_REGEX.contains(&word);
         self.last = if before_regex { Last::Other } else { Last::Value };
     }
+}
+
+/// Returns the private name of a number: `#a` to `#z`, then `#ba` and so on.
+fn short_name(number: usize) -> String {
+    let mut letters = Vec::new();
+    let mut rest = number;
+    while rest > 0 || letters.is_empty() {
+        letters.push(b"abcdefghijklmnopqrstuvwxyz".get(rest % 26).copied().unwrap_or_default());
+        rest /= 26;
+    }
+    letters.push(b'#');
+    letters.iter().rev().map(|letter| char::from(*letter)).collect()
 }
 
 /// Returns whether the two characters would be one token without a space.
@@ -221,7 +257,7 @@ fn needs_space(before: char, after: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{module, style};
+    use super::{module, style, with_short_private_names};
 
     fn minified(source: &str) -> String {
         module(source).unwrap()
@@ -276,6 +312,19 @@ mod tests {
             assert_eq!(minified(source), source);
         }
         assert_eq!(minified("`${ a + `${ b }  ` }`"), "`${a+`${b}  `}`");
+    }
+
+    #[test]
+    fn private_names_become_letters_and_nothing_else_changes() {
+        let source = "class A {\n  #first = '#first';\n  static #second;\n  f = (a) => #first in a;\n}";
+        assert_eq!(
+            with_short_private_names(source).unwrap(),
+            "class A{#a='#first';static #b;f=(a)=>#a in a;}"
+        );
+        let many: String = (0..800).map(|number| format!("this.#name{number};")).collect();
+        let short = with_short_private_names(&many).unwrap();
+        let names: std::collections::BTreeSet<_> = short.split_terminator(';').collect();
+        assert_eq!(names.len(), 800);
     }
 
     #[test]

@@ -19,12 +19,14 @@
 //! /plot/*.js                       what panels share: scales, canvas, legend, single values
 //! /model/*.js                      pure functions without a DOM, also run by node's test runner
 //! /client/*.js                     requests to the API, and types of its answers; /api is the API
+//! /share  /frame                   shared.html: one dashboard, by public link or embed token
 //! /docs  /docs.css  /docs.js       a viewer of /api/v1/openapi.json, unless that is off;
 //!                                  its parts are /docs/*.js
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
 //! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
 //! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
+//! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
 //! ```
 //!
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
@@ -161,9 +163,13 @@ pub const NOWHERE: &str = "/nowhere";
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
+    Page   own "shared.html" => ["/share", "/frame"];
     Style  own "app.css" => ["/app.css"];
     Style  own "cabinet.css" => ["/cabinet.css"];
     Style  own "dashboards.css" => ["/dashboards.css"];
+    Style  own "panels.css" => ["/panels.css"];
+    Style  own "shared.css" => ["/shared.css"];
+    Style  own "embed-dashboard.css" => ["/embed-dashboard.css"];
     Style  own "explore.css" => ["/explore.css"];
     Style  own "panel_editor.css" => ["/panel_editor.css"];
     Style  own "editor.css" => ["/editor.css"];
@@ -175,22 +181,44 @@ const FILES: &[Embedded] = files! {
     Page   own "docs.html" => ["/docs"];
     Style  own "docs.css" => ["/docs.css"];
     Module own "docs.js" => ["/docs.js"];
+    Module own "shared.js" => ["/shared.js"];
     Module own "docs/request_form.js" => ["/docs/request_form.js"];
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
+    Module any "embed-dashboard.js" => ["/embed-dashboard.js"];
+    Module any "embedded/dashboard.js" => ["/embedded/dashboard.js"];
+    Module any "embedded/live.js" => ["/embedded/live.js"];
+    Module any "embedded/sheets.js" => ["/embedded/sheets.js"];
+    Module any "embedded/source.js" => ["/embedded/source.js"];
+    Module any "embedded/variables.js" => ["/embedded/variables.js"];
+    Module any "embedded/view.js" => ["/embedded/view.js"];
+    Module any "embedded/words.js" => ["/embedded/words.js"];
+    Module any "chart/api_error.js" => ["/chart/api_error.js"];
+    Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
+    Module any "chart/diagnosis.js" => ["/chart/diagnosis.js"];
     Module any "chart/dom.js" => ["/chart/dom.js"];
+    Module any "chart/event_reader.js" => ["/chart/event_reader.js"];
+    Module any "chart/follower.js" => ["/chart/follower.js"];
+    Module any "chart/later.js" => ["/chart/later.js"];
     Module any "chart/legend.js" => ["/chart/legend.js"];
+    Module any "chart/live_hub.js" => ["/chart/live_hub.js"];
+    Module any "chart/live_points.js" => ["/chart/live_points.js"];
     Module any "chart/loader.js" => ["/chart/loader.js"];
     Module any "chart/paint.js" => ["/chart/paint.js"];
+    Module any "chart/pen.js" => ["/chart/pen.js"];
     Module any "chart/pointer.js" => ["/chart/pointer.js"];
+    Module any "chart/problems.js" => ["/chart/problems.js"];
     Module any "chart/query.js" => ["/chart/query.js"];
     Module any "chart/request.js" => ["/chart/request.js"];
     Module any "chart/scale.js" => ["/chart/scale.js"];
+    Module any "chart/selection.js" => ["/chart/selection.js"];
     Module any "chart/shadow.js" => ["/chart/shadow.js"];
     Module any "chart/state.js" => ["/chart/state.js"];
     Module any "chart/style.js" => ["/chart/style.js"];
     Module any "chart/tip.js" => ["/chart/tip.js"];
+    Module any "chart/token_source.js" => ["/chart/token_source.js"];
+    Module any "chart/view.js" => ["/chart/view.js"];
     Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];
     Module own "pages/account.js" => ["/pages/account.js"];
@@ -276,6 +304,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/panel_frame.js" => ["/components/panel_frame.js"];
     Module own "components/panel_grid.js" => ["/components/panel_grid.js"];
     Module own "components/panel_runner.js" => ["/components/panel_runner.js"];
+    Module own "components/panel_words.js" => ["/components/panel_words.js"];
     Module own "components/parts.js" => ["/components/parts.js"];
     Module own "components/popup.js" => ["/components/popup.js"];
     Module own "components/query_history.js" => ["/components/query_history.js"];
@@ -336,11 +365,13 @@ const FILES: &[Embedded] = files! {
     Module own "model/color.js" => ["/model/color.js"];
     Module own "model/columns.js" => ["/model/columns.js"];
     Module own "model/cost.js" => ["/model/cost.js"];
+    Module own "model/current_panel.js" => ["/model/current_panel.js"];
     Module own "model/dashboard.js" => ["/model/dashboard.js"];
     Module own "model/dashboard_address.js" => ["/model/dashboard_address.js"];
     Module own "model/edit_panel.js" => ["/model/edit_panel.js"];
     Module own "model/edit_variable.js" => ["/model/edit_variable.js"];
     Module own "model/dashboard_diff.js" => ["/model/dashboard_diff.js"];
+    Module own "model/dashboard_reader.js" => ["/model/dashboard_reader.js"];
     Module own "model/drafts.js" => ["/model/drafts.js"];
     Module own "model/edit_dashboard.js" => ["/model/edit_dashboard.js"];
     Module own "model/edit_history.js" => ["/model/edit_history.js"];
@@ -352,6 +383,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/explore_state.js" => ["/model/explore_state.js"];
     Module own "model/exports.js" => ["/model/exports.js"];
     Module own "model/fields.js" => ["/model/fields.js"];
+    Module own "model/filter_text.js" => ["/model/filter_text.js"];
     Module own "model/formats.js" => ["/model/formats.js"];
     Module own "model/frame.js" => ["/model/frame.js"];
     Module own "model/fuzzy.js" => ["/model/fuzzy.js"];
@@ -384,13 +416,17 @@ const FILES: &[Embedded] = files! {
     Module own "model/promql_tokens.js" => ["/model/promql_tokens.js"];
     Module own "model/query_history.js" => ["/model/query_history.js"];
     Module own "model/query_stats.js" => ["/model/query_stats.js"];
+    Module own "model/query_text.js" => ["/model/query_text.js"];
     Module own "model/read_variable.js" => ["/model/read_variable.js"];
     Module own "model/recent.js" => ["/model/recent.js"];
     Module own "model/reduce.js" => ["/model/reduce.js"];
     Module own "model/refusals.js" => ["/model/refusals.js"];
     Module own "model/repeat.js" => ["/model/repeat.js"];
+    Module own "model/resolve_variables.js" => ["/model/resolve_variables.js"];
     Module own "model/routes.js" => ["/model/routes.js"];
+    Module own "model/safe_url.js" => ["/model/safe_url.js"];
     Module own "model/save_limits.js" => ["/model/save_limits.js"];
+    Module own "model/shared_page.js" => ["/model/shared_page.js"];
     Module own "model/shell.js" => ["/model/shell.js"];
     Module own "model/snippets.js" => ["/model/snippets.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
@@ -424,10 +460,22 @@ const FILES: &[Embedded] = files! {
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
     Module own "client/navigation.js" => ["/client/navigation.js"];
     Module own "client/import_table.js" => ["/client/import_table.js"];
+    Module own "client/lines.js" => ["/client/lines.js"];
     Module own "client/preload.js" => ["/client/preload.js"];
     Module own "client/server.js" => ["/client/server.js"];
     Module own "client/types.js" => ["/client/types.js"];
     Module own "client/variables.js" => ["/client/variables.js"];
+};
+
+/// The parts of the bundle of [`DASHBOARD`] that it loads when it needs them. The build script makes
+/// them from modules of [`FILES`].
+const CHUNKS: &[Embedded] = files! {
+    Module any "embed-dashboard.controls.js" => ["/embed-dashboard.controls.js"];
+    Module any "embed-dashboard.live.js" => ["/embed-dashboard.live.js"];
+    Module any "embed-dashboard.plots.js" => ["/embed-dashboard.plots.js"];
+    Module any "embed-dashboard.values.js" => ["/embed-dashboard.values.js"];
+    Module any "embed-dashboard.more.js" => ["/embed-dashboard.more.js"];
+    Module any "embed-dashboard.chart.js" => ["/embed-dashboard.chart.js"];
 };
 
 /// Returns the embedded file for `path` (without query and fragment, not percent-decoded).
@@ -439,13 +487,16 @@ pub fn file(path: &str) -> Option<Asset> {
 }
 
 fn find(path: &str) -> Option<&'static Embedded> {
-    FILES.iter().find(|file| file.paths.contains(&path))
+    FILES.iter().chain(CHUNKS).find(|file| file.paths.contains(&path))
 }
 
 /// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
 /// digits.
 static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
-    let hash = FILES.iter().fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    let hash = FILES
+        .iter()
+        .chain(CHUNKS)
+        .fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
     format!("/assets/{hash:016x}")
 });
 
@@ -459,12 +510,15 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
     modules.map(|file| (file.name, imported(file))).collect()
 });
 
-/// What is served in place of a file of the binary outside of the immutable paths: pages that refer
-/// to these paths, and the bundle of [`EMBED`].
+/// What is served in place of a file of the binary: pages that refer to the immutable paths, and the
+/// bundles of [`EMBED`], [`EMBED_LATER`] and [`DASHBOARD`]. Below the immutable paths, the first two
+/// are the modules that pages of the cabinet share with others.
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    pages.chain([(EMBED, EMBED_BUNDLE.to_vec())]).collect()
+    let bundles =
+        [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
+    pages.chain(bundles.map(|(name, bundle)| (name, bundle.to_vec()))).collect()
 });
 
 /// Returns the module and all modules that it imports, directly or through others.
@@ -554,7 +608,7 @@ impl Ui {
         }
         let bytes = match &self.folder {
             Some(folder) => self.placed(file, Cow::Owned(read(folder.join(file.name))?)),
-            None => match GENERATED.get(file.name).filter(|_| below.is_none()) {
+            None => match GENERATED.get(file.name).filter(|_| below.is_none() || file.name == DASHBOARD) {
                 Some(generated) => self.placed(file, Cow::Borrowed(generated)),
                 None => Cow::Borrowed(file.bytes),
             },
@@ -591,13 +645,15 @@ fn with_immutable_paths(page: &Embedded) -> Vec<u8> {
     let root = IMMUTABLE_ROOT.as_str();
     let mut text = String::from_utf8_lossy(page.bytes).into_owned();
     let mut preloads = String::new();
-    for file in FILES.iter().filter(|file| file.kind != AssetKind::Page) {
+    for file in FILES.iter().chain(CHUNKS).filter(|file| file.kind != AssetKind::Page) {
         let own = format!("=\"/{}\"", file.name);
         if !text.contains(&own) {
             continue;
         }
         text = text.replace(&own, &format!("=\"{root}/{}\"", file.name));
-        for name in with_imports(file.name).into_iter().filter(|name| *name != file.name) {
+        // A bundle has all that it imports.
+        let imported = if file.name == DASHBOARD { BTreeSet::new() } else { with_imports(file.name) };
+        for name in imported.into_iter().filter(|name| *name != file.name) {
             _ = writeln!(preloads, "  <link rel=\"modulepreload\" href=\"{root}/{name}\">");
         }
     }
@@ -610,6 +666,17 @@ const EMBED: &str = "embed.js";
 /// [`EMBED`] and everything that it imports in one module, so that a page of another origin sends
 /// one request for the element.
 static EMBED_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed.bundle.js"));
+
+/// The module with the element for dashboards, which pages of other origins load.
+const DASHBOARD: &str = "embed-dashboard.js";
+
+/// [`DASHBOARD`] and what it imports, except for [`CHUNKS`].
+static DASHBOARD_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed-dashboard.bundle.js"));
+/// The module that [`EMBED`] imports for a live stream and for an error.
+const EMBED_LATER: &str = "chart/later.js";
+
+/// [`EMBED_LATER`] and what [`EMBED_BUNDLE`] lacks of its imports.
+static EMBED_LATER_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/chart/later.bundle.js"));
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();

@@ -30,6 +30,7 @@ mod own_account;
 mod passwords;
 mod planted;
 mod proxy;
+mod public_links;
 mod refused;
 mod removal;
 mod security;

@@ -3,6 +3,7 @@
 //! not compile, and every route of the router is called here.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,7 +12,7 @@ use promlet::api::ApiOptions;
 use promlet::api::access::{AccessOutcome, Caller, Scope};
 use promlet::api::error::Code;
 use promlet::api::routes::{Auth, RouteDoc};
-use promlet::identity::{Endpoint, Role};
+use promlet::identity::{DashboardDocument, Endpoint, ProvisionedDashboard, Role};
 use serde_json::{Value, json};
 
 use crate::test_server::{EMAIL, PASSWORD, Reply, TestServer, TestServerOptions, Who, ask};
@@ -264,11 +265,39 @@ async fn live_credentials(
     let (id, foreign) = key(server, stranger, "acme", foreign).await;
     callers.push((Caller::ForeignKey, foreign));
     callers.push((Caller::ForeignToken, token(server, stranger, "acme", &id, json!({})).await));
+    provision(server);
+    let (_, own) = public_link(server, owner, ORG).await;
+    callers.push((Caller::PublicLink, own));
+    let (deleted, link) = public_link(server, owner, ORG).await;
+    let path = format!("/api/v1/orgs/{ORG}/dashboards/none/links/{deleted}");
+    assert_eq!(server.delete(&path, owner).await.status, 204);
+    callers.push((Caller::DeletedPublicLink, link));
+    callers.push((Caller::ForeignPublicLink, public_link(server, stranger, "acme").await.1));
     signer
 }
 
+/// Provides the dashboard in the requests as a file, so that no request deletes it and its links.
+fn provision(server: &TestServer) {
+    let document = DashboardDocument::parse(r#"{"title":"T"}"#.to_owned()).expect("a dashboard");
+    let at = server.clock.now();
+    let file = ProvisionedDashboard::new("none".to_owned(), &document, String::new(), at);
+    server.identity.set_provisioned_dashboards([("none".to_owned(), Arc::new(file))].into());
+}
+
+/// Creates a public link. Returns its id and its secret.
+async fn public_link(server: &TestServer, owner: &Who, org: &str) -> (String, Who) {
+    let on = json!({ "settings": { "public_links": true } });
+    let on = server.json("PATCH", &format!("/api/v1/orgs/{org}"), owner, on).await;
+    assert_eq!(on.status, 200, "{}", on.body);
+    let path = format!("/api/v1/orgs/{org}/dashboards/none/links");
+    let made = server.post(&path, owner, json!({ "rate_limit_rps": 10_000 })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let secret = made.text("url").split_once("link=").expect("a secret").1.to_owned();
+    (made.text("id"), Who::Bearer(secret))
+}
+
 /// Errors that depend on the caller.
-const FOR_WHO_THEY_ARE: [Code; 13] = [
+const FOR_WHO_THEY_ARE: [Code; 14] = [
     Code::Unauthenticated,
     Code::SessionRequired,
     Code::SessionInvalid,
@@ -277,6 +306,7 @@ const FOR_WHO_THEY_ARE: [Code; 13] = [
     Code::TokenNotYetValid,
     Code::ApiKeyInvalid,
     Code::ApiKeyNotAllowed,
+    Code::PublicLinkInvalid,
     Code::Forbidden,
     Code::OrgMismatch,
     Code::EmbedRestricted,

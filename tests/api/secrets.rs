@@ -19,7 +19,7 @@ const WORD_MIN: usize = 16;
 const MEMBERS: [&str; 7] =
     ["secret", "token", "recovery_codes", "twofa_pending_login", "otpauth_url", "url", "authorize_url"];
 /// Prefixes of secrets, which are recognised even if no response contained them.
-const PREFIXES: [&str; 9] = ["ses_", "msk_", "mgl_", "rst_", "sgn_", "ivt_", "tfp_", "eml_", "eyJ"];
+const PREFIXES: [&str; 10] = ["ses_", "msk_", "mpl_", "mgl_", "rst_", "sgn_", "ivt_", "tfp_", "eml_", "eyJ"];
 
 #[derive(Default)]
 struct SeenWords {

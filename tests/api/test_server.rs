@@ -104,6 +104,9 @@ fn probes() -> Routes {
     async fn expr(reader: QueryCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
+    async fn dashboard(reader: QueryCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
+        reader.enter(&slug, Endpoint::Dashboard).map(|entered| format!("{entered:?}"))
+    }
     async fn mount(reader: PrometheusCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Expr).map(|entered| format!("{entered:?}"))
     }
@@ -120,6 +123,12 @@ fn probes() -> Routes {
     Routes::new()
         .get("/api/v1/orgs/{slug}/query/probe-range", Auth::QueryCaller(Endpoint::Range), "probe", read)
         .get("/api/v1/orgs/{slug}/query/probe-expr", Auth::QueryCaller(Endpoint::Expr), "probe", expr)
+        .get(
+            "/api/v1/orgs/{slug}/query/probe-dashboard",
+            Auth::QueryCaller(Endpoint::Dashboard),
+            "probe",
+            dashboard,
+        )
         .get(
             "/api/v1/orgs/{slug}/prometheus/api/v1/probe",
             Auth::PrometheusCaller(Some(Endpoint::Expr)),
@@ -216,6 +225,7 @@ impl TestServer {
             checks: Vec::new(),
             counters: Arc::new(Counters::default()),
             pages: Some(Router::new().fallback(async || "a page")),
+            shared: Some(promlet::ui::Ui::embedded()),
         };
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());

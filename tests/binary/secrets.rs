@@ -23,11 +23,27 @@ fn session(server: &Server) -> Vec<String> {
     json_of(&format!("/api/v1/orgs/{ORG}/embed/introspect"), &json!({ "token": token }));
     let enrolled = server.post_json("/api/v1/auth/2fa/enroll", &[("Cookie", &cookie)], &json!({})).json();
     secrets.push(enrolled["secret"].as_str().expect("a secret").to_owned());
+    // The address of a public link has its secret in the query.
+    let on = json!({ "settings": { "public_links": true } }).to_string();
+    let org = format!("{}/api/v1/orgs/{ORG}", server.url);
+    let headers = [("Cookie", &*cookie), ("Content-Type", "application/json")];
+    assert_eq!(request("PATCH", &org, &headers, Some(on.as_bytes())).status, 200);
+    json_of(
+        &format!("/api/v1/orgs/{ORG}/dashboards"),
+        &json!({ "dashboard": { "uid": "node", "title": "T" } }),
+    );
+    let shared = json_of(&format!("/api/v1/orgs/{ORG}/dashboards/node/links"), &json!({}));
+    let shared =
+        shared["url"].as_str().and_then(|url| url.split("link=").nth(1)).expect("a secret").to_owned();
+    assert_eq!(server.get(&format!("/share?link={shared}"), &[]).status, 200);
+    server.get(&format!("/frame?token={token}&link={shared}"), &[("Referer", &shared)]);
     let bearer = |secret: &str| format!("Bearer {secret}");
     let basic = format!("Basic {}", data_encoding::BASE64.encode(format!("grafana:{secret}").as_bytes()));
     for authorization in [
         bearer(&secret),
         bearer(&token),
+        bearer(&shared),
+        bearer("mpl_wrong"),
         basic.clone(),
         bearer("msk_wrong"),
         bearer("eyJhbGciOiJub25lIn0.e30."),
@@ -70,7 +86,7 @@ fn session(server: &Server) -> Vec<String> {
         &json!({ "twofa_pending_login": "tfp_AAAA", "code": "123456" }),
     );
     server.post_json("/api/v1/auth/logout", &[("Cookie", &cookie)], &json!({}));
-    secrets.extend([secret, token, link, basic]);
+    secrets.extend([secret, token, link, basic, shared]);
     secrets
 }
 
@@ -91,7 +107,7 @@ fn f10_a_whole_session_at_trace_leaves_no_secret_in_the_log() {
         for secret in &secrets {
             assert!(!log.contains(secret.as_str()), "{format}: {secret} in\n{}", line_with(&log, secret));
         }
-        for start in ["ses_", "msk_", "mgl_", "rst_", "tfp_", "eyJ"] {
+        for start in ["ses_", "msk_", "mpl_", "mgl_", "rst_", "tfp_", "eyJ"] {
             // A prefix alone names a kind of secret; with more behind it, it is one.
             let shown = log.match_indices(start).find(|(at, _)| {
                 let rest = log.get(at + start.len()..).unwrap_or_default();

@@ -85,8 +85,8 @@ async fn the_list_names_each_page_with_its_viewers_streams_and_cost() {
     }
     ask_as(&fixture, &shown, PAGE, UP).await.is(429, "rate_limited");
     fixture.server.pass(Duration::from_secs(2));
-    let page = format!("/api/v1/orgs/acme/query/range?metric=up&start=0&end=1&step=1");
-    ask_as(&fixture, &shown, PAGE, &page).await.is(403, "embed_restricted");
+    let structured = "/api/v1/orgs/acme/query/range?metric=up&start=0&end=1&step=1";
+    ask_as(&fixture, &shown, PAGE, structured).await.is(403, "embed_restricted");
     let stream = open_stream(&fixture, &shown).await;
     // A backend sends no Origin; another viewer of the other key.
     let body = json!({ "ms": {}, "sub": "ada" });
@@ -110,7 +110,8 @@ async fn the_list_names_each_page_with_its_viewers_streams_and_cost() {
     assert_eq!((keys.len(), &keys[0]["query_seconds_per_minute"]), (2, &json!(60)), "{shown}");
 
     drop(stream);
-    assert_eq!(list(&fixture).await["data"][0]["streams"], 0);
+    let rows = list(&fixture).await;
+    assert!(rows["data"].as_array().expect("rows").iter().all(|row| row["streams"] == 0), "{rows}");
     let own = fixture.server.get("/metrics", &Who::Nobody).await.body;
     for line in ["promlet_embed_requests_total 7", "promlet_embed_refused_total 2", "promlet_embed_pages 2"] {
         assert!(own.lines().any(|found| found == line), "{line}");
@@ -155,6 +156,41 @@ async fn revoking_a_dashboard_ends_its_tokens_of_all_keys_and_their_streams_and_
     fixture.server.post(unknown, &fixture.cabinet, json!({})).await.is(404, "not_found");
     let log = fixture.server.get("/api/v1/orgs/acme/audit?action=dashboard.tokens_revoked", &fixture.cabinet).await;
     assert_eq!(log.value()["data"].as_array().map(Vec::len), Some(2), "{}", log.body);
+}
+
+#[tokio::test]
+async fn public_links_are_listed_with_the_name_and_deleted_with_the_tokens_of_their_dashboard() {
+    let fixture = DataFixture::with_shop().await;
+    dashboard(&fixture, "node").await;
+    dashboard(&fixture, "other").await;
+    let on = json!({ "settings": { "public_links": true } });
+    assert_eq!(fixture.server.json("PATCH", "/api/v1/orgs/acme", &fixture.cabinet, on).await.status, 200);
+    let link = async |uid: &str| {
+        let path = format!("/api/v1/orgs/acme/dashboards/{uid}/links");
+        let made = fixture.server.post(&path, &fixture.cabinet, json!({ "name": "mail" })).await;
+        assert_eq!(made.status, 201, "{}", made.body);
+        let secret = made.text("url").split_once("link=").expect("a secret").1.to_owned();
+        (made.text("id"), Who::Bearer(secret))
+    };
+    let view = |uid: &str| format!("/api/v1/orgs/acme/dashboards/{uid}/view");
+    let ((id, shown), (_, stays)) = (link("node").await, link("other").await);
+    assert_eq!(fixture.server.get(&view("node"), &shown).await.status, 200);
+    assert_eq!(ask_as(&fixture, &stays, PAGE, &view("other")).await.status, 200);
+    let rows = list(&fixture).await;
+    let rows = rows["data"].as_array().expect("rows");
+    let row = rows.iter().find(|row| row["public_link"]["id"] == id.as_str()).expect("a row");
+    assert_eq!((&row["public_link"]["name"], &row["api_key"]), (&json!("mail"), &Value::Null));
+    assert_eq!((&row["origin"], &row["dashboard"]["uid"]), (&Value::Null, &json!("node")));
+    assert!(rows.iter().any(|row| row["origin"] == PAGE && row["dashboard"]["uid"] == "other"), "{rows:?}");
+    let revoke = "/api/v1/orgs/acme/dashboards/node/revoke-embeds";
+    assert_eq!(fixture.server.post(revoke, &fixture.cabinet, json!({})).await.status, 204);
+    fixture.server.get(&view("node"), &shown).await.is(401, "public_link_invalid");
+    assert_eq!(fixture.server.get(&view("other"), &stays).await.status, 200);
+    let left = fixture.server.get("/api/v1/orgs/acme/dashboards/node/links", &fixture.cabinet).await;
+    assert_eq!(left.value()["data"], json!([]));
+    let rows = list(&fixture).await;
+    let row = rows["data"].as_array().expect("rows").iter().find(|row| row["public_link"]["id"] == id.as_str());
+    assert_eq!(row.expect("still listed")["public_link"]["name"], Value::Null, "deleted");
 }
 
 #[tokio::test]

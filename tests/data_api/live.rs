@@ -20,20 +20,20 @@ fn path(expr: &str, more: &str) -> String {
 }
 
 /// An open stream.
-struct Stream {
+pub(crate) struct Stream {
     response: Response<Body>,
     text: String,
 }
 
 /// An event: its name, its id, and its data.
-type Event = (String, Option<i64>, Value);
+pub(crate) type Event = (String, Option<i64>, Value);
 
 impl Stream {
     async fn open(fixture: &DataFixture, who: &Who, path: &str) -> Stream {
         Stream::of(fixture, ask("GET", path, who).body(Body::empty()).expect("a request")).await
     }
 
-    async fn of(fixture: &DataFixture, request: Request<Body>) -> Stream {
+    pub(crate) async fn of(fixture: &DataFixture, request: Request<Body>) -> Stream {
         let response = fixture.server.router.clone().oneshot(request).await.expect("infallible");
         assert_eq!(response.status(), 200);
         assert_eq!(response.headers()["content-type"], "text/event-stream");
@@ -41,7 +41,7 @@ impl Stream {
     }
 
     /// Returns the next event; `None` at the end of the stream. Comments are skipped.
-    async fn next(&mut self) -> Option<Event> {
+    pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
             if let Some((event, rest)) = self.text.split_once("\n\n") {
                 let (event, rest) = (event.to_owned(), rest.to_owned());

@@ -13,6 +13,7 @@ mod importing;
 mod listings;
 mod live;
 mod mount;
+mod public_links;
 mod queries;
 mod rejects;
 mod remote_write2;

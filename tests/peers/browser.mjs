@@ -775,6 +775,61 @@ const scenarios = {
     }
   },
 
+  /** F59: the page of a public link is framed by the origins of the link, all other pages by none. */
+  async shared() {
+    const base = on('localhost');
+    strangers.push(base);
+    const frames = {};
+    const port = await stranger(frames);
+    const [listed, other] = [`http://localhost:${port}`, `http://127.0.0.1:${port}`];
+    const mine = watch(await browser.newPage());
+    await signIn(mine, base);
+    const links = await mine.evaluate(async ([org, origins]) => {
+      const send = async (method, path, body) => {
+        const headers = { 'Content-Type': 'application/json' };
+        const response = await fetch(`/api/v1/orgs/${org}${path}`, { method, headers, body: JSON.stringify(body) });
+        if (!response.ok) throw new Error(`${path}: ${await response.text()}`);
+        return response.json();
+      };
+      await send('PATCH', '', { settings: { public_links: true } });
+      await send('POST', '/dashboards', { dashboard: { uid: 'shared', title: 'Shared' } });
+      const link = async (body) => (await send('POST', '/dashboards/shared/links', body)).url;
+      return [await link({ origins }), await link({}), await link({ origins: [] })];
+    }, [given.org, [listed]]);
+    const [one, any, none] = links.map((url) => base + new URL(url).pathname + new URL(url).search);
+    const pages = [one, any, none, `${base}/share?link=mpl_wrong`, `${base}/frame?token=wrong`, `${base}/`];
+    frames['/frames'] = pages.map((url) => `<iframe src="${url}"></iframe>`).join('');
+    for (const [origin, shown] of [[listed, [one, any]], [other, [any]]]) {
+      const page = await browser.newPage();
+      await page.goto(`${origin}/frames`);
+      await page.waitForTimeout(1000);
+      const seen = page.frames().slice(1);
+      check(seen.length === pages.length, `there are ${pages.length} frames: ${seen.length}`);
+      for (const [at, frame] of seen.entries()) {
+        const url = frame.url();
+        check(shown.includes(pages[at]) ? url === pages[at] : url.startsWith('chrome-error:'), `${origin} frames ${pages[at]}: ${url}`);
+        if (!shown.includes(pages[at])) continue;
+        const meta = await frame.locator('meta[name="promlet-dashboard"]').getAttribute('content');
+        check(meta === 'shared', `the page names its dashboard: ${meta}`);
+      }
+      await page.close();
+    }
+    // Neither the address nor its secret is sent on, and no cookie of the page exists.
+    const direct = await browser.newPage();
+    const requests = [];
+    direct.on('request', (request) => requests.push(request));
+    const response = await direct.goto(one);
+    await direct.waitForTimeout(500);
+    const headers = await response.allHeaders();
+    check(headers['set-cookie'] === undefined, 'the page sets no cookie');
+    for (const request of requests.slice(1)) {
+      const sent = await request.allHeaders();
+      check(sent.referer === undefined, `no address is sent on: ${request.url()} ${sent.referer}`);
+      check(!request.url().includes('mpl_'), `the secret is in no other address: ${request.url()}`);
+    }
+    check(requests.length > 1, 'the page loads files');
+  },
+
   /** F48: label values that are markup, wherever the pages show them. */
   async markup() {
     const page = watch(await browser.newPage());

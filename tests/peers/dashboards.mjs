@@ -10,11 +10,13 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 
-import { readDashboard, writeDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { writeDashboard } from '../../src/ui/assets/model/write_dashboard.js';
 import { interpolate } from '../../src/ui/assets/model/interpolate.js';
 import { expandRepeats } from '../../src/ui/assets/model/repeat.js';
 import { intervalFor, resolveRange } from '../../src/ui/assets/model/time.js';
-import { parseVariableQuery, savedSelections } from '../../src/ui/assets/model/variables.js';
+import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
+import { savedSelections } from '../../src/ui/assets/model/variables.js';
 
 /** Least share of panels that are drawn as their kind. */
 const SHARE = 0.96;

@@ -2,7 +2,8 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { filterText, readFilterTexts, withMatchers } from '../../src/ui/assets/model/adhoc.js';
+import { withMatchers } from '../../src/ui/assets/model/adhoc.js';
+import { filterText, readFilterTexts } from '../../src/ui/assets/model/filter_text.js';
 
 const F = [{ label: 'f', op: '=', value: '1' }];
 

@@ -2,9 +2,9 @@
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { SERIES_MAX, bounds, columns, fullName } from '../../src/ui/assets/chart/columns.js';
+import { SERIES_MAX, bounds, columns } from '../../src/ui/assets/chart/columns.js';
 import { chartQuery, splitMatchers, timeGrid } from '../../src/ui/assets/chart/query.js';
-import { formatValue, niceStep, timeTicks, valueAxis } from '../../src/ui/assets/chart/scale.js';
+import { formatValue, fullName, niceStep, timeTicks, valueAxis } from '../../src/ui/assets/chart/scale.js';
 
 /** A small generator of numbers below 2^32 (xorshift). */
 function generator(seed) {

@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { DashboardError, readDashboard, writeDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { DashboardError, readDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { writeDashboard } from '../../src/ui/assets/model/write_dashboard.js';
 import { JSON_MAX, PANELS_MAX, QUERIES_MAX, VARIABLES_MAX } from '../../src/ui/assets/model/limits.js';
 import { CURRENT, panelOf } from './dashboard_samples.mjs';
 

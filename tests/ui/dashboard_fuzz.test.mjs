@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { DashboardError, readDashboard, writeDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { DashboardError, readDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { writeDashboard } from '../../src/ui/assets/model/write_dashboard.js';
 import { CURRENT, generator, placesOf, useAll } from './dashboard_samples.mjs';
 
 test('any_value_at_any_place_of_a_dashboard_throws_nothing_but_the_one_error', () => {

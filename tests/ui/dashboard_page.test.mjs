@@ -6,6 +6,7 @@ import { annotationEvents, isShownIn } from '../../src/ui/assets/model/annotatio
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { readDashboardAddress, writeDashboardAddress } from '../../src/ui/assets/model/dashboard_address.js';
 import { panelFrames, planPanel } from '../../src/ui/assets/model/panel_queries.js';
+import { writeQuery } from '../../src/ui/assets/model/query_text.js';
 import { addressValues, resolveVariables } from '../../src/ui/assets/model/variable_answers.js';
 
 const RANGE = { from: 1_700_000_000_000, to: 1_700_021_600_000, raw: { from: 'now-6h', to: 'now' } };
@@ -147,6 +148,7 @@ const panelOf = (panel) =>
     .dashboard.panels[0];
 const plan = (panel, more = {}) =>
   planPanel(panelOf(panel), {
+    write: writeQuery,
     selections: new Map(),
     range: RANGE,
     now: NOW,
@@ -198,13 +200,14 @@ test('series without a configured colour have one each, and single values follow
   const of = (type) => {
     const panel = panelOf({ type, targets: [{ refId: 'A', expr: 'up', legendFormat: '{{a}}' }] });
     const [one] = planPanel(panel, {
+      write: writeQuery,
       selections: new Map(),
       range: RANGE,
       now: NOW,
       width: 700,
       dashboard: { title: '', uid: '' },
     }).queries;
-    return panelFrames(panel, [{ query: one, answer }], (text) => text).frames[0].fields[1].config;
+    return panelFrames(panel, [{ query: one, answer }], (text) => text, null).frames[0].fields[1].config;
   };
   assert.equal(of('timeseries').color.mode, 'palette-classic');
   assert.equal(of('stat').color.mode, 'thresholds');

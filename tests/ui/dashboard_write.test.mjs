@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
-import { readDashboard, writeDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
+import { writeDashboard } from '../../src/ui/assets/model/write_dashboard.js';
 import { CURRENT } from './dashboard_samples.mjs';
 
 test('the_source_is_never_changed', () => {

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import {
-  EMBED_COLUMNS, budgetText, canBlock, dashboardText, endingPages, endingText, evaluationText, keyText, originText,
-  shortCount, sortPages,
+  EMBED_COLUMNS, budgetText, canBlock, credentialText, dashboardText, endingPages, endingText, evaluationText,
+  hasCredential, originText, shortCount, sortPages,
 } from '../../src/ui/assets/model/embeds.js';
 
 /** @typedef {import('../../src/ui/assets/model/embeds.js').EmbedPage} EmbedPage */
@@ -13,6 +13,7 @@ import {
 /** @param {Partial<EmbedPage>} changes @returns {EmbedPage} */
 const page = (changes) => ({
   api_key: { id: 'ak_a', name: 'website' },
+  public_link: null,
   origin: 'https://a.example',
   blocked: false,
   dashboard: null,
@@ -35,7 +36,7 @@ test('numbers are ordered by value and texts by the text that is shown', () => {
   assert.deepEqual(requests, [100, 20, 9]);
   assert.deepEqual(pages.map((one) => one.requests), [9, 100, 20], 'the list itself is not changed');
   const origins = [page({ origin: null }), page({ origin: 'https://z.example' }), page({ origin: 'http://b' })];
-  const texts = sortPages(origins, { by: 'origin', descending: false }).map((one) => originText(one.origin));
+  const texts = sortPages(origins, { by: 'origin', descending: false }).map((one) => originText(one));
   assert.deepEqual(texts, ['http://b', 'https://z.example', 'Servers']);
   const times = [page({ last_seen_at: '2026-11-26T10:00:01Z' }), page({ last_seen_at: '2026-11-26T10:00:02Z' })];
   assert.equal(sortPages(times, { by: 'last_seen_at', descending: true })[0], times[1]);
@@ -50,10 +51,11 @@ test('a revocation ends exactly the pages of its origin and key, its dashboard, 
     page({ origin: 'https://b.example', dashboard: node }),
     page({ api_key: other, dashboard: node }),
     page({ api_key: other }),
+    page({ api_key: null, public_link: { id: 'pl_a', name: 'mail' }, origin: null, dashboard: node }),
   ];
-  const ends = (/** @type {'origin'|'dashboard'|'key'} */ what) =>
+  const ends = (/** @type {'origin'|'dashboard'|'credential'} */ what) =>
     endingPages(pages, first, what).map((one) => pages.indexOf(one));
-  assert.deepEqual([ends('origin'), ends('dashboard'), ends('key')], [[0, 1], [0, 2, 3], [0, 1, 2]]);
+  assert.deepEqual([ends('origin'), ends('dashboard'), ends('credential')], [[0, 1], [0, 2, 3, 5], [0, 1, 2]]);
   assert.deepEqual(endingPages(pages, pages[1], 'dashboard'), [], 'a page without a dashboard names none');
   assert.equal(endingText(endingPages(pages, first, 'origin')), '2 pages with 31 viewers and 4 live streams');
   assert.equal(endingText([page({})]), '1 page with 1 viewer');
@@ -64,11 +66,18 @@ test('only the origin of a web page that is not blocked yet can be blocked', () 
   for (const origin of web) assert.equal(canBlock(page({ origin })), true, origin);
   const others = [null, 'null', 'invalid', 'file://', 'javascript://x'];
   for (const origin of others) assert.equal(canBlock(page({ origin })), false, String(origin));
-  assert.equal(canBlock(page({ blocked: true })), false);
+  const link = { id: 'pl_a', name: 'mail' };
+  const gone = { id: 'ak_x', name: null };
+  for (const changes of [{ blocked: true }, { api_key: gone }, { api_key: null, public_link: link }])
+    assert.equal(canBlock(page(changes)), false, JSON.stringify(changes));
 });
 
 test('a deleted key or dashboard is named by its id', () => {
-  assert.equal(keyText({ id: 'ak_x', name: null }), 'Deleted (ak_x)');
+  const gone = page({ api_key: { id: 'ak_x', name: null } });
+  assert.deepEqual([credentialText(gone), hasCredential(gone)], ['Deleted (ak_x)', false]);
+  const link = page({ api_key: null, public_link: { id: 'pl_a', name: '' }, origin: null });
+  assert.deepEqual([credentialText(link), hasCredential(link)], ['Unnamed link', true]);
+  assert.equal(originText(link), 'Shared page');
   assert.equal(dashboardText(page({ dashboard: { uid: 'u', title: null } })), 'Deleted (u)');
   assert.equal(dashboardText(page({ dashboard: node })), 'Node');
   assert.equal(dashboardText(page({})), '');

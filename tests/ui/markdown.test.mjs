@@ -3,7 +3,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { linkOf } from '../../src/ui/assets/model/links.js';
-import { readMarkdown, safeUrl } from '../../src/ui/assets/model/markdown.js';
+import { readMarkdown } from '../../src/ui/assets/model/markdown.js';
+import { safeUrl } from '../../src/ui/assets/model/safe_url.js';
 
 /** All texts of a tree in order. */
 const textOf = (nodes) => nodes.map((node) => (typeof node === 'string' ? node : textOf(node.children))).join('');

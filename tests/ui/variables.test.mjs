@@ -7,8 +7,9 @@ import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { interpolate, referencesOf, withScope } from '../../src/ui/assets/model/interpolate.js';
 import { DashboardError, QUERY_MAX, TEXT_MAX } from '../../src/ui/assets/model/limits.js';
 import {
-  adhocFilters, dependents, optionsOf, order, parseVariableQuery, savedSelections, selectionOf,
+  adhocFilters, dependents, optionsOf, order, savedSelections, selectionOf,
 } from '../../src/ui/assets/model/variables.js';
+import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
 
 /** Variables as a dashboard has them. @param {object[]} list */
 function variables(...list) {

@@ -21,7 +21,7 @@ use crate::api::orgs::{audit, settings};
 use crate::api::params::PathOf;
 use crate::api::views::org::orgs_json;
 use crate::api::views::server::stats_json;
-use crate::identity::{OrgChange, OrgChangeError};
+use crate::identity::OrgChangeError;
 use crate::sync::IgnorePoison as _;
 
 pub(super) async fn list(State(deps): State<AdminDeps>, uri: Uri) -> ApiResult<Json<Value>> {
@@ -54,7 +54,7 @@ pub(super) async fn change(
     cabinet.require_instance_admin()?;
     let now = deps.clock.now();
     let org = deps.identity.org_by_slug(&slug)?.ok_or_else(org_not_found)?.id;
-    let change = OrgChange { name: None, settings: settings::from_json(&body.settings)? };
+    let change = settings::from_json(&body.settings)?;
     let (identity, tsdb, user) = (Arc::clone(&deps.identity), Arc::clone(&deps.tsdb), cabinet.user());
     let (defaults, applying) = (Arc::clone(&deps.defaults), Arc::clone(&deps.applying));
     let changed = deps

@@ -7,8 +7,8 @@ use crate::api::error::{ApiError, ApiResult, Code};
 
 /// The message for a bearer credential of no known form. The usual cause is an environment variable
 /// that is not set or holds another value.
-pub(super) const UNKNOWN_BEARER: &str = "this bearer is neither an API key, which begins with msk_, nor an embed token, which is a \
-                             JWT: three parts between dots";
+pub(super) const UNKNOWN_BEARER: &str = "this bearer is neither an API key, which begins with msk_, nor a public link, which begins with mpl_, \
+                             nor an embed token, which is a JWT: three parts between dots";
 
 /// The message for an API key that was shortened or copied together with neighbouring text.
 pub(super) const INVALID_KEY_CHARACTER: &str = "this API key contains a character that no key has: keys are made of letters, digits and _; \
@@ -16,8 +16,13 @@ pub(super) const INVALID_KEY_CHARACTER: &str = "this API key contains a characte
 
 /// The credential in an `Authorization` header.
 pub(super) enum AuthorizationHeader {
-    Key { secret: String, id: Option<String> },
+    Key {
+        secret: String,
+        id: Option<String>,
+    },
     Jwt(String),
+    /// The secret of a public link.
+    Link(String),
 }
 
 /// Parses the `Authorization` header. Schemes are matched in any letter case.
@@ -36,10 +41,12 @@ pub(super) fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeade
         .ok_or_else(|| invalid("the Authorization header holds no credential"))?;
     let rest = rest.trim_ascii();
     if scheme.eq_ignore_ascii_case("bearer") {
-        return match rest.starts_with("msk_") {
-            true => Ok(AuthorizationHeader::Key { secret: rest.to_owned(), id: None }),
-            false => Ok(AuthorizationHeader::Jwt(rest.to_owned())),
-        };
+        let text = rest.to_owned();
+        return Ok(match rest {
+            _ if rest.starts_with("msk_") => AuthorizationHeader::Key { secret: text, id: None },
+            _ if rest.starts_with("mpl_") => AuthorizationHeader::Link(text),
+            _ => AuthorizationHeader::Jwt(text),
+        });
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(invalid("the schemes are Bearer, and Basic with an API key as password"));
@@ -72,12 +79,15 @@ mod tests {
                 Ok(AuthorizationHeader::Key { secret, id: None }) => format!("key {secret}"),
                 Ok(AuthorizationHeader::Key { secret, id: Some(id) }) => format!("key {secret} of {id}"),
                 Ok(AuthorizationHeader::Jwt(token)) => format!("jwt {token}"),
+                Ok(AuthorizationHeader::Link(secret)) => format!("link {secret}"),
                 Err(refused) => refused.code().as_str().to_owned(),
             }
         };
         let basic = |text: &str| format!("bAsIc {}", BASE64.encode(text.as_bytes()));
         assert_eq!(read("Bearer a.b.c"), "jwt a.b.c");
         assert_eq!(read("BEARER msk_x"), "key msk_x");
+        assert_eq!(read("Bearer mpl_x"), "link mpl_x");
+        assert_eq!(read(&basic("any:mpl_x")), "key mpl_x", "which no key has");
         assert_eq!(read(&basic("any:msk_x")), "key msk_x");
         assert_eq!(read(&basic("ak_1:msk_x")), "key msk_x of ak_1");
         assert_eq!(read(&basic("nocolon")), "api_key_invalid");

@@ -12,7 +12,7 @@ use crate::api::cookies;
 use crate::api::embed_use::OpenStream;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
-use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, UserId};
+use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, SessionId, UserId};
 use crate::model::{Access, OrgId, Timestamp};
 
 /// A caller of the discovery and query endpoints (docs/specification.md C5).
@@ -78,7 +78,8 @@ impl QueryCaller {
             // The token was verified for the slug in the path, so it can enter no other
             // organisation.
             Credential::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
-            Credential::Token { grant: token, usage, .. } => {
+            Credential::Link { link, .. } if link.slug().as_str() != slug => Err(org_mismatch()),
+            Credential::Token { grant: token, usage, .. } | Credential::Link { grant: token, usage, .. } => {
                 let grant = Grant::of(Arc::clone(token));
                 if let Some(endpoint) = endpoint {
                     grant.require(Permission::Endpoint(endpoint))?;
@@ -108,14 +109,74 @@ pub struct StandingCaller {
     _stream: Option<Arc<OpenStream>>,
 }
 
+/// A credential as of its verification. Callers with equal keys are refused at the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::api) enum StandingKey {
+    /// A session, and the slug of the organisation that it has entered.
+    Session(SessionId, Box<str>),
+    /// The address of the key as it was when the token was verified, and what else a check compares.
+    /// The address belongs to no other key while a caller with this key exists.
+    Token {
+        /// The address of the key.
+        key: usize,
+        /// The expiry of the token.
+        expires_at: Timestamp,
+        /// The date of the token, and the dashboard that it grants, whose tokens may be revoked.
+        issued_at: Option<Timestamp>,
+        dashboard: Option<Box<str>>,
+    },
+    /// The address of the key as it was.
+    Key(usize),
+    /// The address of the public link as it was.
+    Link(usize),
+}
+
+/// The party that long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::api) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens, or a public link.
+    Key(KeyId),
+}
+
 impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
         let stream = match &caller.0.credential {
-            Ok(Credential::Token { usage, .. }) => Some(Arc::new(usage.open_stream())),
+            Ok(Credential::Token { usage, .. } | Credential::Link { usage, .. }) => Some(Arc::new(usage.open_stream())),
             _ => None,
         };
         StandingCaller { caller, slug, _stream: stream }
+    }
+
+    /// Returns the party that the response counts for.
+    ///
+    /// # Errors
+    /// Those of the credential. A caller that has entered an organisation has one.
+    pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
+        Ok(match self.caller.0.credential()? {
+            Credential::Session { session, .. } => Payer::Session(session.id),
+            Credential::Token { key, .. } | Credential::Key(key) => Payer::Key(key.id),
+            Credential::Link { link, .. } => Payer::Key(link.key.id),
+        })
+    }
+
+    /// Returns the identity of the credential for [`StandingCaller::check`].
+    ///
+    /// # Errors
+    /// As [`StandingCaller::payer`].
+    pub(in crate::api) fn key(&self) -> ApiResult<StandingKey> {
+        Ok(match self.caller.0.credential()? {
+            Credential::Session { session, .. } => StandingKey::Session(session.id, self.slug.clone()),
+            Credential::Token { grant, key, .. } => {
+                let dashboard = grant.dashboard.as_ref().map(|one| one.uid.as_str().into());
+                let (expires_at, issued_at) = (grant.expires_at, grant.issued_at);
+                StandingKey::Token { key: Arc::as_ptr(key).addr(), expires_at, issued_at, dashboard }
+            }
+            Credential::Key(key) => StandingKey::Key(Arc::as_ptr(key).addr()),
+            Credential::Link { link, .. } => StandingKey::Link(Arc::as_ptr(link).addr()),
+        })
     }
 
     /// Checks that the credential still grants what it granted when the request arrived. Only
@@ -123,8 +184,8 @@ impl StandingCaller {
     /// key and of its tokens; the next request is checked by the new settings.
     ///
     /// # Errors
-    /// 401 `session_invalid`, `token_expired`, `token_invalid` and `api_key_invalid`, 404
-    /// `org_not_found`.
+    /// 401 `session_invalid`, `token_expired`, `token_invalid`, `public_link_invalid` and
+    /// `api_key_invalid`, 404 `org_not_found`.
     pub(in crate::api) fn check(&self, now: Timestamp) -> ApiResult<()> {
         let at = &self.caller.0;
         let unchanged = |key: &Arc<ApiKey>| {
@@ -150,6 +211,7 @@ impl StandingCaller {
                 let detail = "the key of this embed token was changed or revoked; connect again";
                 Err(ApiError::new(Code::TokenInvalid, detail))
             }
+            Credential::Link { link, .. } => Ok(at.callers.identity.recheck_public_link(link, now)?),
             Credential::Key(key) if unchanged(key) => Ok(()),
             Credential::Key(_) => {
                 let detail = "this API key was changed or revoked; connect again";
@@ -207,7 +269,7 @@ impl IngestCaller {
                 let user = Some(session.user);
                 Ok(IngestAccess { org, forced_labels: Vec::new(), key: None, user, limits })
             }
-            Credential::Token { .. } => Err(token_cannot_write()),
+            Credential::Token { .. } | Credential::Link { .. } => Err(token_cannot_write()),
         }
     }
 }
@@ -224,7 +286,7 @@ impl MintCaller {
             Credential::Session { session, .. } => {
                 Ok((self.0.membership(session.user, slug, Role::Editor)?.org.id, None))
             }
-            Credential::Token { .. } => Err(session_required()),
+            Credential::Token { .. } | Credential::Link { .. } => Err(session_required()),
         }
     }
 
@@ -369,7 +431,7 @@ pub fn org_not_found() -> ApiError {
     ApiError::new(Code::OrgNotFound, "there is no such organisation, or you are not its member")
 }
 
-fn org_mismatch() -> ApiError {
+pub(super) fn org_mismatch() -> ApiError {
     ApiError::new(Code::OrgMismatch, "this credential belongs to another organisation")
 }
 
@@ -381,7 +443,11 @@ pub(super) fn session_required() -> ApiError {
 }
 
 fn token_cannot_write() -> ApiError {
-    ApiError::new(Code::EmbedRestricted, "an embed token cannot write")
+    ApiError::new(Code::EmbedRestricted, "embed tokens and public links cannot write")
+}
+
+fn link_shows_one_dashboard() -> ApiError {
+    ApiError::new(Code::EmbedRestricted, "a public link shows one dashboard and grants no other endpoint")
 }
 
 fn missing_scope(scope: &str) -> ApiError {
@@ -403,7 +469,9 @@ impl<S: Send + Sync> FromRequestParts<S> for QueryCaller {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<QueryCaller> {
         let at = request_identity(parts)?;
         match at.credential()? {
-            Credential::Session { .. } | Credential::Token { .. } => Ok(QueryCaller(at)),
+            Credential::Session { .. } | Credential::Token { .. } | Credential::Link { .. } => {
+                Ok(QueryCaller(at))
+            }
             Credential::Key(_) => {
                 at.charge_misplaced_key()?;
                 Err(ApiError::new(Code::ApiKeyNotAllowed, "this endpoint takes a session cookie or an embed token")
@@ -418,10 +486,14 @@ impl<S: Send + Sync> FromRequestParts<S> for PrometheusCaller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<PrometheusCaller> {
         let at = request_identity(parts)?;
-        if let Credential::Key(key) = at.credential()? {
-            at.charge_reader(key)?;
-            if !key.scopes.read {
-                return Err(missing_scope("read"));
+        match at.credential()? {
+            Credential::Session { .. } | Credential::Token { .. } => {}
+            Credential::Link { .. } => return Err(link_shows_one_dashboard()),
+            Credential::Key(key) => {
+                at.charge_reader(key)?;
+                if !key.scopes.read {
+                    return Err(missing_scope("read"));
+                }
             }
         }
         Ok(PrometheusCaller(QueryCaller(at)))
@@ -435,7 +507,7 @@ impl<S: Send + Sync> FromRequestParts<S> for IngestCaller {
         let at = request_identity(parts)?;
         match at.credential()? {
             Credential::Session { .. } => {}
-            Credential::Token { .. } => return Err(token_cannot_write()),
+            Credential::Token { .. } | Credential::Link { .. } => return Err(token_cannot_write()),
             Credential::Key(key) => {
                 at.callers.limits.charge_ingest(key.id, &key.ingest)?;
                 if !key.scopes.ingest {
@@ -452,7 +524,7 @@ impl<S: Send + Sync> FromRequestParts<S> for MintCaller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<MintCaller> {
         let at = request_identity(parts)?;
-        if at.sent_jwt {
+        if at.sent_token {
             return Err(session_required());
         }
         if let Credential::Key(key) = at.credential()? {
@@ -470,7 +542,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionCaller {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<SessionCaller> {
         let at = request_identity(parts)?;
-        if at.sent_jwt {
+        if at.sent_token {
             return Err(session_required());
         }
         match at.credential()? {
@@ -479,7 +551,7 @@ impl<S: Send + Sync> FromRequestParts<S> for SessionCaller {
                 at.charge_misplaced_key()?;
                 Err(session_required())
             }
-            Credential::Token { .. } => Err(session_required()),
+            Credential::Token { .. } | Credential::Link { .. } => Err(session_required()),
         }
     }
 }

@@ -96,6 +96,14 @@ impl Grant {
         self.min_step_ms
     }
 
+    /// Returns a text that grants of equal restrictions have in common, apart from endpoints. A
+    /// query is allowed, and reports the same, under all of them or none.
+    pub(in crate::api) fn key(&self) -> String {
+        let exprs = self.token.as_ref().map_or(&[][..], |token| &token.exprs);
+        let lookback_s = self.max_lookback_s();
+        format!("{exprs:?} {:?} {:?} {lookback_s:?}", self.max_range_ms, self.min_step_ms)
+    }
+
     /// Checks that the caller has a permission. Sessions and API keys have all of them.
     ///
     /// # Errors

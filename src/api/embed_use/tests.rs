@@ -17,22 +17,30 @@ fn key(org: OrgId, id: u32, seconds: Option<u32>) -> ApiKey {
     ApiKey::for_tests(KeyId::from_bytes(bytes), org, embed)
 }
 
+/// A request of a server.
+fn used_by(key: &ApiKey) -> EmbedUse<'_> {
+    let client = "192.0.2.1".parse().expect("an address");
+    EmbedUse { key, is_link: false, origin: None, dashboard: None, viewer: None, client }
+}
+
 fn record(uses: &Arc<EmbedUses>, clock: &Clock, key: &ApiKey, origin: &str) -> EmbedUsage {
-    let used = EmbedUse { key, origin: Some(origin), dashboard: None, viewer: "v" };
-    uses.record(used, clock.now())
+    uses.record(EmbedUse { origin: Some(origin), ..used_by(key) }, clock.now())
 }
 
 #[test]
 fn a_row_counts_requests_refusals_viewers_streams_time_and_samples() {
     let (uses, clock) = uses();
     let key = key(ORG, 1, None);
-    let at = |viewer| EmbedUse { key: &key, origin: Some("https://a.example"), dashboard: Some("node"), viewer };
-    let first = uses.record(at("ada"), clock.now());
+    let at = |viewer| {
+        let (origin, dashboard) = (Some("https://a.example"), Some("node"));
+        EmbedUse { origin, dashboard, viewer, ..used_by(&key) }
+    };
+    let first = uses.record(at(Some("ada")), clock.now());
     first.refused();
     first.add_samples(40);
     drop(first.begin());
     clock.advance(Duration::from_secs(1));
-    let second = uses.record(at("bob"), clock.now());
+    let second = uses.record(at(None), clock.now());
     second.add_samples(2);
     let streams = [second.open_stream(), second.open_stream()];
     let rows = uses.rows(ORG, clock.now());
@@ -80,13 +88,14 @@ fn many_keys_and_organisations_share_bounded_tables() {
     let (uses, clock) = uses();
     let other = OrgId(2);
     record(&uses, &clock, &key(other, 9, None), "https://quiet.example");
-    for n in 0..ORG_ROWS_MAX as u32 + 50 {
+    let most = u32::try_from(ORG_ROWS_MAX).expect("a small number");
+    for n in 0..most + 50 {
         clock.advance(Duration::from_millis(1));
         record(&uses, &clock, &key(ORG, n % 20, None), &format!("https://{n}.example"));
     }
     assert_eq!(uses.rows(ORG, clock.now()).len(), ORG_ROWS_MAX);
     for org in 3..40_u32 {
-        for n in 0..ORG_ROWS_MAX as u32 {
+        for n in 0..most {
             record(&uses, &clock, &key(OrgId(org), n % 20, None), &format!("https://{n}.example"));
         }
     }
@@ -106,7 +115,7 @@ fn an_origin_that_is_none_is_not_shown() {
         record(&uses, &clock, &key, origin);
     }
     record(&uses, &clock, &key, "null");
-    uses.record(EmbedUse { key: &key, origin: None, dashboard: None, viewer: "" }, clock.now());
+    uses.record(used_by(&key), clock.now());
     let origins: Vec<Option<String>> =
         uses.rows(ORG, clock.now()).into_iter().map(|row| row.origin.map(String::from)).collect();
     assert_eq!(origins.len(), 3, "{origins:?}");

@@ -7,8 +7,9 @@ use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, DASHBOARD_BYTES_MAX,
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, FieldError, IdTokenError, InviteError,
     KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError, OrgError,
-    OrgRemovalError, PasswordChangeError, PasswordResetError, ReauthError, SetUpError, SignupError,
-    StoreError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
+    OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError, PublicLinkRefusal,
+    ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError,
+    WeakPassword,
 };
 use crate::model::SlugError;
 use crate::outbound::ProviderError;
@@ -114,6 +115,25 @@ impl From<DashboardError> for ApiError {
             DashboardError::Document(error) => error.into(),
             DashboardError::Store(error) => error.into(),
         }
+    }
+}
+
+impl From<PublicLinkError> for ApiError {
+    fn from(error: PublicLinkError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            PublicLinkError::Off => ApiError::new(Code::PublicLinksOff, detail),
+            PublicLinkError::NotFound(_) => ApiError::new(Code::NotFound, detail),
+            PublicLinkError::Validation(errors) => fields(errors),
+            PublicLinkError::TooMany(_) => ApiError::new(Code::LimitReached, detail),
+            PublicLinkError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<PublicLinkRefusal> for ApiError {
+    fn from(refusal: PublicLinkRefusal) -> ApiError {
+        ApiError::new(Code::PublicLinkInvalid, refusal.to_string())
     }
 }
 

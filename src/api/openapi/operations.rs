@@ -435,6 +435,19 @@ const ORGANISATIONS: &[Operation] = &[
             Code::VersionConflict,
             Code::PreconditionRequired,
         ]),
+    at("GET /orgs/{slug}/dashboards/{uid}/links")
+        .query(&[parameters::PAGE])
+        .responses(&[(200, "{ data: PublicLink[], next_cursor: string | null }", "The public links, the oldest first")])
+        .errors(&[Code::NotFound, Code::InvalidParameter, Code::DuplicateParameter]),
+    at("POST /orgs/{slug}/dashboards/{uid}/links")
+        .body("PublicLinkWrite")
+        .responses(&[(201, "PublicLink", "The public link")])
+        .errors(&[Code::NotFound, Code::PublicLinksOff, Code::LimitReached]),
+    at("PATCH /orgs/{slug}/dashboards/{uid}/links/{id}")
+        .body("PublicLinkWrite")
+        .responses(&[(200, "PublicLink", "The changed object")])
+        .errors(&[Code::NotFound, Code::PublicLinksOff]),
+    at("DELETE /orgs/{slug}/dashboards/{uid}/links/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/embed/tokens")
         .body("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .responses(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The embed token")])

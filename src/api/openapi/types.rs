@@ -43,7 +43,8 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "OrgSettings",
         "{ retention_days?: Setting, retention_bytes?: Setting, max_series?: Setting, max_new_series_per_s?: Setting, \
          max_labels?: Setting, max_label_value_bytes?: Setting, max_disk_bytes?: Setting, max_memory_bytes?: Setting, \
-         max_samples_per_query?: Setting, query_timeout_s?: Setting, ooo_window_s?: Setting }",
+         max_samples_per_query?: Setting, query_timeout_s?: Setting, ooo_window_s?: Setting, \
+         public_links?: boolean | null 'Whether public links of dashboards may be created and used; off by default' }",
     ),
     ("Setting", "integer(0..) | \"none\" | null"),
     (
@@ -134,8 +135,9 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "EmbedPage",
-        "{ api_key: { id: string, name: string | null 'null if the key was deleted' }, \
-         origin: string | null 'null for requests without Origin, which come from servers; invalid for one that is not the text of an \
+        "{ api_key: { id: string, name: string | null 'null if the key was deleted' } | null 'null for a public link', \
+         public_link: { id: string, name: string | null 'null if the link was deleted' } | null 'null for a token', \
+         origin: string | null 'null for requests without Origin, which come from servers, or from the page of a public link; invalid for one that is not the text of an \
          origin', blocked: boolean, dashboard: { uid: string, title: string | null } | null, \
          viewers: integer(0..) 'An estimate of the different viewers of the last five minutes', streams: integer(0..) 'Open live streams', \
          requests: integer(0..), refused: integer(0..) 'Requests answered 401, 403 or 429', query_seconds: number, samples: integer(0..), \
@@ -168,6 +170,24 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "DashboardWrite",
         "{| dashboard: map<any> 'A dashboard in Grafana’s JSON; it is stored as sent', folder?: string(..200) | null, \
          message?: string(..200) | null 'Describes the version in the history' |}",
+    ),
+    (
+        "PublicLink",
+        "{ id: string, name: string, url: string | null 'The address to share; null if its secret was lost with the master key', \
+         dashboard: string 'The uid of the dashboard', created_at: string(date-time), created_by: string | null, \
+         expires_at: string(date-time) | null, disabled: boolean, last_used_at: string(date-time) | null, \
+         locked: map<string | string[] | LockedVariable>, open: string[] | map<string[] | null>, max_range_s: integer | null, \
+         max_lookback_s: integer | null, min_step_s: integer | null, origins: string[], rate_limit_rps: integer }",
+    ),
+    (
+        "PublicLinkWrite",
+        "{| name?: string | null, \
+         locked?: map<string | string[] | LockedVariable> | null 'Variables whose values also restrict every selection of series', \
+         open?: string[] | map<string[] | null> | null 'Variables that viewers set, with the allowed values; null allows every value', \
+         max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, min_step_s?: integer(0..) | null, \
+         origins?: string[] | null 'Origins whose pages may show the link in a frame; * by default', \
+         rate_limit_rps?: integer(1..10000) | null '20 by default', expires_at?: string(date-time) | null, \
+         disabled?: boolean | null 'Only when a link is changed' |}",
     ),
     // -- queries
     ("Point", "[number, string]"),

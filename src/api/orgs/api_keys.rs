@@ -177,7 +177,7 @@ impl ChangeKeyBody {
 }
 
 /// Deserializes a field so that `null` is `Some(None)`. With `default`, a missing field is `None`.
-fn null_or_value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn null_or_value<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(from).map(Some)
@@ -319,7 +319,7 @@ fn scopes(words: &[String]) -> ApiResult<KeyScopes> {
     Ok(scopes)
 }
 
-fn time(text: &str) -> ApiResult<Timestamp> {
+pub(super) fn time(text: &str) -> ApiResult<Timestamp> {
     let refused = || {
         ApiError::invalid_field(
             "expires_at",

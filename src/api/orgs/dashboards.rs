@@ -4,7 +4,12 @@
 //! A document is stored and returned as the text that was sent. Its parsing and compression run on
 //! the query lane, where an organisation's share is bounded.
 
+mod data;
+mod links;
+mod live;
+mod options;
 mod versions;
+pub mod viewer;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
@@ -46,7 +51,7 @@ pub fn routes() -> Routes<OrgDeps> {
         .delete("/orgs/{slug}/dashboards/{uid}", WRITES, "Delete a dashboard and its versions", delete)
         .put("/orgs/{slug}/dashboards/{uid}/star", READS, "Star a dashboard", star)
         .delete("/orgs/{slug}/dashboards/{uid}/star", READS, "Remove the star of a dashboard", unstar);
-    routes.merge(versions::routes())
+    routes.merge(versions::routes()).merge(links::routes())
 }
 
 fn not_found() -> ApiError {

@@ -1,5 +1,5 @@
-//! The pages that use the embed tokens of an organisation, and the revocation of all tokens of a
-//! dashboard (docs/specification.md C4).
+//! The pages that use the embed tokens and public links of an organisation, and the revocation of
+//! those of a dashboard (docs/specification.md C4).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,13 +24,13 @@ pub fn routes() -> Routes<OrgDeps> {
         .get(
             "/orgs/{slug}/embeds",
             Auth::Member(Role::Admin, Login::Any),
-            "List the pages that use the embed tokens of an organisation",
+            "List the pages that use embed tokens and public links of an organisation",
             list,
         )
         .post(
             "/orgs/{slug}/dashboards/{uid}/revoke-embeds",
             Auth::Member(Role::Admin, Login::Any),
-            "Revoke all embed tokens of a dashboard issued until now, whatever key signed them",
+            "Revoke all embed tokens of a dashboard issued until now, and delete its public links",
             revoke,
         )
 }
@@ -48,7 +48,11 @@ async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Js
         let keys = identity.keys(org);
         let shown =
             keys.iter().filter(|key| used.contains(&key.id) || !key.embed.blocked_origins.is_empty());
-        let data: Vec<Value> = rows.iter().map(|row| row_json(row, &keys, &titles)).collect();
+        let link_name = |row: &EmbedRow| {
+            let uid = row.dashboard.as_deref()?.to_owned();
+            Some(identity.public_link(&(org, uid, row.key))?.key.name.clone())
+        };
+        let data: Vec<Value> = rows.iter().map(|row| row_json(row, &keys, link_name(row), &titles)).collect();
         Ok(Json(json!({
             "since": uses.since().to_rfc3339(),
             "rows_max": ORG_ROWS_MAX,
@@ -66,7 +70,12 @@ fn title(identity: &Identity, org: OrgId, uid: &str) -> Result<Option<String>, S
     Ok(stored.or_else(file))
 }
 
-fn row_json(row: &EmbedRow, keys: &[Arc<ApiKey>], titles: &BTreeMap<&str, Option<String>>) -> Value {
+fn row_json(
+    row: &EmbedRow,
+    keys: &[Arc<ApiKey>],
+    link_name: Option<String>,
+    titles: &BTreeMap<&str, Option<String>>,
+) -> Value {
     let key = keys.iter().find(|key| key.id == row.key);
     let blocked = key.zip(row.origin.as_deref()).is_some_and(|(key, origin)| {
         key.embed.blocked_origins.iter().any(|blocked| blocked == origin)
@@ -75,8 +84,14 @@ fn row_json(row: &EmbedRow, keys: &[Arc<ApiKey>], titles: &BTreeMap<&str, Option
         let title = titles.get(uid).and_then(Option::as_deref);
         json!({ "uid": uid, "title": title })
     });
+    let (id, key_name) = (row.key.to_string(), key.map(|key| key.name.as_str()));
+    let (api_key, public_link) = match row.is_link {
+        true => (Value::Null, json!({ "id": id, "name": link_name })),
+        false => (json!({ "id": id, "name": key_name }), Value::Null),
+    };
     json!({
-        "api_key": { "id": row.key.to_string(), "name": key.map(|key| key.name.as_str()) },
+        "api_key": api_key,
+        "public_link": public_link,
         "origin": row.origin,
         "blocked": blocked,
         "dashboard": dashboard,
@@ -108,10 +123,11 @@ async fn revoke(
 ) -> ApiResult<StatusCode> {
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let revoke = move |identity: &Identity| {
-        if title(identity, org, &uid)?.is_none() {
+        if !identity.has_dashboard(org, &uid)? {
             return Err(DashboardError::NotFound.into());
         }
         identity.revoke_dashboard_tokens(org, Some(user), &uid, now)?;
+        identity.delete_public_links(org, &uid, Some(user), now)?;
         Ok::<_, ApiError>(())
     };
     deps.change(&caller, revoke).await?;

@@ -101,7 +101,7 @@ async fn change(
     Json(body): Json<ChangeOrgBody>,
 ) -> ApiResult<Json<Value>> {
     let settings = settings::from_json(&body.settings.unwrap_or_default())?;
-    let change = OrgChange { name: body.name, settings };
+    let change = OrgChange { name: body.name, ..settings };
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let (tsdb, defaults) = (Arc::clone(&deps.tsdb), Arc::clone(&deps.defaults));
     let applying = Arc::clone(&deps.applying);

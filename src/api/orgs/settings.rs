@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::query::ReadOptions;
 use crate::api::error::{ApiError, ApiResult};
-use crate::identity::{Identity, Limit, OrgSettings, Setting, StoreError};
+use crate::identity::{Identity, Limit, OrgChange, OrgSettings, Setting, StoreError};
 use crate::model::OrgId;
 use crate::tsdb::{OrgLimits, Tsdb};
 
@@ -22,14 +22,18 @@ const DAY_S: u64 = 86_400;
 ///
 /// # Errors
 /// 422 `validation_failed` with all invalid fields.
-pub fn from_json(sent: &Map<String, Value>) -> ApiResult<Vec<(Setting, Limit)>> {
-    let mut read = Vec::new();
+pub fn from_json(sent: &Map<String, Value>) -> ApiResult<OrgChange> {
+    let mut read = OrgChange::default();
     let mut refused: Option<ApiError> = None;
     for (name, value) in sent {
         let shown = crate::api::params::shortened(name);
         let field = format!("settings.{shown}");
-        match one(name, value) {
-            Ok(setting) => read.push(setting),
+        let parsed = match name.as_str() {
+            PUBLIC_LINKS => switch(value).map(|on| read.public_links = Some(on)),
+            _ => one(name, value).map(|setting| read.settings.push(setting)),
+        };
+        match parsed {
+            Ok(()) => {}
             Err((code, message)) => {
                 let error = refused.take().unwrap_or_else(|| {
                     let detail = format!("{field}: {message}");
@@ -40,6 +44,17 @@ pub fn from_json(sent: &Map<String, Value>) -> ApiResult<Vec<(Setting, Limit)>> 
         }
     }
     refused.map_or(Ok(read), Err)
+}
+
+/// The setting that allows public links of dashboards. `null` turns it off, as the default does.
+const PUBLIC_LINKS: &str = "public_links";
+
+fn switch(value: &Value) -> Result<bool, (&'static str, String)> {
+    match value {
+        Value::Null => Ok(false),
+        Value::Bool(on) => Ok(*on),
+        _ => Err(("form", "must be true, false or null".to_owned())),
+    }
 }
 
 fn one(name: &str, value: &Value) -> Result<(Setting, Limit), (&'static str, String)> {
@@ -92,6 +107,7 @@ pub fn defaults(read: &ReadOptions, store: &OrgLimits) -> OrgSettings {
         max_label_value_bytes: at(store.value_bytes_max),
         max_samples_per_query: Limit::At(read.promql.limits.samples_max),
         query_timeout_s: Limit::At(read.timeout.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX)),
+        public_links: false,
     }
 }
 
@@ -201,19 +217,21 @@ mod tests {
         let settings = OrgSettings {
             max_series: Limit::At(5),
             retention_days: Limit::Unlimited,
+            public_links: true,
             ..OrgSettings::default()
         };
         let Value::Object(shown) = settings_json(&settings) else { panic!("an object") };
-        assert_eq!(shown.len(), 11);
+        assert_eq!(shown.len(), 12);
         let read = from_json(&shown).expect("as shown");
-        let again = read.into_iter().fold(OrgSettings::default(), |all, (one, limit)| all.with(one, limit));
+        let start = OrgSettings { public_links: read.public_links == Some(true), ..OrgSettings::default() };
+        let again = read.settings.into_iter().fold(start, |all, (one, limit)| all.with(one, limit));
         assert_eq!(again, settings);
     }
 
     #[test]
     fn all_invalid_settings_are_reported_at_once() {
         let sent = json!({ "max_serie": 1, "max_series": 0, "max_labels": -1, "query_timeout_s": 1.5,
-            "max_disk_bytes": 5, "retention_days": "never", "ooo_window_s": 0, "max_samples_per_query": 9 });
+            "max_disk_bytes": 5, "retention_days": "never", "ooo_window_s": 0, "max_samples_per_query": 9, "public_links": 1 });
         let Value::Object(sent) = sent else { panic!("an object") };
         let body = from_json(&sent).expect_err("refused");
         assert!(body.detail().starts_with("settings."), "{}", body.detail());
@@ -225,6 +243,7 @@ mod tests {
             ("query_timeout_s", "form"),
             ("max_disk_bytes", "form"),
             ("retention_days", "form"),
+            ("public_links", "form"),
         ] {
             assert!(text.contains(&format!("\"settings.{field}\", code: \"{code}\"")), "{field}: {text}");
         }

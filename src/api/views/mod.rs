@@ -9,5 +9,6 @@ pub mod embed_token;
 pub mod link;
 pub mod member;
 pub mod org;
+pub mod public_link;
 pub mod server;
 pub mod user;

@@ -55,7 +55,8 @@ pub fn settings_json(settings: &OrgSettings) -> Value {
         };
         (setting.as_str().to_owned(), value)
     };
-    Value::Object(Setting::ALL.iter().map(one).collect())
+    let public_links = ("public_links".to_owned(), settings.public_links.into());
+    Value::Object(Setting::ALL.iter().map(one).chain([public_links]).collect())
 }
 
 /// Returns the usage of an organisation according to `stats`.

@@ -2,7 +2,8 @@
 //!
 //! Nothing that was lost with the key is guessed. Accounts lose their second factor, because no
 //! code could be checked any more. API keys stay valid, but those that sign embed tokens with their
-//! secret must be rotated first. Mailed links end.
+//! secret must be rotated first. Mailed links end. Public links of dashboards still work for those
+//! who have them, but their addresses can no longer be shown.
 
 use crate::model::{OrgId, Timestamp};
 
@@ -30,6 +31,8 @@ pub struct DroppedSecrets {
     pub api_keys: Vec<String>,
     /// Number of mailed links that ended.
     pub links: usize,
+    /// Number of public links of dashboards whose addresses are no longer known.
+    pub public_links: usize,
 }
 
 impl Identity {
@@ -66,6 +69,7 @@ impl Identity {
                 self.reload_key(org, key)?;
             }
         }
+        dropped.public_links = self.drop_link_secrets()?;
         // The slots of links were derived from the lost key, so a new link would not end the older
         // ones.
         let links = self.rows::<LinkRow>(&())?;

@@ -6,6 +6,7 @@
 
 pub(super) mod document;
 pub(super) mod provisioned;
+pub(super) mod public_link;
 mod removal;
 pub(super) mod store;
 pub(super) mod views;

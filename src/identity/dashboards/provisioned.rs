@@ -65,9 +65,13 @@ pub fn provisioned_uid(path: &str) -> String {
 pub type ProvisionedDashboards = BTreeMap<String, Arc<ProvisionedDashboard>>;
 
 impl Identity {
-    /// Replaces all provisioned dashboards.
+    /// Replaces all provisioned dashboards. The streams of public links of those that are gone end.
     pub fn set_provisioned_dashboards(&self, all: ProvisionedDashboards) {
-        *self.provisioned.lock().ignore_poison() = Arc::new(all);
+        let all = Arc::new(all);
+        let before = std::mem::replace(&mut *self.provisioned.lock().ignore_poison(), Arc::clone(&all));
+        if before.keys().any(|uid| !all.contains_key(uid)) {
+            self.renew_links_of(|uid| before.contains_key(uid) && !all.contains_key(uid));
+        }
     }
 
     /// Returns the provisioned dashboards. Only touches memory.

@@ -1,4 +1,4 @@
-//! Removal of the documents of deleted dashboards, and of everything of a deleted organisation. A
+//! Removal of the links and documents of deleted dashboards, and of everything of a deleted organisation. A
 //! change has at most 64 rows, so this takes several changes and continues after a restart.
 
 use crate::kv::{CHANGE_ROWS_MAX, Record, TableKey};
@@ -19,14 +19,15 @@ const OTHER_ROWS: usize = 6;
 const ROWS_A_CHANGE: usize = 10;
 
 impl Identity {
-    /// Removes the documents of deleted dashboards, of one organisation or (`&()`) of all. Blocks
-    /// (commits).
+    /// Removes the public links and the documents of deleted dashboards, of one organisation or
+    /// (`&()`) of all. Blocks (commits).
     pub(in crate::identity) fn remove_deleted_documents(
         &self,
         leading: &impl TableKey,
     ) -> Result<(), StoreError> {
         for (key, row) in self.rows::<DashboardRemovalRow>(leading)? {
-            let (org, uid, _) = key.clone();
+            let (org, uid, version) = key.clone();
+            self.remove_links_of_dashboard(org, &uid, version)?;
             let mut left = row.0;
             while !left.is_empty() {
                 let mut rows = OTHER_ROWS;
@@ -60,8 +61,9 @@ impl Identity {
         Ok(())
     }
 
-    /// Removes all dashboards of a deleted organisation. Blocks (commits).
+    /// Removes all dashboards of a deleted organisation, and their public links. Blocks (commits).
     pub(in crate::identity) fn remove_dashboards_of(&self, org: OrgId) -> Result<(), StoreError> {
+        self.remove_links_of_org(org)?;
         loop {
             let found = self.rows_back::<DocumentRow>(&org, None, DOCUMENTS_AT_ONCE)?;
             let is_last = found.len() < DOCUMENTS_AT_ONCE;

@@ -415,7 +415,7 @@ impl Identity {
         }
     }
 
-    /// Deletes a dashboard with all versions. Blocks (commits).
+    /// Deletes a dashboard with all versions and public links. Blocks (commits).
     ///
     /// # Errors
     /// [`DashboardError`]; then the dashboard stays.
@@ -428,10 +428,10 @@ impl Identity {
         now: Timestamp,
     ) -> Result<(), DashboardError> {
         self.require_stored(org, uid)?;
-        let uid = uid.to_owned();
-        self.change(move |txn| {
+        let key = (org, uid.to_owned());
+        let version = self.change(move |txn| {
             let mut usage = usage_of(txn, org)?;
-            let key = (org, uid.clone());
+            let uid = key.1.clone();
             let row = read::<DashboardRow>(txn, &key)?.ok_or(DashboardError::NotFound)?;
             check_expected(expected, row.version)?;
             let history = read::<HistoryRow>(txn, &key)?.unwrap_or_default();
@@ -446,9 +446,11 @@ impl Identity {
             usage.deleted.push((uid.clone(), row.version));
             txn.put(&org, &usage);
             let event = Event::by_actor(actor, "dashboard.deleted").of(org).target(&uid);
-            Ok::<_, DashboardError>(audit::record(txn, &event.detail(&row.title), now)?)
+            audit::record(txn, &event.detail(&row.title), now)?;
+            Ok::<_, DashboardError>(row.version)
         })?;
-        // The dashboard is deleted. The next sweep removes the documents if this fails.
+        // The dashboard is deleted. The next sweep removes links and documents if this fails.
+        self.forget_links_of_dashboard(org, uid, version);
         let _ = self.remove_deleted_documents(&org);
         Ok(())
     }

@@ -56,7 +56,7 @@ pub struct ApiKey {
     /// The sealed secret is stored, so the key can sign and verify HS256. A key that got the scope
     /// `embed` later has none before its next rotation.
     pub secret_kept: bool,
-    pub(super) usage: Arc<KeyUsage>,
+    pub(in crate::identity) usage: Arc<KeyUsage>,
 }
 
 impl ApiKey {
@@ -103,15 +103,18 @@ impl ApiKey {
     }
 }
 
+/// Minimum difference to the stored time of last use that is written.
+const LAG_MS: i64 = 60 * 1_000;
+
 /// Last use of a key. It is shared by all versions of the key's settings.
 #[derive(Debug)]
-pub(super) struct KeyUsage {
+pub(in crate::identity) struct KeyUsage {
     /// Last use in milliseconds since 1970; `i64::MIN` is never.
-    pub(in crate::identity) last_ms: AtomicI64,
+    last_ms: AtomicI64,
     /// The last use that the store holds.
-    pub(in crate::identity) stored_ms: AtomicI64,
+    stored_ms: AtomicI64,
     /// The key is in the queue of the next flush.
-    pub(in crate::identity) queued: AtomicBool,
+    queued: AtomicBool,
 }
 
 impl KeyUsage {
@@ -122,6 +125,27 @@ impl KeyUsage {
             stored_ms: AtomicI64::new(ms),
             queued: AtomicBool::new(false),
         }
+    }
+
+    /// Records a use. Returns whether the key has to join the queue of the next flush.
+    pub(in crate::identity) fn record(&self, now: Timestamp) -> bool {
+        self.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
+        let lag_ms = now.as_ms().saturating_sub(self.stored_ms.load(Ordering::Acquire));
+        lag_ms >= LAG_MS && !self.queued.swap(true, Ordering::AcqRel)
+    }
+
+    /// Returns the time of last use for a flush; a later use queues the key again.
+    pub(in crate::identity) fn begin_flush(&self) -> Option<Timestamp> {
+        self.queued.store(false, Ordering::Release);
+        match self.last_ms.load(Ordering::Acquire) {
+            i64::MIN => None,
+            ms => Some(Timestamp::from_ms(ms)),
+        }
+    }
+
+    /// Records that the store holds the use at `at`.
+    pub(in crate::identity) fn flushed(&self, at: Timestamp) {
+        self.stored_ms.fetch_max(at.as_ms(), Ordering::AcqRel);
     }
 }
 
@@ -244,7 +268,7 @@ pub struct FieldError {
 }
 
 /// Joins field errors into one message.
-pub(super) fn in_words(errors: &[FieldError]) -> String {
+pub(in crate::identity) fn in_words(errors: &[FieldError]) -> String {
     let each: Vec<String> =
         errors.iter().map(|error| format!("{}: {}", error.field, error.message)).collect();
     each.join("; ")
@@ -287,9 +311,15 @@ const EXPR_BYTES_MAX: usize = 16 * 1_024;
 
 const BASE62: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Draws a secret for the key `id`.
-pub(super) fn random_secret(id: KeyId, rng: &mut Entropy) -> Secret {
-    let mut text = id.to_string().replacen(KeyId::PREFIX, "msk_", 1);
+/// The prefix of an API key's secret.
+pub(super) const KEY_SECRET: &str = "msk_";
+/// The prefix of a public link's secret.
+pub(in crate::identity) const LINK_SECRET: &str = "mpl_";
+
+/// Draws a secret for the key or public link `id`. `prefix` is one of the two prefixes, which have
+/// the same length.
+pub(in crate::identity) fn random_secret(prefix: &str, id: KeyId, rng: &mut Entropy) -> Secret {
+    let mut text = id.to_string().replacen(KeyId::PREFIX, prefix, 1);
     text.push('_');
     let mut random = 0;
     while random < 40 {
@@ -306,11 +336,11 @@ pub(super) fn random_secret(id: KeyId, rng: &mut Entropy) -> Secret {
     Secret::new(text)
 }
 
-/// Returns the hash by which a secret is looked up; `None` if the text is not well-formed or its
-/// checksum is wrong.
-pub(super) fn secret_hash(text: &str) -> Option<SecretHash> {
+/// Returns the hash by which a secret with this prefix is looked up; `None` if the text is not
+/// well-formed or its checksum is wrong.
+pub(in crate::identity) fn secret_hash(prefix: &str, text: &str) -> Option<SecretHash> {
     let (body, check) = text.split_at_checked(61)?;
-    let (id, random) = body.strip_prefix("msk_")?.split_once('_')?;
+    let (id, random) = body.strip_prefix(prefix)?.split_once('_')?;
     let fits = id.len() == 16 && random.len() == 40 && random.bytes().all(|b| b.is_ascii_alphanumeric());
     (fits && check == checksum(body)).then(|| SecretHash::of(text))
 }
@@ -319,7 +349,7 @@ pub(super) fn secret_hash(text: &str) -> Option<SecretHash> {
 pub(in crate::identity) fn hint(secret: &Secret) -> String {
     let text = secret.expose();
     let tail = text.len().checked_sub(4).and_then(|at| text.get(at..)).unwrap_or_default();
-    format!("msk_…{tail}")
+    format!("{KEY_SECRET}…{tail}")
 }
 
 /// CRC-32 table by nibbles; every request with a key checks 61 bytes.
@@ -360,16 +390,30 @@ fn checksum(text: &str) -> String {
 
 /// Collects all validation errors, so that one response lists them all.
 #[derive(Default)]
-struct FieldErrors(Vec<FieldError>);
+pub(in crate::identity) struct FieldErrors(Vec<FieldError>);
 
 impl FieldErrors {
-    fn require(&mut self, holds: bool, field: &'static str, message: impl Into<String>) {
+    pub(in crate::identity) fn require(
+        &mut self,
+        holds: bool,
+        field: &'static str,
+        message: impl Into<String>,
+    ) {
         if !holds {
             self.0.push(FieldError { field, code: "invalid", message: message.into() });
         }
     }
 
-    fn within<T: PartialOrd + std::fmt::Display>(
+    /// Requires `*` or exact origins.
+    pub(in crate::identity) fn require_origins(&mut self, origins: &[String], field: &'static str) {
+        self.require(
+            origins.len() <= ORIGINS_MAX && origins.iter().all(|origin| is_origin(origin)),
+            field,
+            "must be * or at most 32 origins such as https://app.example.com, without a path",
+        );
+    }
+
+    pub(in crate::identity) fn within<T: PartialOrd + std::fmt::Display>(
         &mut self,
         value: &T,
         range: std::ops::RangeInclusive<T>,
@@ -380,6 +424,10 @@ impl FieldErrors {
             field,
             format!("must be {} to {}, not {value}", range.start(), range.end()),
         );
+    }
+
+    pub(in crate::identity) fn into_errors(self) -> Vec<FieldError> {
+        self.0
     }
 
     fn done(self) -> Result<(), KeyError> {
@@ -413,11 +461,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     let embed = &key.embed;
     found.within(&embed.rate_limit_rps, 1..=10_000, "embed.rate_limit_rps");
     found.within(&embed.max_token_ttl_s, 60..=86_400, "embed.max_token_ttl_s");
-    found.require(
-        embed.origins.len() <= ORIGINS_MAX && embed.origins.iter().all(|origin| is_origin(origin)),
-        "embed.origins",
-        "must be * or at most 32 origins such as https://app.example.com, without a path",
-    );
+    found.require_origins(&embed.origins, "embed.origins");
     if let Some(seconds) = embed.query_seconds_per_minute {
         found.within(&seconds, 1..=3_600, "embed.query_seconds_per_minute");
     }
@@ -476,7 +520,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
 }
 
 /// Returns the errors of a policy of a key or a token. Compiles its patterns.
-pub(super) fn policy_errors(policy: &EmbedPolicy, limits: PatternLimits) -> Vec<String> {
+pub(in crate::identity) fn policy_errors(policy: &EmbedPolicy, limits: PatternLimits) -> Vec<String> {
     let mut found = policy_shape_errors(policy);
     let short = |text: &&String| text.len() <= TEXT_BYTES_MAX;
     let texts: Vec<String> = policy.matchers.iter().take(MATCHERS_MAX).filter(short).cloned().collect();
@@ -530,7 +574,7 @@ pub(super) fn policy_shape_errors(policy: &EmbedPolicy) -> Vec<String> {
 }
 
 /// Returns whether a text is `*` or an origin as a browser sends it in `Origin`: scheme, host and
-/// optional port.
+/// optional port. Such a text has no character that ends a source, a directive or a header.
 fn is_origin(text: &str) -> bool {
     if text == "*" {
         return true;

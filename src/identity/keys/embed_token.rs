@@ -31,7 +31,7 @@ use token_key::globs;
 
 pub(in crate::identity) use mint::mint;
 pub use mint::{MintError, MintRequest, MintedToken};
-pub(in crate::identity) use token_key::{CompiledKeyPolicy, TokenKey, compile_key_policy};
+pub(in crate::identity) use token_key::{CompiledKeyPolicy, KeyRestriction, TokenKey, compile_key_policy};
 
 /// A token and the request that uses it.
 #[derive(Clone, Copy, Debug)]
@@ -340,17 +340,30 @@ pub(in crate::identity) const fn whole_second(date: Timestamp) -> i64 {
     date.plus_ms(999).as_s()
 }
 
+/// Returns the access that the policy of a key grants by itself: that of a token of the key without
+/// restrictions of its own.
+pub(in crate::identity) fn grant_of_key(
+    key: &ApiKey,
+    restriction: &KeyRestriction,
+    now: Timestamp,
+) -> EmbedGrant {
+    let expires_at = key.expires_at.unwrap_or(Timestamp::MAX);
+    let policy = EmbedPolicy::default();
+    let claims = CheckedClaims { policy, sub: None, issued_at: None, expires_at };
+    effective(key, restriction, claims, &[], now)
+}
+
 /// Returns the intersection of token and key policy; `compiled` are the token's matchers.
 pub(super) fn effective(
     key: &ApiKey,
-    keys: &TokenKey,
+    restriction: &KeyRestriction,
     claims: CheckedClaims,
     compiled: &[Matcher],
     now: Timestamp,
 ) -> EmbedGrant {
     let own = &key.embed.policy;
     let CheckedClaims { policy: token, sub, issued_at, expires_at } = claims;
-    let matchers = keys.matchers.iter().chain(compiled).cloned().collect();
+    let matchers = restriction.matchers.iter().chain(compiled).cloned().collect();
     let origins = origins(key, &token);
     let token_names = globs(&token);
     let (dashboard, one_dashboard) = match dashboard_policy::intersection(own, &token) {
@@ -372,7 +385,11 @@ pub(super) fn effective(
         key: key.id,
         rate_limit_rps: key.embed.rate_limit_rps,
         org: key.org,
-        scope: Scope { matchers, names: keys.names.iter().cloned().chain(token_names).collect(), min_time },
+        scope: Scope {
+            matchers,
+            names: restriction.names.iter().cloned().chain(token_names).collect(),
+            min_time,
+        },
         endpoints,
         dashboard,
         exprs: own.exprs.iter().cloned().chain(token.exprs).collect(),

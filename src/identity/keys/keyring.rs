@@ -29,7 +29,7 @@ use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::StoreError;
 
 pub(in crate::identity) use changes::event;
-pub use lookup::VerifiedToken;
+pub use lookup::{SharedDashboard, VerifiedToken};
 
 /// A key with its verification material.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use crate::model::{CompileLimits, MatchOp, Matcher, PatternError};
 
 /// Compile limits of the patterns in one policy of at most 8 matchers.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PatternLimits {
+pub(in crate::identity) struct PatternLimits {
     /// Limits of one pattern.
     one: CompileLimits,
     /// Bytes that all matchers of the policy may use together.

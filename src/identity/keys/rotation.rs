@@ -45,7 +45,7 @@ impl Identity {
         rng: &mut Entropy,
     ) -> Result<CreatedKey, KeyError> {
         let Rotation { org, key, actor, overlap } = rotation;
-        let secret = api_key::random_secret(key, rng);
+        let secret = api_key::random_secret(api_key::KEY_SECRET, key, rng);
         let sealed = self.sealing.seal(sealed_for(&key), secret.expose().as_bytes(), rng);
         let (hash, hint, until) = (secret.hash(), api_key::hint(&secret), now.plus(overlap));
         self.change(move |txn| {

@@ -77,6 +77,7 @@ impl Identity {
         self.removing().insert(org);
         self.forget_keys_of(org);
         self.dashboard_tokens.forget(org);
+        self.public_links.forget_org(org);
         self.org_settings.forget(org);
         Ok(())
     }

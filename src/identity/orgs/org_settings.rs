@@ -95,6 +95,8 @@ pub struct OrgChange {
     pub name: Option<String>,
     /// New limits.
     pub settings: Vec<(Setting, Limit)>,
+    /// Whether public links of dashboards may be created and used.
+    pub public_links: Option<bool>,
 }
 
 /// Errors of changing an organisation.
@@ -182,6 +184,10 @@ impl Identity {
                 }
                 row.settings = row.settings.with(setting, limit);
                 changes.push(format!("{}={limit}", setting.as_str()));
+            }
+            if let Some(public_links) = change.public_links {
+                row.settings.public_links = public_links;
+                changes.push(format!("public_links={public_links}"));
             }
             txn.put(&org, &row);
             let event = Event::by_actor(actor, "settings.changed").of(org).target(&row.slug);

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::kv::{Record, SideRecord};
+use crate::kv::{Record, SideRecord, decode_body};
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
 use crate::identity::tables::id::{OrgKey, UserId};
@@ -97,6 +97,43 @@ pub struct OrgSettings {
     pub query_timeout_s: Limit,
     /// Maximum age of a late sample, seconds.
     pub ooo_window_s: Limit,
+    /// Whether public links of dashboards may be created and used.
+    pub public_links: bool,
+}
+
+/// Version 1 of [`OrgSettings`], without public links.
+#[derive(Serialize, Deserialize)]
+struct OrgSettingsV1 {
+    retention_days: Limit,
+    retention_bytes: Limit,
+    max_series: Limit,
+    max_new_series_per_s: Limit,
+    max_labels: Limit,
+    max_label_value_bytes: Limit,
+    max_disk_bytes: Limit,
+    max_memory_bytes: Limit,
+    max_samples_per_query: Limit,
+    query_timeout_s: Limit,
+    ooo_window_s: Limit,
+}
+
+impl From<OrgSettingsV1> for OrgSettings {
+    fn from(old: OrgSettingsV1) -> OrgSettings {
+        OrgSettings {
+            retention_days: old.retention_days,
+            retention_bytes: old.retention_bytes,
+            max_series: old.max_series,
+            max_new_series_per_s: old.max_new_series_per_s,
+            max_labels: old.max_labels,
+            max_label_value_bytes: old.max_label_value_bytes,
+            max_disk_bytes: old.max_disk_bytes,
+            max_memory_bytes: old.max_memory_bytes,
+            max_samples_per_query: old.max_samples_per_query,
+            query_timeout_s: old.query_timeout_s,
+            ooo_window_s: old.ooo_window_s,
+            public_links: false,
+        }
+    }
 }
 
 /// A user's membership in an organisation; it proves that the user may know of the organisation.
@@ -120,11 +157,29 @@ pub(in crate::identity) struct OrgRow {
     pub(in crate::identity) settings: OrgSettings,
 }
 
+/// Version 1 of [`OrgRow`].
+#[derive(Serialize, Deserialize)]
+struct OrgRowV1 {
+    key: OrgKey,
+    slug: String,
+    name: String,
+    created_at: Timestamp,
+    settings: OrgSettingsV1,
+}
+
 impl Record for OrgRow {
     const TABLE: u8 = 0x09;
     const KIND: u8 = 0x09;
-    const VERSION: u8 = 1;
+    const VERSION: u8 = 2;
     type Key = OrgId;
+
+    fn from_older(version: u8, body: &[u8]) -> Result<OrgRow, String> {
+        if version != 1 {
+            return Err(format!("version {version} of an organisation"));
+        }
+        let OrgRowV1 { key, slug, name, created_at, settings } = decode_body(body)?;
+        Ok(OrgRow { key, slug, name, created_at, settings: settings.into() })
+    }
 }
 
 impl OrgRow {

@@ -13,6 +13,7 @@ mod logins;
 mod oauth;
 mod orgs;
 mod password_resets;
+mod public_links;
 mod removal;
 mod sessions;
 mod signups;

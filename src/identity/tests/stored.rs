@@ -22,6 +22,7 @@ use crate::identity::tables::org::{
     DailyUsageRow, Limit, MemberRow, MembershipRow, NextOrgRow, OrgRow, OrgSettings, RemovalRow, Role,
     SlugRow,
 };
+use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user;
@@ -183,22 +184,68 @@ fn login_methods_keep_their_stored_numbers() {
 }
 
 #[test]
-fn version_1_of_organisations_is_readable() {
+fn version_1_of_public_links_is_readable() {
+    let tenant = LockedVariable { label: Some("t".into()), values: vec!["42".into()] };
     check(
-        0x09,
-        "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000",
-        &OrgRow {
-            key: OrgKey::from_bytes([5; 10]),
-            slug: "acme".into(),
-            name: "Acme".into(),
+        0x1f,
+        concat!(
+            "016e0202020202020202020202020202020202020202020202020202020202020202010109010101010101010101",
+            "0101fd00a0b8304603000001fdd0a7b83046030000000705",
+            "75696400",
+        ),
+        &PublicLinkRow {
+            name: "n".into(),
+            secret: HASH,
+            sealed: Some(vec![9]),
+            created_by: Some(USER),
             created_at: at(0),
-            settings: OrgSettings {
-                retention_days: Limit::At(90),
-                max_series: Limit::Unlimited,
-                ..OrgSettings::default()
+            expires_at: Some(at(1)),
+            disabled: false,
+            dashboard_version: 7,
+            dashboard: DashboardPolicy {
+                uid: "node".into(),
+                locked: [("tenant".to_owned(), tenant)].into(),
+                open: [("all".to_owned(), None), ("few".to_owned(), Some(vec!["a".into()]))].into(),
             },
+            max_range_s: Some(60),
+            max_lookback_s: None,
+            min_step_s: Some(15),
+            origins: vec!["*".into()],
+            rate_limit_rps: 20,
         },
     );
+    assert_eq!(decode_body(&bytes("fd00a0b83046030000")), Ok(PublicLinkUsedRow(at(0))));
+    assert_eq!(
+        (PublicLinkUsedRow::TABLE, PublicLinkUsedRow::KIND, PublicLinkUsedRow::VERSION),
+        (0x30, 0x30, 1)
+    );
+}
+
+/// Version 1 had no setting for public links: they were off.
+#[test]
+fn both_versions_of_an_organisation_are_readable() {
+    let first = "050505050505050505050461636d650441636d65fd00a0b83046030000025a00010000000000000000";
+    let row = OrgRow {
+        key: OrgKey::from_bytes([5; 10]),
+        slug: "acme".into(),
+        name: "Acme".into(),
+        created_at: at(0),
+        settings: OrgSettings {
+            retention_days: Limit::At(90),
+            max_series: Limit::Unlimited,
+            ..OrgSettings::default()
+        },
+    };
+    assert_eq!(OrgRow::from_older(1, &bytes(first)).as_ref(), Ok(&row));
+    assert!(OrgRow::from_older(0, &bytes(first)).is_err());
+    let settings = OrgSettings { public_links: true, ..row.settings.clone() };
+    assert_eq!(decode_body::<OrgRow>(&bytes(&format!("{first}00"))).as_ref(), Ok(&row));
+    assert_eq!(decode_body::<OrgRow>(&bytes(&format!("{first}01"))), Ok(OrgRow { settings, ..row }));
+    assert_eq!((OrgRow::TABLE, OrgRow::KIND, OrgRow::VERSION), (0x09, 0x09, 2));
+}
+
+#[test]
+fn version_1_of_organisations_is_readable() {
     check(0x0a, "07", &SlugRow(OrgId(7)));
     check(0x0b, "02fd00a0b83046030000", &MembershipRow { role: Role::Admin, joined_at: at(0) });
     check(0x0c, "", &MemberRow);

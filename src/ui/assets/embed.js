@@ -1,107 +1,86 @@
 // <metric-chart>: a chart of a promlet server, for the cabinet and for any other page.
 //
 //   <script type="module" src="SERVER/embed.js"></script>
-//   <metric-chart org="acme" expr="sum(rate(http_requests_total[5m]))" range="1h" refresh="30"
+//   <metric-chart org="acme" expr="sum(rate(http_requests_total[5m]))" range="1h" live
 //                 token-endpoint="/metrics-token"></metric-chart>
 //
-// Attributes
-//   org                    the organisation
-//   expr                   PromQL; or metric, match, fn, window, agg, by, without, q, k
-//   range                  "15m" to "30d", default 1h; or start and end in unix seconds
-//   step                   seconds or a duration; default: what the width can show
-//   refresh                seconds between updates; none without it
-//   token, token-endpoint  an embed token, and the URL of the next one; without both the session
-//                          cookie is sent, which only works on the server's own pages
-//   src                    the server; default: the origin of this file
-//   title, unit, legend    heading; bytes, bytes/s, seconds, percent or a suffix; names with
-//                          "{{label}}" in them
-//   theme                  light, dark or auto; default: the page's color-scheme
-// Events, which bubble: metric-chart-load, metric-chart-error, metric-chart-zoom (cancelable; detail
-// is the selected range, or null for a reset). `data-state` is idle, loading, drawn, empty or error.
-// Zoom: drag over a range, or + and - around the cursor; 0 resets it.
-// Style: --metric-chart-height, -background, -text, -muted, -grid, -axis, -accent, -tip, -font,
-// -series-1 to -series-8.
+// docs/guide/embed.md lists the attributes, properties, methods, events, CSS variables and parts;
+// embed.d.ts has their types. `data-state` is idle, loading, drawn, empty or error.
 
-import { bounds, columns } from './chart/columns.js';
-import { describeStep, legend, pressLegend, summaryTable, tooltip } from './chart/legend.js';
+import { ApiError } from './chart/api_error.js';
+import { DISPLAY_ATTRIBUTES, PROPERTIES, adoptProperties, defineProperties, textOf } from './chart/attributes.js';
 import { Loader } from './chart/loader.js';
-import { layout, moveHair, paint, paintCursor, penOf } from './chart/paint.js';
-import { Pointer } from './chart/pointer.js';
 import { QUERY_ATTRIBUTES, chartQuery } from './chart/query.js';
-import { ApiError } from './chart/request.js';
-import { formatMoment } from './chart/scale.js';
-import { shadowTree } from './chart/shadow.js';
-import { notes, showState } from './chart/state.js';
-import { colours } from './chart/style.js';
-import { Tip, placeTooltip } from './chart/tip.js';
-import { Visibility } from './chart/visibility.js';
+import { isOwnOrigin, reconnectPause } from './chart/request.js';
+import { ChartView } from './chart/view.js';
 
-/**
- * @typedef {import('./chart/columns.js').Series} Series
- * @typedef {import('./chart/state.js').State} State
- */
-
-const FONT = '11px ui-sans-serif, system-ui, "Segoe UI", Roboto, sans-serif';
 /** The server's public URL: the folder of this file, without that of its version. */
 const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
+/** Seconds between the queries of a live chart whose query has no stream. */
+const LIVE_REFRESH = 15;
+/** The longest time between two queries, in seconds. */
+const REFRESH_MAX = 86_400;
+
+/** The words for an error without the module that explains errors, as without a network. */
+const UNEXPLAINED = /** @type {import('./chart/problems.js').Words} */ ({
+  visitor: 'This chart is not available right now. It comes back by itself.',
+  hint: '',
+  retry: 'self',
+});
 
 class MetricChart extends HTMLElement {
-  static observedAttributes = [...QUERY_ATTRIBUTES, 'title', 'unit', 'legend', 'theme', 'refresh'];
+  static observedAttributes = [...QUERY_ATTRIBUTES, ...DISPLAY_ATTRIBUTES];
 
-  /** @type {import('./chart/shadow.js').Parts|null} */
-  #nodes = null;
+  /** @type {ChartView|null} */
+  #view = null;
   #heading = '';
   #loader = new Loader();
-  /** @type {Pointer|null} */
-  #pointer = null;
-  /** @type {import('./chart/columns.js').Columns|null} */
-  #data = null;
-  /** @type {Series[]} */
-  #shown = [];
-  /** @type {import('./chart/paint.js').Layout|null} */
-  #place = null;
-  /** @type {import('./chart/style.js').Colours|null} */
-  #colours = null;
-  /** @type {Series|null} */
-  #lit = null;
-  #visibility = new Visibility();
-  /** @type {Tip|null} */
-  #tip = null;
+  /** Ends the live stream; null without one. @type {(() => void)|null} */
+  #leave = null;
+  /** Whether the page gave the data, so that nothing is queried. */
+  #given = false;
+  /** Errors in a row that pass by themselves. */
+  #failures = 0;
+  /** The number of loads so far. */
+  #turn = 0;
   #timer = 0;
+  #frame = 0;
   /** Whether a refresh became due while the page was hidden. */
   #due = false;
   #queued = false;
-  /** Width and height of the plot, which the observer reports: reading them would lay out the page. */
-  #size = [0, 0];
-  /** Whether the canvas of the cursor is empty. */
-  #clean = true;
-  #observer = new ResizeObserver(([entry]) => {
-    this.#size = [entry.contentRect.width, entry.contentRect.height];
-    this.#draw();
-  });
-  #scheme = matchMedia('(prefers-color-scheme: dark)');
-  #recolour = () => {
-    this.#colours = null;
-    this.#draw();
-  };
   #wake = () => {
     if (!document.hidden && this.#due) this.#load(true);
   };
+  #online = () => {
+    if (this.#failures > 0 && !this.#leave) this.#load(true);
+  };
 
   connectedCallback() {
-    this.#nodes ??= this.#build();
-    this.#observer.observe(this.#nodes.plot);
-    this.#scheme.addEventListener('change', this.#recolour);
+    adoptProperties(this, [...PROPERTIES.keys(), 'title', 'data']);
+    this.#view ??= new ChartView(this, {
+      zoom: (range) => this.zoomTo(range),
+      select: async (...what) => {
+        const { selection } = await import('./chart/later.js');
+        this.#emit('select', selection(...what), { bubbles: true });
+      },
+      retry: () => this.reload(),
+    });
+    this.#view.heading = this.#heading;
+    this.#view.connect();
     document.addEventListener('visibilitychange', this.#wake);
+    addEventListener('online', this.#online);
     this.#soon();
   }
 
   disconnectedCallback() {
-    this.#observer.disconnect();
-    this.#scheme.removeEventListener('change', this.#recolour);
+    this.#view?.disconnect();
     document.removeEventListener('visibilitychange', this.#wake);
+    removeEventListener('online', this.#online);
     this.#loader.abort();
+    this.#stop();
     clearTimeout(this.#timer);
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
   }
 
   /**
@@ -113,15 +92,39 @@ class MetricChart extends HTMLElement {
     if (name === 'title') {
       // The browser would show it as a tooltip over the whole chart, so it is taken off.
       if (value === null) return;
-      this.#heading = value;
+      this.#heading = textOf(this, name);
+      if (this.#view) this.#view.heading = this.#heading;
       this.removeAttribute('title');
-    }
-    if (before === value || !this.#nodes) return;
-    if (name === 'title') this.#nodes.title.textContent = value;
+    } else if (before === value || !this.#view) return;
     else if (name === 'refresh') this.#schedule();
-    else if (name === 'theme' || name === 'unit') this.#recolour();
-    else if (name === 'legend') this.#show();
-    else this.#soon();
+    else if (name === 'theme' || name === 'unit') this.#view.recolour();
+    else if (name !== 'legend') this.#soon();
+    else if (this.#view.data) this.#view.show(this.#loader);
+  }
+
+  /** The heading. */
+  get title() {
+    return this.#heading;
+  }
+
+  set title(text) {
+    this.setAttribute('title', text ?? '');
+  }
+
+  /**
+   * A response of `query/range`; null without one. Set to draw it without a query; null queries
+   * again.
+   */
+  get data() {
+    return this.#loader.answer;
+  }
+
+  set data(answer) {
+    this.#given = Boolean(answer);
+    this.#loader.abort();
+    this.#forget();
+    this.#loader.answer = answer || null;
+    this.#soon();
   }
 
   /** One of idle, loading, drawn, empty and error. */
@@ -131,7 +134,7 @@ class MetricChart extends HTMLElement {
 
   /** The number of series and of points on the screen, and the response of the grid. */
   get drawn() {
-    const series = this.#data?.series ?? [];
+    const series = this.#view?.data?.series ?? [];
     return {
       series: series.length,
       points: series.reduce((sum, one) => sum + one.present, 0),
@@ -144,48 +147,145 @@ class MetricChart extends HTMLElement {
     await this.#load(false);
   }
 
+  /**
+   * Shows a part of the range, or with null the whole again, unless a listener prevents it.
+   * @param {{start: number, end: number}|null} part unix seconds
+   */
+  zoomTo(part) {
+    if (!this.#emit('zoom', part, { bubbles: true, cancelable: true })) return;
+    for (const name of /** @type {const} */ (['start', 'end'])) {
+      if (part) this.setAttribute(name, String(part[name]));
+      else this.removeAttribute(name);
+    }
+  }
+
   /** @param {boolean} scheduled whether a response of the same steps may be kept */
   async #load(scheduled) {
     clearTimeout(this.#timer);
+    this.#turn += 1;
     this.#due = false;
     this.#loader.abort();
-    if (!this.#nodes) return;
-    const query = chartQuery(this, this.#size[0] || this.#nodes.plot.clientWidth || 600, SERVER);
-    if (!query) {
-      this.#forget();
-      this.#settle('idle');
-      return;
-    }
-    this.#settle('loading');
+    this.#stop();
+    const view = this.#view;
+    if (!view) return;
+    /** @type {import('./chart/query.js').ChartQuery|null} */
+    let query = null;
     try {
+      if (this.#given) return this.#show(view);
+      query = chartQuery(this, view.width, SERVER);
+      if (!query) {
+        this.#forget();
+        view.settle('idle');
+        return;
+      }
+      view.settle('loading');
       // The same series over another range keep their colours, and stay hidden.
-      const loaded = await this.#loader.load(query, scheduled, () => {
-        if (query.subject !== this.#loader.query?.subject) this.#forget();
-      });
-      if (!loaded) return;
-      this.#show();
-      this.#emit('load', this.#loader.summary);
+      const accept = () => {
+        if (query?.subject !== this.#loader.query?.subject) this.#forget();
+      };
+      // On pages of others the chart says that the server asks to wait.
+      if (!(await this.#loader.load(query, scheduled, accept, this.#isOwn ? undefined : 1))) return;
+      this.#failures = 0;
+      this.#show(view);
+      this.#follow(query);
     } catch (error) {
       // The old picture of the same query stays; of another query it would be wrong.
-      if (query.identity !== this.#loader.query?.identity) this.#forget();
-      const problem =
-        error instanceof ApiError
-          ? error
-          : new ApiError({ code: 'unreadable_answer', detail: error instanceof Error ? error.message : String(error) });
-      this.#settle('error', problem);
-      this.#emit('error', problem);
+      if (query?.identity !== this.#loader.query?.identity) this.#forget();
+      const detail = error instanceof Error ? error.message : String(error);
+      this.#fail(error instanceof ApiError ? error : new ApiError({ code: 'unreadable_answer', detail }), query);
     }
-    this.#schedule();
+  }
+
+  /** @param {ChartView} view */
+  #show(view) {
+    view.show(this.#loader);
+    this.#emit('load', this.#loader.summary);
+  }
+
+  /** Shows new points in the next frame, once however many queries brought some. */
+  #showSoon() {
+    this.#frame ||= requestAnimationFrame(() => {
+      this.#frame = 0;
+      if (this.#view?.isPressed) this.#showSoon();
+      else if (this.#view && this.#loader.answer) this.#show(this.#view);
+    });
   }
 
   /**
+   * Continues a query by its stream, or by the clock without one.
+   * @param {import('./chart/query.js').ChartQuery} query that was loaded
+   */
+  async #follow(query) {
+    this.#schedule();
+    if (!this.hasAttribute('live')) return;
+    // Without this module, and for a query that has no stream, the chart is refreshed.
+    const module = await import('./chart/later.js').catch(() => null);
+    if (!module || this.#loader.query !== query || !this.isConnected) return;
+    this.#stop();
+    this.#leave = module.follow(query, this.#loader, {
+      changed: () => this.#showSoon(),
+      reload: () => this.#load(false),
+      failed: (problem, isFinal) => {
+        if (isFinal) this.#stop();
+        this.#fail(problem, query);
+      },
+      recovered: () => {
+        if (this.state === 'error' && this.#view?.data) this.#view.settle('drawn');
+      },
+    });
+    this.#schedule();
+  }
+
+  #stop() {
+    this.#leave?.();
+    this.#leave = null;
+  }
+
+  #forget() {
+    this.#loader.clear();
+    this.#view?.forget();
+  }
+
+  /** Whether the chart stands on a page of the server, and uses its session. */
+  get #isOwn() {
+    return !this.hasAttribute('token') && !this.hasAttribute('token-endpoint') && isOwnOrigin(this.#server);
+  }
+
+  get #server() {
+    return this.getAttribute('src') || SERVER;
+  }
+
+  /**
+   * Shows an error and tells the page.
+   * @param {ApiError} error
+   * @param {import('./chart/query.js').ChartQuery|null} query
+   */
+  async #fail(error, query) {
+    const turn = this.#turn;
+    let [problem, words] = [error, /** @type {import('./chart/problems.js').Words|null} */ (null)];
+    if (!this.#isOwn) {
+      words = UNEXPLAINED;
+      const place = { server: this.#server, page: location.origin, org: this.getAttribute('org') ?? '' };
+      const module = await import('./chart/later.js').catch(() => null);
+      if (module) ({ problem, words } = await module.explain(error, query, place));
+      if (turn !== this.#turn || !this.isConnected) return;
+    }
+    this.#view?.settle('error', problem, words);
+    this.#emit('error', problem);
+    if (problem.code === 'token_expired') this.#emit('token-expired', problem, { bubbles: true });
+    if (words?.retry !== 'self') return this.#schedule(words?.retry === 'never');
+    this.#failures += 1;
+    this.#queryIn(reconnectPause(this.#failures, problem.retryAfter, Math.random()));
+  }
+
+  /**
+   * `load` and `error` do not bubble, like those of the platform: pages listen to both on `window`.
    * @param {string} name
    * @param {any} detail
+   * @param {{bubbles?: boolean, cancelable?: boolean}} [options]
    */
-  #emit(name, detail, cancelable = false) {
-    return this.dispatchEvent(
-      new CustomEvent(`metric-chart-${name}`, { detail, cancelable, bubbles: true, composed: true }),
-    );
+  #emit(name, detail, options) {
+    return this.dispatchEvent(new CustomEvent(name, { detail, composed: true, ...options }));
   }
 
   /** Several attributes that are set in a row make one query. */
@@ -198,202 +298,29 @@ class MetricChart extends HTMLElement {
     });
   }
 
-  #schedule() {
+  /** Sets the clock of the next query. @param {boolean} [never] whether it would fail again */
+  #schedule(never = false) {
     clearTimeout(this.#timer);
-    const seconds = Number(this.getAttribute('refresh'));
-    if (!(seconds > 0) || this.hasAttribute('start')) return;
-    this.#timer = setTimeout(
-      () => {
-        // The page is hidden: query when it becomes visible.
-        this.#due = document.hidden;
-        if (!this.#due) this.#load(true);
-      },
-      Math.min(Math.max(1, seconds), 86400) * 1000,
-    );
+    if (never || this.#given || this.#leave || this.hasAttribute('start')) return;
+    // A live chart without a stream is refreshed.
+    const every = Number(this.getAttribute('refresh') ?? (this.hasAttribute('live') ? LIVE_REFRESH : 0));
+    if (every > 0) this.#queryIn(Math.min(Math.max(1, every), REFRESH_MAX));
   }
 
-  #build() {
-    const nodes = shadowTree(this, this.#heading, () => this.#zoom(null));
-    this.#pointer = new Pointer(nodes.cursor, {
-      data: () => this.#data,
-      place: () => this.#place,
-      zoomed: () => this.hasAttribute('start'),
-      redraw: () => this.#drawCursor(),
-      speak: () => this.#speak(),
-      zoom: (range) => this.#zoom(range),
-    });
-    this.#tip = new Tip(nodes.tip);
-    return nodes;
-  }
-
-  #forget() {
-    this.#loader.clear();
-    this.#data = null;
-    this.#shown = [];
-    if (this.#pointer) this.#pointer.step = null;
-    this.#visibility.clear();
-    if (this.#nodes) {
-      for (const node of [this.#nodes.legend, this.#nodes.note, this.#nodes.table]) node.replaceChildren();
-      this.#draw();
-    }
-  }
-
-  /** Turns the response into columns, legend, notes and drawing. */
-  #show() {
-    const { answer, tail, query: asked } = this.#loader;
-    if (!answer) return;
-    const { data = {}, query = {} } = answer;
-    if (data.resultType !== 'matrix') {
-      throw new ApiError({
-        code: 'not_a_matrix',
-        detail: `A chart needs a range of values; the server answered with a ${data.resultType}.`,
-      });
-    }
-    const { start, end, step } = { ...asked?.grid, ...query };
-    const made = columns(
-      data.result ?? [],
-      { start: Number(start), end: Number(end), step: Number(step) },
-      this.getAttribute('legend'),
-      tail,
-    );
-    this.#visibility.colour(made.series);
-    this.#data = made.series.some((one) => one.present) ? made : null;
-    if (this.#pointer?.step) this.#pointer.step = Math.min(this.#pointer.step, made.count - 1);
-    this.#update();
-    this.#settle(this.#data ? 'drawn' : 'empty');
-    this.#draw();
-  }
-
-  get #messages() {
-    const { answer } = this.#loader;
-    return [...(answer?.warnings ?? []), ...(answer?.infos ?? [])];
-  }
-
-  /** Updates legend, notes, table and labels. */
-  #update() {
-    if (!this.#nodes) return;
-    const { root, legend: names, note, table, cursor, reset } = this.#nodes;
-    reset.hidden = !this.hasAttribute('start');
-    const data = this.#data;
-    this.#shown = this.#visibility.shown(data?.series ?? []);
-    const focused = [...names.children].findIndex((node) => node === root.activeElement);
-    names.replaceChildren(
-      ...(data
-        ? legend(data.series, {
-            hidden: this.#visibility.hidden,
-            open: this.#visibility.unfolded,
-            pick: (one, only) => {
-              this.#visibility.pick(data.series, one, only);
-              this.#shown = this.#visibility.shown(data.series);
-              pressLegend(names, data.series, this.#visibility.hidden);
-              this.#speak();
-              this.#draw();
-            },
-            light: (one) => {
-              this.#lit = one;
-              this.#draw();
-            },
-            unfold: () => {
-              this.#visibility.unfolded = true;
-              this.#update();
-            },
-          })
-        : []),
-    );
-    if (focused >= 0) /** @type {HTMLElement|undefined} */ (names.children[focused])?.focus();
-    note.textContent = data ? notes(data, this.#messages) : '';
-    table.replaceChildren(...(data ? [summaryTable(this.#heading, data, this.#unit)] : []));
-    cursor.setAttribute('aria-label', `${this.#heading || 'Chart'}: arrow keys move through time, plus and minus zoom`);
-    cursor.setAttribute('aria-valuemax', String(data ? data.count - 1 : 0));
-    this.#speak();
-  }
-
-  get #unit() {
-    return this.getAttribute('unit') ?? '';
-  }
-
-  /**
-   * Sets the state of the chart; the only place that does.
-   * @param {State} state
-   * @param {ApiError} [problem]
-   */
-  #settle(state, problem) {
-    if (!this.#nodes) return;
-    const { state: box, plot, cursor } = this.#nodes;
-    cursor.hidden = !this.#data;
-    this.dataset.state = state;
-    plot.setAttribute('aria-busy', String(state === 'loading'));
-    showState(box, {
-      state,
-      problem,
-      hasData: Boolean(this.#data),
-      messages: this.#messages,
-      retry: () => this.reload(),
-      infinite: this.#data !== null && bounds(this.#data.series) === null,
-    });
-  }
-
-  #draw() {
-    if (!this.#nodes) return;
-    const { base, hair, probe } = this.#nodes;
-    const [width, height] = this.#size;
-    if (width < 40 || height < 40) return;
-    const [pen, data] = [penOf(base, width, height), this.#data];
-    if (!pen) return;
-    if (!data) {
-      pen.clearRect(0, 0, width, height);
-      moveHair(hair, null);
-      this.#place = null;
-      this.#drawCursor();
-      return;
-    }
-    this.#colours ??= colours(probe);
-    const span = bounds(this.#shown) ?? bounds(data.series) ?? { low: 0, high: 1 };
-    this.#place = layout(pen, { width, height, data, span, unit: this.#unit, font: FONT });
-    const lit = this.#lit && this.#shown.includes(this.#lit) ? this.#lit : null;
-    paint(pen, this.#place, { data, shown: this.#shown, colours: this.#colours, lit });
-    this.#drawCursor();
-  }
-
-  #drawCursor() {
-    if (!this.#nodes) return;
-    const { over, hair } = this.#nodes;
-    const [place, data, inks] = [this.#place, this.#data, this.#colours];
-    const pen = penOf(over, this.#size[0], this.#size[1]);
-    if (!place || !data || !pen || !inks) {
-      pen?.clearRect(0, 0, this.#size[0], this.#size[1]);
-      this.#tip?.hide();
-      return;
-    }
-    const { step: cursor = null, height = null, band = null } = this.#pointer ?? {};
-    const what = { data, shown: this.#shown, colours: inks, cursor, band, clean: this.#clean };
-    this.#clean = !paintCursor(pen, place, what);
-    moveHair(hair, cursor === null ? null : place.x(data.times[cursor]));
-    if (cursor === null || band || !this.#tip) {
-      this.#tip?.hide();
-      return;
-    }
-    const rows = tooltip(this.#shown, cursor, this.#unit, height === null ? null : place.value(height));
-    this.#tip.show(formatMoment(data.times[cursor]), rows);
-    placeTooltip(this.#tip.box, place, place.x(data.times[cursor]), height ?? 30);
-  }
-
-  #speak() {
-    if (!this.#nodes) return;
-    describeStep(this.#nodes.cursor, this.#data, this.#shown, this.#pointer?.step ?? null, this.#unit);
-  }
-
-  /**
-   * Shows a part of the range, or with null the whole again, unless a listener prevents it.
-   * @param {{start: number, end: number}|null} part unix seconds
-   */
-  #zoom(part) {
-    if (!this.#emit('zoom', part, true)) return;
-    for (const name of /** @type {const} */ (['start', 'end'])) {
-      if (part) this.setAttribute(name, String(part[name]));
-      else this.removeAttribute(name);
-    }
+  /** @param {number} seconds */
+  #queryIn(seconds) {
+    clearTimeout(this.#timer);
+    // A stream reconnects by itself.
+    if (this.#leave) return;
+    this.#timer = setTimeout(() => {
+      // The page is hidden: query when it becomes visible.
+      this.#due = document.hidden;
+      if (!this.#due) this.#load(true);
+    }, seconds * 1000);
   }
 }
 
-if (!customElements.get('metric-chart')) customElements.define('metric-chart', MetricChart);
+if (!customElements.get('metric-chart')) {
+  defineProperties(MetricChart.prototype);
+  customElements.define('metric-chart', MetricChart);
+}

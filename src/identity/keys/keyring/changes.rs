@@ -35,7 +35,7 @@ impl Identity {
         key.name = name::parse(&key.name)?;
         api_key::validate(&mut key, now)?;
         let id = KeyId::random(rng);
-        let secret = api_key::random_secret(id, rng);
+        let secret = api_key::random_secret(api_key::KEY_SECRET, id, rng);
         let verifies = key.scopes.embed && key.embed.alg == TokenAlgorithm::Hs256;
         let sealed = verifies.then(|| self.sealing.seal(sealed_for(&id), secret.expose().as_bytes(), rng));
         let row = KeyRow {

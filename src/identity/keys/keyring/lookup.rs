@@ -1,9 +1,8 @@
 //! Requests with a key or an embed token: lookup, verification, and the time of last use.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use crate::model::{OrgId, Timestamp};
+use crate::model::{OrgId, OrgSlug, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::keys::api_key::{self, ApiKey};
@@ -11,13 +10,11 @@ use crate::identity::keys::embed_token::{
     self, CheckedClaims, EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal,
 };
 use crate::identity::tables::id::KeyId;
-use crate::identity::tables::key::UsedRow;
+use crate::identity::tables::key::{Endpoint, UsedRow};
 use crate::identity::tables::store::StoreError;
 
 use super::KeyEntry;
 
-/// Minimum difference to the stored time of last use that is written.
-const LAG_MS: i64 = 60 * 1_000;
 const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
 
 /// An embed token with verified signature and claims. Its matchers are not compiled yet.
@@ -25,6 +22,17 @@ const UNKNOWN_KEY: TokenRefusal = TokenRefusal::Invalid { reason: "key" };
 pub struct VerifiedToken {
     entry: Arc<KeyEntry>,
     claims: CheckedClaims,
+}
+
+/// A dashboard that a page shows with a public link or an embed token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDashboard {
+    /// The slug of the organisation.
+    pub slug: OrgSlug,
+    /// The uid of the dashboard.
+    pub uid: String,
+    /// Allow-lists of origins whose pages may frame the page; an origin must be in each list.
+    pub origins: Vec<Vec<String>>,
 }
 
 impl VerifiedToken {
@@ -68,7 +76,7 @@ impl Identity {
     /// Returns the key with this `secret`; `None` for unknown, disabled and expired keys alike
     /// (`api_key_invalid`). Records the use. Only touches memory.
     pub fn api_key(&self, secret: &str, now: Timestamp) -> Option<Arc<ApiKey>> {
-        let hash = api_key::secret_hash(secret)?;
+        let hash = api_key::secret_hash(api_key::KEY_SECRET, secret)?;
         let found = {
             let ring = self.keyring.read();
             let entry = ring.by_id.get(ring.by_secret.get(&hash)?)?;
@@ -134,7 +142,7 @@ impl Identity {
         let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
         let matchers = self.token_policies.matchers(entry.key.org, entry.key.id, &claims.policy);
         let matchers = matchers.ok_or(embed_token::BAD_PATTERNS)?;
-        Ok(embed_token::effective(&entry.key, tokens, claims, &matchers, now))
+        Ok(embed_token::effective(&entry.key, &tokens.restriction, claims, &matchers, now))
     }
 
     /// Returns whether [`Identity::grant`] compiles nothing: the token has no patterns, or they are
@@ -167,6 +175,28 @@ impl Identity {
         self.granted(self.verify_with(&entry, request, now)?, now)
     }
 
+    /// Returns the dashboard that a page may show with an embed token, and its organisation; `None`
+    /// if the token grants no dashboard. Records nothing and compiles nothing: the requests of the
+    /// page are checked by themselves. Only touches memory.
+    ///
+    /// # Errors
+    /// [`TokenRefusal`].
+    pub fn shared_by_token(
+        &self,
+        token: &str,
+        now: Timestamp,
+    ) -> Result<Option<SharedDashboard>, TokenRefusal> {
+        let entry = self.named_by(&EmbedRequest { token, slug: "", origin: None })?;
+        // The page names no organisation, so it is that of the key.
+        let slug = entry.key.slug.clone();
+        let verified = verify(&entry, &EmbedRequest { token, slug: slug.as_str(), origin: None }, now)?;
+        let origins = verified.origins();
+        let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
+        let grant = embed_token::effective(&entry.key, &tokens.restriction, verified.claims, &[], now);
+        let uid = grant.allows(Endpoint::Dashboard).then_some(grant.dashboard).flatten().map(|one| one.uid);
+        Ok(uid.map(|uid| SharedDashboard { slug, uid, origins }))
+    }
+
     fn named_by(&self, request: &EmbedRequest<'_>) -> Result<Arc<KeyEntry>, TokenRefusal> {
         let id = embed_token::key_id(request.token)?;
         self.keyring.read().by_id.get(&id).cloned().ok_or(UNKNOWN_KEY)
@@ -188,10 +218,7 @@ impl Identity {
     }
 
     fn record_use(&self, key: &Arc<ApiKey>, now: Timestamp) {
-        let usage = &key.usage;
-        usage.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
-        let lag_ms = now.as_ms().saturating_sub(usage.stored_ms.load(Ordering::Acquire));
-        if lag_ms >= LAG_MS && !usage.queued.swap(true, Ordering::AcqRel) {
+        if key.usage.record(now) {
             self.keyring.write().used.push(Arc::clone(key));
         }
     }
@@ -199,15 +226,9 @@ impl Identity {
     /// Writes the times of last use.
     pub(in crate::identity) fn flush_keys(&self) -> Result<(), StoreError> {
         let used = std::mem::take(&mut self.keyring.write().used);
-        for key in &used {
-            key.usage.queued.store(false, Ordering::Release);
-        }
-        let times: Vec<_> =
-            used.iter().filter_map(|key| Some(((key.org, key.id), UsedRow(key.last_used()?)))).collect();
-        self.put_side(times.clone())?;
-        for (key, (_, UsedRow(at))) in used.iter().zip(times) {
-            key.usage.stored_ms.fetch_max(at.as_ms(), Ordering::AcqRel);
-        }
+        let times: Vec<_> = used.iter().filter_map(|key| Some((key, key.usage.begin_flush()?))).collect();
+        self.put_side(times.iter().map(|(key, at)| ((key.org, key.id), UsedRow(*at))).collect())?;
+        times.iter().for_each(|(key, at)| key.usage.flushed(*at));
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 // A query's matrix as columns over one grid of times, and short names for its series.
 
+import { fullName } from './scale.js';
+
 /**
  * @typedef {Object} Series
  * @property {Object<string, string>} labels
@@ -129,19 +131,6 @@ function summary(values) {
     sum += value;
   }
   return { low, high, mean: sum / (present - infinite), last, present, infinite };
-}
-
-/**
- * A selector as PromQL writes it: `up{job="api"}`.
- * @param {Object<string, string>} labels
- */
-export function fullName(labels) {
-  const pairs = Object.keys(labels)
-    .filter((label) => label !== '__name__')
-    .sort()
-    .map((label) => `${label}=${JSON.stringify(labels[label])}`);
-  const metric = labels.__name__ ?? '';
-  return pairs.length || !metric ? `${metric}{${pairs.join(', ')}}` : metric;
 }
 
 /**

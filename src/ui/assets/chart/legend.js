@@ -78,7 +78,7 @@ export function pressLegend(box, series, hidden) {
  * @param {Series[]} series
  * @param {number} index
  */
-function valuedAt(series, index) {
+export function valuedAt(series, index) {
   const found = series.filter((one) => one.values[index] === one.values[index]);
   return found.sort((a, b) => b.values[index] - a.values[index]);
 }

@@ -51,9 +51,10 @@ export class Loader {
    * @param {ChartQuery} query
    * @param {boolean} scheduled whether a response of the same steps may be kept
    * @param {() => void} accept called before the responses change
-   * @throws {import('./request.js').ApiError} unless a newer call replaced this one
+   * @param {number} [tries] requests of each, where the server asks to wait
+   * @throws {import('./api_error.js').ApiError} unless a newer call replaced this one
    */
-  async load(query, scheduled, accept) {
+  async load(query, scheduled, accept, tries) {
     this.abort();
     const request = new AbortController();
     const { signal } = request;
@@ -61,8 +62,8 @@ export class Loader {
     const kept = scheduled && this.#keeps(query) ? this.answer : null;
     try {
       const [answer, tail] = await Promise.all([
-        kept ?? fetchData({ ...query, signal }),
-        query.tailParams && fetchData({ ...query, params: query.tailParams, signal }),
+        kept ?? fetchData({ ...query, signal, tries }),
+        query.tailParams && fetchData({ ...query, params: query.tailParams, signal, tries }),
       ]);
       if (signal.aborted) return false;
       accept();

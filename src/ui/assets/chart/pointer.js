@@ -1,4 +1,4 @@
-// Pointer and keyboard of a chart: the cursor's step, and ranges to zoom to.
+// Pointer and keyboard of a chart: the cursor's step, ranges to zoom to, and selected points.
 
 /** A drag shorter than this is a click, in pixels. */
 const DRAG_MIN = 6;
@@ -13,6 +13,7 @@ const ZOOM_MIN = 5;
  * @property {() => void} redraw draws the cursor again
  * @property {() => void} speak updates the text for screen readers
  * @property {(range: {start: number, end: number}|null) => void} zoom unix seconds; null resets
+ * @property {(index: number, height: number|null) => void} select a step, by a click, a tap or Enter
  */
 
 /** The cursor of a chart. */
@@ -26,6 +27,8 @@ export class Pointer {
   height = null;
   /** @type {{from: number, to: number, moved: boolean}|null} */
   #drag = null;
+  /** Whether the last press was a drag, whose click selects nothing. */
+  #dragged = false;
   #host;
 
   /**
@@ -43,6 +46,9 @@ export class Pointer {
     });
     surface.addEventListener('pointerleave', (event) => {
       if (event.pointerType === 'mouse' && !this.#drag) this.move(null);
+    });
+    surface.addEventListener('click', () => {
+      if (!this.#dragged && this.step !== null) host.select(this.step, this.height);
     });
     surface.addEventListener('dblclick', () => {
       if (host.zoomed()) host.zoom(null);
@@ -76,6 +82,7 @@ export class Pointer {
    * @param {HTMLElement} surface
    */
   #press(event, surface) {
+    this.#dragged = false;
     if (event.button !== 0) return;
     if (event.pointerType === 'mouse' && this.#host.place()) {
       this.#drag = { from: event.offsetX, to: event.offsetX, moved: false };
@@ -99,6 +106,7 @@ export class Pointer {
   #release() {
     const [drag, place, data] = [this.#drag, this.#host.place(), this.#host.data()];
     this.#drag = null;
+    this.#dragged = drag?.moved === true;
     if (!drag?.moved || !place || !data) return;
     const edge = (/** @type {number} */ x) => data.times[Math.max(0, Math.min(data.count - 1, place.index(x)))];
     const [start, end] = [edge(drag.from), edge(drag.to)].sort((a, b) => a - b);
@@ -136,6 +144,7 @@ export class Pointer {
       Home: () => this.move(0),
       End: () => this.move(last),
       Escape: () => this.move(null),
+      Enter: () => this.#host.select(at, null),
       '+': () => this.#zoomBy(0.5),
       '=': () => this.#zoomBy(0.5),
       '-': () => this.#zoomBy(2),

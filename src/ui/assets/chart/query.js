@@ -7,6 +7,7 @@
 // alone is new enough. A step after `now` is never asked: the server's lookback would find nothing
 // there.
 
+import { ApiError } from './api_error.js';
 import { niceStep, parseDuration } from './scale.js';
 
 /** Attributes that change the response. */
@@ -34,7 +35,9 @@ const TIME_ATTRIBUTES = ['token', 'token-endpoint', 'range', 'start', 'end', 'st
 /** Parameters of a structured query that are sent as they are. */
 const PLAIN = ['metric', 'fn', 'window', 'agg', 'by', 'without', 'q', 'k'];
 /** The longest step, in seconds, whose grid needs no tail. */
-const GRID_ONLY_STEP_MAX = 15;
+export const GRID_ONLY_STEP_MAX = 15;
+/** The greatest length of an attribute of the query, in characters. */
+const ATTRIBUTE_MAX = 16_384;
 
 /**
  * Splits `job="a,b", env=~"x|y"` at the commas that are not inside quotes.
@@ -78,7 +81,11 @@ export function timeGrid({ now, range, step, fixed = null }) {
  * @property {string} path
  * @property {URLSearchParams} params of the grid
  * @property {URLSearchParams|null} tailParams of the one point after the grid
+ * @property {(start: number, end: number) => URLSearchParams} between of a part of the grid
  * @property {{start: number, end: number, step: number, tail: number|null}} grid
+ * @property {string} org
+ * @property {string} expr '' for a structured query
+ * @property {boolean} isFixed whether the range does not end now
  * @property {string} token
  * @property {string} tokenEndpoint
  * @property {string} identity equal for the same request at another time
@@ -92,9 +99,15 @@ export function timeGrid({ now, range, step, fixed = null }) {
  * @param {string} server the origin of the element's module
  * @param {number} [now] unix seconds
  * @returns {ChartQuery|null}
+ * @throws {ApiError} for an attribute that is too long
  */
 export function chartQuery(element, width, server, now = Date.now() / 1000) {
-  const read = (/** @type {string} */ name) => element.getAttribute(name)?.trim() ?? '';
+  const read = (/** @type {string} */ name) => {
+    const text = element.getAttribute(name)?.trim() ?? '';
+    if (text.length <= ATTRIBUTE_MAX) return text;
+    const detail = `The attribute ${name} has more than ${ATTRIBUTE_MAX} characters.`;
+    throw new ApiError({ code: 'attribute_too_long', detail });
+  };
   const org = read('org');
   if (!org || !(read('expr') || read('metric'))) return null;
   const [from, to] = [Number(read('start')), Number(read('end'))];
@@ -102,9 +115,10 @@ export function chartQuery(element, width, server, now = Date.now() / 1000) {
   const range = fixed ? to - from : (parseDuration(read('range')) ?? 3600);
   const step = parseDuration(read('step')) ?? niceStep(range, Math.max(60, width / 2));
   const grid = timeGrid({ now, range, step, fixed });
+  const expr = read('expr');
   const params = new URLSearchParams();
-  if (read('expr')) {
-    params.set('expr', read('expr'));
+  if (expr) {
+    params.set('expr', expr);
   } else {
     for (const name of PLAIN) if (read(name)) params.set(name, read(name));
     for (const matcher of splitMatchers(read('match'))) params.append('match', matcher);
@@ -116,10 +130,14 @@ export function chartQuery(element, width, server, now = Date.now() / 1000) {
   };
   return {
     base: read('src').replace(/\/+$/, '') || server,
-    path: `/api/v1/orgs/${encodeURIComponent(org)}/query/${read('expr') ? 'expr-range' : 'range'}`,
+    path: `/api/v1/orgs/${encodeURIComponent(org)}/query/${expr ? 'expr-range' : 'range'}`,
     params: between(grid.start, grid.end),
+    between,
     tailParams: grid.tail === null ? null : between(grid.tail, grid.tail),
     grid,
+    org,
+    expr,
+    isFixed: fixed !== null,
     token: read('token'),
     tokenEndpoint: read('token-endpoint'),
     identity: QUERY_ATTRIBUTES.filter((name) => !name.startsWith('token'))

@@ -1,142 +1,15 @@
-// Requests to a promlet server: credentials, renewal of embed tokens, retries, errors.
+// Requests to a promlet server: credentials, retries, errors.
+
+import { ApiError, readError } from './api_error.js';
+import { TokenSource } from './token_source.js';
 
 /** The longest Retry-After that is honoured, in seconds. */
 const WAIT_MAX = 60;
 const TRIES_MAX = 4;
+/** The longest pause that no server asked for, in seconds. */
+const PAUSE_MAX = 30;
 
-/**
- * An error response of the server (docs/specification.md B2), or the lack of a response.
- * @typedef {{field: string, message?: string}} FieldError
- */
-export class ApiError extends Error {
-  /**
-   * @param {{status?: number, code?: string, detail?: string, requestId?: string,
-   *   fields?: FieldError[], retryAfter?: number, body?: any}} problem `retryAfter` in seconds, 0
-   *   without one
-   */
-  constructor({ status = 0, code = '', detail = '', requestId = '', fields = [], retryAfter = 0, body = {} }) {
-    super(detail || code || `HTTP ${status}`);
-    this.status = status;
-    this.code = code;
-    this.detail = this.message;
-    this.requestId = requestId;
-    this.fields = fields;
-    this.retryAfter = retryAfter;
-    this.body = body;
-  }
-}
-
-/**
- * Reads a problem body; a proxy's HTML page or an empty body still becomes a sentence.
- * @param {Response} response
- */
-export async function readError(response) {
-  const body = await response.json().catch(() => ({}));
-  return new ApiError({
-    status: response.status,
-    code: body.code,
-    detail: body.detail ?? body.error ?? body.title ?? `The server answered ${response.status}.`,
-    requestId: body.request_id ?? response.headers.get('X-Request-Id') ?? '',
-    fields: Array.isArray(body.errors) ? body.errors : [],
-    retryAfter: Number(response.headers.get('Retry-After')) || 0,
-    body,
-  });
-}
-
-/**
- * The claims of a JWT, unverified: only the server decides whether they hold.
- * @param {string} token
- * @returns {{iat?: number, exp?: number}}
- */
-function claims(token) {
-  try {
-    const part = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
-    return JSON.parse(atob(part));
-  } catch {
-    return {};
-  }
-}
-
-/**
- * An embed token and the endpoint of the next one. All charts of a page share one request to an
- * endpoint. The endpoint answers either the token as text or `{"token": "..."}`, as POST
- * .../embed/tokens does.
- */
-class TokenSource {
-  /** @type {Map<string, TokenSource>} */
-  static #shared = new Map();
-
-  /** @param {string} endpoint an absolute URL */
-  static at(endpoint) {
-    const source = TokenSource.#shared.get(endpoint) ?? new TokenSource(endpoint);
-    TokenSource.#shared.set(endpoint, source);
-    return source;
-  }
-
-  #endpoint;
-  #token = '';
-  /** `performance.now()` at which the token is renewed. */
-  #renewAt = 0;
-  /** @type {Promise<string>|null} */
-  #renewal = null;
-
-  /** @param {string} endpoint */
-  constructor(endpoint) {
-    this.#endpoint = endpoint;
-  }
-
-  /**
-   * Takes a token that came with the page, so that the first chart needs no round trip.
-   * @param {string|undefined} token
-   */
-  offer(token) {
-    if (token && !this.#token) this.#store(token);
-  }
-
-  /** @param {string} token */
-  #store(token) {
-    const { iat = NaN, exp = NaN } = claims(token);
-    this.#token = token;
-    // 80 % of the lifetime, counted from now: the visitor's clock may be wrong, but not its speed.
-    const life = exp - iat;
-    this.#renewAt = life > 0 ? performance.now() + life * 800 : Infinity;
-  }
-
-  /**
-   * Returns a token for one request.
-   * @param {string} refused the token that the server has just refused, or ''
-   */
-  async take(refused) {
-    if (this.#token && this.#token !== refused && performance.now() < this.#renewAt) return this.#token;
-    this.#renewal ??= this.#renew().finally(() => {
-      this.#renewal = null;
-    });
-    return this.#renewal;
-  }
-
-  async #renew() {
-    const response = await fetch(this.#endpoint, {
-      cache: 'no-store',
-      headers: { Accept: 'application/json, text/plain' },
-    }).catch(() => {
-      throw new ApiError({ code: 'token_endpoint', detail: 'The token endpoint of this page cannot be reached.' });
-    });
-    if (!response.ok) {
-      throw new ApiError({
-        status: response.status,
-        code: 'token_endpoint',
-        detail: `The token endpoint answered ${response.status}.`,
-      });
-    }
-    const text = (await response.text()).trim();
-    const token = text.startsWith('{') ? JSON.parse(text).token : text;
-    if (typeof token !== 'string' || token.split('.').length !== 3) {
-      throw new ApiError({ code: 'token_endpoint', detail: 'The token endpoint did not answer with a token.' });
-    }
-    this.#store(token);
-    return token;
-  }
-}
+export { ApiError, readError };
 
 /**
  * Resolves after `seconds`; rejects at once when the request is aborted.
@@ -144,7 +17,7 @@ class TokenSource {
  * @param {AbortSignal} [signal]
  * @returns {Promise<void>}
  */
-function pause(seconds, signal) {
+export function pause(seconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, seconds * 1000);
     signal?.addEventListener(
@@ -174,34 +47,97 @@ export async function waitToRetry(error, attempt, signal) {
 }
 
 /**
- * Returns the JSON of a data endpoint; retries where the server asks for it with Retry-After.
- * @param {{base: string, path: string, params: URLSearchParams, token?: string,
- *   tokenEndpoint?: string, signal?: AbortSignal}} request `token` or `tokenEndpoint` make it an
- *   embed request; otherwise the session cookie is sent
+ * The pause before the next try, in seconds. Half of it is random, so that the pages of a restarted
+ * server do not come at once.
+ * @param {number} failures in a row, at least 1
+ * @param {number} asked Retry-After, or 0
+ * @param {number} random at least 0, below 1
+ */
+export function reconnectPause(failures, asked, random) {
+  const pause = Math.min(PAUSE_MAX, 2 ** Math.min(failures - 1, 10));
+  return asked > 0 ? asked + random * Math.min(asked, PAUSE_MAX) : pause * (0.5 + random / 2);
+}
+
+/**
+ * @typedef {Object} DataRequest
+ * @property {string} base URL of the server, without a slash at its end
+ * @property {string} path below it
+ * @property {URLSearchParams} [params]
+ * @property {any} [body] sent as JSON with POST
+ * @property {string} [token]
+ * @property {string} [tokenEndpoint] with `token`, makes it an embed request; without both the
+ *   session cookie is sent
+ * @property {AbortSignal} [signal]
+ * @property {number} [tries] requests at most, where the server asks to wait; default TRIES_MAX
+ */
+
+/**
+ * The source of tokens of a request; null for a fixed token and for the session cookie.
+ * @param {{token?: string, tokenEndpoint?: string}} request
+ */
+export function tokenSource({ token, tokenEndpoint }) {
+  const source = tokenEndpoint ? TokenSource.at(tokenEndpoint) : null;
+  source?.offer(token);
+  return source;
+}
+
+/**
+ * Whether a server has the origin of this page, which may use the session cookie.
+ * @param {string} base URL of the server; one without an origin is relative to the page
+ */
+export const isOwnOrigin = (base) =>
+  !globalThis.location || new URL(base, document.baseURI).origin === location.origin;
+
+/**
+ * Sends one request with a credential. Returns the response, which may be an error.
+ * @param {DataRequest} request
+ * @param {string|undefined} bearer
+ * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
+ */
+export async function answerOf({ base, path, params, body, signal }, bearer) {
+  if (!bearer && !isOwnOrigin(base)) {
+    throw new ApiError({ code: 'no_credential', detail: `A page of another origin than ${base} needs a token.` });
+  }
+  return fetch(`${base}${path}${params ? `?${params}` : ''}`, {
+    ...(body && { method: 'POST', body: JSON.stringify(body) }),
+    signal,
+    cache: 'no-store',
+    credentials: bearer ? 'omit' : 'same-origin',
+    headers: {
+      ...(bearer && { Authorization: `Bearer ${bearer}` }),
+      ...(body && { 'Content-Type': 'application/json' }),
+    },
+  }).catch((error) => {
+    if (error.name === 'AbortError') throw error;
+    throw new ApiError({ code: 'unreachable', detail: `No answer from ${base}.` });
+  });
+}
+
+/**
+ * Returns the JSON of a data endpoint.
+ * @param {DataRequest} request
  * @returns {Promise<any>}
  */
-export async function fetchData({ base, path, params, token, tokenEndpoint, signal }) {
-  const source = tokenEndpoint ? TokenSource.at(new URL(tokenEndpoint, document.baseURI).href) : null;
-  source?.offer(token);
+export const fetchData = async (request) => (await fetchAnswer(request)).json();
+
+/**
+ * Returns the response of a data endpoint; retries where the server asks for it with Retry-After.
+ * @param {DataRequest} request
+ * @returns {Promise<Response>}
+ */
+export async function fetchAnswer(request) {
+  const source = tokenSource(request);
   let refused = '';
-  let renewed = false;
   for (let attempt = 1; ; attempt += 1) {
-    const bearer = source ? await source.take(refused) : token;
-    const response = await fetch(`${base}${path}?${params}`, {
-      signal,
-      cache: 'no-store',
-      credentials: bearer ? 'omit' : 'same-origin',
-      headers: bearer ? { Authorization: `Bearer ${bearer}` } : {},
-    }).catch((error) => {
-      if (error.name === 'AbortError') throw error;
-      throw new ApiError({ code: 'unreachable', detail: `No answer from ${base}.` });
-    });
-    if (response.ok) return response.json();
+    const bearer = source ? await source.take(refused) : request.token;
+    const response = await answerOf(request, bearer);
+    if (response.ok) return response;
     const problem = await readError(response);
-    if (problem.code === 'token_expired' && source && !renewed) {
-      [refused, renewed] = [bearer ?? '', true];
+    if (source?.mayReplace(problem) && !refused) {
+      refused = bearer ?? '';
       continue;
     }
-    await waitToRetry(problem, attempt, signal);
+    if (attempt >= (request.tries ?? TRIES_MAX)) throw problem;
+    await waitToRetry(problem, attempt, request.signal);
   }
 }

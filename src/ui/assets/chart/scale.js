@@ -1,4 +1,4 @@
-// Ticks, rounding and the text of numbers and times. Pure functions; times are unix seconds.
+// Ticks, rounding and the text of numbers, times and series. Pure functions; times are unix seconds.
 
 /** Steps that a person reads at a glance, in seconds, ascending. */
 const STEPS = [
@@ -303,4 +303,17 @@ export function timeTicks(start, end, count, timeZone = '') {
     push(at, step >= DAY || midnight ? date.format(at * 1000) : short.format(at * 1000), midnight && step < DAY);
   }
   return ticks;
+}
+
+/**
+ * A selector as PromQL writes it: `up{job="api"}`.
+ * @param {Object<string, string>} labels
+ */
+export function fullName(labels) {
+  const pairs = Object.keys(labels)
+    .filter((label) => label !== '__name__')
+    .sort()
+    .map((label) => `${label}=${JSON.stringify(labels[label])}`);
+  const metric = labels.__name__ ?? '';
+  return pairs.length || !metric ? `${metric}{${pairs.join(', ')}}` : metric;
 }

@@ -8,13 +8,12 @@ import { sheet } from './style.js';
 /**
  * Attaches the shadow tree to a chart and returns its nodes.
  * @param {HTMLElement} host
- * @param {string} heading
  * @param {() => void} resetZoom
  */
-export function shadowTree(host, heading, resetZoom) {
+export function shadowTree(host, resetZoom) {
   const root = host.attachShadow({ mode: 'open' });
   root.adoptedStyleSheets = [sheet];
-  const title = h('div', { class: 'title', part: 'title', text: heading });
+  const title = h('div', { class: 'title', part: 'title' });
   const base = h('canvas', { 'aria-hidden': 'true' });
   const over = h('canvas', { 'aria-hidden': 'true' });
   const cursor = h('div', {
@@ -25,20 +24,21 @@ export function shadowTree(host, heading, resetZoom) {
     'aria-keyshortcuts': 'Plus Minus 0',
   });
   const hair = h('div', { class: 'hair', hidden: true, 'aria-hidden': 'true' });
-  const tip = h('div', { class: 'tip', hidden: true, 'aria-hidden': 'true' });
-  const state = h('div', { class: 'state', role: 'status' });
+  const tip = h('div', { class: 'tip', part: 'tooltip', hidden: true, 'aria-hidden': 'true' });
+  const state = h('div', { class: 'state', part: 'state', role: 'status' });
   const reset = h('button', {
     type: 'button',
     class: 'reset',
+    part: 'reset',
     hidden: true,
     text: 'Reset zoom',
     on: { click: resetZoom },
   });
   const legend = h('div', { class: 'legend', part: 'legend', role: 'group', 'aria-label': 'Series' });
-  const note = h('p', { class: 'note' });
+  const note = h('p', { class: 'note', part: 'note' });
   const table = h('div', { class: 'unseen' });
   const probe = h('i', { hidden: true });
   const plot = h('div', { class: 'plot', part: 'plot' }, base, over, hair, cursor, reset, tip, state);
-  root.append(h('div', { class: 'frame' }, title, plot, legend, note, table, probe));
+  root.append(h('div', { class: 'frame', part: 'frame' }, title, plot, legend, note, table, probe));
   return { root, title, base, over, hair, cursor, tip, state, reset, legend, note, table, probe, plot };
 }

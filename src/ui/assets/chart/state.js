@@ -13,7 +13,9 @@ const NOTES_MAX = 3;
  * @property {boolean} hasData whether an earlier response is on the screen
  * @property {boolean} infinite whether every value is infinite
  * @property {string[]} messages warnings and infos of the response
- * @property {import('./request.js').ApiError} [problem] the error, in state `error`
+ * @property {import('./api_error.js').ApiError} [problem] the error, in state `error`
+ * @property {import('./problems.js').Words|null} words for visitors of an embedding page; null on
+ *   pages of the server itself, which show the error
  * @property {() => void} retry
  */
 
@@ -37,8 +39,9 @@ export function notes({ series, total }, messages) {
  * @param {HTMLElement} box
  * @param {Situation} situation
  */
-export function showState(box, { state, hasData, infinite, messages, problem, retry }) {
+export function showState(box, { state, hasData, infinite, messages, problem, words, retry }) {
   box.className = `state ${state}`;
+  const again = () => h('button', { type: 'button', text: 'Try again', on: { click: retry } });
   if (state === 'loading' && !hasData) {
     box.replaceChildren(
       h(
@@ -55,7 +58,9 @@ export function showState(box, { state, hasData, infinite, messages, problem, re
     );
   } else if (state === 'error' && hasData) {
     box.classList.add('late');
-    box.replaceChildren(h('span', { text: `Not updated: ${problem?.detail}` }));
+    box.replaceChildren(h('span', { text: words?.visitor ?? `Not updated: ${problem?.detail}` }));
+  } else if (state === 'error' && words) {
+    box.replaceChildren(h('p', { text: words.visitor }), words.retry === 'ask' ? again() : '');
   } else if (state === 'error') {
     const invalid = problem?.status === 400;
     const trace = [problem?.code, problem?.requestId].filter(Boolean).join(' · ');
@@ -63,7 +68,7 @@ export function showState(box, { state, hasData, infinite, messages, problem, re
       h('strong', { text: invalid ? 'This query cannot run' : 'No chart' }),
       h('p', { text: problem?.detail }),
       ...(trace ? [h('p', { class: 'code', text: trace })] : []),
-      ...(invalid ? [] : [h('button', { type: 'button', text: 'Try again', on: { click: retry } })]),
+      ...(invalid ? [] : [again()]),
     );
   } else if (state === 'drawn' && infinite) {
     box.replaceChildren(

@@ -16,6 +16,8 @@ const SERIES = [
   ['#56606e', '#b4bfcc'],
 ];
 
+// The page may set display and height of the element itself; `.frame`, the layout inside, does not
+// depend on it. `.hair` is as high as the plot inside its axes.
 const css = `
 :host {
   display: block; min-width: 0; position: relative;
@@ -32,7 +34,6 @@ const css = `
   font: 13px/1.45 var(--metric-chart-font, ui-sans-serif, system-ui, "Segoe UI", Roboto, "Helvetica Neue", sans-serif);
   font-variant-numeric: tabular-nums;
 }
-/* The page may set display and height of the element itself; the layout inside does not depend on it. */
 .frame { display: flex; flex-direction: column; min-width: 0; height: 100%; }
 :host([hidden]) { display: none; }
 :host([theme="light"]) { color-scheme: light; }
@@ -43,7 +44,6 @@ const css = `
 .title:empty, .note:empty, .legend:empty { display: none; }
 .plot { position: relative; flex: 1 1 var(--metric-chart-height, 280px); min-height: 120px; }
 canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
-/* As high as the plot inside its axes. */
 .hair { position: absolute; top: 8px; bottom: 24px; left: 0; width: 1px; background: var(--cursor); }
 .cursor { border-radius: 6px; touch-action: pan-y; cursor: crosshair; }
 :focus-visible { outline: 2px solid var(--accent); outline-offset: 1px; }

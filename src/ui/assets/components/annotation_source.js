@@ -35,6 +35,7 @@ export class AnnotationSource {
     const made = queries.map(({ annotation, expr, step }) => ({
       target: /** @type {any} */ ({ refId: annotation.name, annotation }),
       expr,
+      ask: { expr },
       step,
       type: /** @type {const} */ ('range'),
       legend: '',

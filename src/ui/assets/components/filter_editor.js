@@ -1,11 +1,11 @@
 // The filters of an ad hoc variable: chips to change or remove, and a form with completion.
 
 import { h } from '../chart/dom.js';
-import { OPERATORS, filterText } from '../model/adhoc.js';
+import { OPERATORS, filterText } from '../model/filter_text.js';
 import { openMenu } from './popup.js';
 
 /**
- * @typedef {import('../model/adhoc.js').Filter} Filter
+ * @typedef {import('../model/filter_text.js').Filter} Filter
  * @typedef {(query: import('../model/variable_query.js').VariableQuery) => Promise<unknown[]>} Ask
  */
 

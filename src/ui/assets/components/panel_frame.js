@@ -5,10 +5,8 @@ import { ApiError } from '../chart/request.js';
 import { panelFrames } from '../model/panel_queries.js';
 import { interpolate, withScope } from '../model/interpolate.js';
 import { linkOf } from '../model/links.js';
-import { errorText } from '../model/error_text.js';
 import { attempt } from '../model/attempt.js';
-import { DashboardError } from '../model/limits.js';
-import { kindOf } from '../panels/kinds.js';
+import { kindOf, loadPanel } from '../panels/kinds.js';
 import { openMenu } from './popup.js';
 
 /**
@@ -23,17 +21,28 @@ import { openMenu } from './popup.js';
  * @typedef {Object} FrameHost
  * @property {(placed: Placed, width: number) => PanelPlan} plan
  * @property {() => import('../model/interpolate.js').Selections} selections
- * @property {(uid: string, query: string) => string} page the address of another dashboard
+ * @property {(uid: string, query: string) => string | null} page the address of another dashboard; null without one
  * @property {(range: {from: number, to: number}) => void} zoom milliseconds
+ * @property {(chosen: import('../panels/kinds.js').Chosen, placed: Placed) => void} [select] after a click on a series
  * @property {(frame: PanelFrame) => void} retry
  * @property {(placed: Placed) => Action[]} actions of the menu
  * @property {(panel: number | null) => import('../model/annotations.js').AnnotationEvent[]} events
  * @property {import('../plot/sync.js').Sync} sync
  * @property {() => 'light' | 'dark'} theme
  * @property {() => string} timeZone as the dashboard names it
+ * @property {(frame: PanelFrame) => void} [shown] called after the answers of a panel have arrived
+ * @property {(frame: PanelFrame) => void} [gone] called before a panel is removed
+ * @property {Words} words
+ *
+ * @typedef {Object} Words what readers are told about errors
+ * @property {(error: unknown, expr: string, retry: () => void) => Node} problem in place of a drawing
+ * @property {(error: unknown) => string} late beside the title of a panel that keeps its last drawing
+ * @property {(texts: string[]) => string[]} notes those of the notes below a drawing that are shown
  */
 
 let count = 0;
+
+const transformations = () => import('../model/transformations/index.js');
 
 export class PanelFrame {
   /** @type {Drawing | null} */
@@ -58,7 +67,7 @@ export class PanelFrame {
     this.host = host;
     count += 1;
     const id = `panel-title-${count}`;
-    this.#title = h('h2', { id, class: 'panel-title' });
+    this.#title = h('h2', { id, class: 'panel-title', part: 'panel-title' });
     this.#override = h('span', { class: 'panel-time' });
     this.#status = h('span', { class: 'panel-status', role: 'status' });
     this.#body = h('div', { class: `panel-body kind-${kindOf(placed.panel.type)}` });
@@ -93,6 +102,7 @@ export class PanelFrame {
       'div',
       {
         role: 'group',
+        part: 'panel',
         class: placed.panel.transparent ? 'panel transparent' : 'panel',
         'aria-labelledby': id,
         'data-key': placed.key,
@@ -103,6 +113,8 @@ export class PanelFrame {
       this.#notes,
     );
     this.titles();
+    // The module arrives while the server answers.
+    if (placed.panel.transformations.length > 0) transformations().catch(() => {});
   }
 
   #selections() {
@@ -153,6 +165,11 @@ export class PanelFrame {
     this.redraw();
   }
 
+  /** The queries and answers that are drawn; null before the first ones. */
+  get shown() {
+    return this.#shown;
+  }
+
   plan() {
     return this.host.plan(this.placed, this.#body.clientWidth || 600);
   }
@@ -180,6 +197,17 @@ export class PanelFrame {
     this.#override.textContent = plan.range.info ?? '';
     this.#settled();
     this.redraw();
+    this.host.shown?.(this);
+  }
+
+  /**
+   * Draws answers that the last ones became, with new points.
+   * @param {PanelPlan} plan
+   * @param {Answered[]} answers
+   */
+  update(plan, answers) {
+    this.#shown = { plan, answers };
+    this.redraw();
   }
 
   /** Draws the last answers again, for instance in another colour scheme. */
@@ -204,9 +232,10 @@ export class PanelFrame {
           answer: /** @type {import('../model/frame.js').Answer} */ (answer.data),
         })),
         replace,
+        panel.transformations.length > 0 ? (await transformations()).transform : null,
       );
       const asTable = this.#memory.get('table') === true;
-      const { draw, note } = await loadKind(asTable ? 'table' : panel.type);
+      const { draw, note } = await loadPanel(asTable ? 'table' : panel.type);
       if (turn !== this.#sequence) return;
       const selections = this.#selections();
       /** @type {View} */
@@ -221,9 +250,11 @@ export class PanelFrame {
         events: this.host.events(panel.id),
         memory: this.#memory,
         zoom: this.host.zoom,
+        select: (chosen) => this.host.select?.(chosen, this.placed),
         link: (link, more) => attempt(() => linkOf(link, selections, { ...plan.context, ...more }, this.host)),
       };
-      const focused = this.#body.contains(document.activeElement) ? document.activeElement : null;
+      const { activeElement } = /** @type {Document | ShadowRoot} */ (this.node.getRootNode());
+      const focused = this.#body.contains(activeElement) ? activeElement : null;
       const last = this.#drawing;
       this.#drawing = draw(this.#body, view);
       last?.destroy?.();
@@ -248,15 +279,16 @@ export class PanelFrame {
 
   /** @param {string[]} texts */
   #note(texts) {
-    this.#notes.hidden = texts.length === 0;
-    this.#notes.replaceChildren(...texts.slice(0, 3).map((text) => h('li', { text, title: text })));
+    const told = this.host.words.notes(texts);
+    this.#notes.hidden = told.length === 0;
+    this.#notes.replaceChildren(...told.slice(0, 3).map((text) => h('li', { text, title: text })));
   }
 
   /** @param {unknown} error */
   fail(error) {
     this.#settled();
     if (this.#drawing && this.#shown && error instanceof ApiError && error.status !== 400) {
-      this.#status.textContent = `Not updated: ${errorText(error)}`;
+      this.#status.textContent = this.host.words.late(error);
       return;
     }
     this.#error(error);
@@ -269,21 +301,7 @@ export class PanelFrame {
     this.#note([]);
     this.#status.textContent = '';
     this.node.dataset.state = 'error';
-    const known = error instanceof ApiError || error instanceof DashboardError;
-    const advice =
-      error instanceof ApiError && error.status === 400 ? 'Correct the query in the dashboard’s JSON.' : '';
-    this.#body.replaceChildren(
-      h(
-        'div',
-        { class: 'panel-error', role: 'alert', tabindex: '0' },
-        h('strong', { text: expr ? 'A query cannot run' : 'No data' }),
-        h('p', { text: errorText(error) }),
-        advice && h('p', { class: 'hint', text: advice }),
-        expr && h('code', { text: expr.slice(0, 500) }),
-        known && error.code && h('p', { class: 'code', text: error.code }),
-        h('button', { type: 'button', text: 'Try again', on: { click: () => this.host.retry(this) } }),
-      ),
-    );
+    this.#body.replaceChildren(this.host.words.problem(error, expr, () => this.host.retry(this)));
   }
 
   resized() {
@@ -291,13 +309,8 @@ export class PanelFrame {
   }
 
   destroy() {
+    this.host.gone?.(this);
     this.#sequence += 1;
     this.#drawing?.destroy?.();
   }
-}
-
-/** @param {string} type */
-async function loadKind(type) {
-  const { loadPanel } = await import('../panels/kinds.js');
-  return loadPanel(type);
 }

@@ -1,13 +1,23 @@
 // Asks the queries of the panels in sight: those that come into sight together share one request.
 
 import { ApiError } from '../chart/request.js';
-import { BATCH_MAX, queryBatch } from '../client/batch.js';
 import { firstStep, joinSteps } from '../model/increment.js';
+import { BATCH_MAX } from '../model/limits.js';
 
 /**
  * @typedef {import('../model/panel_queries.js').PanelPlan} PanelPlan
  * @typedef {import('../model/panel_queries.js').PanelQuery} PanelQuery
  * @typedef {{query: PanelQuery, answer: import('../client/batch.js').BatchAnswer}} Answered
+ *
+ * @typedef {{id: string, ask: Record<string, unknown>, type: 'range' | 'instant', start?: number, end?: number,
+ *   step?: number, time?: number}} BatchQuery
+ * Times in unix seconds, `step` in seconds; `start` and `end` are those of the batch by default.
+ * @typedef {{start: number, end: number, queries: BatchQuery[], signal: AbortSignal,
+ *   answered: (answer: import('../client/batch.js').BatchAnswer) => void}} Batch
+ *
+ * @typedef {Object} Source answers the queries of panels
+ * @property {(batch: Batch) => Promise<string[]>} send resolves after the last answer, with the ids without one
+ * @property {(error: unknown) => void} failed a request has failed; the panels show it
  *
  * @typedef {Object} Runnable
  * @property {HTMLElement} node
@@ -35,14 +45,12 @@ export class PanelRunner {
   #stopped = false;
   /** Whether no panel has been asked yet. */
   #first = true;
-  #org;
-  #signedOut;
+  #source;
   #observer;
 
-  /** @param {{org: string, signedOut: () => void}} options `signedOut`: the session has ended */
-  constructor({ org, signedOut }) {
-    this.#org = org;
-    this.#signedOut = signedOut;
+  /** @param {Source} source */
+  constructor(source) {
+    this.#source = source;
     this.#observer = new IntersectionObserver(
       (changed) => {
         for (const { target, isIntersecting } of changed) {
@@ -137,7 +145,7 @@ export class PanelRunner {
         }
         const asks = plan.queries.map((query) => {
           const whole = timed(query, plan);
-          const key = `${query.type} ${query.step} ${query.expr}`;
+          const key = `${query.type} ${query.step} ${JSON.stringify(query.ask)}`;
           const from = whole.type === 'range' ? firstStep(query.expr, whole, entry.known.get(key)) : undefined;
           return { key, whole, from };
         });
@@ -218,8 +226,7 @@ export class PanelRunner {
     }));
     const current = (/** @type {Job} */ { entry, generation }) => entry.generation === generation;
     try {
-      const missing = await queryBatch({
-        org: this.#org,
+      const missing = await this.#source.send({
         start,
         end,
         queries: sent,
@@ -235,7 +242,7 @@ export class PanelRunner {
       if (missing.length > 0) throw new ApiError({ code: 'incomplete_answer', detail: 'The answer ended too early.' });
     } catch (error) {
       if (request.signal.aborted) return;
-      if (error instanceof ApiError && error.status === 401) this.#signedOut();
+      this.#source.failed(error);
       for (const job of jobs) if (job.left > 0 && current(job)) job.entry.frame.fail(error);
     } finally {
       this.#requests.delete(request);
@@ -251,11 +258,11 @@ export class PanelRunner {
  * @param {PanelQuery} query
  * @param {PanelPlan} plan
  */
-function timed({ expr, type, step }, { range }) {
+function timed({ ask, type, step }, { range }) {
   const end = Math.floor(range.to / 1000);
   return type === 'instant'
-    ? { expr, type, time: end }
-    : { expr, type, step, start: Math.floor(range.from / 1000 / step) * step, end };
+    ? { ask, type, time: end }
+    : { ask, type, step, start: Math.floor(range.from / 1000 / step) * step, end };
 }
 
 /**

@@ -32,7 +32,9 @@ export function openMenu(button, content, { class: name = '', closed = () => {},
     closed();
   };
   const outside = (/** @type {Event} */ event) => {
-    if (event.target instanceof Node && !box.contains(event.target) && !button.contains(event.target)) close();
+    // In a shadow tree the target is the host, but the path has the node inside.
+    const path = event.composedPath();
+    if (!path.includes(box) && !path.includes(button)) close();
   };
   box.addEventListener('close', () => close());
   box.addEventListener('keydown', (event) => {

@@ -1,8 +1,8 @@
 // The table of a query's result at one time.
 
-import { fullName, parseValue } from '../chart/columns.js';
+import { parseValue } from '../chart/columns.js';
 import { h } from '../chart/dom.js';
-import { formatMoment, formatValue } from '../chart/scale.js';
+import { formatMoment, formatValue, fullName } from '../chart/scale.js';
 
 const ROWS_MAX = 500;
 

@@ -3,14 +3,15 @@
 import { h } from '../chart/dom.js';
 import { ALL, isAll } from '../model/interpolate.js';
 import { errorText } from '../model/error_text.js';
-import { filterEditor } from './filter_editor.js';
 import { openMenu } from './popup.js';
 
 /**
- * @typedef {import('../model/variable_answers.js').Resolved} Resolved
+ * @typedef {import('../model/resolve_variables.js').Resolved} Resolved
  * @typedef {import('../model/interpolate.js').Selection} Selection
  * @typedef {import('../model/interpolate.js').Option} Option
  * @typedef {(name: string, values: string[]) => void} Change
+ * @typedef {(id: string, variable: import('../model/variables.js').Variable,
+ *   change: (texts: string[]) => void) => HTMLElement} FilterEditor
  */
 
 /** Longer lists have a search field. */
@@ -25,15 +26,16 @@ const textOf = ({ text, value }) => (isAll(value) ? 'All' : [text].flat().join('
  * @param {Map<string, Resolved>} resolved by name
  * @param {import('../model/interpolate.js').Selections} selections
  * @param {Change} change
- * @param {import('./filter_editor.js').Ask} ask completes labels and values of filters
+ * @param {FilterEditor | null} filters edits ad hoc filters; without it they have no control
  * @returns {HTMLElement[]}
  */
-export function variableControls(resolved, selections, change, ask) {
+export function variableControls(resolved, selections, change, filters) {
   return [...selections.values()].flatMap((selection) => {
     const found = resolved.get(selection.name);
     if (!found) return [];
     const { variable } = found;
     if (variable.hide >= 2 || variable.type === 'constant' || variable.type === 'datasource') return [];
+    if (variable.type === 'adhoc' && !filters) return [];
     const id = `variable-${variable.name}`;
     const label = h('label', {
       for: id,
@@ -46,7 +48,7 @@ export function variableControls(resolved, selections, change, ask) {
         'div',
         { class: 'variable', 'data-variable': variable.name },
         label,
-        controlOf(id, found, selection, change, ask),
+        controlOf(id, found, selection, change, filters),
         found.problem ? h('span', { class: 'variable-problem', role: 'status', text: errorText(found.problem) }) : null,
       ),
     ];
@@ -58,9 +60,9 @@ export function variableControls(resolved, selections, change, ask) {
  * @param {Resolved} resolved
  * @param {Selection} selection
  * @param {Change} change
- * @param {import('./filter_editor.js').Ask} ask
+ * @param {FilterEditor | null} filters
  */
-function controlOf(id, { variable, options }, selection, change, ask) {
+function controlOf(id, { variable, options }, selection, change, filters) {
   const { name } = variable;
   if (variable.type === 'textbox') {
     const input = h('input', { id, autocomplete: 'off', spellcheck: 'false', 'data-focus': id });
@@ -68,7 +70,7 @@ function controlOf(id, { variable, options }, selection, change, ask) {
     input.addEventListener('change', () => change(name, [input.value]));
     return input;
   }
-  if (variable.type === 'adhoc') return filterEditor(id, variable, (texts) => change(name, texts), ask);
+  if (variable.type === 'adhoc' && filters) return filters(id, variable, (texts) => change(name, texts));
   const known = selection.options ?? options;
   if (!variable.multi && known.length <= SEARCH_FROM) {
     const select = h(

@@ -1,7 +1,7 @@
 // Annotations of a dashboard: events from the answers of PromQL queries.
 
 import { interpolate } from './interpolate.js';
-import { queryText } from './panel_queries.js';
+import { queryText } from './query_text.js';
 import { intervalFor } from './time.js';
 
 /**

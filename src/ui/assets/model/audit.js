@@ -44,6 +44,9 @@ const ACTIONS = new Map(
     'org.deleted': 'Organisation deleted',
     'password.changed': 'Password changed',
     'password.reset': 'Password reset',
+    'public_link.created': 'Public link created',
+    'public_link.deleted': 'Public link deleted',
+    'public_link.updated': 'Public link changed',
     'series.deleted': 'Series deleted',
     'session.revoked': 'Session ended',
     'settings.changed': 'Limits or name changed',
@@ -61,6 +64,7 @@ export const ORG_ACTIONS = [
   ['key.*', 'API keys'],
   ['settings.*', 'Limits and name'],
   ['dashboard.*', 'Dashboards'],
+  ['public_link.*', 'Public links'],
   ['series.*', 'Deleted series'],
 ];
 /** The same of the server's own log. @type {[string, string][]} */

@@ -4,8 +4,9 @@ import { counted } from './metrics.js';
 
 /**
  * @typedef {Object} EmbedPage a row of `GET /orgs/{slug}/embeds`
- * @property {{id: string, name: string|null}} api_key
- * @property {string|null} origin null for requests of servers
+ * @property {{id: string, name: string|null}|null} api_key null for a public link
+ * @property {{id: string, name: string|null}|null} public_link null for a token
+ * @property {string|null} origin null for requests of servers, and for the page of a public link
  * @property {boolean} blocked
  * @property {{uid: string, title: string|null}|null} dashboard
  * @property {number} viewers of the last five minutes, an estimate
@@ -20,45 +21,52 @@ import { counted } from './metrics.js';
  * @typedef {{id: string, name: string, query_seconds_per_minute: number|null,
  *   query_seconds_last_minute: number, blocked_origins: string[]}} EmbedKey
  * @typedef {{since: string, rows_max: number, data: EmbedPage[], keys: EmbedKey[]}} Embeds
- * @typedef {'origin'|'dashboard'|'api_key'|'viewers'|'requests'|'query_seconds'|'samples'|'last_seen_at'}
+ * @typedef {'origin'|'dashboard'|'credential'|'viewers'|'requests'|'query_seconds'|'last_seen_at'}
  *   EmbedColumn
  * @typedef {{by: EmbedColumn, descending: boolean}} EmbedOrder
- * @typedef {'origin'|'dashboard'|'key'} Revocation what is revoked
+ * @typedef {'origin'|'dashboard'|'credential'} Revocation what is revoked
  */
 
 /** Headings, in the order of the columns. @type {readonly {id: EmbedColumn, text: string, number: boolean}[]} */
 export const EMBED_COLUMNS = [
   { id: 'origin', text: 'Origin', number: false },
   { id: 'dashboard', text: 'Dashboard', number: false },
-  { id: 'api_key', text: 'API key', number: false },
+  { id: 'credential', text: 'Key or link', number: false },
   { id: 'viewers', text: 'Viewers', number: true },
   { id: 'requests', text: 'Requests', number: true },
   { id: 'query_seconds', text: 'Query time', number: true },
-  { id: 'samples', text: 'Samples', number: true },
   { id: 'last_seen_at', text: 'Last seen', number: false },
 ];
 
-/** @param {string|null} origin */
-export function originText(origin) {
-  if (origin === null) return 'Servers';
+/** @param {EmbedPage} page */
+export function originText({ origin, public_link: link }) {
+  if (origin === null) return link ? 'Shared page' : 'Servers';
   if (origin === 'null') return 'Pages without an origin';
   return origin === 'invalid' ? 'Not an origin' : origin;
 }
 
-/** Whether requests of this origin can be refused. @param {EmbedPage} page */
-export const canBlock = ({ origin, blocked }) => !blocked && /^https?:\/\//.test(origin ?? '');
+/** The key or the link, unless it was deleted. @param {EmbedPage} page */
+export const hasCredential = ({ api_key: key, public_link: link }) => (key ?? link)?.name != null;
 
-/** @param {EmbedPage['api_key']} key */
-export const keyText = ({ id, name }) => name ?? `Deleted (${id})`;
+/** Whether requests of this origin can be refused. @param {EmbedPage} page */
+export const canBlock = (page) =>
+  page.api_key !== null && hasCredential(page) && !page.blocked && /^https?:\/\//.test(page.origin ?? '');
+
+/** @param {EmbedPage} page */
+export function credentialText({ api_key: key, public_link: link }) {
+  const { id, name } = key ?? link ?? { id: '', name: '' };
+  if (name === null) return `Deleted (${id})`;
+  return name || (link ? 'Unnamed link' : id);
+}
 
 /** @param {EmbedPage} page */
 export const dashboardText = ({ dashboard }) => (dashboard ? (dashboard.title ?? `Deleted (${dashboard.uid})`) : '');
 
 /** The text or number that a column is ordered by. @param {EmbedPage} page @param {EmbedColumn} column */
 function orderKey(page, column) {
-  if (column === 'origin') return originText(page.origin);
+  if (column === 'origin') return originText(page);
   if (column === 'dashboard') return dashboardText(page);
-  return column === 'api_key' ? keyText(page.api_key) : page[column];
+  return column === 'credential' ? credentialText(page) : page[column];
 }
 
 /**
@@ -76,6 +84,9 @@ export function sortPages(pages, { by, descending }) {
   });
 }
 
+/** @param {EmbedPage} page */
+export const credentialId = ({ api_key: key, public_link: link }) => (key ?? link)?.id;
+
 /**
  * The pages that a revocation ends.
  * @param {readonly EmbedPage[]} pages
@@ -85,8 +96,8 @@ export function sortPages(pages, { by, descending }) {
 export function endingPages(pages, page, what) {
   return pages.filter((other) => {
     if (what === 'dashboard') return page.dashboard !== null && other.dashboard?.uid === page.dashboard.uid;
-    const sameKey = other.api_key.id === page.api_key.id;
-    return sameKey && (what === 'key' || other.origin === page.origin);
+    const isSame = credentialId(other) === credentialId(page);
+    return isSame && (what === 'credential' || other.origin === page.origin);
   });
 }
 

@@ -1,10 +1,11 @@
 // A result as CSV, and a query as a curl command and as a panel of a dashboard.
 
-import { fullName } from '../chart/columns.js';
-import { readDashboard, writeDashboard } from './dashboard.js';
+import { fullName } from '../chart/scale.js';
+import { readDashboard } from './dashboard.js';
 import { PANEL_KINDS } from './new_panel.js';
 import { unitOf } from './promql.js';
 import { shellWord } from './shell.js';
+import { writeDashboard } from './write_dashboard.js';
 
 /**
  * @typedef {{resultType: string, result: any}} Data

@@ -1,6 +1,7 @@
 // Panels of old Grafana versions and of replaced plugins, in the shape of today's panels.
 
-import { mappingsOf, stepsOf } from './legacy_common.js';
+import { currentPanel, typeOf } from './current_panel.js';
+import { mappingsOf } from './legacy_common.js';
 import { convertGraph } from './legacy_graph.js';
 import { convertOldGauge, convertPie, convertSinglestat, isOldGauge } from './legacy_stat.js';
 import { convertTable, isOldTable } from './legacy_table.js';
@@ -9,14 +10,6 @@ import { defined, isObject, numberOf, objectOf, objectsOf, textOf, wholeOf } fro
 /** @typedef {import('./legacy_common.js').Json} Json */
 /** @typedef {import('./legacy_common.js').Note} Note */
 /** @typedef {import('./legacy_common.js').Converted} Converted */
-/** @typedef {import('./legacy_common.js').FieldConfig} FieldConfig */
-
-/** Plugins and old names that today's panels replaced. */
-const ALIASES = new Map(Object.entries({
-  graphite: 'graph', 'grafana-singlestat-panel': 'singlestat', 'grafana-piechart-panel': 'piechart-old',
-  'natel-discrete-panel': 'state-timeline', 'flant-statusmap-panel': 'status-history', 'heatmap-new': 'heatmap',
-  'piechart-v2': 'piechart', table2: 'table', state: 'state-timeline', dashboardlist: 'dashlist',
-}));
 
 /** @param {Json} panel @param {Note} note @returns {Converted} */
 function convertHeatmap(panel, note) {
@@ -98,34 +91,6 @@ function convertStates(panel, type) {
   options: { showValue: 'auto', legend: { showLegend: true, displayMode: 'list', placement: 'bottom' } } };
 }
 
-/** @param {Json} panel @returns {FieldConfig} */
-function currentFieldConfig(panel) {
-  const config = objectOf(panel.fieldConfig);
-  const defaults = { ...objectOf(config.defaults) };
-  if (defaults.mappings !== undefined) defaults.mappings = mappingsOf(defaults.mappings);
-  if (defaults.thresholds !== undefined) defaults.thresholds = stepsOf(defaults.thresholds);
-  if (defaults.custom !== undefined) defaults.custom = objectOf(defaults.custom);
-  const overrides = objectsOf(config.overrides).filter((override) => isObject(override.matcher)).map((override) => ({
-    ...override,
-    matcher: override.matcher,
-    properties: objectsOf(override.properties).filter((property) => typeof property.id === 'string')
-      .map((property) => ({ ...property, id: property.id, value: currentProperty(property.id, property.value) })),
-  }));
-  return { defaults, overrides };
-}
-
-/** @param {string} id @param {unknown} value */
-function currentProperty(id, value) {
-  if (id === 'mappings') return mappingsOf(value);
-  return id === 'thresholds' ? stepsOf(value) : value;
-}
-
-/** Today's name of the type of a panel, before its conversion. @param {Json} panel */
-export function typeOf(panel) {
-  const type = textOf(panel.type);
-  return ALIASES.get(type) ?? type;
-}
-
 /**
  * A panel's type, field configuration and options in today's shape. Panels of today only have their
  * value mappings and thresholds put in order; unknown types stay as they are.
@@ -137,7 +102,7 @@ export function convertPanel(panel, note) {
   const type = typeOf(panel);
   const converted = legacyPanel(panel, type, note);
   if (converted) return { ...converted, legacy: true };
-  return { type, fieldConfig: currentFieldConfig(panel), options: objectOf(panel.options), legacy: false };
+  return currentPanel(panel);
 }
 
 /** @param {Json} panel @param {string} type @param {Note} note @returns {Converted | null} */

@@ -14,6 +14,8 @@ export const DEPTH_MAX = 100;
 export const TEXT_MAX = 1024 * 1024;
 /** Longest query after variables are replaced, in UTF-16 code units. */
 export const QUERY_MAX = 64 * 1024;
+/** Most queries of one request, as the server allows. */
+export const BATCH_MAX = 1000;
 
 /** Errors that mean "too large" (HTTP 413); the others mean "not usable" (HTTP 422). */
 const TOO_LARGE = new Set(['json_too_large', 'too_many_panels', 'too_many_queries', 'too_many_variables']);

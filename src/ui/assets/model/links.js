@@ -1,7 +1,7 @@
 // Links of dashboards, panels and cells: addresses with variables and time, if they are safe.
 
 import { interpolate } from './interpolate.js';
-import { safeUrl } from './markdown.js';
+import { safeUrl } from './safe_url.js';
 
 /**
  * @typedef {import('./interpolate.js').Selections} Selections
@@ -17,7 +17,7 @@ const DASHBOARD_PATH = /^\/d\/([\w-]{1,128})(?:\/[^?#]*)?(?:\?([^#]*))?/;
  * @param {Record<string, any>} link as a dashboard has it: `{title, url, targetBlank, keepTime, includeVars}`
  * @param {Selections} selections
  * @param {Context} context
- * @param {{page: (uid: string, query: string) => string}} options `page` makes the address of a dashboard
+ * @param {{page: (uid: string, query: string) => string | null}} options `page` makes the address of a dashboard
  * @returns {Link}
  */
 export function linkOf(link, selections, context, { page }) {

@@ -1,5 +1,7 @@
 // A safe subset of Markdown as a tree of plain objects; markup in the text stays text.
 
+import { safeUrl } from './safe_url.js';
+
 /**
  * @typedef {{tag: string, href?: string, children: (Node | string)[]}} Node
  * `tag`: h2 to h5, p, ul, ol, li, pre, code, strong, em, a, hr, br, blockquote.
@@ -20,20 +22,6 @@ const INLINE = [
 ];
 /** Longest line whose emphasis and links are read. */
 const LINE_MAX = 5000;
-
-/**
- * The address if it is http, https or relative; null for anything else, such as `javascript:`.
- * @param {unknown} url
- * @returns {string | null}
- */
-export function safeUrl(url) {
-  // Browsers leave out these characters before they read the scheme.
-  const text = String(url ?? '').replace(/[\u0000-\u0020\u007f-\u009f]/g, '');
-  if (text === '' || text.length > 8192 || /^[/\\]{2}/.test(text)) return null;
-  const scheme = /^([a-z][a-z\d+.-]*):/i.exec(text);
-  if (scheme && !/^https?$/i.test(scheme[1])) return null;
-  return text;
-}
 
 /**
  * @param {string} source

@@ -1,6 +1,6 @@
 // The name that a field has in legends, in table headings and for matchers.
 
-export { fullName } from '../chart/columns.js';
+export { fullName } from '../chart/scale.js';
 
 /** @typedef {import('./frame.js').Frame} Frame */
 /** @typedef {import('./frame.js').Field} Field */

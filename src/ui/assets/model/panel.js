@@ -1,6 +1,5 @@
 // One panel of a dashboard as the page draws it, from any version of its JSON.
 
-import { convertPanel } from './import_legacy.js';
 import { linksOf } from './legacy_common.js';
 import { isObject, numberOf, objectsOf, own, textOf, wholeOf } from './limits.js';
 import { isPrometheus, PANEL_TYPES, PANELS_WITHOUT_QUERIES, transformationsOf } from './support.js';
@@ -24,6 +23,12 @@ import { isPrometheus, PANEL_TYPES, PANELS_WITHOUT_QUERIES, transformationsOf } 
  *   transparent: boolean, collapsed: boolean, panels: Panel[]}} Panel
  * `key` names the place in the source; it is unique. `type` is today's type, `sourceType` that of
  * the source. `panels` are those inside a collapsed row.
+ */
+
+/**
+ * Reads the type and the options of a panel: `currentPanel` or `convertPanel`.
+ * @typedef {(panel: Json, note: import('./legacy_common.js').Note) =>
+ *   import('./legacy_common.js').Converted & {legacy: boolean}} Convert
  */
 
 /** @param {string[]} taken @returns {string} the first free one of A, B, ... Z, AA, AB, ... */
@@ -54,7 +59,7 @@ function targetsOf(raw, pluginOf, note) {
     if (plugin !== '' && plugin !== 'mixed' && !isPrometheus(plugin)) {
       unsupported = plugin === '__expr__' ? 'server-side expressions are not supported'
         : `the data source ${plugin} is not supported`;
-    } else if (expr.trim() === '') unsupported = 'it has no PromQL expression';
+    } else if (expr.trim() === '' && target.queried !== true) unsupported = 'it has no PromQL expression';
     if (unsupported && !hide) {
       note(`query ${refId}: ${unsupported}`, expr === '' && plugin === '' ? 'warning' : 'error');
     }
@@ -71,16 +76,16 @@ function targetsOf(raw, pluginOf, note) {
 
 /**
  * @param {Json} raw
- * @param {{key: string, gridPos: GridPos, pluginOf: (source: unknown) => string, report: Report}}
- *   context
+ * @param {{key: string, gridPos: GridPos, pluginOf: (source: unknown) => string, report: Report,
+ *   convert: Convert}} context
  * @returns {Panel}
  */
-export function readPanel(raw, { key, gridPos, pluginOf, report }) {
+export function readPanel(raw, { key, gridPos, pluginOf, report, convert }) {
   const id = numberOf(raw.id);
   const title = textOf(raw.title);
   /** @param {string} what @param {'info' | 'warning' | 'error'} [severity] */
   const note = (what, severity) => report.add({ id, title }, what, severity);
-  const { type, fieldConfig, options, transformations, legacy } = convertPanel(raw, note);
+  const { type, fieldConfig, options, transformations, legacy } = convert(raw, note);
   const supported = PANEL_TYPES.has(type);
   if (isObject(raw.libraryPanel) && raw.type === undefined) {
     note(`the library panel ${textOf(raw.libraryPanel.name)} is not part of the file`, 'error');

@@ -1,12 +1,9 @@
 // The queries of a panel with its variables, time range and step, and the frames of their answers.
 
-import { withMatchers } from './adhoc.js';
 import { applyFieldConfig } from './fields.js';
 import { framesOf } from './frame.js';
 import { interpolate } from './interpolate.js';
-import { DashboardError, QUERY_MAX } from './limits.js';
-import { applyPanelTime, intervalFor } from './time.js';
-import { transform } from './transformations/index.js';
+import { applyPanelTime, durationMs, intervalFor } from './time.js';
 
 /**
  * @typedef {import('./panel.js').Panel} Panel
@@ -15,8 +12,12 @@ import { transform } from './transformations/index.js';
  * @typedef {import('./time.js').Range} Range
  * @typedef {import('./frame.js').Frame} Frame
  *
- * @typedef {{target: Target, expr: string, type: 'range' | 'instant', step: number, legend: string}} PanelQuery
- * `step` in seconds.
+ * @typedef {{target: Target, expr: string, ask: Record<string, unknown>, type: 'range' | 'instant', step: number,
+ *   legend: string}} PanelQuery
+ * `ask` is what the server evaluates; `expr` its text, or empty where a reader may not see it. `step` in seconds.
+ * @typedef {{expr: string, ask: Record<string, unknown>}} Written
+ * @typedef {(target: Target, selections: Selections, context: import('./interpolate.js').Context) => Written | null}
+ *   Write null leaves the query out
  * @typedef {{range: Range, queries: PanelQuery[], problems: string[], context: import('./interpolate.js').Context}}
  *   PanelPlan
  */
@@ -39,10 +40,11 @@ const POINTS_MAX = 1100;
 /**
  * @param {Panel} panel
  * @param {{selections: Selections, range: Range, now: number, width: number,
- *   dashboard: {title: string, uid: string}, timeZone?: string}} view `width` of the panel in CSS pixels
+ *   dashboard: {title: string, uid: string}, timeZone?: string, leastStep?: number, write: Write}} view `width` of the
+ *   panel in CSS pixels, `leastStep` in milliseconds
  * @returns {PanelPlan}
  */
-export function planPanel(panel, { selections, range, now, width, dashboard, timeZone }) {
+export function planPanel(panel, { selections, range, now, width, dashboard, timeZone, leastStep = 0, write }) {
   const own = applyPanelTime(
     range,
     {
@@ -65,7 +67,8 @@ export function planPanel(panel, { selections, range, now, width, dashboard, tim
       if (target.expr || target.unsupported) problems.push(`Query ${target.refId}: ${target.unsupported}.`);
       continue;
     }
-    const minInterval = interpolate(target.interval || panel.interval, selections);
+    const written = interpolate(target.interval || panel.interval, selections);
+    const minInterval = leastStep > (durationMs(written) ?? 0) ? leastStep : written;
     const interval = intervalFor({
       from: own.from,
       to: own.to,
@@ -74,11 +77,11 @@ export function planPanel(panel, { selections, range, now, width, dashboard, tim
       intervalFactor: target.intervalFactor,
     });
     context = { range: own, interval, dashboard, timeZone };
-    const expr = queryText(target.expr, selections, context);
-    if (expr.trim() === '') continue;
+    const asked = write(target, selections, context);
+    if (!asked) continue;
     const query = {
+      ...asked,
       target,
-      expr,
       step: interval.intervalMs / 1000,
       legend: interpolate(target.legendFormat, selections, { ...context, format: 'text' }),
     };
@@ -90,20 +93,6 @@ export function planPanel(panel, { selections, range, now, width, dashboard, tim
     context = { range: own, interval, dashboard, timeZone };
   }
   return { range: own, queries, problems, context };
-}
-
-/**
- * A query with its variables replaced, and with the ad hoc filters of the dashboard.
- * @param {string} text
- * @param {Selections} selections
- * @param {import('./interpolate.js').Context} context
- */
-export function queryText(text, selections, context) {
-  const filters = [...selections.values()].flatMap(({ type, filters: own }) => (type === 'adhoc' && own ? own : []));
-  const expr = withMatchers(interpolate(text, selections, { ...context, format: 'promql' }), filters);
-  if (expr.length > QUERY_MAX)
-    throw new DashboardError('text_too_long', `The query is over ${QUERY_MAX} characters with its filters.`);
-  return expr;
 }
 
 /** Defaults of the kinds whose series have colours of their own. */
@@ -132,14 +121,17 @@ function configOf(panel) {
   };
 }
 
+/** @typedef {typeof import('./transformations/index.js').transform} Transform */
+
 /**
  * The frames that a panel draws.
  * @param {Panel} panel
  * @param {{query: PanelQuery, answer: import('./frame.js').Answer}[]} answers
  * @param {(text: string) => string} replace fills in variables
+ * @param {Transform | null} transform null for a panel without transformations
  * @returns {{frames: Frame[], unsupported: string[]}}
  */
-export function panelFrames(panel, answers, replace) {
+export function panelFrames(panel, answers, replace, transform) {
   const several = answers.length > 1;
   const raw = answers.flatMap(({ query, answer }) =>
     framesOf(
@@ -153,7 +145,7 @@ export function panelFrames(panel, answers, replace) {
       { several },
     ),
   );
-  const { frames, unsupported } = transform(raw, panel.transformations, { replace });
+  const { frames, unsupported } = transform?.(raw, panel.transformations, { replace }) ?? { frames: raw, unsupported: [] };
   return { frames: applyFieldConfig(frames, configOf(panel), { replace }), unsupported };
 }
 

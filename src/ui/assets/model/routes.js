@@ -58,7 +58,7 @@ export const ROUTES = [
     module: 'dashboards.js',
     page: 'dashboards',
     icon: 'dashboards',
-    styles: ['dashboards.css'],
+    styles: ['dashboards.css', 'panels.css'],
   },
   {
     path: '/dashboard',
@@ -67,7 +67,7 @@ export const ROUTES = [
     role: 'viewer',
     module: 'dashboard.js',
     page: 'dashboardPage',
-    styles: ['dashboards.css'],
+    styles: ['dashboards.css', 'panels.css'],
     panels: ['panels/timeseries.js', 'panels/stat.js', 'panels/gauge.js', 'panels/bargauge.js', 'panels/table.js'],
     parent: '/dashboards',
   },

@@ -287,5 +287,4 @@ export function readFilters(filters) {
   })).filter((filter) => filter.label !== '');
 }
 
-export { parseVariableQuery } from './variable_query.js';
 export { interpolate, referencesOf, withScope } from './interpolate.js';

@@ -2,6 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
+import { memberSource } from '../client/batch.js';
 import { readStored, setStar } from '../client/dashboards.js';
 import { ROOT, pageUrl } from '../client/server.js';
 import { variableReader } from '../client/variables.js';
@@ -9,8 +10,10 @@ import { AnnotationSource } from '../components/annotation_source.js';
 import { dashboardHead } from '../components/dashboard_head.js';
 import { dashboardLinks } from '../components/dashboard_links.js';
 import { exploreLinks } from '../components/explore_link.js';
+import { filterEditor } from '../components/filter_editor.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
+import { MEMBER_WORDS } from '../components/panel_words.js';
 import { refreshTimer } from '../components/refresh_timer.js';
 import { timeControl } from '../components/time_control.js';
 import { variableControls } from '../components/variable_bar.js';
@@ -19,11 +22,12 @@ import { readDashboardAddress, writeDashboardAddress } from '../model/dashboard_
 import { findDraft } from '../model/drafts.js';
 import { errorText } from '../model/error_text.js';
 import { planPanel } from '../model/panel_queries.js';
+import { writeQuery } from '../model/query_text.js';
 import { ownStorage } from '../model/storage.js';
 import { durationMs, resolveRange, weekStartOf } from '../model/time.js';
 import { addressValues, resolveVariables } from '../model/variable_answers.js';
 import { dependents } from '../model/variables.js';
-import { loadPanel } from '../panels/kinds.js';
+import { addKinds, loadPanel } from '../panels/kinds.js';
 import { Sync } from '../plot/sync.js';
 
 /**
@@ -31,6 +35,8 @@ import { Sync } from '../plot/sync.js';
  * @typedef {import('../model/interpolate.js').Selections} Selections
  * @typedef {import('../components/edit_mode.js').EditMode} EditMode
  */
+
+addKinds({ alertlist: () => import('../panels/list.js'), dashlist: () => import('../panels/list.js') });
 
 /**
  * @param {{org: string, role: import('../client/types.js').Role, user: string, signedOut: () => void}}
@@ -53,7 +59,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   let views = 0;
   const scheme = matchMedia('(prefers-color-scheme: dark)');
   const theme = () => /** @type {'light' | 'dark'} */ (scheme.matches ? 'dark' : 'light');
-  const runner = new PanelRunner({ org, signedOut });
+  const runner = new PanelRunner(memberSource({ org, signedOut }));
   const zone = () => dashboard?.timezone ?? '';
   const range = () =>
     resolveRange(
@@ -76,10 +82,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
     selections: () => selections,
     theme,
     plan: ({ panel, scoped }, width) =>
-      planPanel(panel, { ...context(), selections: new Map([...selections, ...scoped]), width }),
+      planPanel(panel, { ...context(), selections: new Map([...selections, ...scoped]), width, write: writeQuery }),
     events: (id) => annotations.of(id),
     zoom: ({ from, to }) => navigate({ from: String(from), to: String(to) }),
     retry: (frame) => runner.retry(frame),
+    words: MEMBER_WORDS,
     actions: ({ panel }) => [
       ...(editing?.actions(panel) ?? []),
       ...(panel.id === null || editing
@@ -330,8 +337,9 @@ export function dashboardPage({ org, role, user, signedOut }) {
     refreshes.plan();
   }
 
-  /** @param {Map<string, import('../model/variable_answers.js').Resolved>} resolved */
+  /** @param {Map<string, import('../model/resolve_variables.js').Resolved>} resolved */
   function showVariables(resolved) {
+    const ask = variableReader(org, range());
     const active = document.activeElement;
     const focus = active instanceof HTMLElement && bar.contains(active) ? active.dataset.focus : undefined;
     bar.replaceChildren(
@@ -344,7 +352,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
           history.pushState(null, '', addressOf({}));
           update('variables', dependents(dashboard.variables, name)).catch(fail);
         },
-        variableReader(org, range()),
+        (id, variable, changed) => filterEditor(id, variable, changed, ask),
       ),
     );
     bar.hidden = bar.childElementCount === 0;

@@ -309,13 +309,13 @@ export function explore({ state, role, signedOut }) {
     if (found && expr === state.expr) hint.replaceChildren(...found);
   }
 
-  chart.addEventListener('metric-chart-load', (event) => {
+  chart.addEventListener('load', (event) => {
     showStats(/** @type {CustomEvent} */ (event).detail);
     if (chart.state === 'empty') offerNewest(state.expr);
     else hint.replaceChildren();
   });
-  chart.addEventListener('metric-chart-error', (event) => showProblem(/** @type {CustomEvent} */ (event).detail));
-  chart.addEventListener('metric-chart-zoom', (event) => {
+  chart.addEventListener('error', (/** @type {any} */ event) => showProblem(event.detail));
+  chart.addEventListener('zoom', (event) => {
     event.preventDefault();
     navigate({ zoom: /** @type {CustomEvent} */ (event).detail });
   });

@@ -7,8 +7,8 @@ import { form } from '../components/form.js';
 import { card, time } from '../components/parts.js';
 import { toast } from '../components/toast.js';
 import {
-  EMBED_COLUMNS, budgetText, canBlock, dashboardText, endingPages, endingText, evaluationText, keyText, originText,
-  shortCount, sortPages,
+  EMBED_COLUMNS, budgetText, canBlock, credentialId, credentialText, dashboardText, endingPages, endingText,
+  evaluationText, hasCredential, originText, shortCount, sortPages,
 } from '../model/embeds.js';
 import { ageText } from '../model/limit_units.js';
 
@@ -28,7 +28,7 @@ import { ageText } from '../model/limit_units.js';
 const REFRESH_MS = 5000;
 
 /** Identifies a row over refreshes. @param {EmbedPage} page */
-const rowId = (page) => JSON.stringify([page.api_key.id, page.origin, page.dashboard?.uid ?? null]);
+const rowId = (page) => JSON.stringify([credentialId(page), page.origin, page.dashboard?.uid ?? null]);
 
 /**
  * Revokes after a choice of what, which says in numbers what ends. Returns whether it did.
@@ -37,33 +37,45 @@ const rowId = (page) => JSON.stringify([page.api_key.id, page.origin, page.dashb
  * @param {EmbedPage} page
  */
 function revoke({ base }, pages, page) {
-  const key = keyText(page.api_key);
+  const name = credentialText(page);
+  const origin = originText(page);
+  const dashboard = `${base}/dashboards/${encodeURIComponent(page.dashboard?.uid ?? '')}`;
+  const { public_link: link } = page;
+  const key = `${base}/api-keys/${page.api_key?.id}`;
   /** @type {{what: Revocation, possible: boolean, text: string, about: string, done: string,
    *   run: () => Promise<any>}[]} */
   const all = [
     {
       what: 'origin',
-      possible: page.api_key.name !== null && canBlock(page),
-      text: `Block ${originText(page.origin)}`,
-      about: `Browsers on this origin are refused with tokens of ${key}. A program that sends no origin is not.`,
-      done: `${originText(page.origin)} is blocked.`,
-      run: () => send('POST', `${base}/api-keys/${page.api_key.id}/block-origin`, { origin: page.origin }),
+      possible: canBlock(page),
+      text: `Block ${origin}`,
+      about: `Browsers on this origin are refused with tokens of ${name}. A program that sends no origin is not.`,
+      done: `${origin} is blocked.`,
+      run: () => send('POST', `${key}/block-origin`, { origin: page.origin }),
+    },
+    {
+      what: 'credential',
+      possible: link !== null && hasCredential(page),
+      text: `Delete the public link ${name}`,
+      about: 'The link stops working at once. It cannot be restored.',
+      done: `The public link ${name} was deleted.`,
+      run: () => send('DELETE', `${dashboard}/links/${link?.id}`),
     },
     {
       what: 'dashboard',
       possible: page.dashboard !== null && page.dashboard.title !== null,
-      text: `Revoke all tokens of ${dashboardText(page)}`,
-      about: 'Tokens that name this dashboard end, whatever key signed them. Pages need new tokens.',
-      done: `The tokens of ${dashboardText(page)} were revoked.`,
-      run: () => send('POST', `${base}/dashboards/${encodeURIComponent(page.dashboard?.uid ?? '')}/revoke-embeds`),
+      text: `Revoke all access to ${dashboardText(page)}`,
+      about: 'Tokens that name this dashboard end, whatever key signed them, and its public links are deleted.',
+      done: `The tokens and public links of ${dashboardText(page)} were revoked.`,
+      run: () => send('POST', `${dashboard}/revoke-embeds`),
     },
     {
-      what: 'key',
-      possible: page.api_key.name !== null,
-      text: `Revoke all tokens of ${key}`,
+      what: 'credential',
+      possible: page.api_key !== null && hasCredential(page),
+      text: `Revoke all tokens of ${name}`,
       about: 'Every token that this key has signed until now ends. The key stays valid; pages need new tokens.',
-      done: `The tokens of ${key} were revoked.`,
-      run: () => send('POST', `${base}/api-keys/${page.api_key.id}/revoke-tokens`),
+      done: `The tokens of ${name} were revoked.`,
+      run: () => send('POST', `${key}/revoke-tokens`),
     },
   ];
   const choices = all.filter(({ possible }) => possible);
@@ -162,23 +174,27 @@ function pageTable(context, part, { data }, order) {
     const count = (/** @type {number} */ value) => number(value.toLocaleString('en'));
     const small = (/** @type {number} */ value, /** @type {string} */ noun) =>
       value > 0 && h('small', { class: 'hint', text: `${value.toLocaleString('en')} ${noun}` });
-    const revokes = (canBlock(page) || dashboard?.title || page.api_key.name !== null) && page.api_key.name !== null;
+    const revokes = hasCredential(page) || (dashboard !== null && dashboard.title !== null);
     const button = h('button', { type: 'button', class: 'danger', 'data-focus': rowId(page) }, 'Revoke…');
-    button.append(h('span', { class: 'unseen', text: ` ${originText(page.origin)} ${dashboardText(page)}` }));
+    button.append(h('span', { class: 'unseen', text: ` ${originText(page)} ${dashboardText(page)}` }));
     button.addEventListener('click', async () => {
       if (await revoke(context, data, page)) await part.reload();
     });
     return [
       [
-        h('span', { class: 'origin', text: originText(page.origin) }),
+        h('span', { class: 'origin', text: originText(page) }),
         page.blocked && h('span', { class: 'badge', text: 'Blocked' }),
       ],
       [dashboard?.title && href ? h('a', { href, text: dashboard.title }) : dashboardText(page) || '–'],
-      [keyText(page.api_key)],
+      [credentialText(page), page.public_link && h('span', { class: 'badge', text: 'Link' })],
       [count(page.viewers), small(page.streams, 'live')],
       [count(page.requests), small(page.refused, 'refused')],
-      [number(evaluationText(page.query_seconds))],
-      [h('span', { class: 'number', title: page.samples.toLocaleString('en'), text: shortCount(page.samples) })],
+      [
+        number(evaluationText(page.query_seconds)),
+        page.samples > 0 && h('small', {
+          class: 'hint', title: page.samples.toLocaleString('en'), text: `${shortCount(page.samples)} samples`,
+        }),
+      ],
       [
         h('time', {
           datetime: page.last_seen_at,
@@ -257,7 +273,7 @@ export function embeds(context) {
     const since = h('p', { class: 'hint' }, 'Counted in memory since the server started: ', time(now.since), '.');
     if (now.data.length === 0 && now.keys.length === 0) {
       return [
-        h('p', { text: 'No page has used an embed token of this organisation yet.' }),
+        h('p', { text: 'No page has used an embed token or a public link of this organisation yet.' }),
         h('p', { class: 'hint', text: 'To show a dashboard on a page of yours, open it and choose Share.' }),
         h('div', { class: 'row' }, h('a', {
           class: 'button primary', href: pageUrl('/dashboards', { org: context.slug }), text: 'Open dashboards',
@@ -278,7 +294,7 @@ export function embeds(context) {
   };
   return card({
     heading: 'Embeds',
-    intro: 'Pages that use embed tokens. The number of viewers of the last five minutes is an estimate.',
+    intro: 'Pages that use embed tokens and public links. The number of viewers of the last five minutes is an estimate.',
     fill,
     signedOut: context.signedOut,
   });

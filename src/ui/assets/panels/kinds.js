@@ -15,9 +15,13 @@
  * @property {import('../model/annotations.js').AnnotationEvent[]} events annotations to draw
  * @property {Map<string, any>} memory what the panel remembers over a refresh
  * @property {(range: {from: number, to: number}) => void} zoom
+ * @property {((chosen: Chosen) => void) | undefined} select called after a click on a series
  * @property {(link: Record<string, any>, more?: import('../model/interpolate.js').Context) =>
  *   import('../model/links.js').Link | null} link
  *
+ * @typedef {{name: string, labels: Record<string, string>, value: number}} ChosenSeries
+ * @typedef {{time: number, series: ChosenSeries[], nearest: ChosenSeries}} Chosen the series at a time, in
+ *   milliseconds; the highest value is first
  * @typedef {{resize?: () => void, destroy?: () => void}} Drawing
  * @typedef {{draw: (box: HTMLElement, view: View) => Drawing, note?: string}} Kind
  */
@@ -37,10 +41,16 @@ const KINDS = new Map(
     barchart: () => import('./barchart.js'),
     piechart: () => import('./piechart.js'),
     histogram: () => import('./histogram.js'),
-    alertlist: () => import('./list.js'),
-    dashlist: () => import('./list.js'),
   }),
 );
+
+/**
+ * Adds kinds that only some pages draw.
+ * @param {Record<string, () => Promise<Kind>>} kinds
+ */
+export function addKinds(kinds) {
+  for (const [type, load] of Object.entries(kinds)) KINDS.set(type, load);
+}
 
 /** A type as the class of its box: `table` for types that are drawn as one. @param {string} type */
 export const kindOf = (type) => (KINDS.has(type) ? type : 'table');

@@ -129,6 +129,14 @@ export function draw(box, view) {
       const more = shown.length > SPOKEN_MAX ? [`and ${shown.length - SPOKEN_MAX} more`] : [];
       return `${formatMoment(times[index] / 1000, view.timeZone)}: ${[...rows, ...more].join(', ') || 'no value'}`;
     },
+    chosen(index, y, place) {
+      const rows = shown.filter(({ values }) => !Number.isNaN(values[index]));
+      const told = (/** @type {PlotSeries} */ one) =>
+        ({ name: one.name, labels: one.field.labels ?? {}, value: one.values[index] });
+      const near = nearestTo(rows, index, y, place);
+      const series = rows.map(told).sort((left, right) => right.value - left.value);
+      return near && { time: times[index], series, nearest: told(near) };
+    },
     dots: (index) =>
       shown.length > DOTS_MAX
         ? []
@@ -182,6 +190,19 @@ function thresholdsOf(series) {
   };
 }
 
+/** The series whose line is nearest to a height. @param {PlotSeries[]} rows @param {number} index @param {number} y
+ *  @param {import('../plot/paint.js').Layout} place */
+function nearestTo(rows, index, y, place) {
+  /** @type {PlotSeries | null} */
+  let near = null;
+  let least = Infinity;
+  for (const one of rows) {
+    const distance = Math.abs(place.y(one.drawn[index], one.axis) - y);
+    if (near === null || distance < least) [near, least] = [one, distance];
+  }
+  return near;
+}
+
 /** The nodes of a panel's tooltip. */
 class Tip {
   #rows = new TipRows('tip-row');
@@ -203,13 +224,7 @@ class Tip {
       ({ values, inTooltip }) =>
         inTooltip && !Number.isNaN(values[index]) && !(hideZeros === true && values[index] === 0),
     );
-    /** @type {PlotSeries | null} */
-    let near = null;
-    let least = Infinity;
-    for (const one of y === null ? [] : rows) {
-      const distance = Math.abs(place.y(one.drawn[index], one.axis) - Number(y));
-      if (near === null || distance < least) [near, least] = [one, distance];
-    }
+    const near = y === null ? null : nearestTo(rows, index, y, place);
     if (mode === 'single' && near) rows = [near];
     const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;
     if (wanted !== 'none') {

@@ -1,7 +1,7 @@
 // The canvas of a plot over time: size, pointer, keyboard, zoom, tooltip and the shared crosshair.
 
 import { h } from '../chart/dom.js';
-import { moveHair, penOf } from '../chart/paint.js';
+import { moveHair, penOf } from '../chart/pen.js';
 import { placeTooltip } from '../chart/tip.js';
 import { FONT, INKS, paintDots } from './paint.js';
 
@@ -18,6 +18,8 @@ import { FONT, INKS, paintDots } from './paint.js';
  *   last time if the nodes are the same
  * @property {(index: number) => string} speak the values at a time as a sentence
  * @property {(index: number) => {value: number, axis: 0 | 1, color: string}[]} [dots] on the lines at the cursor
+ * @property {(index: number, y: number, place: Layout) => import('../panels/kinds.js').Chosen | null} [chosen] the
+ *   series at a place
  */
 
 /** A drag shorter than this is a click, in pixels. */
@@ -164,7 +166,9 @@ export class PlotCanvas {
       if (this.#drag) this.#drag.to = event.offsetX;
       this.#point(event.offsetX, event.offsetY);
     });
-    at.addEventListener('pointerup', () => this.#zoom());
+    at.addEventListener('pointerup', (event) => {
+      if (!this.#zoom()) this.#choose(event.offsetX, event.offsetY);
+    });
     at.addEventListener('pointercancel', () => {
       this.#drag = null;
       this.#leave();
@@ -222,15 +226,26 @@ export class PlotCanvas {
     this.#cursor.setAttribute('aria-valuetext', this.content.times.length ? this.content.speak(at) : 'no data');
   }
 
+  /** Tells the page which series was clicked. @param {number} x @param {number} y */
+  #choose(x, y) {
+    const [place, { select }] = [this.#place, this.view];
+    if (!place || !select || this.content.times.length === 0) return;
+    const time = place.time(Math.min(place.right, Math.max(place.left, x)));
+    const chosen = this.content.chosen?.(nearest(this.content.times, time), y, place);
+    if (chosen) select(chosen);
+  }
+
+  /** Ends a drag. Returns whether it was one, and no click. */
   #zoom() {
     const [drag, place] = [this.#drag, this.#place];
     this.#drag = null;
-    if (!drag || !place || Math.abs(drag.to - drag.from) < DRAG_MIN) return;
+    if (!drag || !place || Math.abs(drag.to - drag.from) < DRAG_MIN) return false;
     const [from, to] = [drag.from, drag.to]
       .sort((a, b) => a - b)
       .map((x) => Math.round(place.time(Math.min(place.right, Math.max(place.left, x)))));
     this.#paintOver();
     if (to - from >= ZOOM_MIN) this.view.zoom({ from, to });
+    return true;
   }
 
   /** @param {KeyboardEvent} event */

@@ -1,14 +1,18 @@
 // The live preview of a panel: queries run when they change, options are drawn at once.
 
 import { h } from '../../chart/dom.js';
+import { memberSource } from '../../client/batch.js';
 import { pageUrl } from '../../client/server.js';
 import { attempt } from '../../model/attempt.js';
 import { fieldNames, panelOf } from '../../model/edit_panel.js';
 import { interpolate } from '../../model/interpolate.js';
 import { panelFrames, planPanel } from '../../model/panel_queries.js';
+import { writeQuery } from '../../model/query_text.js';
+import { transform } from '../../model/transformations/index.js';
 import { Sync } from '../../plot/sync.js';
 import { PanelFrame } from '../panel_frame.js';
 import { PanelRunner } from '../panel_runner.js';
+import { MEMBER_WORDS } from '../panel_words.js';
 
 /**
  * @typedef {import('../../model/panel_queries.js').PanelPlan} PanelPlan
@@ -47,7 +51,7 @@ export class Preview {
     this.#options = options;
     this.#range = options.range;
     // The frame shows the error of an ended session: a page that is loaded again would lose the edits.
-    this.#runner = new PanelRunner({ org: options.org, signedOut: () => {} });
+    this.#runner = new PanelRunner(memberSource({ org: options.org, signedOut: () => {} }));
     this.#runnable = {
       node: this.node,
       plan: () => this.#plan(),
@@ -77,6 +81,7 @@ export class Preview {
       width: this.node.clientWidth || 600,
       dashboard: { title: String(root.title ?? ''), uid: String(root.uid ?? '') },
       timeZone: String(root.timezone ?? ''),
+      write: writeQuery,
     });
   }
 
@@ -113,6 +118,7 @@ export class Preview {
       sync: new Sync(),
       timeZone: () => String(root.timezone ?? ''),
       theme,
+      words: MEMBER_WORDS,
     });
     this.node.replaceChildren(this.#frame.node);
   }
@@ -158,8 +164,8 @@ export class Preview {
     const { draft } = this.#options;
     draft.fieldsBefore = (at) => attempt(() => {
       const panel = this.#panel();
-      return fieldNames(panelFrames({ ...panel, transformations: panel.transformations.slice(0, at) }, good, replace)
-        .frames);
+      const before = { ...panel, transformations: panel.transformations.slice(0, at) };
+      return fieldNames(panelFrames(before, good, replace, transform).frames);
     }) ?? [];
     draft.fields = draft.fieldsBefore(Infinity);
     this.#frame?.show(plan, answers);

@@ -1,0 +1,72 @@
+// The attributes of <metric-chart>, and its properties with the same names.
+
+import { QUERY_ATTRIBUTES } from './query.js';
+
+/** Attributes that change only how a response is shown. */
+export const DISPLAY_ATTRIBUTES = ['title', 'unit', 'legend', 'theme', 'refresh', 'live'];
+/** Properties that are a number or null, and a boolean. All others are text. */
+const NUMBERS = ['start', 'end', 'refresh'];
+const BOOLEANS = ['live'];
+
+/** The greatest length of a text that is drawn, in characters. */
+const TEXT_MAX = 500;
+
+/**
+ * Every property that mirrors an attribute, with its attribute. `title` is not among them: the
+ * element takes that attribute off.
+ * @type {Map<string, string>}
+ */
+export const PROPERTIES = new Map(
+  [...QUERY_ATTRIBUTES, ...DISPLAY_ATTRIBUTES]
+    .filter((name) => name !== 'title')
+    .map((name) => [name.replace(/-(.)/g, (_, letter) => letter.toUpperCase()), name]),
+);
+
+/**
+ * An attribute that is drawn, at most TEXT_MAX characters of it.
+ * @param {{getAttribute: (name: string) => string|null}} element
+ * @param {string} name
+ */
+export const textOf = (element, name) => (element.getAttribute(name) ?? '').slice(0, TEXT_MAX);
+
+/**
+ * Defines the properties on the prototype of an element. null, undefined, false and '' remove the
+ * attribute.
+ * @param {object} prototype
+ */
+export function defineProperties(prototype) {
+  for (const [property, name] of PROPERTIES) {
+    Object.defineProperty(prototype, property, {
+      configurable: true,
+      enumerable: true,
+      /** @this {HTMLElement} */
+      get() {
+        if (BOOLEANS.includes(name)) return this.hasAttribute(name);
+        const text = this.getAttribute(name);
+        if (!NUMBERS.includes(name)) return text ?? '';
+        return text === null || Number.isNaN(Number(text)) ? null : Number(text);
+      },
+      /** @this {HTMLElement} @param {any} value */
+      set(value) {
+        if (value === null || value === undefined || value === false || value === '') this.removeAttribute(name);
+        else this.setAttribute(name, value === true ? '' : String(value));
+      },
+    });
+  }
+}
+
+/**
+ * Applies properties that were set before the element was defined: they hide those of the
+ * prototype.
+ * @param {HTMLElement} element
+ * @param {string[]} names
+ */
+export function adoptProperties(element, names) {
+  for (const name of names) {
+    if (!Object.hasOwn(element, name)) continue;
+    const own = /** @type {any} */ (element);
+    const value = own[name];
+    delete own[name];
+    own[name] = value;
+  }
+}

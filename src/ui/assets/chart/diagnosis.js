@@ -1,0 +1,87 @@
+// Why a request to the server got no readable answer, and the words for it.
+//
+// fetch reports each of these as the same TypeError. What is provable: the browser knows that it is
+// offline, it announces requests that the page's policy blocks, it states a denied permission for
+// local networks, and the element's module is readable from any origin. If that module can be read
+// and a repeated request fails again, the server refuses to show its answer to this page.
+
+import { ApiError } from './api_error.js';
+import { embedWords, warnOnce } from './problems.js';
+import { answerOf, tokenSource } from './request.js';
+
+/** All charts of a page share the result of one probe for this long, in milliseconds. */
+const PROBE_MS = 2000;
+/** Names of the permission in Chromium: since version 142, and since the loopback has its own. */
+const PERMISSIONS = ['local-network-access', 'local-network', 'loopback-network'];
+
+/** Origins that the policy of this page blocks. @type {Set<string>} */
+const blocked = new Set();
+/** @type {Map<string, {at: number, result: Promise<boolean>}>} */
+const probes = new Map();
+
+document.addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) => {
+  if (effectiveDirective === 'connect-src' && URL.canParse(blockedURI)) blocked.add(new URL(blockedURI).origin);
+});
+
+/**
+ * Whether a server answers with a file that every origin may read.
+ * @param {string} base
+ */
+function isReachable(base) {
+  const known = probes.get(base);
+  if (known && performance.now() - known.at < PROBE_MS) return known.result;
+  const result = fetch(`${base}/embed.js`, { method: 'HEAD', cache: 'no-store', credentials: 'omit' }).then(
+    (response) => response.ok,
+    () => false,
+  );
+  probes.set(base, { at: performance.now(), result });
+  return result;
+}
+
+async function isLocalNetworkDenied() {
+  for (const name of PERMISSIONS) {
+    const status = await navigator.permissions?.query(/** @type {any} */ ({ name })).catch(() => null);
+    if (status?.state === 'denied') return true;
+  }
+  return false;
+}
+
+/**
+ * Finds the reason why a request got no answer.
+ * @param {import('./query.js').ChartQuery} query
+ * @returns {Promise<ApiError|null>} null if a repeated request got one
+ */
+async function diagnose(query) {
+  const { base, token, tokenEndpoint } = query;
+  const { origin } = new URL(base, document.baseURI);
+  const error = (/** @type {string} */ code, /** @type {string} */ detail) => new ApiError({ code, detail });
+  if (await isReachable(base)) {
+    try {
+      await answerOf(query, (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token);
+      return null;
+    } catch {
+      return error('origin_refused', `${origin} does not show its answers to ${location.origin}.`);
+    }
+  }
+  if (navigator.onLine === false) return error('offline', 'The browser is offline.');
+  if (blocked.has(origin)) return error('blocked_by_page', `The policy of this page blocks requests to ${origin}.`);
+  if (await isLocalNetworkDenied()) {
+    return error('local_network_denied', `The browser was told not to let this page reach ${origin}.`);
+  }
+  return null;
+}
+
+/**
+ * Explains an error of a chart on a page of another origin, and writes it to the console.
+ * @param {ApiError} problem
+ * @param {import('./query.js').ChartQuery|null} query that failed
+ * @param {{server: string, page: string, org: string}} place
+ * @returns {Promise<{problem: ApiError, words: import('./problems.js').Words}>}
+ */
+export async function explain(problem, query, place) {
+  const found = (problem.code === 'unreachable' && query && (await diagnose(query))) || problem;
+  const words = embedWords(found, place);
+  found.hint = words.hint;
+  warnOnce(found, place.server);
+  return { problem: found, words };
+}

@@ -1,0 +1,125 @@
+// <metric-dashboard>: a dashboard of a promlet server on any page.
+//
+//   <script type="module" src="SERVER/embed-dashboard.js"></script>
+//   <metric-dashboard org="acme" uid="node" token-endpoint="/metrics-token"></metric-dashboard>
+//
+// Attributes
+//   org, uid               the organisation and the dashboard
+//   src                    the server; default: the origin of this file
+//   token, token-endpoint  an embed token of the dashboard, and the URL of the next one
+//   link                   the secret of a public link, instead of a token; without all of them the session
+//                          cookie is sent, which only works on the server's own pages
+//   from, to               the time range, such as now-6h and now; default: that of the dashboard
+//   live                   shows new points as they come, instead of asking in an interval
+//   refresh                the interval of refreshes, such as 30s; default: that of the dashboard
+//   var-NAME               the value of an open variable; several with commas
+//   hide                   parts to leave out: title, time, variables
+//   theme                  light, dark or auto; default: the page's color-scheme
+// Property `snapshot`: what is shown, as an object; an element that gets one shows it and asks nothing.
+// Events, which bubble: load, error (detail: code, message), zoom (cancelable; detail: start and end in unix
+// seconds, or null for a reset), select (detail: panel, title, series, time), token-expired.
+// Style: the variables of <metric-chart>, and the parts title, time, variables, panels, panel and panel-title.
+
+import { DashboardView } from './embedded/dashboard.js';
+import { sheets } from './embedded/sheets.js';
+import { serverSource, snapshotSource } from './embedded/source.js';
+
+/** The server's public URL: the folder of this file, without that of its version. */
+const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
+/** Attributes that say which dashboard is shown, and with which right. */
+const SUBJECT = new Set(['org', 'uid', 'src', 'link', 'token-endpoint']);
+
+class MetricDashboard extends HTMLElement {
+  /** @type {DashboardView | null} */
+  #view = null;
+  /** @type {import('./embedded/source.js').Snapshot | null} */
+  #snapshot = null;
+  #root = this.attachShadow({ mode: 'open' });
+  /** Its colour is that of the scheme in use. */
+  #probe = document.createElement('i');
+  #scheme = matchMedia('(prefers-color-scheme: dark)');
+  #redraw = () => this.#view?.redraw();
+  #observer = new MutationObserver((changes) => this.#changed(new Set(changes.map((change) => change.attributeName ?? ''))));
+
+  connectedCallback() {
+    this.#observer.observe(this, { attributes: true });
+    this.#scheme.addEventListener('change', this.#redraw);
+    this.#start();
+  }
+
+  disconnectedCallback() {
+    this.#observer.disconnect();
+    this.#scheme.removeEventListener('change', this.#redraw);
+    this.#view?.stop();
+    this.#view = null;
+  }
+
+  /** What is shown: the dashboard with its data, for another element. */
+  get snapshot() {
+    return this.#snapshot ?? this.#view?.take() ?? null;
+  }
+
+  set snapshot(value) {
+    this.#snapshot = value;
+    if (this.isConnected) this.#start();
+  }
+
+  /** Asks for new data. */
+  reload() {
+    this.#view?.refresh();
+  }
+
+  async #start() {
+    this.#view?.stop();
+    this.#view = null;
+    const [org, uid] = [this.#read('org'), this.#read('uid')];
+    if (!this.#snapshot && !(org && uid)) return;
+    const source = this.#snapshot
+      ? snapshotSource(this.#snapshot)
+      : serverSource({ org, uid, credential: () => this.#credential() });
+    const view = new DashboardView(
+      {
+        read: (name) => this.#read(name),
+        has: (name) => this.hasAttribute(name),
+        attributes: () => this.attributes,
+        emit: (name, detail, cancelable = false) =>
+          this.dispatchEvent(new CustomEvent(name, { detail, cancelable, bubbles: true, composed: true })),
+        theme: () => (getComputedStyle(this.#probe).color === 'rgb(0, 0, 0)' ? 'light' : 'dark'),
+      },
+      source,
+      this.#snapshot,
+    );
+    this.#view = view;
+    this.#root.adoptedStyleSheets = await sheets();
+    if (this.#view !== view) return;
+    this.#probe.className = 'probe';
+    this.#probe.hidden = true;
+    view.node.append(this.#probe);
+    this.#root.replaceChildren(view.node);
+    view.load();
+  }
+
+  /** @param {string} name */
+  #read(name) {
+    return this.getAttribute(name)?.trim() ?? '';
+  }
+
+  #credential() {
+    return {
+      base: this.#read('src').replace(/\/+$/, '') || SERVER,
+      token: this.#read('link') || this.#read('token'),
+      tokenEndpoint: this.#read('token-endpoint'),
+    };
+  }
+
+  /** @param {Set<string>} names of attributes */
+  #changed(names) {
+    if ([...names].some((name) => SUBJECT.has(name))) this.#start();
+    else if (names.has('token')) this.#view?.renewed();
+    if ([...names].some((name) => ['from', 'to', 'refresh', 'live', 'hide'].includes(name) || name.startsWith('var-'))) {
+      this.#view?.changed();
+    } else if (names.has('theme')) this.#redraw();
+  }
+}
+
+if (!customElements.get('metric-dashboard')) customElements.define('metric-dashboard', MetricDashboard);

@@ -1,0 +1,370 @@
+// One dashboard for visitors: its controls, its panels, and what they show.
+
+import { h } from '../chart/dom.js';
+import { ApiError } from '../chart/request.js';
+import { PanelGrid } from '../components/panel_grid.js';
+import { PanelRunner } from '../components/panel_runner.js';
+import { refreshTimer } from '../components/refresh_timer.js';
+import { currentPanel, needsConversion } from '../model/current_panel.js';
+import { readWith } from '../model/dashboard_reader.js';
+import { planPanel } from '../model/panel_queries.js';
+import { resolveRange, weekStartOf } from '../model/time.js';
+import { loadPanel } from '../panels/kinds.js';
+import { Sync } from '../plot/sync.js';
+import { snapshotAnswers } from './source.js';
+import { Variables } from './variables.js';
+import { boundedRange, readView, sentValues, visitorVariables, writeReference } from './view.js';
+import { messageOf, reasonOf, visitorWords } from './words.js';
+
+/**
+ * @typedef {import('./source.js').DashboardSource} DashboardSource
+ * @typedef {import('../model/time.js').Range} Range
+ *
+ * @typedef {Object} Host the element
+ * @property {(name: string) => string} read an attribute, empty without it
+ * @property {(name: string) => boolean} has whether there is an attribute
+ * @property {() => Iterable<{name: string, value: string}>} attributes
+ * @property {(name: string, detail: any, cancelable?: boolean) => boolean} emit false if a listener prevents it
+ * @property {() => 'light' | 'dark'} theme
+ */
+
+export class DashboardView {
+  /** @type {import('./view.js').View | null} */
+  #view = null;
+  /** The answer as the server sent it. @type {unknown} */
+  #answer = null;
+  /** @type {import('../model/dashboard_reader.js').Dashboard | null} */
+  #dashboard = null;
+  #now = Date.now();
+  #turn = 0;
+  /** The id of the panel that is shown alone; empty for all. */
+  #only = '';
+  /** The range that the visitor chose. @type {{from: string | number, to: string | number} | null} */
+  #chosen = null;
+  /** The refresh interval that the visitor chose. @type {string | null} */
+  #interval = null;
+  /** Errors that were reported since the dashboard was loaded. @type {Set<string>} */
+  #reported = new Set();
+  #loading = new AbortController();
+  #title = h('h1', { part: 'title' });
+  #bar = h('div', { class: 'variables', part: 'variables', role: 'group', 'aria-label': 'Variables', hidden: true });
+  #content = h('div', { part: 'panels' });
+  #reset;
+  #head;
+  /** The controls: their modules are loaded unless they are left out. */
+  #time = /** @type {ReturnType<typeof import('../components/time_control.js').timeControl> | null} */ (null);
+  #controlsOf = /** @type {typeof import('../components/variable_bar.js').variableControls | null} */ (null);
+  #refreshes;
+  /** @type {import('./live.js').LivePanels | null} */
+  #live = null;
+  #runner;
+  #grid;
+
+  /**
+   * @param {Host} host
+   * @param {DashboardSource} source
+   * @param {import('./source.js').Snapshot | null} snapshot what is shown instead of data of the source
+   */
+  constructor(host, source, snapshot) {
+    this.host = host;
+    this.source = source;
+    this.snapshot = snapshot;
+    this.#chosen = snapshot?.range ?? null;
+    this.#reset = h('button', {
+      type: 'button', class: 'reset', part: 'reset', text: 'Reset zoom', hidden: true, on: { click: () => this.#zoom(null) },
+    });
+    this.#head = h('div', { class: 'head' }, this.#title, this.#reset);
+    this.node = h('div', { class: 'frame' }, this.#head, this.#bar, this.#content);
+    this.#runner = new PanelRunner({
+      send: (batch) => this.source.send(batch, sentValues(this.variables.selections, this.#access)),
+      failed: (error) => this.#report(error),
+    });
+    this.#refreshes = refreshTimer({
+      interval: () => (snapshot || this.#isLive ? null : this.#refresh()),
+      busy: () => this.#runner.busy,
+      refresh: () => this.refresh(),
+    });
+    this.variables = new Variables(this.source);
+    this.#grid = new PanelGrid(this.#runner, {
+      sync: new Sync(() => this.#dashboard?.graphTooltip ?? 0),
+      timeZone: () => this.#zone,
+      page: () => null,
+      selections: () => this.variables.selections,
+      theme: host.theme,
+      plan: ({ panel, scoped }, width) =>
+        planPanel(panel, {
+          ...this.#context,
+          selections: new Map([...this.variables.selections, ...scoped]),
+          width,
+          leastStep: this.#view?.leastStep,
+          write: writeReference(panel.id, scoped),
+        }),
+      events: () => [],
+      zoom: (range) => this.#zoom(range),
+      select: (chosen, { panel }) =>
+        host.emit('select', { panel: panel.id, title: panel.title, ...chosen, time: chosen.time / 1000 }),
+      retry: (frame) => this.#runner.retry(frame),
+      shown: (frame) => this.#live?.follow(frame),
+      gone: (frame) => this.#live?.leave(frame),
+      words: visitorWords((error) => this.#report(error)),
+      actions: ({ panel }) => [
+        this.#only
+          ? { text: 'Back to the dashboard', run: () => this.#alone('') }
+          : { text: 'View alone', run: () => this.#alone(String(panel.id)) },
+      ],
+    });
+  }
+
+  get #access() {
+    return this.#view?.access ?? new Map();
+  }
+
+  get #zone() {
+    return this.#dashboard?.timezone ?? '';
+  }
+
+  /** @returns {Range} */
+  get #range() {
+    const { time, weekStart } = this.#dashboard ?? {};
+    const { read } = this.host;
+    const range = resolveRange(
+      this.#chosen ?? { from: read('from') || time?.from, to: read('to') || time?.to },
+      { now: this.#now, weekStart: weekStartOf(weekStart), timeZone: this.#zone },
+    );
+    return boundedRange(range, this.#view?.longest ?? Infinity);
+  }
+
+  get #context() {
+    const dashboard = { title: this.#dashboard?.title ?? '', uid: '' };
+    return { range: this.#range, now: this.#now, dashboard, timeZone: this.#zone };
+  }
+
+  /** Whether new points are shown as they come: only up to now. */
+  get #isLive() {
+    return this.host.has('live') && this.snapshot === null && String(this.#range.raw.to) === 'now';
+  }
+
+  /** Whether the page leaves a part out. @param {'title' | 'time' | 'variables'} part */
+  #isHidden(part) {
+    return this.host.read('hide').split(/[\s,]+/).includes(part) || (part !== 'title' && this.snapshot !== null);
+  }
+
+  /** Loads the controls that are shown. */
+  async #loadControls() {
+    await Promise.all([
+      this.#isHidden('time') ||
+        import('../components/time_control.js').then(({ timeControl }) => {
+          this.#time ??= this.#timeControl(timeControl);
+        }),
+      this.#isHidden('variables') ||
+        import('../components/variable_bar.js').then(({ variableControls }) => {
+          this.#controlsOf = variableControls;
+        }),
+    ]);
+  }
+
+  /** @param {typeof import('../components/time_control.js').timeControl} make */
+  #timeControl(make) {
+    const time = make({
+      change: (range) => this.#show(range),
+      refreshNow: () => this.refresh(),
+      interval: (interval) => {
+        this.#interval = interval;
+        this.#refreshes.plan();
+      },
+    });
+    time.node.setAttribute('part', 'time');
+    this.#head.append(time.node);
+    return time;
+  }
+
+  /** The interval between refreshes; empty for none. */
+  #refresh() {
+    return this.#interval ?? (this.host.read('refresh') || this.#dashboard?.refresh || '');
+  }
+
+  /** Asks for the dashboard, and shows it. */
+  async load() {
+    this.#loading.abort();
+    this.#loading = new AbortController();
+    const { signal } = this.#loading;
+    this.#reported.clear();
+    if (!this.#dashboard) this.#content.replaceChildren(h('p', { class: 'quiet', role: 'status', text: 'Loading…' }));
+    try {
+      const controls = this.#loadControls();
+      // A failure is reported below; without this line it would count as unhandled while the view is asked.
+      controls.catch(() => {});
+      const answer = await this.source.view(signal);
+      const view = readView(answer);
+      const old = needsConversion(view.document);
+      const convert = old ? (await import('../model/import_legacy.js')).convertPanel : currentPanel;
+      if (signal.aborted) return;
+      [this.#answer, this.#view] = [answer, view];
+      this.#dashboard = readWith(view.document, convert).dashboard;
+      const { panels, variables } = this.#dashboard;
+      // The modules of the panels arrive while the server answers.
+      for (const type of new Set(panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type).catch(() => {});
+      this.variables.adopt(visitorVariables(variables, view.access), view.access, this.snapshot?.selections ?? null);
+      this.variables.setAttributes(this.host.attributes());
+      await controls;
+      if (signal.aborted) return;
+      await this.#update(true);
+      if (!signal.aborted) this.host.emit('load', { uid: view.uid, title: view.title, version: view.version });
+    } catch (error) {
+      if (signal.aborted) return;
+      this.#report(error);
+      this.#dashboard = null;
+      for (const part of [this.#head, this.#bar]) part.hidden = true;
+      this.#content.replaceChildren(messageOf('message', error, () => this.load()));
+    }
+  }
+
+  /** @param {boolean} variables whether their options are asked first */
+  async #update(variables) {
+    const dashboard = this.#dashboard;
+    if (!dashboard) return;
+    this.#refreshes.cancel();
+    const turn = (this.#turn += 1);
+    this.#now = Date.now();
+    this.#showHead();
+    if (variables) {
+      const resolved = await this.variables.resolve(this.#context);
+      if (turn !== this.#turn) return;
+      this.#showVariables(resolved);
+    }
+    if (this.#grid.node.parentElement !== this.#content) this.#content.replaceChildren(this.#grid.node);
+    this.#grid.show(dashboard.panels, this.variables.selections, this.#only);
+    await this.#follow();
+    if (turn !== this.#turn) return;
+    this.#runner.refresh();
+    this.#refreshes.plan();
+  }
+
+  /** Opens the live stream for the current values and range, or ends it. */
+  async #follow() {
+    this.#stopLive();
+    if (!this.#isLive) return;
+    const { LivePanels } = await import('./live.js');
+    this.#stopLive();
+    this.#live = new LivePanels(this.source.live(sentValues(this.variables.selections, this.#access)), {
+      retry: (frame) => this.#runner.retry(frame),
+      failed: (error) => this.#report(error),
+    });
+  }
+
+  #stopLive() {
+    this.#live?.stop();
+    this.#live = null;
+  }
+
+  #showHead() {
+    this.#head.hidden = false;
+    this.#title.textContent = this.#dashboard?.title ?? '';
+    this.#title.hidden = this.#isHidden('title');
+    this.#bar.hidden = this.#isHidden('variables') || this.#bar.childElementCount === 0;
+    if (!this.#time) return;
+    this.#time.node.hidden = this.#isHidden('time');
+    this.#time.show(this.#range, this.#refresh(), this.#zone);
+  }
+
+  /** @param {Map<string, import('../model/resolve_variables.js').Resolved>} resolved */
+  #showVariables(resolved) {
+    const { activeElement } = /** @type {Document | ShadowRoot} */ (this.node.getRootNode());
+    const focus =
+      activeElement instanceof HTMLElement && this.#bar.contains(activeElement) ? activeElement.dataset.focus : undefined;
+    for (const one of resolved.values()) if (one.problem) this.#report(one.problem);
+    const calm = new Map([...resolved].map(([name, one]) => [name, { ...one, problem: null }]));
+    const change = (/** @type {string} */ name, /** @type {string[]} */ values) => {
+      this.variables.choose(name, values);
+      this.#update(true).catch((error) => this.#report(error));
+    };
+    this.#bar.replaceChildren(...(this.#controlsOf?.(calm, this.variables.selections, change, null) ?? []));
+    this.#showHead();
+    const again = focus && this.#bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
+    if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+  }
+
+  /** @param {{from: string | number, to: string | number} | null} range null for that of the attributes */
+  #show(range) {
+    this.#chosen = range;
+    this.#reset.hidden = true;
+    this.#update(false).catch((error) => this.#report(error));
+  }
+
+  /** @param {{from: number, to: number} | null} range null for the range before, in milliseconds */
+  #zoom(range) {
+    if (!this.host.emit('zoom', range && { start: range.from / 1000, end: range.to / 1000 }, true)) return;
+    this.#show(range ?? this.snapshot?.range ?? null);
+    this.#reset.hidden = range === null;
+  }
+
+  /** @param {string} panel its id; empty for all panels */
+  #alone(panel) {
+    this.#only = panel;
+    this.#update(false).catch((error) => this.#report(error));
+  }
+
+  /** Asks for new data. */
+  refresh() {
+    this.#now = Date.now();
+    this.#showHead();
+    this.#runner.refresh();
+    this.#refreshes.plan();
+  }
+
+  /** Shows what the attributes say, of the time range, the variables and the parts. */
+  changed() {
+    this.#chosen = this.snapshot?.range ?? null;
+    this.#interval = null;
+    this.#reset.hidden = true;
+    this.variables.setAttributes(this.host.attributes());
+    this.#loadControls()
+      .then(() => this.#update(true))
+      .catch((error) => this.#report(error));
+  }
+
+  /** Asks again with a new credential, if something was refused. */
+  renewed() {
+    if (this.#reported.size === 0) return;
+    this.#reported.clear();
+    if (this.#dashboard) this.refresh();
+    else this.load();
+  }
+
+  /** Draws again, for instance in other colours. */
+  redraw() {
+    this.#grid.redraw();
+  }
+
+  /** What is shown, for an element that asks nothing. @returns {import('./source.js').Snapshot} */
+  take() {
+    const { from, to } = this.#range;
+    return {
+      view: this.#answer,
+      answers: snapshotAnswers(this.#grid.frames.flatMap(({ shown }) => (shown ? [shown] : []))),
+      range: { from, to },
+      selections: this.variables.values(),
+    };
+  }
+
+  /** Reports an error to the developers of the page, once. @param {unknown} error */
+  async #report(error) {
+    const known = reasonOf(error);
+    const key = `${known.code} ${known.message}`;
+    if (this.#reported.has(key)) return;
+    this.#reported.add(key);
+    const { code, message } = reasonOf(error instanceof ApiError ? await this.source.explain(error) : error);
+    if (!(error instanceof ApiError)) console.warn(`metric-dashboard: ${message}`);
+    this.host.emit('error', { code, message });
+    if (code === 'token_expired') this.host.emit('token-expired', {});
+  }
+
+  stop() {
+    this.#turn += 1;
+    this.#loading.abort();
+    this.#stopLive();
+    this.#refreshes.destroy();
+    this.#runner.stop();
+    this.#grid.destroy();
+  }
+}

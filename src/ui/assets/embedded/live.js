@@ -1,0 +1,117 @@
+// Keeps the panels of a dashboard up to date by the live stream of the page.
+
+import { subscribe } from '../chart/live_hub.js';
+import { LivePoints } from '../chart/live_points.js';
+
+/**
+ * @typedef {import('../components/panel_frame.js').PanelFrame} PanelFrame
+ * @typedef {import('../components/panel_runner.js').Answered} Answered
+ * @typedef {import('../chart/live_hub.js').StreamAddress} StreamAddress
+ */
+
+/** The shortest and the longest step of a stream, in seconds; panels with another one are not live. */
+const [STEP_MIN, STEP_MAX] = [1, 3600];
+
+export class LivePanels {
+  #address;
+  #host;
+  /** Ends the subscriptions of each panel. @type {Map<PanelFrame, (() => void)[]>} */
+  #followed = new Map();
+
+  /**
+   * @param {StreamAddress} address
+   * @param {{retry: (frame: PanelFrame) => void, failed: (error: unknown) => void}} host `retry`: the panel asks
+   *   for its whole range again
+   */
+  constructor(address, host) {
+    this.#address = address;
+    this.#host = host;
+  }
+
+  /** Continues the answers of a panel. @param {PanelFrame} frame */
+  follow(frame) {
+    this.leave(frame);
+    const { shown } = frame;
+    if (!shown || shown.plan.range.info) return;
+    let { plan } = shown;
+    const answers = shown.answers.map((one) => ({ ...one }));
+    let redraw = 0;
+    const show = (/** @type {number} */ time) => {
+      const length = plan.range.to - plan.range.from;
+      const to = Math.max(plan.range.to, time * 1000);
+      plan = { ...plan, range: { ...plan.range, from: to - length, to } };
+      // The queries of a panel have their points in the same moment.
+      redraw ||= requestAnimationFrame(() => {
+        redraw = 0;
+        frame.update(plan, answers);
+      });
+    };
+    const ends = answers.flatMap((one) => {
+      const end = this.#subscribe(one, plan, show, () => this.#host.retry(frame));
+      return end ? [end] : [];
+    });
+    this.#followed.set(frame, [...ends, () => cancelAnimationFrame(redraw)]);
+  }
+
+  /**
+   * @param {Answered} answered is changed
+   * @param {import('../model/panel_queries.js').PanelPlan} plan
+   * @param {(time: number) => void} show
+   * @param {() => void} retry
+   */
+  #subscribe(answered, plan, show, retry) {
+    const { query, answer } = answered;
+    const { step, type, ask } = query;
+    if (!answer.data || !Number.isInteger(step) || step < STEP_MIN || step > STEP_MAX) return null;
+    const points = type === 'range' ? rangePoints(answered, plan) : null;
+    if (type === 'range' && !points) return null;
+    return subscribe(this.#address, {
+      query: { ...ask, step },
+      since: Math.floor(plan.range.to / 1000 / step) * step,
+      points: ({ time, data }) => {
+        if (points) points.append(time, data?.result ?? []);
+        else answered.answer = { ...answer, data: { resultType: 'vector', result: (data?.result ?? []).flatMap(last) } };
+        show(time);
+      },
+      gap: retry,
+      failed: (problem, isFinal) => {
+        if (isFinal) this.#host.failed(problem);
+      },
+    });
+  }
+
+  /** @param {PanelFrame} frame */
+  leave(frame) {
+    for (const end of this.#followed.get(frame) ?? []) end();
+    this.#followed.delete(frame);
+  }
+
+  stop() {
+    for (const frame of [...this.#followed.keys()]) this.leave(frame);
+  }
+}
+
+/**
+ * Takes points into a copy of the answer of a range query; null for an answer with anything else than numbers.
+ * @param {Answered} answered gets the copy
+ * @param {import('../model/panel_queries.js').PanelPlan} plan
+ */
+function rangePoints(answered, { range }) {
+  const { query: { step }, answer } = answered;
+  if (answer.data?.resultType !== 'matrix') return null;
+  const rows = /** @type {import('../model/frame.js').Row[]} */ (answer.data.result);
+  if (rows.some((row) => row.histograms)) return null;
+  // The answer that the runner continues stays as it is.
+  const result = rows.map((row) => ({ ...row, values: [...(row.values ?? [])] }));
+  const own = { ...answer, data: { ...answer.data, result } };
+  answered.answer = own;
+  const [start, end] = [range.from, range.to].map((time) => Math.floor(time / 1000 / step) * step);
+  const query = { grid: { start, end, step, tail: null } };
+  return new LivePoints(/** @type {any} */ ({ answer: own, tail: null, query }));
+}
+
+/** A row of a vector from one of a matrix. @param {import('../model/frame.js').Row} row */
+function last({ metric, values, histograms }) {
+  const [value, histogram] = [values?.at(-1), histograms?.at(-1)];
+  return value || histogram ? [{ metric, ...(value && { value }), ...(histogram && { histogram }) }] : [];
+}

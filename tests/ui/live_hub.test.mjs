@@ -1,0 +1,244 @@
+// The live streams of a page: one connection, its queries, and how it resumes.
+
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+
+/** What a page has. */
+const page = new EventTarget();
+globalThis.document = Object.assign(new EventTarget(), { hidden: false, baseURI: 'http://page.test/' });
+globalThis.location = new URL('http://page.test/');
+globalThis.addEventListener = page.addEventListener.bind(page);
+globalThis.removeEventListener = page.removeEventListener.bind(page);
+
+const { subscribe } = await import('../../src/ui/assets/chart/live_hub.js');
+const { reconnectPause } = await import('../../src/ui/assets/chart/request.js');
+
+const token = (life, name) => {
+  const part = (object) => Buffer.from(JSON.stringify(object)).toString('base64url');
+  return `${part({ alg: 'HS256' })}.${part({ iat: 1000, exp: 1000 + life })}.${name}`;
+};
+
+/** A server: each request to a stream is kept with the functions that answer it. */
+class Server {
+  requests = [];
+  tokens = [];
+  #waiting = [];
+  constructor() {
+    globalThis.fetch = (url, options) => this.#answer(String(url), options);
+  }
+
+  async #answer(url, options) {
+    if (url.endsWith('/token')) return new Response(this.tokens.shift() ?? '', { status: 200 });
+    if (url.endsWith('/embed.js')) throw new TypeError('Failed to fetch');
+    const text = new TextEncoder();
+    const request = { url, headers: options.headers, body: JSON.parse(options.body), aborted: false };
+    options.signal.addEventListener('abort', () => (request.aborted = true));
+    return new Promise((resolve, reject) => {
+      request.refuse = (status, body, headers = {}) => resolve(Response.json(body, { status, headers }));
+      request.lose = () => reject(new TypeError('Failed to fetch'));
+      request.open = () => {
+        let controller;
+        const stream = new ReadableStream({ start: (given) => (controller = given) });
+        options.signal.addEventListener('abort', () => {
+          try {
+            controller.error(options.signal.reason);
+          } catch {}
+        });
+        request.send = (type, data, id) =>
+          controller.enqueue(
+            text.encode(`${id ? `id: ${id}\n` : ''}event: ${type}\ndata: ${JSON.stringify(data)}\n\n`),
+          );
+        request.close = () => controller.close();
+        resolve(new Response(stream));
+      };
+      this.requests.push(request);
+      this.#waiting.shift()?.(request);
+    });
+  }
+
+  /** The next request to a stream. */
+  next() {
+    const known = this.requests.find((request) => !request.taken) ?? new Promise((resolve) => this.#waiting.push(resolve));
+    return Promise.resolve(known).then((request) => Object.assign(request, { taken: true }));
+  }
+}
+
+const settle = () => new Promise((resolve) => setTimeout(resolve, 10));
+const listener = (query, since, log) => ({
+  query,
+  since,
+  points: ({ time }) => log.push(`points ${time}`),
+  gap: ({ start, end }) => log.push(`gap ${start} ${end}`),
+  failed: ({ code }, isFinal) => log.push(`${isFinal ? 'ended' : 'failed'} ${code}`),
+  opened: () => log.push('opened'),
+});
+const address = (name, more = {}) => ({ base: 'http://page.test', path: `/live/${name}`, ...more });
+
+test('thirty queries share one connection, and equal queries one entry', async () => {
+  const server = new Server();
+  const logs = Array.from({ length: 30 }, () => []);
+  const ends = logs.map((log, at) => subscribe(address('many'), listener({ expr: `up${at % 20}`, step: 15 }, 1000, log)));
+  const stream = await server.next();
+  await settle();
+  assert.equal(server.requests.length, 1);
+  assert.equal(stream.body.queries.length, 20);
+  assert.equal(stream.body.since, 1000);
+  stream.open();
+  await settle();
+  stream.send('points', { id: stream.body.queries[0].id, time: 1005 }, '1005000');
+  await settle();
+  assert.deepEqual(
+    logs.map((log) => log.join()),
+    logs.map((_, at) => (at % 20 === 0 ? 'opened,points 1005' : 'opened')),
+  );
+  for (const end of ends) end();
+  await new Promise((resolve) => setTimeout(resolve, 250));
+  assert.ok(stream.aborted, 'the last query closes the stream');
+});
+
+test('a query that joins opens the stream again from the point that all queries have', async () => {
+  const server = new Server();
+  const [first, second] = [[], []];
+  const ends = [subscribe(address('join', { body: { variables: { a: ['b'] } } }), listener({ panel: 1 }, 1000, first))];
+  const one = await server.next();
+  assert.deepEqual(one.body.variables, { a: ['b'] });
+  one.open();
+  await settle();
+  one.send('points', { id: one.body.queries[0].id, time: 1030 }, '1030000');
+  await settle();
+  ends.push(subscribe(address('join', { body: { variables: { a: ['b'] } } }), listener({ panel: 2 }, 1015, second)));
+  const two = await server.next();
+  assert.ok(one.aborted);
+  assert.deepEqual([two.body.queries.length, two.body.since], [2, 1015]);
+  for (const end of ends) end();
+});
+
+test('after a lost connection the stream resumes after the last complete point', async () => {
+  const server = new Server();
+  const log = [];
+  const end = subscribe(address('lost'), listener({ expr: 'up' }, 1000, log));
+  const one = await server.next();
+  one.open();
+  await settle();
+  const { id } = one.body.queries[0];
+  one.send('points', { id, time: 1015 }, '1015000');
+  one.send('points', { id, time: 1030 });
+  await settle();
+  one.close();
+  const two = await server.next();
+  assert.equal(two.body.since, 1015, 'the step of 1030 was not complete');
+  two.lose();
+  const three = await server.next();
+  three.open();
+  await settle();
+  three.send('gap', { id, start: 1030, end: 1090 }, '1090000');
+  three.send('error', { id, code: 'query_timeout', status: 503 });
+  three.send('end', { code: 'shutting_down', status: 503 });
+  const four = await server.next();
+  assert.equal(four.body.since, 1090);
+  end();
+  assert.deepEqual(log, [
+    'opened',
+    'points 1015',
+    'points 1030',
+    'failed unreachable',
+    'failed unreachable',
+    'opened',
+    'gap 1030 1090',
+    'failed query_timeout',
+    'failed shutting_down',
+  ]);
+});
+
+test('an expired token is replaced without a failure, and a fixed one ends the stream', async () => {
+  const server = new Server();
+  const [log, fixed] = [[], []];
+  const [old, young] = [token(600, 'old'), token(600, 'young')];
+  server.tokens = [young];
+  const end = subscribe(address('renewed', { token: old, tokenEndpoint: '/token' }), listener({ expr: 'up' }, 1, log));
+  const one = await server.next();
+  assert.equal(one.headers.Authorization, `Bearer ${old}`);
+  one.open();
+  await settle();
+  one.send('end', { code: 'token_expired', status: 401 });
+  const two = await server.next();
+  assert.equal(two.headers.Authorization, `Bearer ${young}`);
+  end();
+  assert.deepEqual(log, ['opened']);
+  subscribe(address('fixed', { token: old }), listener({ expr: 'up' }, 1, fixed));
+  (await server.next()).refuse(401, { code: 'token_expired' });
+  await settle();
+  assert.deepEqual(fixed, ['ended token_expired']);
+});
+
+test('a token is replaced at 80 % of its life, while the stream is open', async () => {
+  const server = new Server();
+  server.tokens = [token(600, 'next')];
+  const end = subscribe(
+    address('life', { token: token(1, 'short'), tokenEndpoint: '/token?life' }),
+    listener({ expr: 'up' }, 1, []),
+  );
+  globalThis.fetch = ((inner) => (url, options) => inner(String(url).replace('?life', ''), options))(globalThis.fetch);
+  const one = await server.next();
+  one.open();
+  const begin = performance.now();
+  const two = await server.next();
+  const after = performance.now() - begin;
+  assert.ok(after > 400 && after < 1000, `after ${after} ms`);
+  assert.ok(two.headers.Authorization.endsWith('.next'));
+  end();
+});
+
+test('a refusal that would come again is not tried again; one that passes is, after Retry-After', async () => {
+  for (const status of [400, 403, 404]) {
+    const server = new Server();
+    const log = [];
+    subscribe(address(`status${status}`), listener({ expr: 'up' }, 1, log));
+    (await server.next()).refuse(status, { code: `c${status}` });
+    await new Promise((resolve) => setTimeout(resolve, 300));
+    assert.deepEqual(log, [`ended c${status}`]);
+    assert.equal(server.requests.length, 1);
+  }
+  const server = new Server();
+  const log = [];
+  const end = subscribe(address('limited'), listener({ expr: 'up' }, 1, log));
+  (await server.next()).refuse(429, { code: 'rate_limited' }, { 'Retry-After': '1' });
+  const begin = performance.now();
+  await server.next();
+  assert.ok(performance.now() - begin >= 950);
+  assert.deepEqual(log, ['failed rate_limited']);
+  end();
+});
+
+test('a hidden page has no stream, and resumes when it is visible', async () => {
+  const server = new Server();
+  const log = [];
+  const end = subscribe(address('hidden'), listener({ expr: 'up' }, 1000, log));
+  const one = await server.next();
+  one.open();
+  await settle();
+  one.send('points', { id: one.body.queries[0].id, time: 1015 }, '1015000');
+  await settle();
+  page.dispatchEvent(new Event('pagehide'));
+  assert.ok(one.aborted);
+  await settle();
+  assert.equal(server.requests.length, 1);
+  page.dispatchEvent(new Event('pageshow'));
+  const two = await server.next();
+  assert.equal(two.body.since, 1015);
+  end();
+  assert.deepEqual(log, ['opened', 'points 1015']);
+});
+
+test('pauses grow to 30 s, differ between pages, and are never shorter than the server asks', () => {
+  for (const random of [0, 0.5, 0.999]) {
+    let last = 0;
+    for (let failures = 1; failures < 2000; failures += 1) {
+      const pause = reconnectPause(failures, 0, random);
+      assert.ok(pause >= last && pause >= 0.5 && pause <= 30);
+      last = pause;
+    }
+    assert.ok(reconnectPause(3, 12, random) >= 12);
+  }
+  assert.ok(reconnectPause(1, 0, 0) < reconnectPause(1, 0, 0.9));
+});
