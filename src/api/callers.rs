@@ -370,7 +370,8 @@ impl Callers {
         }
         let charge = self.limits.charge_key(link.key.id, settings.rate_limit_rps);
         let dashboard = Some(link.dashboard.as_str());
-        let used = EmbedUse { key: &link.key, is_link: true, origin, dashboard, viewer: None, client: client.ip };
+        let used =
+            EmbedUse { key: &link.key, is_link: true, origin, dashboard, viewer: None, client: client.ip };
         let usage = self.embeds.record(used, now);
         let (origins, used) = (origins.0, usage.clone());
         *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });

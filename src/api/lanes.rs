@@ -176,7 +176,9 @@ impl Lanes {
         let work = move || with_origin(&origin, work);
         // A dropped caller needs no result.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-        pool.run(org, matches!(lane, Lane::Embed(_)), work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
+        pool.run(org, matches!(lane, Lane::Embed(_)), work)
+            .await?
+            .map_err(|panic| pool.panicked(panic.as_ref()))
     }
 
     /// Runs work that encodes a chunk of a large result of an organisation. Unlike [`Lanes::run`],

@@ -516,8 +516,7 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    let bundles =
-        [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
+    let bundles = [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
     pages.chain(bundles.map(|(name, bundle)| (name, bundle.to_vec()))).collect()
 });
 

@@ -105,7 +105,10 @@ async fn the_list_names_each_page_with_its_viewers_streams_and_cost() {
     assert!(row["query_seconds"].as_f64() > Some(0.0) && row["samples"].as_u64() > Some(0), "{row}");
     assert!(row["first_seen_at"].as_str() < row["last_seen_at"].as_str(), "{row}");
     let row = of(&second);
-    assert_eq!((&row["origin"], &row["dashboard"], &row["requests"]), (&Value::Null, &Value::Null, &json!(1)));
+    assert_eq!(
+        (&row["origin"], &row["dashboard"], &row["requests"]),
+        (&Value::Null, &Value::Null, &json!(1))
+    );
     let keys = shown["keys"].as_array().expect("keys");
     assert_eq!((keys.len(), &keys[0]["query_seconds_per_minute"]), (2, &json!(60)), "{shown}");
 
@@ -127,11 +130,10 @@ async fn revoking_a_dashboard_ends_its_tokens_of_all_keys_and_their_streams_and_
     dashboard(&fixture, "other").await;
     let of_key = json!({ "policy": { "endpoints": ["dashboard", "expr"], "dashboard": { "uid": "node" } } });
     let (first, second) = (key(&fixture, json!({})).await, key(&fixture, of_key).await);
-    let revoked = [
-        token(&fixture, &first, of_dashboard("node")).await,
-        token(&fixture, &second, json!({})).await,
-    ];
-    let stays = [token(&fixture, &first, of_dashboard("other")).await, token(&fixture, &first, json!({})).await];
+    let revoked =
+        [token(&fixture, &first, of_dashboard("node")).await, token(&fixture, &second, json!({})).await];
+    let stays =
+        [token(&fixture, &first, of_dashboard("other")).await, token(&fixture, &first, json!({})).await];
     let ending = open_stream(&fixture, &revoked[0]).await;
     let mut going = open_stream(&fixture, &stays[0]).await;
     let revoke = "/api/v1/orgs/acme/dashboards/node/revoke-embeds";
@@ -154,7 +156,8 @@ async fn revoking_a_dashboard_ends_its_tokens_of_all_keys_and_their_streams_and_
 
     let unknown = "/api/v1/orgs/acme/dashboards/none/revoke-embeds";
     fixture.server.post(unknown, &fixture.cabinet, json!({})).await.is(404, "not_found");
-    let log = fixture.server.get("/api/v1/orgs/acme/audit?action=dashboard.tokens_revoked", &fixture.cabinet).await;
+    let log =
+        fixture.server.get("/api/v1/orgs/acme/audit?action=dashboard.tokens_revoked", &fixture.cabinet).await;
     assert_eq!(log.value()["data"].as_array().map(Vec::len), Some(2), "{}", log.body);
 }
 
@@ -189,7 +192,8 @@ async fn public_links_are_listed_with_the_name_and_deleted_with_the_tokens_of_th
     let left = fixture.server.get("/api/v1/orgs/acme/dashboards/node/links", &fixture.cabinet).await;
     assert_eq!(left.value()["data"], json!([]));
     let rows = list(&fixture).await;
-    let row = rows["data"].as_array().expect("rows").iter().find(|row| row["public_link"]["id"] == id.as_str());
+    let row =
+        rows["data"].as_array().expect("rows").iter().find(|row| row["public_link"]["id"] == id.as_str());
     assert_eq!(row.expect("still listed")["public_link"]["name"], Value::Null, "deleted");
 }
 
@@ -257,7 +261,10 @@ async fn a_flood_of_heavy_embed_queries_meets_the_budget_of_its_key_and_members_
     let refused = refused.expect("two thousand heavy queries take more than a second");
     refused.is(429, "rate_limited");
     let told = refused.value();
-    assert_eq!((&told["scope"], &told["limit"], &told["window_s"]), (&json!("embed_budget"), &json!(1), &json!(60)));
+    assert_eq!(
+        (&told["scope"], &told["limit"], &told["window_s"]),
+        (&json!("embed_budget"), &json!(1), &json!(60))
+    );
     let wait: u64 = refused.header("retry-after").parse().expect("seconds");
     assert!((1..=60).contains(&wait), "{wait}");
     assert_eq!(refused.header("access-control-allow-origin"), PAGE, "the page can read the reason");
@@ -265,7 +272,11 @@ async fn a_flood_of_heavy_embed_queries_meets_the_budget_of_its_key_and_members_
         fixture.server.get(UP, flood).await.is(429, "rate_limited");
     }
     assert_eq!(fixture.server.get(UP, &calm).await.status, 200);
-    assert_eq!(fixture.server.get(&heavy(1_500), &fixture.cabinet).await.status, 200, "a member has no budget");
+    assert_eq!(
+        fixture.server.get(&heavy(1_500), &fixture.cabinet).await.status,
+        200,
+        "a member has no budget"
+    );
     let rows = list(&fixture).await;
     let used = |id: &str| {
         let keys = rows["keys"].as_array().expect("keys");

@@ -144,7 +144,9 @@ impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
         let stream = match &caller.0.credential {
-            Ok(Credential::Token { usage, .. } | Credential::Link { usage, .. }) => Some(Arc::new(usage.open_stream())),
+            Ok(Credential::Token { usage, .. } | Credential::Link { usage, .. }) => {
+                Some(Arc::new(usage.open_stream()))
+            }
             _ => None,
         };
         StandingCaller { caller, slug, _stream: stream }

@@ -93,7 +93,10 @@ mod tests {
         assert_eq!(budget.wait(two, 5 * S), None);
         budget.charge(S, 5 * S);
         budget.charge(S - 1, 6 * S + 7);
-        assert_eq!((budget.wait(two, 6 * S + 7), budget.used(6 * S + 7)), (None, Duration::from_micros(2 * S - 1)));
+        assert_eq!(
+            (budget.wait(two, 6 * S + 7), budget.used(6 * S + 7)),
+            (None, Duration::from_micros(2 * S - 1))
+        );
         budget.charge(1, 20 * S + S / 2);
         // The second 5 leaves when the second 65 begins; then less than 2 s are used.
         assert_eq!(budget.wait(two, 20 * S + S / 2), Some(Duration::from_micros(44 * S + S / 2)));

@@ -79,7 +79,11 @@ fn hostile_origins_displace_only_rows_of_their_own_key() {
     let rows = uses.rows(ORG, clock.now());
     assert_eq!(rows.len(), 1 + KEY_ROWS_MAX);
     assert_eq!(rows[0].origin.as_deref(), Some("https://9999.example"), "the newest first");
-    assert_eq!(rows[KEY_ROWS_MAX].origin.as_deref(), Some("https://shop.example"), "the oldest is still there");
+    assert_eq!(
+        rows[KEY_ROWS_MAX].origin.as_deref(),
+        Some("https://shop.example"),
+        "the oldest is still there"
+    );
     assert_eq!(uses.totals().rows, rows.len());
 }
 

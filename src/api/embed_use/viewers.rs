@@ -62,11 +62,7 @@ impl Viewers {
         // With every bit set, the estimate is that of one zero bit: 34,070.
         let zeros = f64::from((BITS - ones).max(1));
         let estimate = f64::from(BITS) * (f64::from(BITS) / zeros).ln();
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "between 0 and 34,070"
-        )]
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 34,070")]
         let estimate = estimate.round() as u32;
         estimate
     }

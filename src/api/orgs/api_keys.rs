@@ -23,8 +23,8 @@ use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
 use crate::api::views::embed_policy::policy_from_json;
 use crate::entropy::Entropy;
 use crate::identity::{
-    ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, Identity, IngestChange, IngestSettings, KeyId, KeyScopes,
-    NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
+    ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, Identity, IngestChange, IngestSettings, KeyId,
+    KeyScopes, NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
 };
 use crate::model::{OrgId, Timestamp};
 

@@ -46,8 +46,7 @@ async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Js
         }
         let used: BTreeSet<KeyId> = rows.iter().map(|row| row.key).collect();
         let keys = identity.keys(org);
-        let shown =
-            keys.iter().filter(|key| used.contains(&key.id) || !key.embed.blocked_origins.is_empty());
+        let shown = keys.iter().filter(|key| used.contains(&key.id) || !key.embed.blocked_origins.is_empty());
         let link_name = |row: &EmbedRow| {
             let uid = row.dashboard.as_deref()?.to_owned();
             Some(identity.public_link(&(org, uid, row.key))?.key.name.clone())
@@ -77,9 +76,9 @@ fn row_json(
     titles: &BTreeMap<&str, Option<String>>,
 ) -> Value {
     let key = keys.iter().find(|key| key.id == row.key);
-    let blocked = key.zip(row.origin.as_deref()).is_some_and(|(key, origin)| {
-        key.embed.blocked_origins.iter().any(|blocked| blocked == origin)
-    });
+    let blocked = key
+        .zip(row.origin.as_deref())
+        .is_some_and(|(key, origin)| key.embed.blocked_origins.iter().any(|blocked| blocked == origin));
     let dashboard = row.dashboard.as_deref().map(|uid| {
         let title = titles.get(uid).and_then(Option::as_deref);
         json!({ "uid": uid, "title": title })

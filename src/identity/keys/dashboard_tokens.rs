@@ -93,7 +93,8 @@ impl Identity {
     /// Returns whether the tokens of a grant's dashboard were revoked since the grant was issued.
     /// Only touches memory.
     pub fn is_revoked(&self, grant: &EmbedGrant) -> bool {
-        let first = grant.dashboard.as_ref().and_then(|one| self.dashboard_tokens.first_valid(grant.org, &one.uid));
+        let first =
+            grant.dashboard.as_ref().and_then(|one| self.dashboard_tokens.first_valid(grant.org, &one.uid));
         first.zip(grant.issued_at).is_some_and(|(first, issued)| issued.as_s() < whole_second(first))
     }
 

@@ -878,7 +878,8 @@ fn a_blocked_origin_is_refused_whatever_key_and_token_allow() {
     };
     assert_eq!(ask(Some("https://a.example")), Ok(()));
     for _ in 0..2 {
-        let key = identity.block_origin(org, None, page.key, "https://a.example".into(), now).expect("blocked");
+        let key =
+            identity.block_origin(org, None, page.key, "https://a.example".into(), now).expect("blocked");
         assert_eq!(key.embed.blocked_origins, ["https://a.example"], "once");
     }
     assert_eq!((ask(Some("https://a.example")), ask(None)), (Err("origin"), Ok(())));

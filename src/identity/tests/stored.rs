@@ -13,8 +13,8 @@ use crate::identity::tables::dashboard::{
 };
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
-    DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, LockedVariable,
-    DashboardTokensRow, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
+    DashboardPolicy, DashboardTokensRow, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes,
+    LockedVariable, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
 };
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
