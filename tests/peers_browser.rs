@@ -206,6 +206,13 @@ fn the_shell_is_usable_by_keyboard_and_leads_to_every_page() {
     drive("shell", &server, &account);
 }
 
+#[test]
+fn pages_that_embed_are_listed_blocked_and_revoked_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("embeds", &server, &account);
+}
+
 /// The address that a line of the console mailer ends in, below the server's.
 fn mailed(server: &Server, kind: &str) -> String {
     let line = server.line(|line| line.starts_with("MAIL ") && line.contains(&format!("kind={kind} ")));

@@ -385,6 +385,10 @@ const ORGANISATIONS: &[Operation] = &[
         .errors(&[Code::NotFound, Code::ReauthRequired, Code::QueryTimeout]),
     at("DELETE /orgs/{slug}/api-keys/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/revoke-tokens").responses(DONE).errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/api-keys/{id}/block-origin")
+        .body("{| origin: string 'An origin such as https://app.example.com' |}")
+        .responses(&[(200, "ApiKey", "The key")])
+        .errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/rotate")
         .body("{| overlap_s: integer(0..604800) |}")
         .responses(&[(200, "ApiKey", "The API key with its new secret")])
@@ -453,6 +457,8 @@ const ORGANISATIONS: &[Operation] = &[
         .body("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .responses(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The embed token")])
         .errors(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden, Code::QueryTimeout]),
+    at("GET /orgs/{slug}/embeds").responses(&[(200, "Embeds", "The pages, the one that was seen last first")]),
+    at("POST /orgs/{slug}/dashboards/{uid}/revoke-embeds").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/embed/introspect")
         .body("{| token: string, origin?: string | null |}")
         .responses(&[(200, "Introspection", "The reason why the token fails, or what it grants")]),

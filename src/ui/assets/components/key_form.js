@@ -139,6 +139,7 @@ export const restricts = ({ match, ...rest }) => match.length > 0 || Object.valu
 const RATES = {
   read_rps: ['read', 'rate_limit_rps', 'Read requests per second', '1,000'],
   token_rps: ['embed', 'rate_limit_rps', 'Requests per second with embed tokens', '100'],
+  query_seconds: ['embed', 'query_seconds_per_minute', 'Seconds of evaluation per minute with embed tokens', '60'],
   written_rps: ['ingest', 'rate_limit_rps', 'Write requests per second', '100'],
   samples: ['ingest', 'samples_per_s', 'Samples per second', '2,000,000'],
 };
@@ -231,6 +232,12 @@ export function keyFields(row) {
         { class: 'settings' },
         number('Requests per second', 'rps', row.embed.rate_limit_rps),
         field('Longest token lifetime', 'ttl', { value: limitText(row.embed.max_token_ttl_s, 'seconds') }),
+        field(
+          'Evaluation time per minute',
+          'query_time',
+          { required: false, placeholder: 'No limit', value: limitText(row.embed.query_seconds_per_minute, 'seconds') },
+          'Of all queries of its tokens, 1 second to 1 hour. Beyond it they are refused; members are not affected.',
+        ),
       ),
       pem,
     ),
@@ -258,11 +265,13 @@ export function keyFields(row) {
     /** @type {Object<string, any>} */
     const set = { name: values.name, scopes: held };
     if (held.includes('embed') && values.origins !== undefined) {
+      const budget = parseLimit(values.query_time, 'seconds');
       set.embed = {
         origins: nonEmptyLines(values.origins),
         policy: policyOf(values, row.embed.policy),
         rate_limit_rps: countOf(values.rps),
         max_token_ttl_s: parseLimit(values.ttl, 'seconds'),
+        query_seconds_per_minute: budget === 'none' ? null : budget,
         ...(pem ? { public_key: values.public_key.trim() } : {}),
       };
     }

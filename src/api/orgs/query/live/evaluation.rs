@@ -61,9 +61,11 @@ impl LiveKey {
     }
 
     /// Returns a text that callers of equal restrictions have in common. Their queries with equal
-    /// parameters have equal results.
+    /// parameters have equal results. Queries of two keys are not shared: each key is charged its
+    /// own evaluations, and one whose evaluation time is used up ends none of others.
     pub(super) fn restrictions(access: &QueryAccess) -> String {
-        format!("{} {}", access.grant.key(), access.access.scope.series_key())
+        let charged = access.charged_key();
+        format!("{charged:?} {} {}", access.grant.key(), access.access.scope.series_key())
     }
 }
 
