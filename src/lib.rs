@@ -17,6 +17,7 @@ mod sync;
 
 pub mod kv;
 
+pub mod dashboards;
 pub mod identity;
 pub mod ingest;
 pub mod promql;

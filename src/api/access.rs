@@ -39,7 +39,7 @@ pub enum Caller {
     RevokedSession,
     /// A session of a disabled account.
     DisabledAccount,
-    /// An embed token that grants everything.
+    /// An embed token that grants every endpoint and one dashboard.
     Token,
     /// An embed token that grants every endpoint except this one.
     TokenWithout(Endpoint),
@@ -93,6 +93,7 @@ impl Caller {
         Caller::TokenWithout(Endpoint::Range),
         Caller::TokenWithout(Endpoint::Instant),
         Caller::TokenWithout(Endpoint::Expr),
+        Caller::TokenWithout(Endpoint::Dashboard),
         Caller::ForeignToken,
         Caller::ExpiredToken,
         Caller::RevokedToken,

@@ -201,10 +201,13 @@ impl BodyClass {
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("write" | "import" | "otlp"), ..) => BodyClass::Ingest,
+            (Some("dashboards"), Some(_), Some("data"), None) => BodyClass::QueryBatch,
+            (Some("dashboards"), Some(_), Some("live" | "options"), None) => BodyClass::QueryForm,
             (Some("dashboards"), ..) => BodyClass::Dashboard,
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => BodyClass::Ingest,
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
             (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
+            (Some("query"), Some("live"), None, _) => BodyClass::QueryForm,
             _ => BodyClass::Other,
         }
     }

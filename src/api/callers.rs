@@ -57,6 +57,7 @@ pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
+pub(super) use extractors::{Payer, StandingKey};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;

@@ -448,7 +448,10 @@ impl ErrorFormat {
             // line.
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => ErrorFormat::Problem,
             (Some("prometheus"), ..) => ErrorFormat::Prometheus,
-            (Some("metrics" | "labels" | "query"), ..) => ErrorFormat::Data,
+            (Some("metrics" | "labels" | "query"), ..)
+            | (Some("dashboards"), Some(_), Some("view" | "data" | "options" | "live"), None) => {
+                ErrorFormat::Data
+            }
             _ => ErrorFormat::Problem,
         }
     }

@@ -57,6 +57,7 @@ use lanes::Lanes;
 use layers::App;
 use limits::{Limits, LimitsOptions};
 use orgs::OrgDeps;
+use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
 use orgs::query::{ReadDeps, ReadOptions};
@@ -184,6 +185,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::dashboards::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::dashboards::viewer::routes().with(deps.viewer.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
@@ -204,6 +206,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
 pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
+    viewer: ViewerDeps,
     read: ReadDeps,
     write: Arc<WriteDeps>,
     demo: DemoDeps,
@@ -279,10 +282,12 @@ impl Deps {
             defaults: Arc::clone(&orgs.defaults),
             applying: Arc::clone(&orgs.applying),
         };
+        let viewer = ViewerDeps::new(Arc::clone(&rooms.identity), read.clone());
         let demo = DemoDeps { orgs: orgs.clone(), loading: Arc::default() };
         Deps {
             auth,
             orgs,
+            viewer,
             read,
             write,
             demo,

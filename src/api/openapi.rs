@@ -155,6 +155,7 @@ const fn word(endpoint: Endpoint) -> &'static str {
         Endpoint::Range => "range",
         Endpoint::Instant => "instant",
         Endpoint::Expr => "expr",
+        Endpoint::Dashboard => "dashboard",
     }
 }
 

@@ -311,7 +311,7 @@ impl OwnMetrics {
                 "Cached results evicted for others.",
                 count(cache.evicted),
             ),
-            gauge("promlet_live_streams", "Open streams of live queries.", self.live.streams() as u64),
+            gauge("promlet_live_streams", "Open streams of live queries.", self.live.usage().streams as u64),
             gauge("promlet_query_memory_bytes", "Bytes that all queries hold.", memory.bytes),
             gauge("promlet_query_memory_limit_bytes", "Bytes that all queries may hold.", memory.bytes_max),
             single(

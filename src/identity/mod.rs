@@ -70,7 +70,7 @@ pub use auth::session::{Client, SESSION_IDLE, Session, SessionCheck};
 pub use auth::totp::{Enrolment, TwoFactorError, TwoFactorStatus};
 pub use dashboards::document::{
     DASHBOARD_BYTES_MAX, DASHBOARD_STORED_BYTES_MAX, DashboardDocument, DocumentError, PackedDashboard,
-    check_depth, is_dashboard_uid, parse_folder,
+    check_depth, parse_folder,
 };
 pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards, provisioned_uid};
 pub use dashboards::store::{
@@ -81,6 +81,7 @@ pub use dashboards::views::DashboardMarks;
 pub use keys::api_key::{
     ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, IngestChange, KeyError, NewApiKey,
 };
+pub use keys::dashboard_policy::DashboardGrant;
 pub use keys::embed_token::{EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal};
 pub use keys::keyring::VerifiedToken;
 #[cfg(test)]
@@ -95,11 +96,13 @@ pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use origin::{Origin, with_origin};
+pub use tables::dashboard::is_dashboard_uid;
 pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
 pub use tables::key::{
-    EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
+    DashboardPolicy, EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, LockedVariable,
+    ReadSettings, TokenAlgorithm,
 };
 pub use tables::master::{SealError, master_key_mark};
 pub use tables::name::NameError;

@@ -27,12 +27,13 @@ struct TestInstance {
     key: String,
 }
 
-const ENDPOINTS: [(Endpoint, &str); 5] = [
+const ENDPOINTS: [(Endpoint, &str); 6] = [
     (Endpoint::Metrics, "metrics"),
     (Endpoint::Labels, "labels"),
     (Endpoint::Range, "range"),
     (Endpoint::Instant, "instant"),
     (Endpoint::Expr, "expr"),
+    (Endpoint::Dashboard, "dashboard"),
 ];
 
 impl TestInstance {
@@ -248,11 +249,15 @@ async fn live_credentials(
         callers.push((Caller::Key(scope), key(server, owner, ORG, json!({ "scopes": [word] })).await.1));
     }
     let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"] })).await;
-    callers.push((Caller::Token, token(server, owner, ORG, &signer, json!({})).await));
+    // The uid in the requests is "none".
+    let restrictions =
+        |granted: &[&str]| json!({ "ms": { "endpoints": granted, "dashboard": { "uid": "none" } } });
+    let all = restrictions(&ENDPOINTS.map(|(_, word)| word));
+    callers.push((Caller::Token, token(server, owner, ORG, &signer, all).await));
     for (withheld, _) in ENDPOINTS {
         let granted: Vec<&str> =
             ENDPOINTS.iter().filter(|(endpoint, _)| *endpoint != withheld).map(|(_, word)| *word).collect();
-        let restricted = json!({ "ms": { "endpoints": granted } });
+        let restricted = restrictions(&granted);
         callers.push((Caller::TokenWithout(withheld), token(server, owner, ORG, &signer, restricted).await));
     }
     let foreign = json!({ "scopes": ["ingest", "read", "embed"] });

@@ -7,6 +7,7 @@ mod test_server;
 mod wire;
 
 mod batch;
+mod dashboard_viewers;
 mod deleting;
 mod importing;
 mod listings;

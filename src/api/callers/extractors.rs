@@ -11,7 +11,7 @@ use super::{Credential, RequestIdentity};
 use crate::api::cookies;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
-use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, UserId};
+use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, SessionId, UserId};
 use crate::model::{Access, OrgId, Timestamp};
 
 /// A caller of the discovery and query endpoints (docs/specification.md C5).
@@ -102,10 +102,56 @@ pub struct StandingCaller {
     slug: Box<str>,
 }
 
+/// A credential as of its verification. Callers with equal keys are refused at the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(in crate::api) enum StandingKey {
+    /// A session, and the slug of the organisation that it has entered.
+    Session(SessionId, Box<str>),
+    /// The address of the key as it was when the token was verified, and the expiry of the token.
+    /// The address belongs to no other key while a caller with this key exists.
+    Token(usize, Timestamp),
+    /// The address of the key as it was.
+    Key(usize),
+}
+
+/// The party that long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(in crate::api) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens.
+    Key(KeyId),
+}
+
 impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
         StandingCaller { caller, slug }
+    }
+
+    /// Returns the party that the response counts for.
+    ///
+    /// # Errors
+    /// Those of the credential. A caller that has entered an organisation has one.
+    pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
+        Ok(match self.caller.0.credential()? {
+            Credential::Session { session, .. } => Payer::Session(session.id),
+            Credential::Token { key, .. } | Credential::Key(key) => Payer::Key(key.id),
+        })
+    }
+
+    /// Returns the identity of the credential for [`StandingCaller::check`].
+    ///
+    /// # Errors
+    /// As [`StandingCaller::payer`].
+    pub(in crate::api) fn key(&self) -> ApiResult<StandingKey> {
+        Ok(match self.caller.0.credential()? {
+            Credential::Session { session, .. } => StandingKey::Session(session.id, self.slug.clone()),
+            Credential::Token { grant, key, .. } => {
+                StandingKey::Token(Arc::as_ptr(key).addr(), grant.expires_at)
+            }
+            Credential::Key(key) => StandingKey::Key(Arc::as_ptr(key).addr()),
+        })
     }
 
     /// Checks that the credential still grants what it granted when the request arrived. Only

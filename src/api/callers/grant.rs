@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::identity::{EmbedGrant, Endpoint};
+use crate::identity::{DashboardGrant, EmbedGrant, Endpoint};
 use crate::model::{Steps, TimeRange, Timestamp};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::{self, Query};
@@ -30,6 +30,8 @@ pub struct Grant {
 pub(in crate::api) enum Permission<'a> {
     /// To use an endpoint.
     Endpoint(Endpoint),
+    /// To see the dashboard with this uid.
+    Dashboard(&'a str),
     /// To query a metric by its name.
     Metric(&'a str),
     /// To evaluate or format an expression.
@@ -69,6 +71,11 @@ impl Grant {
         self.token.is_some()
     }
 
+    /// Returns the dashboard that a token grants; `None` for sessions, which see every dashboard.
+    pub(in crate::api) fn dashboard(&self) -> Option<&DashboardGrant> {
+        self.token.as_ref()?.dashboard.as_ref()
+    }
+
     /// Returns the greatest `end - start` in milliseconds, inclusive.
     pub(in crate::api) fn max_range_ms(&self) -> Option<i64> {
         self.max_range_ms
@@ -94,6 +101,14 @@ impl Grant {
         self.min_step_ms
     }
 
+    /// Returns a text that grants of equal restrictions have in common, apart from endpoints. A
+    /// query is allowed, and reports the same, under all of them or none.
+    pub(in crate::api) fn key(&self) -> String {
+        let exprs = self.token.as_ref().map_or(&[][..], |token| &token.exprs);
+        let lookback_s = self.max_lookback_s();
+        format!("{exprs:?} {:?} {:?} {lookback_s:?}", self.max_range_ms, self.min_step_ms)
+    }
+
     /// Checks that the caller has a permission. Sessions and API keys have all of them.
     ///
     /// # Errors
@@ -104,6 +119,9 @@ impl Grant {
         match permission {
             Permission::Endpoint(endpoint) if !token.allows(endpoint) => {
                 refused("this token does not grant this endpoint")
+            }
+            Permission::Dashboard(uid) if token.dashboard.as_ref().is_none_or(|one| one.uid != uid) => {
+                refused("this token does not grant this dashboard")
             }
             Permission::Metric(name) if !token.scope.admits_name(name) => {
                 Err(ApiError::new(Code::MetricNotAllowed, "this token does not grant this metric"))
@@ -129,6 +147,7 @@ impl Grant {
             Permission::Lookback(ms) => self.require_at_most("lookbacks", ms),
             Permission::Windows(query, options) => self.require_windows(query, options),
             Permission::Endpoint(_)
+            | Permission::Dashboard(_)
             | Permission::Metric(_)
             | Permission::Expression { .. }
             | Permission::SeriesOfResults => Ok(()),
@@ -179,6 +198,8 @@ impl Grant {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::identity::KeyId;
     use crate::model::{NameGlob, OrgId, Scope};
@@ -192,6 +213,11 @@ mod tests {
             org: OrgId(1),
             scope: Scope { names: vec![vec![NameGlob::new("up")]], ..Scope::default() },
             endpoints: Some(vec![Endpoint::Expr]),
+            dashboard: Some(DashboardGrant {
+                uid: "node".to_owned(),
+                locked: BTreeMap::new(),
+                open: BTreeMap::new(),
+            }),
             exprs: vec![vec!["sum(up)".to_owned()]],
             max_range_s: Some(60),
             max_lookback_s: None,
@@ -225,6 +251,7 @@ mod tests {
         let (fits, fits_steps) = (query("up[1m:10s]"), steps(60, 10_000));
         let granted = [
             Permission::Endpoint(Endpoint::Expr),
+            Permission::Dashboard("node"),
             Permission::Metric("up"),
             expression(&listed),
             Permission::Steps(&fits_steps),
@@ -236,6 +263,8 @@ mod tests {
         let (long_steps, fine_steps) = (steps(61, 10_000), steps(60, 9_999));
         let withheld = [
             Permission::Endpoint(Endpoint::Metrics),
+            Permission::Endpoint(Endpoint::Dashboard),
+            Permission::Dashboard("nodes"),
             Permission::Metric("upper"),
             expression(&other),
             Permission::SeriesOfResults,

@@ -89,9 +89,17 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "Policy",
         "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Metric names as glob patterns', match?: string[] 'Label matchers that all must match', \
          exprs?: string[] | null 'PromQL expressions; if endpoints is missing, only these may be queried', max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
-         min_step_s?: integer(0..) | null |}",
+         min_step_s?: integer(0..) | null, dashboard?: DashboardPolicy | null |}",
     ),
-    ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\""),
+    (
+        "DashboardPolicy",
+        "{| uid: string 'If endpoints is missing, only this dashboard may be shown', \
+         locked?: map<string | string[] | LockedVariable> 'Variables whose values also restrict every selection of series', \
+         open?: string[] | map<string[] | null> 'Variables that the viewer sets, with the allowed values; null allows every value. Other \
+         variables have the value that is saved in the dashboard' |}",
+    ),
+    ("LockedVariable", "{| label: string 'The label whose values are restricted', values: string[] |}"),
+    ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\" | \"dashboard\""),
     ("KeyScope", "\"ingest\" | \"read\" | \"embed\""),
     (
         "EmbedSettings",
@@ -176,6 +184,34 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "BatchEnd",
         "{ done: true, queries: integer, failed: integer 'The number of error lines', elapsed_ms: number }",
+    ),
+    (
+        "PanelQuery",
+        "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, type: \"range\" | \"instant\", \
+         step?: BatchParameter, start?: BatchParameter, end?: BatchParameter, interval?: string | null '$__interval', \
+         rate_interval?: string | null '$__rate_interval', variables?: map<string[]> 'Values for this query', \
+         limit?: BatchParameter |}",
+    ),
+    (
+        "LivePanelQuery",
+        "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, step?: BatchParameter, \
+         interval?: string | null, rate_interval?: string | null, variables?: map<string[]>, limit?: BatchParameter |}",
+    ),
+    (
+        "DashboardView",
+        "{ uid: string, title: string, version: integer, dashboard: map<any> 'The document without expressions, queries of \
+         variables and annotations, and links to other dashboards', variables: map<VariableView>, \
+         max_range_s: integer | null, min_step_s: integer | null }",
+    ),
+    (
+        "VariableView",
+        "{ access: \"locked\" | \"open\" | \"fixed\", value?: string[] 'Of a locked or fixed variable', \
+         values?: string[] | null 'The values that an open variable may have; null stands for all' }",
+    ),
+    (
+        "VariableOptions",
+        "{ status: \"success\", data: any[] 'Texts, or series with the members metric and value', warnings: string[], \
+         infos?: string[] }",
     ),
     ("BatchLine", "BatchResult | BatchError | BatchEnd"),
     ("PrometheusQuery", "{ status: \"success\", data: Result, warnings?: string[], infos?: string[] }"),

@@ -4,7 +4,11 @@
 //! A document is stored and returned as the text that was sent. Its parsing and compression run on
 //! the query lane, where an organisation's share is bounded.
 
+mod data;
+mod live;
+mod options;
 mod versions;
+pub mod viewer;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};

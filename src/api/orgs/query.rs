@@ -6,12 +6,12 @@
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
 pub mod active;
-mod batch;
+pub(super) mod batch;
 pub(super) mod body;
 pub(super) mod deadline;
 pub(super) mod deps;
 pub(super) mod inline;
-mod live;
+pub(super) mod live;
 mod parallel_encode;
 mod render;
 pub(super) mod request;
@@ -27,7 +27,7 @@ use axum::response::Response;
 
 use body::{BodyFormat, series_count};
 pub use deps::{ReadDeps, ReadOptions};
-pub use live::LiveQueries;
+pub use live::{LiveQueries, LiveUsage};
 use request::{PendingRead, ReadRequest, timeout};
 use response::Envelope;
 use run::{EvalOptions, QueryRun};
@@ -117,6 +117,8 @@ struct QueryParams {
     mode: QueryMode,
     explain: bool,
     eval: EvalOptions,
+    /// The response does not repeat the expression, which the caller does not know.
+    hides_expression: bool,
 }
 
 #[derive(Clone)]
@@ -151,7 +153,7 @@ struct QueryWindow {
 /// A query whose parameters have been parsed. Its expression has not been parsed yet; that is work
 /// for the query lane.
 #[derive(Clone)]
-struct PreparedQuery {
+pub(super) struct PreparedQuery {
     params: QueryParams,
     window: QueryWindow,
     timeout: Option<Duration>,
@@ -167,7 +169,7 @@ impl QueryParams {
     fn take(params: &mut Params, mode: QueryMode, accepts: AcceptedQuery) -> ApiResult<QueryParams> {
         let eval = EvalOptions { lookback_ms: None, nocache: flag(params, "nocache")? };
         let kind = query_kind(params, accepts)?;
-        Ok(QueryParams { kind, mode, explain: flag(params, "explain")?, eval })
+        Ok(QueryParams { kind, mode, explain: flag(params, "explain")?, eval, hides_expression: false })
     }
 
     /// Returns the endpoint that a token must grant.
@@ -202,6 +204,12 @@ impl QueryParams {
 }
 
 impl PreparedQuery {
+    /// Leaves the expression out of the response.
+    pub(super) fn without_expression(mut self) -> PreparedQuery {
+        self.params.hides_expression = true;
+        self
+    }
+
     /// Returns the text for the list of running queries.
     fn listed(&self) -> String {
         match &self.params.kind {
@@ -311,7 +319,7 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
             (expr, String::new())
         }
     };
-    let printed = expr.to_string();
+    let printed = if params.hides_expression { String::new() } else { expr.to_string() };
     let query = Query { expr, text, steps: window.steps, instant };
     let (answer, plan) = match params.explain {
         true => run.explain(&query).map(|(answer, plan)| (answer, Some(plan)))?,

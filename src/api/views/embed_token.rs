@@ -119,6 +119,9 @@ fn effective(grant: &EmbedGrant) -> Value {
         "match": matchers.collect::<Vec<_>>(),
         "metrics": names.collect::<Vec<_>>(),
         "exprs": grant.exprs,
+        "dashboard": grant.dashboard.as_ref().map(|dashboard| {
+            json!({ "uid": dashboard.uid, "locked": dashboard.locked, "open": dashboard.open })
+        }),
         "max_range_s": grant.max_range_s,
         "max_lookback_s": grant.max_lookback_s,
         "min_step_s": grant.min_step_s,

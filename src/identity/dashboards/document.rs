@@ -8,7 +8,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-use crate::identity::tables::dashboard::DocumentRow;
+use crate::identity::tables::dashboard::{DocumentRow, is_dashboard_uid};
 use crate::identity::tables::name::is_forbidden;
 use crate::identity::tables::store::StoreError;
 use crate::kv::VALUE_BODY_BYTES_MAX;
@@ -26,7 +26,6 @@ const PANELS_MAX: usize = 500;
 const QUERIES_MAX: usize = 1_000;
 /// Maximum number of variables (`templating.list`).
 const VARIABLES_MAX: usize = 50;
-const UID_BYTES_MAX: usize = 40;
 const TITLE_CHARS_MAX: usize = 200;
 const TAGS_MAX: usize = 50;
 const TAG_CHARS_MAX: usize = 50;
@@ -228,12 +227,6 @@ pub(super) fn unpack(row: &DocumentRow) -> Result<String, StoreError> {
         return Err(damaged());
     }
     String::from_utf8(text).map_err(|_| damaged())
-}
-
-/// Returns whether a text is a uid by Grafana's rule: 1 to 40 letters, digits, `-` and `_`.
-pub fn is_dashboard_uid(text: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
-    (1..=UID_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed)
 }
 
 /// Parses the name of a folder: parts between slashes, without surrounding space and empty parts.

@@ -12,11 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use crate::entropy::Entropy;
 use crate::model::{OrgId, OrgSlug, Timestamp};
 
+use crate::identity::keys::dashboard_policy::matcher_texts;
 use crate::identity::keys::policy_matcher::{self, PatternLimits, is_label_name};
 use crate::identity::keys::public_key;
 use crate::identity::tables::id::{KeyId, Secret, SecretHash, UserId};
 use crate::identity::tables::key::{
-    EmbedPolicy, EmbedSettings, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
+    DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
 };
 use crate::identity::tables::name::NameError;
 use crate::identity::tables::store::StoreError;
@@ -442,6 +443,10 @@ pub(super) fn policy_errors(policy: &EmbedPolicy, limits: PatternLimits) -> Vec<
     let texts: Vec<String> = policy.matchers.iter().take(MATCHERS_MAX).filter(short).cloned().collect();
     if let Err(problem) = policy_matcher::parse_all(&texts, limits) {
         found.push(format!("match: {problem}"));
+    } else if found.is_empty()
+        && let Err(problem) = policy_matcher::parse_all(&matcher_texts(policy), limits)
+    {
+        found.push(format!("dashboard: {problem}"));
     }
     found
 }
@@ -481,6 +486,7 @@ pub(super) fn policy_shape_errors(policy: &EmbedPolicy) -> Vec<String> {
             .is_none_or(|list| list.len() <= ORIGINS_MAX && list.iter().all(|origin| is_origin(origin))),
         "origins: * or at most 32 origins such as https://app.example.com, without a path",
     );
+    found.extend(policy.dashboard.iter().flat_map(DashboardPolicy::shape_errors));
     found
 }
 

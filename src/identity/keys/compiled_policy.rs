@@ -1,6 +1,6 @@
 //! A cache of compiled token policies.
 //!
-//! Compiling the matchers of a token is the only expensive step of verifying it. The result depends
+//! Compiling the matchers of a token, which include its locked variables, is the only expensive step of verifying it. The result depends
 //! on the text of the matchers alone, so no entry can outlive a key, a revocation or an expiry:
 //! signature, claims and the key's current policy are checked with every request.
 //!
@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::model::{LruBounds, Matcher, OrgId, OrgLru};
 
+use crate::identity::keys::dashboard_policy::matcher_texts;
 use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::tables::id::KeyId;
 use crate::identity::tables::key::EmbedPolicy;
@@ -42,26 +43,30 @@ impl Default for CompiledPolicies {
 impl CompiledPolicies {
     /// Returns the matchers of a policy if no pattern has to be compiled for them.
     pub(super) fn cached(&self, org: OrgId, key: KeyId, policy: &EmbedPolicy) -> Option<Compiled> {
-        if policy.matchers.iter().all(|text| !text.contains('~')) {
-            return Some(self.matchers(org, key, policy));
+        let texts = matcher_texts(policy);
+        if texts.iter().all(|text| !text.contains('~')) {
+            return Some(self.compile(org, key, &texts));
         }
-        self.cache.get(org, &cache_key(key, &policy.matchers))
+        self.cache.get(org, &cache_key(key, &texts))
     }
 
     /// Returns the matchers of a policy of a token that `key` signed; `None` if they do not compile
     /// within a token's limits. Compiling takes about 4 ms at most: the slowest known pattern takes
     /// 1 ms, and the limits of a token admit four of them.
     pub(in crate::identity) fn matchers(&self, org: OrgId, key: KeyId, policy: &EmbedPolicy) -> Compiled {
-        if policy.matchers.is_empty() {
+        self.compile(org, key, &matcher_texts(policy))
+    }
+
+    fn compile(&self, org: OrgId, key: KeyId, texts: &[String]) -> Compiled {
+        if texts.is_empty() {
             return Some(Arc::default());
         }
-        let text = cache_key(key, &policy.matchers);
+        let text = cache_key(key, texts);
         if let Some(compiled) = self.cache.get(org, &text) {
             return compiled;
         }
         self.compilations.fetch_add(1, Ordering::Relaxed);
-        let compiled: Compiled =
-            policy_matcher::parse_all(&policy.matchers, PatternLimits::TOKEN).ok().map(Arc::from);
+        let compiled: Compiled = policy_matcher::parse_all(texts, PatternLimits::TOKEN).ok().map(Arc::from);
         let patterns: usize = compiled.iter().flat_map(|all| all.iter()).map(Matcher::memory_usage).sum();
         self.cache.insert_of((org, key), &text, compiled.clone(), patterns + text.len() + ENTRY_BYTES);
         compiled

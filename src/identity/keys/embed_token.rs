@@ -22,6 +22,7 @@ use jsonwebtoken::errors::ErrorKind;
 use crate::model::{Matcher, OrgId, Scope, Timestamp};
 
 use crate::identity::keys::api_key::{ApiKey, policy_shape_errors};
+use crate::identity::keys::dashboard_policy::{self, DashboardGrant, OtherDashboard};
 use crate::identity::tables::id::KeyId;
 use crate::identity::tables::key::{EmbedPolicy, Endpoint};
 
@@ -54,8 +55,10 @@ pub struct EmbedGrant {
     pub org: OrgId,
     /// The series and times that may be read.
     pub scope: Scope,
-    /// Allowed endpoints; `None` allows all.
+    /// Allowed endpoints; `None` allows all, and [`Endpoint::Dashboard`] only with `dashboard`.
     pub endpoints: Option<Vec<Endpoint>>,
+    /// The only dashboard that may be shown. Its locked variables are in `scope`.
+    pub dashboard: Option<DashboardGrant>,
     /// Allow-lists of expressions. An expression must be in each list; compare after parsing and
     /// printing.
     pub exprs: Vec<Vec<String>>,
@@ -87,7 +90,8 @@ impl EmbedGrant {
 
     /// Returns whether the token allows this endpoint.
     pub fn allows(&self, endpoint: Endpoint) -> bool {
-        self.endpoints.as_ref().is_none_or(|list| list.contains(&endpoint))
+        (endpoint != Endpoint::Dashboard || self.dashboard.is_some())
+            && self.endpoints.as_ref().is_none_or(|list| list.contains(&endpoint))
     }
 
     /// Returns whether expressions are restricted to allow-lists.
@@ -326,12 +330,18 @@ pub(super) fn effective(
     let matchers = keys.matchers.iter().chain(compiled).cloned().collect();
     let origins = origins(key, &token);
     let token_names = globs(&token);
+    let (dashboard, one_dashboard) = match dashboard_policy::intersection(own, &token) {
+        Ok(dashboard) => (dashboard, true),
+        Err(OtherDashboard) => (None, false),
+    };
     let endpoints = match (granted_endpoints(own), granted_endpoints(&token)) {
         (Some(own), Some(token)) => {
             Some(token.into_iter().filter(|endpoint| own.contains(endpoint)).collect())
         }
         (own, token) => own.or(token),
     };
+    // A key and its token that name two dashboards have nothing in common.
+    let endpoints = if one_dashboard { endpoints } else { Some(Vec::new()) };
     let smaller = |a: Option<u64>, b: Option<u64>| [a, b].into_iter().flatten().min();
     let max_lookback_s = smaller(own.max_lookback_s, token.max_lookback_s);
     let min_time = min_time(max_lookback_s, now);
@@ -341,6 +351,7 @@ pub(super) fn effective(
         org: key.org,
         scope: Scope { matchers, names: keys.names.iter().cloned().chain(token_names).collect(), min_time },
         endpoints,
+        dashboard,
         exprs: own.exprs.iter().cloned().chain(token.exprs).collect(),
         max_range_s: smaller(own.max_range_s, token.max_range_s),
         max_lookback_s,
@@ -360,9 +371,14 @@ fn min_time(max_lookback_s: Option<u64>, now: Timestamp) -> Option<Timestamp> {
     max_lookback_s.map(|s| now.plus_ms(lookback_ms(s).saturating_neg()))
 }
 
-/// Returns the endpoints of a policy; `None` is all. A policy that lists expressions and no
-/// endpoints grants only those expressions: structured queries and listings would reveal what the
-/// list hides.
+/// Returns the endpoints of a policy; `None` is all. A policy that lists no endpoints grants only
+/// the dashboard that it names, or else only the expressions that it lists: structured queries and
+/// listings would reveal what these hide.
 fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
-    policy.endpoints.clone().or_else(|| policy.exprs.as_ref().map(|_| vec![Endpoint::Expr]))
+    let implied = match policy {
+        EmbedPolicy { dashboard: Some(_), .. } => Some(Endpoint::Dashboard),
+        EmbedPolicy { exprs: Some(_), .. } => Some(Endpoint::Expr),
+        _ => None,
+    };
+    policy.endpoints.clone().or_else(|| implied.map(|endpoint| vec![endpoint]))
 }

@@ -11,6 +11,14 @@ use crate::model::{OrgId, Timestamp};
 
 use crate::identity::tables::id::UserId;
 
+const UID_BYTES_MAX: usize = 40;
+
+/// Returns whether a text is a uid by Grafana's rule: 1 to 40 letters, digits, `-` and `_`.
+pub fn is_dashboard_uid(text: &str) -> bool {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+    (1..=UID_BYTES_MAX).contains(&text.len()) && text.bytes().all(allowed)
+}
+
 /// The current version of a dashboard, without its document; by organisation and uid.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::identity) struct DashboardRow {

@@ -1,5 +1,7 @@
 //! API keys, their last use, and their previous secrets.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::kv::{Record, SideRecord, decode_body};
@@ -102,7 +104,7 @@ impl Default for ReadSettings {
 /// Deserialising it from JSON refuses unknown fields: a typo would silently grant more access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct EmbedPolicy {
-    /// Allowed endpoints: `metrics`, `labels`, `range`, `instant`, `expr`.
+    /// Allowed endpoints: `metrics`, `labels`, `range`, `instant`, `expr`, `dashboard`.
     pub endpoints: Option<Vec<Endpoint>>,
     /// Globs that the metric name of every selection must match.
     pub metrics: Option<Vec<String>>,
@@ -118,6 +120,30 @@ pub struct EmbedPolicy {
     pub min_step_s: Option<u64>,
     /// `*`, or exact origins; only in tokens.
     pub origins: Option<Vec<String>>,
+    /// The only dashboard that may be shown. Since version 3 of [`KeyRow`].
+    pub dashboard: Option<DashboardPolicy>,
+}
+
+/// A dashboard that tokens may show, and who chooses the values of its variables. A variable that
+/// is neither locked nor open has the value that is saved in the dashboard.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct DashboardPolicy {
+    /// Uid of the dashboard.
+    pub uid: String,
+    /// Variables whose values also restrict every selection of series; by name, at most 16.
+    pub locked: BTreeMap<String, LockedVariable>,
+    /// Variables that the viewer sets, with the allowed values; `None` allows every value. By name,
+    /// at most 32.
+    pub open: BTreeMap<String, Option<Vec<String>>>,
+}
+
+/// The values of a locked variable.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct LockedVariable {
+    /// The label whose values are restricted; `None` stands for the variable's name.
+    pub label: Option<String>,
+    /// The values, 1 to 64.
+    pub values: Vec<String>,
 }
 
 /// Settings of writing with a key.
@@ -157,6 +183,60 @@ pub(in crate::identity) struct KeyRow {
     pub(in crate::identity) read: ReadSettings,
 }
 
+/// Version 2 of [`EmbedPolicy`], without dashboards.
+#[derive(Serialize, Deserialize)]
+struct EmbedPolicyV2 {
+    endpoints: Option<Vec<Endpoint>>,
+    metrics: Option<Vec<String>>,
+    matchers: Vec<String>,
+    exprs: Option<Vec<String>>,
+    max_range_s: Option<u64>,
+    max_lookback_s: Option<u64>,
+    min_step_s: Option<u64>,
+    origins: Option<Vec<String>>,
+}
+
+/// Version 2 of [`EmbedSettings`].
+#[derive(Serialize, Deserialize)]
+struct EmbedSettingsV2 {
+    alg: TokenAlgorithm,
+    public_key: Option<String>,
+    rate_limit_rps: u32,
+    max_token_ttl_s: u32,
+    origins: Vec<String>,
+    policy: EmbedPolicyV2,
+}
+
+impl From<EmbedSettingsV2> for EmbedSettings {
+    fn from(old: EmbedSettingsV2) -> EmbedSettings {
+        EmbedSettings {
+            alg: old.alg,
+            public_key: old.public_key,
+            rate_limit_rps: old.rate_limit_rps,
+            max_token_ttl_s: old.max_token_ttl_s,
+            origins: old.origins,
+            policy: EmbedPolicy {
+                endpoints: old.policy.endpoints,
+                metrics: old.policy.metrics,
+                matchers: old.policy.matchers,
+                exprs: old.policy.exprs,
+                max_range_s: old.policy.max_range_s,
+                max_lookback_s: old.policy.max_lookback_s,
+                min_step_s: old.policy.min_step_s,
+                origins: old.policy.origins,
+                dashboard: None,
+            },
+        }
+    }
+}
+
+/// Version 2 of [`KeyRow`].
+#[derive(Serialize, Deserialize)]
+struct KeyRowV2 {
+    first: KeyRowV1,
+    read: ReadSettings,
+}
+
 /// Version 1 of [`KeyRow`].
 #[derive(Serialize, Deserialize)]
 struct KeyRowV1 {
@@ -169,7 +249,7 @@ struct KeyRowV1 {
     created_at: Timestamp,
     expires_at: Option<Timestamp>,
     disabled: bool,
-    embed: EmbedSettings,
+    embed: EmbedSettingsV2,
     ingest: IngestSettings,
     tokens_valid_after: Option<Timestamp>,
 }
@@ -177,19 +257,26 @@ struct KeyRowV1 {
 impl Record for KeyRow {
     const TABLE: u8 = 0x0e;
     const KIND: u8 = 0x0e;
-    const VERSION: u8 = 2;
+    const VERSION: u8 = 3;
     type Key = (OrgId, KeyId);
 
     fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
-        if version != 1 {
-            return Err(format!("version {version} of an API key"));
-        }
-        let old: KeyRowV1 = decode_body(body)?;
-        // In version 1 the rate limit of tokens also limited reading. A rate that an administrator
-        // chose keeps limiting it.
-        let read = match old.embed.rate_limit_rps {
-            rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
-            rate_limit_rps => ReadSettings { rate_limit_rps },
+        let (old, read) = match version {
+            1 => {
+                let old: KeyRowV1 = decode_body(body)?;
+                // In version 1 the rate limit of tokens also limited reading. A rate that an
+                // administrator chose keeps limiting it.
+                let read = match old.embed.rate_limit_rps {
+                    rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
+                    rate_limit_rps => ReadSettings { rate_limit_rps },
+                };
+                (old, read)
+            }
+            2 => {
+                let KeyRowV2 { first, read } = decode_body(body)?;
+                (first, read)
+            }
+            _ => return Err(format!("version {version} of an API key")),
         };
         Ok(KeyRow {
             name: old.name,
@@ -201,7 +288,7 @@ impl Record for KeyRow {
             created_at: old.created_at,
             expires_at: old.expires_at,
             disabled: old.disabled,
-            embed: old.embed,
+            embed: old.embed.into(),
             ingest: old.ingest,
             tokens_valid_after: old.tokens_valid_after,
             read,
@@ -260,4 +347,6 @@ pub enum Endpoint {
     Instant,
     /// Free expressions.
     Expr,
+    /// The dashboard of the policy: its view, its data and the options of its variables.
+    Dashboard,
 }

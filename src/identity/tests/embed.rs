@@ -170,9 +170,17 @@ fn a_typo_in_a_restriction_is_refused_and_grants_nothing() {
     ] {
         assert!(page.restricted(&ms).is_err(), "{ms}");
     }
-    for beside in
-        ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"]
-    {
+    for beside in [
+        "endpoints",
+        "metrics",
+        "match",
+        "exprs",
+        "max_range_s",
+        "max_lookback_s",
+        "min_step_s",
+        "origins",
+        "dashboard",
+    ] {
         assert_eq!(page.reason(&page.token(&json!({beside: []}))), "policy", "{beside} beside ms, not in it");
     }
     for spelled in ["MS", "Ms", "mS", "Match", "METRICS"] {
@@ -426,6 +434,7 @@ fn the_grant_is_the_intersection_of_token_and_key() {
         max_lookback_s: Some(86_400),
         min_step_s: Some(15),
         origins: None,
+        dashboard: None,
     };
     let page = page_with(EmbedSettings {
         policy,
@@ -475,6 +484,230 @@ fn the_grant_is_the_intersection_of_token_and_key() {
     );
     let absurd = page.restricted(&json!({"max_lookback_s": u64::MAX})).expect("the key's own is smaller");
     assert_eq!(absurd.max_lookback_s, Some(86_400));
+}
+
+fn of_dashboard(page: &EmbedFixture, dashboard: &Value) -> Result<EmbedGrant, TokenRefusal> {
+    page.restricted(&json!({ "dashboard": dashboard }))
+}
+
+fn scope_of(grant: &EmbedGrant) -> Vec<String> {
+    grant.scope.matchers.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_locked_variable_is_a_matcher_of_the_scope() {
+    let page = page();
+    let grant = of_dashboard(
+        &page,
+        &json!({
+            "uid": "node",
+            "locked": {
+                "tenant": "t42",
+                "env": ["prod", "st.age|x"],
+                "host": {"label": "instance", "values": ["a:9100"]},
+                "odd": "a\"b\\c\nd",
+            },
+            "open": ["route", "zone"],
+        }),
+    )
+    .expect("a dashboard");
+    assert_eq!(
+        scope_of(&grant),
+        [r#"env=~"prod|st\\.age\\|x""#, r#"instance="a:9100""#, r#"odd="a\"b\\c\nd""#, r#"tenant="t42""#]
+    );
+    let dashboard = grant.dashboard.clone().expect("granted");
+    assert_eq!(
+        (dashboard.uid.as_str(), dashboard.locked["host"].as_slice()),
+        ("node", &["a:9100".to_owned()][..])
+    );
+    assert_eq!(dashboard.open, [("route".to_owned(), None), ("zone".to_owned(), None)].into());
+    assert_eq!(grant.endpoints, Some(vec![Endpoint::Dashboard]), "a dashboard grants nothing else");
+
+    let both = page
+        .restricted(
+            &json!({"endpoints": ["range"], "dashboard": {"uid": "node", "locked": {"tenant": "t42"}}}),
+        )
+        .expect("listed endpoints");
+    assert!(both.allows(Endpoint::Range) && !both.allows(Endpoint::Dashboard), "listed, so withheld");
+    assert_eq!(scope_of(&both), [r#"tenant="t42""#], "on every endpoint");
+    let without = page.restricted(&json!({"endpoints": ["dashboard", "range"]})).expect("no dashboard");
+    assert!(without.allows(Endpoint::Range) && !without.allows(Endpoint::Dashboard));
+    assert!(!page.ask(&page.token(&json!({}))).expect("plain").allows(Endpoint::Dashboard));
+}
+
+/// Threat 35: a mistyped, doubled or empty restriction.
+#[test]
+fn a_restriction_to_a_dashboard_is_refused_if_it_is_not_exactly_one() {
+    let page = page();
+    let with = |name: &str, value: Value| json!({"uid": "node", name: value});
+    let many = |count: usize| -> Value {
+        (0..count).map(|at| (format!("v{at}"), json!("x"))).collect::<serde_json::Map<_, _>>().into()
+    };
+    let names = |count: usize| json!((0..count).map(|at| format!("v{at}")).collect::<Vec<_>>());
+    for bad in [
+        json!(null),
+        json!("node"),
+        json!(["node"]),
+        json!([]),
+        json!({}),
+        json!({"uid": null}),
+        json!({"uid": ""}),
+        json!({"uid": "a/b"}),
+        json!({"uid": "x".repeat(41)}),
+        json!({"uid": "node", "lock": {}}),
+        json!({"uid": "node", "Locked": {"tenant": "a"}}),
+        with("locked", json!(null)),
+        with("locked", json!([])),
+        with("locked", json!({"tenant": null})),
+        with("locked", json!({"tenant": ""})),
+        with("locked", json!({"tenant": []})),
+        with("locked", json!({"tenant": ["a", ""]})),
+        with("locked", json!({"tenant": [1]})),
+        with("locked", json!({"tenant": 7})),
+        with("locked", json!({"tenant": "x".repeat(257)})),
+        with("locked", json!({"tenant": vec!["x"; 65]})),
+        with("locked", json!({"": "a"})),
+        with("locked", json!({"a b": "a"})),
+        with("locked", json!({"__all": "a"})),
+        with("locked", json!({"1a": "a"})),
+        with("locked", json!({"tenant": {"values": ["a"]}})),
+        with("locked", json!({"tenant": {"label": "t"}})),
+        with("locked", json!({"tenant": {"label": "t\"", "values": ["a"]}})),
+        with("locked", json!({"tenant": {"label": "t", "values": []}})),
+        with("locked", json!({"tenant": {"label": "t", "values": ["a"], "op": "!="}})),
+        with("locked", json!({"tenant": ["t", ["a"]]})),
+        with("locked", many(17)),
+        with("open", json!(null)),
+        with("open", json!("route")),
+        with("open", json!(["route", "route"])),
+        with("open", json!(["a-b"])),
+        with("open", json!({"route": []})),
+        with("open", json!({"route": "a"})),
+        with("open", json!({"route": [""]})),
+        with("open", names(33)),
+        json!({"uid": "node", "locked": {"a": "x"}, "open": ["a"]}),
+        json!({"uid": "node", "locked": {"a": "x"}, "open": {"a": ["x"]}}),
+    ] {
+        assert!(of_dashboard(&page, &bad).is_err(), "{bad}");
+    }
+    for good in [
+        with("locked", many(16)),
+        with("open", names(32)),
+        with("locked", json!({"t": vec!["x"; 64]})),
+        with("locked", json!({"t": "ä".repeat(256)})),
+        with("locked", json!({"1a": {"label": "a", "values": ["x"]}})),
+        json!({"uid": "x".repeat(40)}),
+    ] {
+        assert!(of_dashboard(&page, &good).is_ok(), "{good}");
+    }
+    let now = page.instance.now.as_s();
+    for twice in [
+        r#"{"uid":"node","uid":"other"}"#,
+        r#"{"uid":"node","locked":{"tenant":"a"},"locked":{}}"#,
+        r#"{"uid":"node","locked":{"tenant":"a","tenant":"b"}}"#,
+        r#"{"uid":"node","locked":{"tenant":{"label":"t","values":["a"],"values":["b"]}}}"#,
+        r#"{"uid":"node","open":{"route":["a"],"route":null}}"#,
+        r#"{"uid":"node"},"dashboard":{"uid":"node"}"#,
+    ] {
+        let claims = format!(
+            r#"{{"aud":"ms-embed","org":"acme","iat":{now},"exp":{end},"ms":{{"dashboard":{twice}}}}}"#,
+            end = now + 60
+        );
+        let token = handmade(&page.header().to_string(), &claims, page.secret.as_bytes());
+        assert_eq!(page.reason(&token), "claims", "{twice}");
+    }
+}
+
+#[test]
+fn the_dashboard_of_a_grant_is_the_intersection_of_token_and_key() {
+    let policy = EmbedPolicy::from_json(&json!({
+        "dashboard": {
+            "uid": "node",
+            "locked": {"tenant": ["a", "b"], "env": "prod"},
+            "open": {"route": ["/a", "/b"], "zone": null, "host": null},
+        }
+    }));
+    let page = page_with(EmbedSettings { policy: policy.expect("read"), ..Default::default() });
+    let whole = page.ask(&page.token(&json!({}))).expect("only the key's policy");
+    assert_eq!(whole.endpoints, Some(vec![Endpoint::Dashboard]));
+    assert_eq!(whole.dashboard.expect("the key's").open.len(), 3);
+
+    let grant = of_dashboard(
+        &page,
+        &json!({
+            "uid": "node",
+            "locked": {"tenant": ["b", "c"], "host": "h1"},
+            "open": {"route": ["/b", "/c"], "zone": ["z"], "env": null, "other": null},
+        }),
+    )
+    .expect("both");
+    assert_eq!(
+        scope_of(&grant),
+        [r#"env="prod""#, r#"tenant=~"a|b""#, r#"host="h1""#, r#"tenant=~"b|c""#],
+        "locks add up"
+    );
+    let dashboard = grant.dashboard.expect("both");
+    assert_eq!(
+        dashboard.locked,
+        [
+            ("env".to_owned(), vec!["prod".to_owned()]),
+            ("host".to_owned(), vec!["h1".to_owned()]),
+            ("tenant".to_owned(), vec!["b".to_owned()])
+        ]
+        .into()
+    );
+    assert_eq!(
+        dashboard.open,
+        [("route".to_owned(), Some(vec!["/b".to_owned()])), ("zone".to_owned(), Some(vec!["z".to_owned()]))]
+            .into(),
+        "the key's lock of env wins, and it does not open the other"
+    );
+
+    let other = of_dashboard(&page, &json!({"uid": "other"})).expect("a token");
+    assert_eq!((other.endpoints, other.dashboard), (Some(Vec::new()), None), "nothing in common");
+    let listed = page.restricted(&json!({"endpoints": ["range", "dashboard"]})).expect("a token");
+    assert_eq!(listed.endpoints, Some(vec![Endpoint::Dashboard]), "the key grants nothing else");
+
+    let policy = EmbedPolicy { endpoints: Some(vec![Endpoint::Range]), ..EmbedPolicy::default() };
+    let withheld = page_with(EmbedSettings { policy, ..Default::default() });
+    let grant = of_dashboard(&withheld, &json!({"uid": "node"})).expect("a token");
+    assert!(!grant.allows(Endpoint::Dashboard), "the key lists endpoints without dashboard");
+}
+
+#[test]
+fn a_minted_restriction_to_a_dashboard_is_the_one_that_was_asked_for() {
+    let dashboard = json!({
+        "uid": "node",
+        "locked": {"tenant": "t42", "env": ["a", "b"], "host": {"label": "i", "values": ["c"]}},
+        "open": {"route": ["/a"], "zone": null},
+    });
+    let own = EmbedPolicy::from_json(
+        &json!({"dashboard": {"uid": "node", "open": {"route": ["/a"], "zone": null}}}),
+    );
+    let page = page_with(EmbedSettings { policy: own.expect("read"), ..Default::default() });
+    let org = page.instance.acme().id;
+    let mint = |dashboard: &Value| {
+        let ms = EmbedPolicy::from_json(&json!({ "dashboard": dashboard })).expect("read");
+        let request = MintRequest { key: page.key, ttl_s: 60, sub: None, ms: Some(ms) };
+        page.instance.identity().mint(org, &request, page.instance.now)
+    };
+    let minted = mint(&dashboard).expect("minted");
+    let claims = minted.token.expose().split('.').nth(1).expect("claims").to_owned();
+    let claims: Value =
+        serde_json::from_slice(&BASE64URL_NOPAD.decode(claims.as_bytes()).expect("base64url")).expect("JSON");
+    assert_eq!(claims["ms"], json!({ "dashboard": dashboard }));
+    for beyond in [
+        json!({"uid": "other"}),
+        json!({"uid": "node", "open": ["route"]}),
+        json!({"uid": "node", "open": {"route": ["/b"]}}),
+        json!({"uid": "node", "open": ["host"]}),
+    ] {
+        let refused = mint(&beyond);
+        assert!(matches!(&refused, Err(MintError::Validation(found)) if found[0].field == "ms"), "{beyond}");
+    }
+    for within in [json!({"uid": "node"}), json!({"uid": "node", "open": {"zone": ["x"]}})] {
+        mint(&within).expect("within");
+    }
 }
 
 #[test]

@@ -13,8 +13,8 @@ use crate::identity::tables::dashboard::{
 };
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
-    EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, ReadSettings, RotatedRow, TokenAlgorithm,
-    UsedRow,
+    DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, LockedVariable,
+    ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
 };
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
@@ -255,6 +255,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         max_lookback_s: None,
         min_step_s: Some(15),
         origins: None,
+        dashboard: None,
     };
     let first = concat!(
         "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
@@ -291,8 +292,29 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         read: ReadSettings { rate_limit_rps: 50 },
     };
     assert_eq!(KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&format!("{first}32"))).as_ref(), Ok(&row));
-    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 2));
+    let second = format!("{first}32");
+    assert_eq!(KeyRow::from_older(2, &bytes(&second)).as_ref(), Ok(&row), "as version 2 wrote it");
+    // A policy ends with its origins and, since version 3, its dashboard.
+    let (before, after) = second.split_at(second.find("3c00010f00").expect("the limits") + 10);
+    let third = format!("{before}00{after}");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&third)).as_ref(), Ok(&row));
+    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 3));
+    let mut shown = row.clone();
+    shown.embed.policy.endpoints = Some(vec![Endpoint::Metrics, Endpoint::Dashboard]);
+    shown.embed.policy.dashboard = Some(DashboardPolicy {
+        uid: "node".into(),
+        locked: [
+            ("env".to_owned(), LockedVariable { label: None, values: vec!["a".into(), "b".into()] }),
+            ("host".to_owned(), LockedVariable { label: Some("i".into()), values: vec!["c".into()] }),
+        ]
+        .into(),
+        open: [("r".to_owned(), None), ("z".to_owned(), Some(vec!["d".into()]))].into(),
+    });
+    let dashboard =
+        concat!("01046e6f6465", "0203656e7600020161016204686f737401016901", "0163", "02017200017a01010164");
+    let endpoints = before.replacen("01020004", "01020005", 1);
+    let text = format!("{endpoints}{dashboard}{after}");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
     // the default of version 1.
     let usual = KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));

@@ -2,7 +2,8 @@
 //!
 //! `queue` runs the queries on the query lane, and `stream` sends their lines. A query of a batch
 //! is a query of `query/expr-range` or `query/expr-instant`: its members are the parameters of
-//! those paths, and its line contains what they return.
+//! those paths, and its line contains what they return. The queries of a dashboard's panels run in
+//! the same way (`dashboards/{uid}/data`).
 
 mod queue;
 mod stream;
@@ -10,6 +11,7 @@ mod stream;
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
+use std::marker::PhantomData;
 use std::time::Duration;
 
 use axum::extract::State;
@@ -20,7 +22,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, SeqAccess, Visitor};
 
 use super::deadline::QueryDeadline;
 use super::deps::ReadDeps;
-use super::request::{BatchRequest, timeout};
+use super::request::BatchRequest;
 use super::response::response_of;
 use super::{AcceptedQuery, PreparedQuery, QueryKind, QueryMode, QueryParams};
 use crate::api::body::parse_json;
@@ -59,25 +61,35 @@ pub(super) fn routes() -> Routes<ReadDeps> {
 }
 
 async fn batch(State(deps): State<ReadDeps>, request: BatchRequest) -> ApiResult<Response> {
-    let since = Stopwatch::start();
     let BatchRequest { access, body } = request;
+    respond(deps, access, move |deps, access| Batch::parse(deps, access, &body)).await
+}
+
+/// Runs a batch and streams its lines. `parse` runs on the query lane, because that takes some
+/// milliseconds for 1 MiB.
+pub(in crate::api::orgs) async fn respond(
+    deps: ReadDeps,
+    access: QueryAccess,
+    parse: impl FnOnce(&ReadDeps, &QueryAccess) -> ApiResult<Batch> + Send + 'static,
+) -> ApiResult<Response> {
+    let since = Stopwatch::start();
     let (org, coding) = (access.access.org, access.coding);
     let parsing = deps.clone();
-    let parse = move || Batch::parse(&parsing, &access, &body).map(|batch| (batch, access));
+    let parse = move || parse(&parsing, &access).map(|batch| (batch, access));
     let (batch, access) = deps.lanes.run(Lane::Query(org), parse).await??;
     let (queue, lines) = BatchQueue::new(deps, access, batch, since);
     let (body, coding) = BatchStream::body(queue, lines, coding);
     Ok(response_of(body, coding, HeaderValue::from_static("application/x-ndjson")))
 }
 
-/// A query of a batch.
-struct BatchQuery {
-    id: Box<str>,
-    query: ApiResult<PreparedQuery>,
+/// A query of a batch. What is wrong with it is its line.
+pub(in crate::api::orgs) struct BatchQuery {
+    pub(in crate::api::orgs) id: Box<str>,
+    pub(in crate::api::orgs) query: ApiResult<PreparedQuery>,
 }
 
 /// A parsed batch.
-struct Batch {
+pub(in crate::api::orgs) struct Batch {
     /// The queries in groups of equal ones.
     groups: VecDeque<Vec<BatchQuery>>,
     timeout: Option<Duration>,
@@ -85,29 +97,76 @@ struct Batch {
     lease: Lease,
 }
 
+/// The memory of a batch's queries.
+pub(in crate::api::orgs) struct BatchMemory {
+    lease: Lease,
+    bytes: u64,
+}
+
+impl BatchMemory {
+    /// Charges the texts of a body.
+    ///
+    /// # Errors
+    /// 422 or 503 if there is not enough memory.
+    pub(in crate::api::orgs) fn of_body(
+        deps: &ReadDeps,
+        access: &QueryAccess,
+        body: &[u8],
+    ) -> ApiResult<BatchMemory> {
+        let mut memory = BatchMemory { lease: deps.memory.lease(access.access.org), bytes: 0 };
+        memory.charge(body.len() * TEXT_COPIES)?;
+        Ok(memory)
+    }
+
+    /// Charges a query whose expression has `text_bytes` that are not a part of the body.
+    ///
+    /// # Errors
+    /// 422 or 503 if there is not enough memory.
+    pub(in crate::api::orgs) fn charge_query(&mut self, text_bytes: usize) -> ApiResult<()> {
+        self.charge(text_bytes * TEXT_COPIES + QUERY_BYTES)
+    }
+
+    fn charge(&mut self, bytes: usize) -> ApiResult<()> {
+        self.bytes += bytes as u64;
+        Ok(self.lease.grow_to(self.bytes, &|| false).map_err(QueryError::from)?)
+    }
+}
+
 impl Batch {
-    /// Parses a body. Runs on the query lane, because that takes some milliseconds for 1 MiB.
+    /// Returns a batch of queries.
+    ///
+    /// # Errors
+    /// 400 `invalid_parameter` for `timeout`.
+    pub(in crate::api::orgs) fn new(
+        deps: &ReadDeps,
+        access: &QueryAccess,
+        queries: Vec<BatchQuery>,
+        timeout: Option<Parameter>,
+        memory: BatchMemory,
+    ) -> ApiResult<Batch> {
+        let BatchMemory { lease, bytes } = memory;
+        lease.shrink_to(bytes);
+        let timeout = super::request::timeout(&mut Params::of_pairs(pairs([("timeout", timeout)])))?;
+        Ok(Batch { groups: group(deps, access, queries), timeout, lease })
+    }
+
+    /// Parses a body. Runs on the query lane.
     ///
     /// # Errors
     /// 400 `invalid_json` and `invalid_parameter`, 422 `validation_failed`, 422 or 503 if there is
     /// not enough memory.
     fn parse(deps: &ReadDeps, access: &QueryAccess, body: &[u8]) -> ApiResult<Batch> {
-        let lease = deps.memory.lease(access.access.org);
-        let text_bytes = body.len() * TEXT_COPIES;
-        lease.grow_to(text_bytes as u64, &|| false).map_err(QueryError::from)?;
+        let mut memory = BatchMemory::of_body(deps, access, body)?;
         let body: BatchBody = parse_json(body)?;
-        body.check()?;
-        let bytes = (text_bytes + body.queries.listed.len() * QUERY_BYTES) as u64;
-        lease.grow_to(bytes, &|| false).map_err(QueryError::from)?;
-        lease.shrink_to(bytes);
-        let timeout = timeout(&mut Params::of_pairs(pairs([("timeout", body.timeout.clone())])))?;
+        body.queries.check(|item| &item.id)?;
         let now = deps.clock.now();
-        let prepare = |item: &BatchItem| BatchQuery {
-            id: item.id.as_str().into(),
-            query: body.prepare(item, deps, access, now),
-        };
-        let queries = body.queries.listed.iter().map(prepare).collect();
-        Ok(Batch { groups: group(deps, access, queries), timeout, lease })
+        let mut queries = Vec::with_capacity(body.queries.listed.len());
+        for item in &body.queries.listed {
+            memory.charge_query(0)?;
+            let query = body.prepare(item, deps, access, now);
+            queries.push(BatchQuery { id: item.id.as_str().into(), query });
+        }
+        Batch::new(deps, access, queries, body.timeout, memory)
     }
 }
 
@@ -154,7 +213,7 @@ struct BatchBody {
     step: Option<Parameter>,
     time: Option<Parameter>,
     timeout: Option<Parameter>,
-    queries: BatchItems,
+    queries: BatchItems<BatchItem>,
 }
 
 /// A query in the body. Its members are the parameters of the endpoint for one query.
@@ -176,44 +235,15 @@ struct BatchItem {
     nocache: Option<Parameter>,
 }
 
+/// The kind of a query in a body.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum BatchItemKind {
+pub(in crate::api::orgs) enum BatchItemKind {
     Range,
     Instant,
 }
 
 impl BatchBody {
-    /// Checks the number and the ids of the queries.
-    ///
-    /// # Errors
-    /// 422 `validation_failed`.
-    fn check(&self) -> ApiResult<()> {
-        let BatchItems { listed, count } = &self.queries;
-        if *count > QUERIES_MAX {
-            let message = format!("{count} queries, more than the {QUERIES_MAX} allowed");
-            return Err(
-                ApiError::invalid_field("queries", "too_many", message).with("limit", QUERIES_MAX as u64)
-            );
-        }
-        let mut ids = HashSet::with_capacity(listed.len());
-        for (place, item) in listed.iter().enumerate() {
-            let refused = |code, message: String| {
-                let field = Cow::from(format!("queries[{place}].id"));
-                Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message))
-            };
-            let chars = item.id.chars().count();
-            if !(1..=ID_CHARS_MAX).contains(&chars) {
-                let message = format!("an id of {chars} characters; 1 to {ID_CHARS_MAX} are allowed");
-                return refused("length", message);
-            }
-            if !ids.insert(item.id.as_str()) {
-                return refused("duplicate", format!("two queries have the id {:?}", item.id));
-            }
-        }
-        Ok(())
-    }
-
     /// Parses a query. An instant query without a time has the time of the batch, or its `end`.
     fn prepare(
         &self,
@@ -244,26 +274,44 @@ impl BatchBody {
             ("explain", item.explain.clone()),
             ("nocache", item.nocache.clone()),
         ];
-        let mut params = Params::of_pairs(pairs(members));
-        let query = QueryParams::take(&mut params, mode, AcceptedQuery::ExpressionOnly)?;
-        access.grant.require(Permission::Endpoint(query.endpoint()))?;
-        query.prepare(&mut params, now, deps.options.range_ms_max, &access.grant)
+        access.grant.require(Permission::Endpoint(Endpoint::Expr))?;
+        prepare(pairs(members), mode == QueryMode::Instant, deps, access, now)
     }
 }
 
+/// Prepares an expression whose parameters, `expr` included, are those of a URL. The caller checks
+/// that the credential grants it.
+///
+/// # Errors
+/// 400 `invalid_parameter`, 403 `embed_restricted`.
+pub(in crate::api::orgs) fn prepare(
+    pairs: Vec<(String, String)>,
+    instant: bool,
+    deps: &ReadDeps,
+    access: &QueryAccess,
+    now: Timestamp,
+) -> ApiResult<PreparedQuery> {
+    let mode = if instant { QueryMode::Instant } else { QueryMode::Range };
+    let mut params = Params::of_pairs(pairs);
+    let query = QueryParams::take(&mut params, mode, AcceptedQuery::ExpressionOnly)?;
+    query.prepare(&mut params, now, deps.options.range_ms_max, &access.grant)
+}
+
 /// Returns the members that are present, as parameters of a URL.
-fn pairs<const N: usize>(members: [(&str, Option<Parameter>); N]) -> Vec<(String, String)> {
+pub(in crate::api::orgs) fn pairs<const N: usize>(
+    members: [(&str, Option<Parameter>); N],
+) -> Vec<(String, String)> {
     let present = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?.0)));
     present.collect()
 }
 
 /// A parameter as the text that it would have in a URL: `1.5` and `"1.5"` are the same time.
 #[derive(Clone)]
-struct Parameter(String);
+pub(in crate::api::orgs) struct Parameter(pub(in crate::api::orgs) String);
 
 impl Parameter {
     /// Returns a parameter that is present and not empty.
-    fn given(parameter: &Option<Parameter>) -> Option<Parameter> {
+    pub(in crate::api::orgs) fn given(parameter: &Option<Parameter>) -> Option<Parameter> {
         parameter.clone().filter(|Parameter(text)| !text.is_empty())
     }
 }
@@ -305,23 +353,56 @@ impl<'de> Deserialize<'de> for Parameter {
 }
 
 /// The queries of a body, at most [`QUERIES_MAX`], and the number that were sent.
-struct BatchItems {
-    listed: Vec<BatchItem>,
+pub(in crate::api::orgs) struct BatchItems<T> {
+    pub(in crate::api::orgs) listed: Vec<T>,
     count: usize,
 }
 
-impl<'de> Deserialize<'de> for BatchItems {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<BatchItems, D::Error> {
-        struct ItemsVisitor;
+impl<T> BatchItems<T> {
+    /// Checks the number and the ids of the queries.
+    ///
+    /// # Errors
+    /// 422 `validation_failed`.
+    pub(in crate::api::orgs) fn check(&self, id_of: impl Fn(&T) -> &str) -> ApiResult<()> {
+        let BatchItems { listed, count } = self;
+        if *count > QUERIES_MAX {
+            let message = format!("{count} queries, more than the {QUERIES_MAX} allowed");
+            return Err(
+                ApiError::invalid_field("queries", "too_many", message).with("limit", QUERIES_MAX as u64)
+            );
+        }
+        let mut ids = HashSet::with_capacity(listed.len());
+        for (place, item) in listed.iter().enumerate() {
+            let refused = |code, message: String| {
+                let field = Cow::from(format!("queries[{place}].id"));
+                Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message))
+            };
+            let id = id_of(item);
+            let chars = id.chars().count();
+            if !(1..=ID_CHARS_MAX).contains(&chars) {
+                let message = format!("an id of {chars} characters; 1 to {ID_CHARS_MAX} are allowed");
+                return refused("length", message);
+            }
+            if !ids.insert(id) {
+                return refused("duplicate", format!("two queries have the id {id:?}"));
+            }
+        }
+        Ok(())
+    }
+}
 
-        impl<'de> Visitor<'de> for ItemsVisitor {
-            type Value = BatchItems;
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for BatchItems<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<BatchItems<T>, D::Error> {
+        struct ItemsVisitor<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for ItemsVisitor<T> {
+            type Value = BatchItems<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an array of queries")
             }
 
-            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<BatchItems, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> Result<BatchItems<T>, A::Error> {
                 let mut listed = Vec::new();
                 while listed.len() < QUERIES_MAX {
                     let Some(item) = array.next_element()? else {
@@ -338,6 +419,6 @@ impl<'de> Deserialize<'de> for BatchItems {
             }
         }
 
-        from.deserialize_seq(ItemsVisitor)
+        from.deserialize_seq(ItemsVisitor(PhantomData))
     }
 }

@@ -1,34 +1,39 @@
-//! `query/live`: the points of a query as server-sent events, each step when it is due
+//! `query/live`: the points of queries as server-sent events, each step when it is due
 //! (docs/specification.md C5).
 //!
-//! `shared` evaluates equal queries of equal scope once for all streams, and keeps the newest
-//! events. `stream` is the body of one response: it takes events from there, and checks every
-//! second that the credential is still valid.
+//! `evaluation` evaluates equal queries of equal restrictions once. `feed` merges the events of a
+//! set of queries, so that all streams of equal sets send the same bytes. `table` knows all of them,
+//! with their limits, and checks every half second that the credentials of streams are still valid.
+//! `stream` is the body of one response. `set` is the request with many queries.
 //!
 //! An event has the points of one step, so streams that joined at different times receive the same
 //! events, and a stream that resumes after `Last-Event-ID` receives each point once.
 
-mod shared;
+mod evaluation;
+mod feed;
+pub(in crate::api::orgs) mod set;
 mod stream;
+mod table;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request, State};
-use axum::http::HeaderValue;
+use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
 
 use super::deps::ReadDeps;
 use super::request::PendingRead;
 use super::response::response_of;
 use super::{AcceptedQuery, PreparedQuery, QueryMode, QueryParams, QueryWindow, SERIES_DEFAULT, SERIES_MAX};
-use crate::api::callers::{Endpoint, Permission};
+use crate::api::callers::{Endpoint, Grant, Permission, QueryAccess, StandingCaller};
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Steps, Timestamp};
-pub use shared::LiveQueries;
-use shared::StepQuery;
+use feed::write_error;
 use stream::LiveStream;
+use table::StreamQuery;
+pub use table::{LiveQueries, LiveUsage};
 
 /// The default of `step`, in milliseconds.
 const STEP_DEFAULT_MS: i64 = 15_000;
@@ -40,14 +45,21 @@ const CATCH_UP_MAX: i64 = 60;
 /// The greatest `count`, inclusive.
 const COUNT_MAX: usize = 1_000_000;
 
-/// The route, relative to `/api/v1`.
+/// The routes, relative to `/api/v1`.
 pub(super) fn routes() -> Routes<ReadDeps> {
-    Routes::new().get(
-        "/orgs/{slug}/query/live",
-        Auth::QueryCaller(Endpoint::Expr),
-        "Stream the points of a query, each step when it is due",
-        live,
-    )
+    Routes::new()
+        .get(
+            "/orgs/{slug}/query/live",
+            Auth::QueryCaller(Endpoint::Expr),
+            "Stream the points of a query, each step when it is due",
+            live,
+        )
+        .post(
+            "/orgs/{slug}/query/live",
+            Auth::QueryCaller(Endpoint::Expr),
+            "Stream the points of many queries, each step when it is due",
+            set::live_set,
+        )
 }
 
 /// A read with the header `Last-Event-ID`, which browsers send when they connect again.
@@ -60,11 +72,17 @@ impl FromRequest<ReadDeps> for LiveRequest {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, deps: &ReadDeps) -> ApiResult<LiveRequest> {
-        // Text that is no id of ours is ignored: proxies and clients may have streams of others.
-        let id = request.headers().get("last-event-id").and_then(|id| id.to_str().ok()?.parse().ok());
+        let last_event = last_event(request.headers());
         let read = PendingRead::from_request(request, deps).await?;
-        Ok(LiveRequest { read, last_event: id.map(Timestamp::from_ms) })
+        Ok(LiveRequest { read, last_event })
     }
+}
+
+/// Returns the step in the header `Last-Event-ID`. Text that is no id of ours is ignored: proxies
+/// and clients may have streams of others.
+pub(in crate::api::orgs) fn last_event(headers: &HeaderMap) -> Option<Timestamp> {
+    let id = headers.get("last-event-id")?.to_str().ok()?.parse().ok()?;
+    Some(Timestamp::from_ms(id))
 }
 
 async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<Response> {
@@ -76,37 +94,95 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     }
     let access = read.enter(Some(query.endpoint()))?.into_access();
     let now = deps.clock.now();
-    let step_ms = step_ms(&mut params, access.grant.min_step_ms())?;
-    let due = newest_due(now, step_ms);
-    let steps = single_step(due, step_ms)?;
-    access.grant.require(Permission::Steps(&steps))?;
     let since = last_event.or(params.time("since", now)?);
     let count = params.count("count", 1, COUNT_MAX)?;
-    let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
-    let timeout = super::request::timeout(&mut params)?;
-    let window = QueryWindow { steps, limit };
-    let query = PreparedQuery { params: query, window, timeout, unused: params.unknown() };
-    let query = StepQuery::new(deps.clone(), access, query);
+    let query = prepare(query, &mut params, now, &access.grant)?;
+    let queries = vec![StreamQuery { id: None, query }];
+    let share = deps.live.join(&deps, &access, read.standing(), queries)?;
     // The first evaluation also finds what is wrong with the query, while there is a status to
     // report it.
-    let newest = query.evaluate(due).await?;
-    let first_due = since.map_or(due, |since| newest_due(since, step_ms).plus_ms(step_ms));
-    let share = deps.live.join(query.clone(), due)?;
-    let mut stream = LiveStream::new(share, read.standing(), deps.clock.clone(), count, due);
-    let oldest = due.plus_ms(-step_ms.saturating_mul(CATCH_UP_MAX - 1));
-    if first_due < oldest {
-        stream.push_gap(first_due, oldest.plus_ms(-step_ms));
+    if let (Some(member), Some(at)) = (share.feed.members.first(), share.place.positions.first()) {
+        member.query.at(*at).await.0?;
     }
-    let mut at = first_due.max(oldest);
-    while at < due {
-        stream.push(query.event(at).await);
-        at = at.plus_ms(step_ms);
+    Ok(stream_response(LiveStream::new(share, since, count, b"")))
+}
+
+/// Takes `step` and the other parameters of a live query.
+///
+/// # Errors
+/// 400 `invalid_parameter` and `duplicate_parameter`, 403 `embed_restricted`.
+fn prepare(
+    query: QueryParams,
+    params: &mut Params,
+    now: Timestamp,
+    grant: &Grant,
+) -> ApiResult<PreparedQuery> {
+    let step_ms = step_ms(params, grant.min_step_ms())?;
+    let steps = single_step(newest_due(now, step_ms), step_ms)?;
+    grant.require(Permission::Steps(&steps))?;
+    let limit = params.count("limit", 1, SERIES_MAX)?.unwrap_or(SERIES_DEFAULT);
+    let timeout = super::request::timeout(params)?;
+    let window = QueryWindow { steps, limit };
+    Ok(PreparedQuery { params: query, window, timeout, unused: params.unknown() })
+}
+
+/// A query of a set. What is wrong with it is an event of the stream.
+pub(in crate::api::orgs) struct LiveItem {
+    /// The id in the events.
+    pub(in crate::api::orgs) id: Box<str>,
+    /// The query, from [`prepare_expression`].
+    pub(in crate::api::orgs) query: ApiResult<PreparedQuery>,
+}
+
+/// Returns the live query of an expression. `step` and `limit` are parameters as in a URL.
+///
+/// # Errors
+/// 400 `invalid_parameter`, 403 `embed_restricted`.
+pub(in crate::api::orgs) fn prepare_expression(
+    expr: String,
+    step: Option<String>,
+    limit: Option<String>,
+    now: Timestamp,
+    grant: &Grant,
+) -> ApiResult<PreparedQuery> {
+    let members = [("expr", Some(expr)), ("step", step), ("limit", limit)];
+    let present = members.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+    let mut params = Params::of_pairs(present.collect());
+    let query = QueryParams::take(&mut params, QueryMode::Range, AcceptedQuery::ExpressionOnly)?;
+    prepare(query, &mut params, now, grant)
+}
+
+/// Streams the points of a set of queries after the step `since`; without it, the newest points are
+/// the first. Equal sets of equal restrictions share all events.
+///
+/// # Errors
+/// 503 `at_capacity` with too many streams or queries, and 503 `shutting_down`.
+pub(in crate::api::orgs) fn stream_set(
+    deps: &ReadDeps,
+    access: &QueryAccess,
+    caller: StandingCaller,
+    items: Vec<LiveItem>,
+    since: Option<Timestamp>,
+) -> ApiResult<Response> {
+    let mut errors = Vec::new();
+    let mut queries = Vec::with_capacity(items.len());
+    for LiveItem { id, query } in items {
+        match query {
+            Ok(query) => queries.push(StreamQuery { id: Some(id), query }),
+            Err(error) => {
+                errors.extend_from_slice(b"event: error\ndata: ");
+                write_error(Some(&id), None, &error, &mut errors);
+                errors.extend_from_slice(b"\n\n");
+            }
+        }
     }
-    if first_due <= due {
-        stream.push(newest);
-    }
+    let share = deps.live.join(deps, access, caller, queries)?;
+    Ok(stream_response(LiveStream::new(share, since, None, &errors)))
+}
+
+fn stream_response(stream: LiveStream) -> Response {
     let media = HeaderValue::from_static("text/event-stream");
-    Ok(response_of(Body::new(stream), Coding::Identity, media))
+    response_of(Body::new(stream), Coding::Identity, media)
 }
 
 /// Takes `step`. The default is the least step that a token grants, if that is greater.

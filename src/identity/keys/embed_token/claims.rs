@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde::de::{Deserializer, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize};
 
+use crate::identity::keys::dashboard_policy::{DashboardClaim, from_object};
 use crate::identity::tables::key::{EmbedPolicy, Endpoint};
 
 /// Maximum date: 2^53 seconds, the largest range of integers that a double represents exactly.
@@ -32,12 +32,23 @@ pub(super) struct TokenRestrictions {
     min_step_s: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     origins: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    dashboard: Option<DashboardClaim>,
 }
 
 /// The field names of [`TokenRestrictions`]. As claims beside `ms`, each would be ignored and so
 /// grant more access.
-const MS_FIELDS: [&str; 8] =
-    ["endpoints", "metrics", "match", "exprs", "max_range_s", "max_lookback_s", "min_step_s", "origins"];
+const MS_FIELDS: [&str; 9] = [
+    "endpoints",
+    "metrics",
+    "match",
+    "exprs",
+    "max_range_s",
+    "max_lookback_s",
+    "min_step_s",
+    "origins",
+    "dashboard",
+];
 
 /// Returns whether a claim looks like a restriction, also with different letter case, such as `MS`
 /// or `Match`.
@@ -49,22 +60,9 @@ fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Op
     T::deserialize(from).map(Some)
 }
 
-/// Deserialises restrictions from an object only. A derived struct would also accept an array, by
-/// position, and an empty array would restrict nothing.
+/// Deserialises restrictions from an object only; see [`from_object`].
 fn object<'de, D: Deserializer<'de>>(from: D) -> Result<Option<TokenRestrictions>, D::Error> {
-    struct Object;
-    impl<'de> Visitor<'de> for Object {
-        type Value = TokenRestrictions;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object of restrictions")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TokenRestrictions, A::Error> {
-            TokenRestrictions::deserialize(MapAccessDeserializer::new(map))
-        }
-    }
-    from.deserialize_map(Object).map(Some)
+    from_object(from).map(Some)
 }
 
 impl From<TokenRestrictions> for EmbedPolicy {
@@ -78,6 +76,7 @@ impl From<TokenRestrictions> for EmbedPolicy {
             max_lookback_s: ms.max_lookback_s,
             min_step_s: ms.min_step_s,
             origins: ms.origins,
+            dashboard: ms.dashboard.map(DashboardClaim::into_policy),
         }
     }
 }
@@ -93,6 +92,7 @@ impl From<EmbedPolicy> for TokenRestrictions {
             max_lookback_s: policy.max_lookback_s,
             min_step_s: policy.min_step_s,
             origins: policy.origins,
+            dashboard: policy.dashboard.map(DashboardClaim::from),
         }
     }
 }

@@ -7,12 +7,12 @@ use crate::model::{NameGlob, Timestamp};
 use crate::identity::keys::api_key::{ApiKey, FieldError, in_words, policy_errors};
 use crate::identity::keys::policy_matcher::PatternLimits;
 use crate::identity::tables::id::{KeyId, Secret};
-use crate::identity::tables::key::EmbedPolicy;
+use crate::identity::tables::key::{EmbedPolicy, Endpoint};
 use crate::identity::tables::store::StoreError;
 
 use super::claims::{MintedClaims, TokenRestrictions};
 use super::token_key::TokenKey;
-use super::{AUDIENCE, TOKEN_BYTES_MAX, whole_second};
+use super::{AUDIENCE, TOKEN_BYTES_MAX, granted_endpoints, whole_second};
 
 /// A request to mint a token.
 #[derive(Clone, Debug)]
@@ -134,6 +134,7 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
         (over(own.max_range_s, ms.max_range_s), "max_range_s"),
         (over(own.max_lookback_s, ms.max_lookback_s), "max_lookback_s"),
         (own.min_step_s.zip(ms.min_step_s).is_some_and(|(own, asked)| asked < own), "min_step_s"),
+        (exceeds_dashboard(own, ms), "dashboard"),
         (!all_origins && beyond(Some(&key.embed.origins), ms.origins.as_deref()), "origins"),
     ];
     checks
@@ -141,4 +142,12 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
         .filter(|(exceeds, _)| *exceeds)
         .map(|(_, field)| format!("{field} exceeds the key's policy"))
         .collect()
+}
+
+/// Returns whether `ms` names another dashboard than the key, opens more of it, or names one
+/// although the key withholds dashboards.
+fn exceeds_dashboard(own: &EmbedPolicy, ms: &EmbedPolicy) -> bool {
+    let Some(asked) = &ms.dashboard else { return false };
+    let grants = |policy| granted_endpoints(policy).is_none_or(|list| list.contains(&Endpoint::Dashboard));
+    (grants(ms) && !grants(own)) || own.dashboard.as_ref().is_some_and(|own| own.is_exceeded_by(asked))
 }

@@ -7,6 +7,7 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use crate::model::{Matcher, NameGlob};
 
 use crate::identity::keys::api_key::ApiKey;
+use crate::identity::keys::dashboard_policy::matcher_texts;
 use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::keys::public_key::{self, algorithm};
 use crate::identity::tables::id::Secret;
@@ -59,7 +60,7 @@ pub(in crate::identity) type CompiledKeyPolicy = Result<Arc<[Matcher]>, TokenKey
 
 /// Compiles the matchers of a key's policy; takes about 20 ms at most.
 pub(in crate::identity) fn compile_key_policy(policy: &EmbedPolicy) -> CompiledKeyPolicy {
-    let matchers = policy_matcher::parse_all(&policy.matchers, PatternLimits::KEY);
+    let matchers = policy_matcher::parse_all(&matcher_texts(policy), PatternLimits::KEY);
     matchers.map(Arc::from).map_err(|error| TokenKeyError(error.to_string()))
 }
 

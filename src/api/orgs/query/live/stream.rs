@@ -1,29 +1,23 @@
-//! The body of a response: events of a shared query, and the checks of the credential.
+//! The body of a response: the batches of a feed, after the events that a stream begins with.
 //!
 //! hyper polls the body while the connection takes bytes, so nothing is buffered for a client that
-//! does not read; the write timeout of the connection ends it.
+//! does not read; the write timeout of the connection ends it. A stream has no timer of its own:
+//! its feed wakes it for each batch, for comments, and when its credential has ended.
 
-use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use axum::body::Bytes;
 use hyper::body::Frame;
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::shared::{LiveEvent, LiveShare};
-use crate::api::callers::StandingCaller;
-use crate::api::error::{ApiError, Code};
-use crate::clock::Clock;
+use super::evaluation::StepResult;
+use super::feed::{Feed, Member, Positions, QUIET_PERIOD, write_error};
+use super::table::StreamShare;
+use super::{CATCH_UP_MAX, newest_due};
 use crate::model::Timestamp;
-
-/// The time between two checks of the credential.
-const CHECK_PERIOD: Duration = Duration::from_secs(1);
-/// A comment is sent after as many checks without an event, so that proxies keep the connection.
-const QUIET_CHECKS: u32 = 15;
 
 /// The next frame of a stream; `None` is its end.
 type NextFrame = Pin<Box<dyn Future<Output = (Box<Viewer>, Option<Bytes>)> + Send>>;
@@ -40,112 +34,136 @@ enum State {
 
 /// The state of one stream.
 struct Viewer {
-    share: LiveShare,
-    caller: StandingCaller,
-    clock: Clock,
-    /// The newest step that was sent or skipped.
-    sent: Timestamp,
-    pending: VecDeque<Bytes>,
+    share: StreamShare,
+    /// A frame that is sent before anything else.
+    pending: Option<Bytes>,
+    beginning: Beginning,
     /// The number of events that may still be sent.
     left: Option<usize>,
-    check_at: Instant,
-    quiet_checks: u32,
-    /// Nothing follows the pending frames.
+    last_sent: Instant,
+    /// Nothing follows the pending frame.
     is_ending: bool,
 }
 
+/// The events before the first batch.
+#[derive(Clone, Copy)]
+enum Beginning {
+    /// The newest result of each query.
+    Newest,
+    /// The results of the steps after this one, in order.
+    After(Timestamp),
+    /// All are sent.
+    Done,
+}
+
 impl LiveStream {
-    /// Returns a stream of the events after the step `sent`, at most `count` of them.
+    /// Returns a stream of the events after the step `since`; without it, the newest event of each
+    /// query is the first. At most `count` steps are sent.
     pub(super) fn new(
-        share: LiveShare,
-        caller: StandingCaller,
-        clock: Clock,
+        share: StreamShare,
+        since: Option<Timestamp>,
         count: Option<usize>,
-        sent: Timestamp,
+        errors: &[u8],
     ) -> LiveStream {
+        // Proxies that delay the first bytes learn at once that this is a stream.
+        let mut first = b"retry: 2000\n\n".to_vec();
+        first.extend_from_slice(errors);
+        let beginning = match since {
+            None => Beginning::Newest,
+            Some(since) => {
+                let gaps = missed(&share, since);
+                first.extend_from_slice(&share.feed.write_gaps(&gaps));
+                Beginning::After(since)
+            }
+        };
         let viewer = Viewer {
             share,
-            caller,
-            clock,
-            sent,
-            // Proxies that delay the first bytes learn at once that this is a stream.
-            pending: VecDeque::from([Bytes::from_static(b"retry: 2000\n\n")]),
+            pending: Some(first.into()),
+            beginning,
             left: count,
-            check_at: Instant::now() + CHECK_PERIOD,
-            quiet_checks: 0,
+            last_sent: Instant::now(),
             is_ending: false,
         };
         LiveStream(State::Idle(Box::new(viewer)))
     }
+}
 
-    /// Appends an event before the stream begins.
-    pub(super) fn push(&mut self, event: LiveEvent) {
-        if let State::Idle(viewer) = &mut self.0 {
-            viewer.push(event);
-        }
-    }
+/// Returns the oldest step of a query that a stream catches up.
+fn oldest(position: Timestamp, step_ms: i64) -> Timestamp {
+    position.plus_ms(-step_ms.saturating_mul(CATCH_UP_MAX - 1))
+}
 
-    /// Appends a gap before the stream begins. Both ends are inclusive.
-    pub(super) fn push_gap(&mut self, from: Timestamp, to: Timestamp) {
-        if let State::Idle(viewer) = &mut self.0 {
-            viewer.push_gap(from, to);
-        }
+/// Returns the steps after `since` that are too many to catch up: the index of each query, its
+/// first and its last one.
+fn missed(share: &StreamShare, since: Timestamp) -> Vec<(usize, Timestamp, Timestamp)> {
+    let Feed { members, .. } = &*share.feed;
+    let steps = members.iter().zip(share.place.positions.iter()).enumerate();
+    let gap = |(index, (member, position)): (usize, (&Member, &Timestamp))| {
+        let first = newest_due(since, member.step_ms).plus_ms(member.step_ms);
+        let oldest = oldest(*position, member.step_ms);
+        (first < oldest).then(|| (index, first, oldest.plus_ms(-member.step_ms)))
+    };
+    steps.filter_map(gap).collect()
+}
+
+/// Returns the queries that have a step right after `after`, up to their position, and that step.
+fn next_step(feed: &Feed, positions: &Positions, after: Timestamp) -> Option<(Timestamp, Vec<usize>)> {
+    let steps = feed.members.iter().zip(positions.iter()).map(|(member, position)| {
+        let next = newest_due(after, member.step_ms).plus_ms(member.step_ms);
+        let next = next.max(oldest(*position, member.step_ms));
+        (next <= *position).then_some(next)
+    });
+    let steps: Vec<Option<Timestamp>> = steps.collect();
+    let first = steps.iter().flatten().min().copied()?;
+    Some((first, (0..steps.len()).filter(|index| steps.get(*index) == Some(&Some(first))).collect()))
+}
+
+/// Evaluates queries at their steps, or returns the kept results. They were started together, so
+/// waiting for one after the other takes no longer.
+async fn results(feed: &Feed, steps: Vec<(usize, Timestamp)>) -> Vec<(usize, Timestamp, StepResult)> {
+    let mut tasks = tokio::task::JoinSet::new();
+    for (index, at) in steps {
+        let Some(member) = feed.members.get(index) else { continue };
+        let query = Arc::clone(&member.query);
+        tasks.spawn(async move { (index, at, query.at(at).await) });
     }
+    let mut results = tasks.join_all().await;
+    results.sort_by_key(|(index, at, _)| (*at, *index));
+    results
 }
 
 impl Viewer {
-    fn push(&mut self, event: LiveEvent) {
-        if self.is_ending {
-            return;
-        }
-        self.sent = self.sent.max(event.at);
-        self.quiet_checks = 0;
-        self.pending.push_back(event.text);
+    fn push(&mut self, frame: Bytes) {
+        self.pending = Some(frame);
         if let Some(left) = &mut self.left {
             *left -= 1;
             self.is_ending = *left == 0;
         }
     }
 
-    fn push_gap(&mut self, from: Timestamp, to: Timestamp) {
-        let (mut start, mut end) = (Vec::new(), Vec::new());
-        crate::api::prom_json::time(from, &mut start);
-        crate::api::prom_json::time(to, &mut end);
-        let [start, end] = [start, end].map(|text| String::from_utf8_lossy(&text).into_owned());
-        self.pending.push_back(format!("event: gap\ndata: {{\"start\":{start},\"end\":{end}}}\n\n").into());
-    }
-
-    fn end(&mut self, error: &ApiError) {
-        let problem = Value::from(error.line_members());
-        self.pending.push_back(format!("event: end\ndata: {problem}\n\n").into());
-        self.is_ending = true;
-    }
-
-    /// Takes the events that are new.
-    fn take_events(&mut self) {
-        if self.share.is_before(self.sent) {
-            let detail = "the server's clock went back; connect again";
-            return self.end(&ApiError::new(Code::Busy, detail));
-        }
-        let new = self.share.events_after(self.sent);
-        if let Some((from, to)) = new.gap {
-            self.push_gap(from, to);
-        }
-        for event in new.events {
-            self.push(event);
-        }
-    }
-
-    /// Checks the credential, and keeps the connection alive.
-    fn check(&mut self) {
-        self.check_at = Instant::now() + CHECK_PERIOD;
-        if let Err(refused) = self.caller.check(self.clock.now()) {
-            return self.end(&refused);
-        }
-        self.quiet_checks += 1;
-        if self.quiet_checks >= QUIET_CHECKS {
-            self.quiet_checks = 0;
-            self.pending.push_back(Bytes::from_static(b": alive\n\n"));
+    /// Returns the next frame before the first batch.
+    async fn begin(&mut self) -> Option<Bytes> {
+        let feed = Arc::clone(&self.share.feed);
+        let (positions, complete_before) =
+            (Arc::clone(&self.share.place.positions), self.share.place.complete_before);
+        match self.beginning {
+            Beginning::Newest => {
+                self.beginning = Beginning::Done;
+                let steps = positions.iter().copied().enumerate().collect();
+                let results = results(&feed, steps).await;
+                (!results.is_empty()).then(|| feed.write_step(&results, complete_before))
+            }
+            Beginning::After(since) => {
+                let Some((at, members)) = next_step(&feed, &positions, since) else {
+                    self.beginning = Beginning::Done;
+                    return None;
+                };
+                self.beginning = Beginning::After(at);
+                let steps = members.into_iter().map(|index| (index, at)).collect();
+                let results = results(&feed, steps).await;
+                Some(feed.write_step(&results, complete_before))
+            }
+            Beginning::Done => None,
         }
     }
 
@@ -154,28 +172,42 @@ impl Viewer {
         loop {
             // A client that reads slowly comes here late: its credential is checked before it gets
             // anything more.
-            if Instant::now() >= self.check_at && !self.is_ending {
-                self.check();
-                if self.is_ending {
-                    self.pending.drain(..self.pending.len() - 1);
-                }
+            if let Some(error) = self.share.ended().filter(|_| !self.is_ending) {
+                let mut text = b"event: end\ndata: ".to_vec();
+                write_error(None, None, error, &mut text);
+                text.extend_from_slice(b"\n\n");
+                (self.pending, self.is_ending) = (Some(text.into()), true);
             }
-            if let Some(frame) = self.pending.pop_front() {
+            if let Some(frame) = self.pending.take() {
+                self.last_sent = Instant::now();
                 return (self, Some(frame));
             }
             if self.is_ending {
                 return (self, None);
             }
-            let Viewer { share, check_at, .. } = &mut *self;
-            let open = tokio::select! {
-                open = share.changed() => open,
-                () = tokio::time::sleep_until(*check_at) => true,
-            };
-            if open {
-                self.take_events();
-            } else {
-                let detail = "the server is shutting down; connect again";
-                self.end(&ApiError::new(Code::ShuttingDown, detail));
+            if !matches!(self.beginning, Beginning::Done) {
+                // Boxed, because most streams wait for a batch, not here.
+                if let Some(frame) = Box::pin(self.begin()).await {
+                    self.push(frame);
+                }
+                continue;
+            }
+            // Marked before the look, so that a batch after it wakes the stream.
+            self.share.changes.mark_unchanged();
+            let StreamShare { feed, place, .. } = &mut self.share;
+            match feed.take(place) {
+                Some((batch, None)) => self.push(batch.text.clone()),
+                Some((batch, Some(gap))) => {
+                    let text = [&gap[..], &batch.text].concat();
+                    self.push(text.into());
+                }
+                None if self.last_sent.elapsed() >= QUIET_PERIOD => {
+                    self.pending = Some(Bytes::from_static(b": alive\n\n"));
+                }
+                None => {
+                    // The sender lives as long as the share.
+                    let _ = self.share.changes.changed().await;
+                }
             }
         }
     }

@@ -1,0 +1,86 @@
+//! `dashboards/{uid}/live`: the points of the queries of panels, each step when it is due.
+
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::viewer::{Intervals, PanelQuery, SentValues, ViewerDeps, ViewerRequest, Viewing};
+use crate::api::body::parse_json;
+use crate::api::callers::QueryAccess;
+use crate::api::error::ApiResult;
+use crate::api::lanes::Lane;
+use crate::api::orgs::query::PreparedQuery;
+use crate::api::orgs::query::batch::{Parameter, pairs};
+use crate::api::orgs::query::live::set::{check_ids, since};
+use crate::api::orgs::query::live::{LiveItem, last_event, prepare_expression, stream_set};
+use crate::api::params::Params;
+use crate::model::{TimeRange, Timestamp};
+
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LiveBody {
+    #[serde(default)]
+    variables: SentValues,
+    queries: Vec<LivePanelItem>,
+    since: Option<Parameter>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LivePanelItem {
+    id: String,
+    panel: i64,
+    #[serde(rename = "ref")]
+    ref_id: String,
+    step: Option<Parameter>,
+    interval: Option<String>,
+    rate_interval: Option<String>,
+    #[serde(default)]
+    variables: SentValues,
+    limit: Option<Parameter>,
+}
+
+pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResult<Response> {
+    let ViewerRequest { access, caller, uid, headers, body } = request;
+    let last_event = last_event(&headers);
+    let (org, viewer, now) = (access.access.org, deps.clone(), deps.read.clock.now());
+    let parse = move || -> ApiResult<_> {
+        let body: LiveBody = parse_json(&body)?;
+        check_ids(body.queries.iter().map(|item| item.id.as_str()))?;
+        let found = viewer.dashboard(org, &uid)?;
+        let viewing = Viewing::new(&found.document, &access.grant, &body.variables);
+        let item = |item: &LivePanelItem| LiveItem {
+            id: item.id.as_str().into(),
+            query: item.prepare(&viewing, &access, now),
+        };
+        let items: Vec<LiveItem> = body.queries.iter().map(item).collect();
+        let since = since(body.since.map(|Parameter(text)| text), now)?;
+        Ok((access, items, since))
+    };
+    let (access, items, since) = deps.read.lanes.run(Lane::Query(org), parse).await??;
+    stream_set(&deps.read, &access, caller, items, last_event.or(since))
+}
+
+impl LivePanelItem {
+    /// Prepares the query. Its time range, for `$__range`, is the step.
+    fn prepare(
+        &self,
+        viewing: &Viewing<'_>,
+        access: &QueryAccess,
+        now: Timestamp,
+    ) -> ApiResult<PreparedQuery> {
+        let step_ms = Params::of_pairs(pairs([("step", self.step.clone())])).duration_ms("step")?;
+        let text = viewing.expression(&PanelQuery {
+            panel: self.panel,
+            ref_id: &self.ref_id,
+            variables: &self.variables,
+            range: TimeRange::new(now.plus_ms(step_ms.unwrap_or(0).max(0).saturating_neg()), now),
+            intervals: Intervals::parse(self.interval.as_deref(), self.rate_interval.as_deref(), step_ms)?,
+        })?;
+        let parameter = |parameter: &Option<Parameter>| parameter.clone().map(|Parameter(text)| text);
+        let (step, limit) = (parameter(&self.step), parameter(&self.limit));
+        let query = prepare_expression(text, step, limit, now, &access.grant)?;
+        Ok(if access.grant.is_token() { query.without_expression() } else { query })
+    }
+}

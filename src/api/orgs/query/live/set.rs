@@ -1,0 +1,117 @@
+//! `POST query/live`: one stream for all queries of a page.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+
+use axum::body::Bytes;
+use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
+use axum::response::Response;
+use serde::Deserialize;
+
+use super::{LiveItem, last_event, prepare_expression, stream_set};
+use crate::api::body::{self, parse_json};
+use crate::api::callers::{Endpoint, QueryAccess, QueryCaller, StandingCaller};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::orgs::query::batch::Parameter;
+use crate::api::orgs::query::deps::ReadDeps;
+use crate::api::params::{Params, PathOf};
+use crate::model::Timestamp;
+
+/// The most queries of one stream, inclusive.
+pub(in crate::api::orgs) const STREAM_QUERIES_MAX: usize = 100;
+/// The most characters of a query's id, inclusive.
+const ID_CHARS_MAX: usize = 64;
+
+/// A request whose caller has entered the organisation in the path.
+pub(super) struct LiveSetRequest {
+    access: QueryAccess,
+    caller: StandingCaller,
+    last_event: Option<Timestamp>,
+    body: Bytes,
+}
+
+impl FromRequest<ReadDeps> for LiveSetRequest {
+    type Rejection = ApiError;
+
+    async fn from_request(request: Request, _: &ReadDeps) -> ApiResult<LiveSetRequest> {
+        let (mut parts, body) = request.into_parts();
+        let caller = QueryCaller::from_request_parts(&mut parts, &()).await?;
+        let PathOf(slug) = PathOf::<String>::from_request_parts(&mut parts, &()).await?;
+        let access = caller.enter(&slug, Endpoint::Expr)?;
+        let caller = StandingCaller::new(caller, slug.into());
+        let last_event = last_event(&parts.headers);
+        let body = body::read_json(Request::from_parts(parts, body)).await?;
+        Ok(LiveSetRequest { access, caller, last_event, body })
+    }
+}
+
+/// The body of a request.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LiveSetBody {
+    queries: Vec<LiveSetItem>,
+    since: Option<Parameter>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LiveSetItem {
+    id: String,
+    expr: String,
+    step: Option<Parameter>,
+    limit: Option<Parameter>,
+}
+
+pub(super) async fn live_set(State(deps): State<ReadDeps>, request: LiveSetRequest) -> ApiResult<Response> {
+    let LiveSetRequest { access, caller, last_event, body } = request;
+    let body: LiveSetBody = parse_json(&body)?;
+    check_ids(body.queries.iter().map(|item| item.id.as_str()))?;
+    let now = deps.clock.now();
+    let since = since(body.since.map(|Parameter(text)| text), now)?;
+    let text = |parameter: Option<Parameter>| parameter.map(|Parameter(text)| text);
+    let item = |LiveSetItem { id, expr, step, limit }: LiveSetItem| {
+        let query = prepare_expression(expr, text(step), text(limit), now, &access.grant);
+        LiveItem { id: id.into(), query }
+    };
+    let items = body.queries.into_iter().map(item).collect();
+    stream_set(&deps, &access, caller, items, last_event.or(since))
+}
+
+/// Parses the member `since`.
+///
+/// # Errors
+/// 400 `invalid_parameter`.
+pub(in crate::api::orgs) fn since(text: Option<String>, now: Timestamp) -> ApiResult<Option<Timestamp>> {
+    let pairs = text.map(|text| ("since".to_owned(), text)).into_iter().collect();
+    Params::of_pairs(pairs).time("since", now)
+}
+
+/// Checks the number and the ids of the queries of a stream.
+///
+/// # Errors
+/// 422 `validation_failed`.
+pub(in crate::api::orgs) fn check_ids<'i>(ids: impl ExactSizeIterator<Item = &'i str>) -> ApiResult<()> {
+    let count = ids.len();
+    if !(1..=STREAM_QUERIES_MAX).contains(&count) {
+        let message = format!("{count} queries; 1 to {STREAM_QUERIES_MAX} are allowed");
+        let code = if count == 0 { "too_few" } else { "too_many" };
+        let refused = ApiError::invalid_field("queries", code, message);
+        return Err(refused.with("limit", STREAM_QUERIES_MAX as u64));
+    }
+    let mut known = HashSet::with_capacity(count);
+    for (place, id) in ids.enumerate() {
+        let refused = |code, message: String| {
+            let field = Cow::from(format!("queries[{place}].id"));
+            Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message))
+        };
+        let chars = id.chars().count();
+        if !(1..=ID_CHARS_MAX).contains(&chars) {
+            let message = format!("an id of {chars} characters; 1 to {ID_CHARS_MAX} are allowed");
+            return refused("length", message);
+        }
+        if !known.insert(id) {
+            return refused("duplicate", format!("two queries have the id {id:?}"));
+        }
+    }
+    Ok(())
+}

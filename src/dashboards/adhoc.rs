@@ -1,0 +1,72 @@
+//! Ad hoc filters: matchers in every selector of a query.
+
+use super::json::{Object, member, objects};
+use crate::model::{MatchOp, Matcher};
+use crate::promql::syntax::tree::Expr;
+use crate::promql::syntax::{Caps, parse};
+
+/// A saved filter of an ad hoc variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Filter {
+    label: String,
+    op: MatchOp,
+    value: String,
+}
+
+/// Reads the filters of an ad hoc variable.
+pub(super) fn filters_of(raw: &Object) -> Vec<Filter> {
+    let current = raw.get("current").and_then(|current| current.get("filters"));
+    let filters = objects(raw.get("filters").filter(|list| !list.is_null()).or(current));
+    let filters = filters.map(|filter| Filter {
+        label: member(filter, "key"),
+        op: match member(filter, "operator").as_str() {
+            "!=" => MatchOp::NotEqual,
+            "=~" => MatchOp::Regex,
+            "!~" => MatchOp::NotRegex,
+            _ => MatchOp::Equal,
+        },
+        value: member(filter, "value"),
+    });
+    filters.filter(|filter| !filter.label.is_empty()).collect()
+}
+
+impl super::Dashboard {
+    /// Adds the filters of all ad hoc variables to a query. A text that is no PromQL, or filters
+    /// whose pattern is invalid, leave the text as it is; the text is then refused by the parser,
+    /// and the filter matches no series.
+    pub(super) fn with_filters(&self, text: String) -> String {
+        let adhoc = self.variables.iter().filter(|variable| variable.kind == "adhoc");
+        let filters: Vec<&Filter> = adhoc.flat_map(|variable| &variable.filters).collect();
+        if filters.is_empty() {
+            return text;
+        }
+        let Ok(mut parsed) = parse(&text, &Caps::default()) else { return text };
+        let matchers = filters.iter().map(|filter| {
+            Matcher::new(&filter.label, filter.op, &filter.value)
+                // An invalid pattern hides everything rather than nothing.
+                .unwrap_or_else(|_| Matcher::equal(&filter.label, &filter.value))
+        });
+        let matchers: Vec<Matcher> = matchers.collect();
+        add(&mut parsed.expr, &matchers);
+        parsed.expr.to_string()
+    }
+}
+
+fn add(expr: &mut Expr, matchers: &[Matcher]) {
+    match expr {
+        Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) => {}
+        Expr::Vector(selector) => selector.matchers.extend_from_slice(matchers),
+        Expr::Matrix(matrix) => matrix.selector.matchers.extend_from_slice(matchers),
+        Expr::Subquery(subquery) => add(&mut subquery.expr, matchers),
+        Expr::Negate(inner) => add(inner, matchers),
+        Expr::Binary(binary) => {
+            add(&mut binary.lhs, matchers);
+            add(&mut binary.rhs, matchers);
+        }
+        Expr::Call(call) => call.args.iter_mut().for_each(|arg| add(arg, matchers)),
+        Expr::Aggregate(aggregate) => {
+            add(&mut aggregate.expr, matchers);
+            aggregate.param.iter_mut().for_each(|param| add(param, matchers));
+        }
+    }
+}
