@@ -29,12 +29,21 @@ fn style() -> Style {
         theme: Theme::Light,
         title: "Requests".to_owned(),
         unit: String::new(),
-        legend: None,
         zone: Zone::default(),
     }
 }
 
 fn scene_of(rows: &[Row], style: &Style, messages: &[String], total: usize) -> Scene {
+    named_scene(rows, style, messages, total, None)
+}
+
+fn named_scene(
+    rows: &[Row],
+    style: &Style,
+    messages: &[String],
+    total: usize,
+    legend: Option<&str>,
+) -> Scene {
     let steps = rows.iter().map(|(_, values)| values.len()).max().unwrap_or(41);
     let last = NOON_S + STEP_S * (i64::try_from(steps).expect("few") - 1).max(0);
     let steps =
@@ -51,7 +60,7 @@ fn scene_of(rows: &[Row], style: &Style, messages: &[String], total: usize) -> S
     let series: Vec<ChartSeries<'_>> = rows
         .iter()
         .zip(&samples)
-        .map(|((labels, _), samples)| ChartSeries { labels, samples, has_histograms: false })
+        .map(|((labels, _), samples)| ChartSeries { labels, samples, has_histograms: false, legend })
         .collect();
     let chart = Chart { series: &series, total, steps, style, messages };
     chart.scene(&|| true).expect("never cancelled")
@@ -243,17 +252,16 @@ fn value() -> impl Strategy<Value = Option<f64>> {
 }
 
 fn any_style() -> impl Strategy<Value = Style> {
-    let texts = (hostile(), hostile(), proptest::option::of(hostile()));
+    let texts = (hostile(), hostile());
     let zones = prop_oneof![Just(""), Just("+05:45"), Just("America/New_York")];
     (WIDTH, HEIGHT, 1..=2_usize, any::<bool>(), texts, zones).prop_map(
-        |(width, height, scale, is_dark, (title, unit, legend), zone)| Style {
+        |(width, height, scale, is_dark, (title, unit), zone)| Style {
             width,
             height,
             scale: if width * height * 4 > PIXELS_MAX { 1 } else { scale },
             theme: if is_dark { Theme::Dark } else { Theme::Light },
             title,
             unit,
-            legend,
             zone: Zone::parse(zone).expect("a zone"),
         },
     )
@@ -267,12 +275,13 @@ proptest! {
         rows in prop::collection::vec((hostile(), hostile(), prop::collection::vec(value(), 0..40)), 0..50),
         style in any_style(),
         messages in prop::collection::vec(hostile(), 0..4),
+        legend in proptest::option::of(hostile()),
     ) {
         let rows: Vec<Row> = rows
             .into_iter()
             .map(|(one, other, values)| row(&[("a", &one), ("b", &other)], values))
             .collect();
-        let drawn = scene_of(&rows, &style, &messages, rows.len());
+        let drawn = named_scene(&rows, &style, &messages, rows.len(), legend.as_deref());
         let svg = drawn.svg();
         let texts = texts_of(&svg);
         prop_assert!(texts.iter().all(|text| text.chars().count() < 2_000));
