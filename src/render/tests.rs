@@ -182,7 +182,7 @@ fn a_result_without_values_has_a_picture_that_says_so() {
 #[test]
 fn a_result_of_ten_thousand_series_is_bounded_and_says_what_is_left_out() {
     let rows: Vec<Row> = (0..SERIES_MAX + 1)
-        .map(|n| row(&[("n", &n.to_string())], (0..1_500).map(|step| Some(f64::from(step % 97)))))
+        .map(|n| row(&[("n", &n.to_string())], (0..800).map(|step| Some(f64::from(step % 97)))))
         .collect();
     let style = Style { width: 600, height: 400, ..style() };
     let drawn = scene_of(&rows, &style, &[], 10_000);
@@ -198,10 +198,19 @@ fn a_result_of_ten_thousand_series_is_bounded_and_says_what_is_left_out() {
     let texts = texts_of(&svg);
     assert!(texts.iter().any(|text| text == "Drawing 200 of 10,000 series."), "{texts:?}");
     assert!(texts.iter().any(|text| text == "9,976 more"), "{texts:?}");
-    assert!((svg.len() as u64) < memory_bytes(&style, 10_000, 1_500, false));
+    assert!((svg.len() as u64) < memory_bytes(&style, 10_000, 800, false));
     let style = Style { width: 150, height: 100, ..style };
     let picture = scene_of(&rows, &style, &[], 10_000).png(&|| true).expect("never cancelled");
-    assert!((picture.len() as u64) < memory_bytes(&style, 10_000, 1_500, true));
+    assert!((picture.len() as u64) < memory_bytes(&style, 10_000, 800, true));
+}
+
+#[test]
+fn a_large_picture_is_charged_for_its_pixels_and_its_bytes() {
+    let style = Style { width: 1_000, height: 1_200, ..style() };
+    let picture = scene(&[wave("a", 1.0)], &style).png(&|| true).expect("never cancelled");
+    let held = 4 * style.width * style.height + picture.len();
+    assert!(held as u64 <= memory_bytes(&style, 1, 41, true));
+    assert!(memory_bytes(&style, 1, 41, false) < 2 << 20, "SVG has no pixels");
 }
 
 #[test]

@@ -13,6 +13,7 @@ use axum::response::{IntoResponse as _, Response};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
+use super::body::series_count;
 use super::request::{PendingRead, timeout};
 use super::response::{response_of, value_memory_bytes};
 use super::run::{EvalOptions, QueryRun, SCOPED};
@@ -28,7 +29,7 @@ use crate::api::orgs::dashboards::viewer::{Intervals, PanelQuery, SentValues, Vi
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Steps, TimeRange, Timestamp};
-use crate::promql::{QueryError, Value};
+use crate::promql::{MatrixSeries, QueryError, Value};
 use crate::render::{self, Chart, ChartSeries, Scene, Style, Theme, Zone};
 
 /// The default size, in CSS pixels.
@@ -298,9 +299,9 @@ impl Drawing {
     /// Evaluates the queries and draws their results. Runs on the query lane.
     fn draw(mut self, deps: &ViewerDeps, run: &mut QueryRun) -> ApiResult<Picture> {
         let queries = self.queries(deps, run)?;
-        let (mut messages, mut results, mut legends) = (Vec::new(), Vec::new(), Vec::new());
-        let mut held = 0_u64;
         warn_of_unused(run, std::mem::take(&mut self.unused));
+        let (mut infos, mut results) = (Vec::new(), Vec::new());
+        let (mut total, mut drawn) = (0, 0);
         for NamedQuery { query, legend } in queries {
             // A token that does not know the expression learns nothing from what is noted about it.
             let is_hidden = query.hides_expression;
@@ -310,31 +311,23 @@ impl Drawing {
             if is_hidden {
                 run.warnings.clear();
             } else {
-                messages.extend(evaluated.infos);
+                infos.extend(evaluated.infos);
             }
-            let value = evaluated.envelope.value;
-            held = held.saturating_add(value_memory_bytes(&value));
-            run.charge(usize::try_from(held).unwrap_or(usize::MAX))?;
-            let Value::Matrix(series) = value else {
-                return Err(ApiError::internal("the result of a range query is no matrix"));
-            };
-            results.push(series);
-            legends.push(legend);
+            let mut value = evaluated.envelope.value;
+            total += series_count(&value);
+            if let Value::Matrix(series) = &mut value {
+                series.truncate(render::SERIES_MAX - drawn);
+                drawn += series.len();
+            }
+            run.charge(usize::try_from(value_memory_bytes(&value)).unwrap_or(usize::MAX))?;
+            results.push((value, legend));
         }
         // A scope is not news to the readers of a picture.
-        let mut warnings: Vec<String> = run.warnings.iter().filter(|text| *text != SCOPED).cloned().collect();
-        warnings.append(&mut messages);
-        let all = results.iter().zip(&legends).flat_map(|(result, legend)| {
-            result.iter().map(move |one| ChartSeries {
-                labels: &one.labels,
-                samples: &one.samples,
-                has_histograms: !one.histograms.is_empty(),
-                legend: legend.as_deref(),
-            })
-        });
-        let series: Vec<ChartSeries<'_>> = all.take(render::SERIES_MAX).collect();
-        let total = results.iter().map(Vec::len).sum();
-        self.paint(run, &series, total, &warnings)
+        let warnings = run.warnings.iter().filter(|text| *text != SCOPED).cloned();
+        let messages: Vec<String> = warnings.chain(infos).collect();
+        let series: Vec<ChartSeries<'_>> =
+            results.iter().flat_map(|(value, legend)| series_of(value, legend.as_deref())).collect();
+        self.paint(run, &series, total, &messages)
     }
 
     fn paint(
@@ -413,6 +406,18 @@ impl Drawing {
         }
         if queries.is_empty() { Err(no_query()) } else { Ok(queries) }
     }
+}
+
+/// Returns the series of a result. A range query has a matrix.
+fn series_of<'v>(value: &'v Value, legend: Option<&'v str>) -> Vec<ChartSeries<'v>> {
+    let Value::Matrix(series) = value else { return Vec::new() };
+    let of = |one: &'v MatrixSeries| ChartSeries {
+        labels: &one.labels,
+        samples: &one.samples,
+        has_histograms: !one.histograms.is_empty(),
+        legend,
+    };
+    series.iter().map(of).collect()
 }
 
 /// Returns the unit of a picture for a unit of Grafana; the name itself if it is a custom one.
