@@ -177,7 +177,10 @@ async fn only_pictures_take_a_token_as_a_parameter() {
         // An address has 200 requests without a credential a second.
         fixture.server.pass(Duration::from_secs(1));
         let path = row.path.replace("{slug}", "acme").replace("{name}", "up").replace("{label}", "job");
-        if !row.path.starts_with("/api/") || path.ends_with("/query/live") {
+        // The token of a mailed link is another one, and a live query does not end.
+        if !row.path.starts_with("/api/")
+            || ["/magic-link/verify", "/live"].iter().any(|end| path.ends_with(end))
+        {
             continue;
         }
         let question = "expr=up&query=up&match[]=up&start=now-1m&end=now&step=15";
@@ -230,7 +233,9 @@ async fn a_picture_of_an_expired_or_foreign_token_is_refused() {
     let expired = get_with(&fixture, &at(minted("acme", NOW - 600)), &[]).await;
     expired.is(401, "token_expired");
     assert_eq!(expired.header("cache-control"), "no-store");
-    get_with(&fixture, &at(minted("other", NOW + 60)), &[]).await.is(403, "org_mismatch");
+    get_with(&fixture, &at(minted("other", NOW + 60)), &[]).await.is(401, "token_invalid");
+    let target = format!("/api/v1/orgs/other/{}", at(minted("acme", NOW + 60)));
+    fixture.server.get(&target, &Who::Nobody).await.is(403, "org_mismatch");
 }
 
 #[tokio::test]
