@@ -449,3 +449,19 @@ async fn a_live_query_beyond_the_limit_of_its_organisation_is_refused() {
     let of_dashboard = rows.iter().find(|row| row.path.ends_with("/dashboards/{uid}/live")).expect("a row");
     stage.server.send(request(of_dashboard, "", &stage.cabinet)).await.is(503, "at_capacity");
 }
+
+#[tokio::test]
+async fn a_picture_that_is_known_or_of_no_panel_has_no_body_or_an_error() {
+    let stage = stage(TestServerOptions::default()).await;
+    for format in ["svg", "png"] {
+        let path = format!("/api/v1/orgs/acme/render.{format}");
+        let first = stage.server.get(&format!("{path}?dashboard={VIEWED}&panel=1"), &stage.cabinet).await;
+        assert_eq!(first.status, 200, "{}", first.body);
+        let again = ask("GET", &format!("{path}?dashboard={VIEWED}&panel=1"), &stage.cabinet)
+            .header(header::IF_NONE_MATCH, first.header("etag"))
+            .body(Body::empty());
+        assert_eq!(stage.server.send(again.expect("a request")).await.status, 304);
+        let missing = stage.server.get(&format!("{path}?dashboard={VIEWED}&panel=9"), &stage.cabinet).await;
+        missing.is(404, "not_found");
+    }
+}
