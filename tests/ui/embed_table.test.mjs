@@ -3,7 +3,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { DISPLAY_ATTRIBUTES, PROPERTIES, adoptProperties, defineProperties } from '../../src/ui/assets/chart/attributes.js';
+import {
+  DISPLAY_ATTRIBUTES,
+  PROPERTIES,
+  adoptProperties,
+  defineProperties,
+} from '../../src/ui/assets/chart/attributes.js';
 import { QUERY_ATTRIBUTES } from '../../src/ui/assets/chart/query.js';
 
 const read = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');

@@ -58,8 +58,9 @@ class Server {
 
   /** The next request to a stream. */
   next() {
-    const known = this.requests.find((request) => !request.taken) ?? new Promise((resolve) => this.#waiting.push(resolve));
-    return Promise.resolve(known).then((request) => Object.assign(request, { taken: true }));
+    const known = this.requests.find((request) => !request.taken);
+    const coming = known ?? new Promise((resolve) => this.#waiting.push(resolve));
+    return Promise.resolve(coming).then((request) => Object.assign(request, { taken: true }));
   }
 }
 
@@ -77,7 +78,9 @@ const address = (name, more = {}) => ({ base: 'http://page.test', path: `/live/$
 test('thirty queries share one connection, and equal queries one entry', async () => {
   const server = new Server();
   const logs = Array.from({ length: 30 }, () => []);
-  const ends = logs.map((log, at) => subscribe(address('many'), listener({ expr: `up${at % 20}`, step: 15 }, 1000, log)));
+  const ends = logs.map((log, at) =>
+    subscribe(address('many'), listener({ expr: `up${at % 20}`, step: 15 }, 1000, log)),
+  );
   const stream = await server.next();
   await settle();
   assert.equal(server.requests.length, 1);
