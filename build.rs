@@ -56,7 +56,8 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
     let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
     let short = |name: &str| {
         let module = minify::with_short_private_names(&read(name)?);
-        module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))
+        let module = module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        Ok(if name == "chart/style.js" { minify::style_in_template(&module) } else { module })
     };
     let (first, later) = bundle::split("embed.js", "chart/later.js", &short)?;
     write("embed.bundle.js", first)?;

@@ -11,7 +11,7 @@ globalThis.addEventListener = page.addEventListener.bind(page);
 globalThis.removeEventListener = page.removeEventListener.bind(page);
 
 const { subscribe } = await import('../../src/ui/assets/chart/live_hub.js');
-const { reconnectPause } = await import('../../src/ui/assets/chart/request.js');
+const { reconnectPause } = await import('../../src/ui/assets/chart/retry.js');
 
 const token = (life, name) => {
   const part = (object) => Buffer.from(JSON.stringify(object)).toString('base64url');

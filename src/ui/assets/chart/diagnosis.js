@@ -8,7 +8,8 @@
 
 import { ApiError } from './api_error.js';
 import { embedWords, warnOnce } from './problems.js';
-import { answerOf, pause, tokenSource } from './request.js';
+import { answerOf, tokenSource } from './request.js';
+import { pause } from './retry.js';
 import { claims } from './token_source.js';
 
 /** All charts of a page share the result of one probe for this long, in milliseconds. */

@@ -1,6 +1,6 @@
 // One request with the queries of many panels; the answers arrive one by one as they are ready.
 
-import { waitToRetry } from '../chart/request.js';
+import { waitToRetry } from '../chart/retry.js';
 import { request } from './server.js';
 
 /** Most queries of one request, as the server allows. */
