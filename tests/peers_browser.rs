@@ -151,6 +151,13 @@ fn a_page_of_another_origin_draws_with_an_embed_token() {
 }
 
 #[test]
+fn a_page_of_another_origin_shows_a_dashboard_with_tokens_of_its_own_endpoint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("embedded", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn an_empty_server_takes_its_first_account_in_the_browser() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &[] });

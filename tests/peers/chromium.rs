@@ -43,6 +43,7 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "editor" => node.arg(root().join("tests/peers/editor_browser.mjs")),
         "panel" => node.arg(root().join("tests/peers/panel_browser.mjs")),
         "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
+        "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
     let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");
