@@ -51,6 +51,14 @@ fn every_module_passes_the_strict_type_checker() {
 }
 
 #[test]
+fn programs_with_the_element_pass_the_type_checker_where_they_are_right() {
+    let compiler = npm("typescript", TYPESCRIPT).join("node_modules/typescript/bin/tsc");
+    let mut check = Command::new(installed("node", "nodejs"));
+    check.arg(compiler).arg("--project").arg(root().join("tests/ui/embed_types/tsconfig.json"));
+    run(&mut check, "the types of the element do not hold");
+}
+
+#[test]
 fn served_modules_have_the_tokens_of_their_sources() {
     let served = tempfile::tempdir().expect("a folder");
     let sources = root().join("src/ui/assets");
