@@ -497,7 +497,10 @@ fn find(path: &str) -> Option<&'static Embedded> {
 /// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
 /// digits.
 static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
-    let hash = FILES.iter().chain(CHUNKS).fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    let hash = FILES
+        .iter()
+        .chain(CHUNKS)
+        .fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
     format!("/assets/{hash:016x}")
 });
 
@@ -517,8 +520,7 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    let bundles =
-        [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
+    let bundles = [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
     pages.chain(bundles.map(|(name, bundle)| (name, bundle.to_vec()))).collect()
 });
 
