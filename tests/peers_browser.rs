@@ -158,6 +158,13 @@ fn a_page_of_another_origin_draws_with_an_embed_token() {
 }
 
 #[test]
+fn a_page_of_another_origin_shows_a_dashboard_with_tokens_of_its_own_endpoint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("embedded", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn live_charts_of_another_origin_survive_what_happens_and_explain_what_does_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, link, _) = demo(dir.path());

@@ -46,6 +46,7 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "embeds" => node.arg(root().join("tests/peers/embeds_browser.mjs")),
         "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
         "share" => node.arg(root().join("tests/peers/share_browser.mjs")),
+        "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
     let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");
