@@ -96,6 +96,11 @@ async function embedFlow() {
     'the panel is preselected',
   );
   check(/panel="\d+"/.test(await code('Element').textContent()), 'the element shows one panel');
+  await button('Try it').click();
+  const one = dialog.locator('metric-dashboard');
+  await one.evaluate((node) => node.scrollIntoView());
+  await one.locator('.panel[data-state="drawn"]').waitFor();
+  check((await one.locator('.panel-title').textContent()) === 'Requests by route', 'the preview shows the panel alone');
   await what.selectOption('');
   const access = dialog.getByLabel('Viewers see');
   await access.nth(0).selectOption('locked');

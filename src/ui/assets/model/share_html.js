@@ -53,16 +53,18 @@ ${element('metric-dashboard', { org, ...attributes })}
 const scriptString = (text) => JSON.stringify(text).replaceAll('<', '\\u003c');
 
 /**
- * A frame of a dashboard, and the script that gives it fresh tokens.
+ * A frame of a dashboard, and the script that gives it fresh tokens and its height.
  * @param {Server} server
- * @param {{title: string, endpoint: string, lifetime: number}} page `endpoint`: the URL that returns a token;
- *   `lifetime` of a token in seconds
+ * @param {{title: string, endpoint: string, lifetime: number, attributes: Attributes}} page `endpoint`: the URL that
+ *   returns a token; `lifetime` of a token in seconds; `attributes` of the dashboard, such as `from`
  */
-export function frameHtml({ server }, { title, endpoint, lifetime }) {
+export function frameHtml({ server }, { title, endpoint, lifetime, attributes }) {
+  const shown = Object.entries(attributes).filter(([, value]) => value !== undefined && value !== '');
+  const query = new URLSearchParams([['token', TOKEN], ...shown.map(([name, value]) => [name, String(value)])]);
   const frame = element('iframe', {
     id: 'promlet-frame',
     title,
-    src: `${server}/frame?token=${TOKEN}`,
+    src: `${server}/frame?${query}`,
     width: '100%',
     height: '600',
     allow: 'local-network-access',
@@ -71,9 +73,12 @@ export function frameHtml({ server }, { title, endpoint, lifetime }) {
 <script>
   const frame = document.getElementById('promlet-frame');
   setInterval(async () => {
-    const token = await (await fetch(${scriptString(endpoint)})).text();
+    const token = (await (await fetch(${scriptString(endpoint)})).text()).trim();
     frame.contentWindow.postMessage({ type: 'promlet-token', token }, ${scriptString(new URL(server).origin)});
   }, ${Math.floor(lifetime * 0.8)} * 1000);
+  addEventListener('message', ({ source, data }) => {
+    if (source === frame.contentWindow && data?.type === 'promlet-height') frame.height = Number(data.height);
+  });
 </script>
 `;
 }

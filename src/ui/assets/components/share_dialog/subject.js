@@ -2,7 +2,7 @@
 
 import { interpolate } from '../../model/interpolate.js';
 import { attempt } from '../../model/attempt.js';
-import { parseVariableQuery } from '../../model/variables.js';
+import { parseVariableQuery } from '../../model/variable_query.js';
 
 /**
  * @typedef {import('../../model/interpolate.js').Selections} Selections
