@@ -18,6 +18,7 @@ const ENDPOINTS = {
   range: 'Structured queries over a range',
   instant: 'Structured queries at one time',
   expr: 'Any PromQL',
+  dashboard: 'The dashboard that the token names',
 };
 /** What a key may do, by scope. @type {Object<string, string>} */
 export const SCOPES = { ingest: 'Write samples', read: 'Query', embed: 'Sign embed tokens' };
@@ -84,6 +85,17 @@ export function policyFields(policy = {}) {
       ),
     ),
     only('exprs', 'expression', 'One per line: the exact PromQL that is permitted.'),
+    ...(policy.dashboard
+      ? [
+          lines(
+            'Only this dashboard',
+            'dashboard',
+            JSON.stringify(policy.dashboard, null, 2),
+            4,
+            'As JSON, with its locked and open variables. Without it, tokens may name any dashboard.',
+          ),
+        ]
+      : []),
     h(
       'div',
       { class: 'settings' },
@@ -120,6 +132,7 @@ export function policyOf(values) {
     max_range_s: duration('max_range_s', 'Longest range'),
     max_lookback_s: duration('max_lookback_s', 'Oldest data'),
     min_step_s: duration('min_step_s', 'Smallest step'),
+    ...(values.dashboard?.trim() ? { dashboard: parseJson(values.dashboard, 'Only this dashboard') } : {}),
   };
 }
 
@@ -250,7 +263,7 @@ export function keyFields(row) {
     h('details', {}, h('summary', { text: 'As JSON' }), json),
   ];
   const changes = (/** @type {Values} */ values) => {
-    if (values.json !== shown) return parseJson(values.json);
+    if (values.json !== shown) return parseJson(values.json, 'The settings');
     const held = scopesOf(values);
     /** @type {Object<string, any>} */
     const set = { name: values.name, scopes: held };
@@ -281,11 +294,11 @@ export function keyFields(row) {
   return { fields: /** @type {HTMLElement[]} */ (fields.filter(Boolean)), changes };
 }
 
-/** @param {string} text */
-function parseJson(text) {
+/** @param {string} text @param {string} what names the text in the error */
+function parseJson(text, what) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`The settings are not JSON: ${error instanceof Error ? error.message : error}`);
+    throw new Error(`${what}: this is not JSON: ${error instanceof Error ? error.message : error}`);
   }
 }
