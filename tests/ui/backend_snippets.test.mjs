@@ -209,3 +209,9 @@ test('the programs of five languages stay as they were read and tried', () => {
   assert.equal(written(token), golden);
   assert.ok(!written({ ...token, ms: {} }).includes('ms:'), 'no restriction, no claim');
 });
+
+test('in PHP, a map whose names are numbers stays a map in JSON', () => {
+  const php = (open) => programOf('php', { org: 'a', kid: 'k', ttl: 60, ms: { dashboard: { uid: 'u', open } } });
+  assert.match(php({ 0: null, 17: ['x'] }), /"open" => \(object\) \[\n/);
+  assert.match(php({ 0: null, route: ['x'] }), /"open" => \[\n/);
+});

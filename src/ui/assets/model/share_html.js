@@ -105,15 +105,13 @@ const markdownText = (text) => text.replace(/\s+/g, ' ').replace(/[\\[\]`*_<>!&#
  */
 export function imageSnippets(url, title) {
   const plain = title.trim() || 'Chart';
-  // A bracket would end the address of a Markdown image.
-  const address = url.replaceAll('(', '%28').replaceAll(')', '%29');
   return [
     { id: 'url', title: 'URL', note: 'The address of the image.', text: `${url}\n` },
     {
       id: 'markdown',
       title: 'Markdown',
       note: 'For a wiki or an issue.',
-      text: `![${markdownText(plain)}](${address})\n`,
+      text: `![${markdownText(plain)}](${url})\n`,
     },
     {
       id: 'html',
