@@ -90,6 +90,14 @@ async function embedFlow() {
   await panel.getByRole('button', { name: 'Menu of the panel' }).click();
   await page.getByRole('button', { name: 'Share panel' }).click();
   await tab('Embed');
+  await button('Create another key').click();
+  const made = page.getByRole('dialog', { name: /API key/ });
+  for (let step = 0; step < 2; step += 1) await made.getByRole('button', { name: 'Next' }).click();
+  await made.getByRole('button', { name: 'Create key' }).click();
+  await made.getByRole('button', { name: 'Done' }).click();
+  // The new key is chosen.
+  const signing = dialog.getByLabel('API key that signs').locator('option:checked', { hasText: 'website (ak_' });
+  await signing.waitFor({ state: 'attached' });
   const what = dialog.getByLabel('What is embedded');
   check(
     (await what.locator('option:checked').textContent()) === 'Panel: Requests by route',

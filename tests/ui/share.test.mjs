@@ -4,7 +4,14 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
 
-import { chartHtml, dashboardHtml, frameHtml, imageSnippets, imageUrl } from '../../src/ui/assets/model/share_html.js';
+import {
+  chartHtml,
+  dashboardHtml,
+  frameHtml,
+  linkFrameHtml,
+  imageSnippets,
+  imageUrl,
+} from '../../src/ui/assets/model/share_html.js';
 import {
   isOrigin,
   lifetimeOf,
@@ -152,6 +159,8 @@ test('attributes hold any text, and none of it becomes markup', async () => {
     runs.message({ source: shown.contentWindow, data: { type: 'promlet-height', height: 900 } });
     assert.equal(shown.height, 900);
   }
+  const link = linkFrameHtml({ title: 'a "b"', url: 'https://m.example/share?link=mpl_x' });
+  assert.equal(attributesOf(link, 'iframe').title, 'a "b"');
   const html = dashboardHtml(server, { uid: 'node', panel: 4, from: 'now-6h', to: '', live: undefined });
   assert.equal(
     html,

@@ -53,6 +53,13 @@ ${element('metric-dashboard', { org, ...attributes })}
 const scriptString = (text) => JSON.stringify(text).replaceAll('<', '\\u003c');
 
 /**
+ * A frame of a public link.
+ * @param {{title: string, url: string}} link
+ */
+export const linkFrameHtml = ({ title, url }) =>
+  `${element('iframe', { title, src: url, width: '100%', height: '600', allow: 'local-network-access' })}\n`;
+
+/**
  * A frame of a dashboard, and the script that gives it fresh tokens and its height.
  * @param {Server} server
  * @param {{title: string, endpoint: string, lifetime: number, attributes: Attributes}} page `endpoint`: the URL that
