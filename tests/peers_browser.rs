@@ -158,6 +158,13 @@ fn a_page_of_another_origin_draws_with_an_embed_token() {
 }
 
 #[test]
+fn live_charts_of_another_origin_survive_what_happens_and_explain_what_does_not() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("embed_live", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn an_empty_server_takes_its_first_account_in_the_browser() {
     let dir = tempfile::tempdir().expect("a folder");
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &[] });

@@ -36,6 +36,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
+use super::edge::ConnectionSlot;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
@@ -46,16 +47,18 @@ use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, PublicLink, Session, SessionCheck,
-    with_origin,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Origin, PublicLink, Session, SessionCheck,
+    SessionId, with_origin,
 };
 use crate::model::Timestamp;
-use authorization::{AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization};
+use authorization::{
+    AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization, authorization_parameter,
+};
+pub(super) use extractors::StandingKey;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
-pub(super) use extractors::{Payer, StandingKey};
 use extractors::{org_mismatch, session_required};
 pub use grant::Grant;
 pub(super) use grant::Permission;
@@ -114,6 +117,15 @@ struct TokenCharge {
     origins: Vec<Vec<String>>,
 }
 
+/// The party that connections and long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens.
+    Key(KeyId),
+}
+
 #[derive(Debug)]
 enum Credential {
     Session {
@@ -134,11 +146,20 @@ enum Credential {
     Key(Arc<ApiKey>),
 }
 
+/// Returns the values of the parameter `token`.
+pub(super) fn token_parameters(query: Option<&str>) -> impl Iterator<Item = Cow<'_, str>> {
+    let all = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    all.filter(|(name, _)| name == "token").map(|(_, value)| value)
+}
+
 /// Identifies and charges the caller, runs `next`, and renews the session that the caller used.
+/// `token_parameter` is set if the route of the request admits an embed token as a parameter and
+/// the request has one.
 pub(super) async fn credential<N, F>(
     callers: &Arc<Callers>,
     request: Request,
     id: &RequestId,
+    token_parameter: bool,
     next: N,
 ) -> Response
 where
@@ -151,18 +172,27 @@ where
     let (parts, body) = request.into_parts();
     let origin = callers.origin(&parts, id);
     // Boxed, because a future is copied whole into each of the seven futures around this one.
-    let answered = Box::pin(identify_and_charge(callers, parts, body, next));
+    let answered = Box::pin(identify_and_charge(callers, parts, body, token_parameter, next));
     lanes::ORIGIN.scope(origin, answered).await
 }
 
-async fn identify_and_charge<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+async fn identify_and_charge<N, F>(
+    callers: &Arc<Callers>,
+    parts: Parts,
+    body: Body,
+    token_parameter: bool,
+    next: N,
+) -> Response
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,
 {
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
-    let at = Arc::new(callers.identify(&parts, logout, now).await);
+    let at = Arc::new(callers.identify(&parts, logout, token_parameter, now).await);
+    if let (Some(payer), Some(slot)) = (at.payer(), parts.extensions.get::<Arc<ConnectionSlot>>()) {
+        slot.credit(payer);
+    }
     let mut request = Request::from_parts(parts, body);
     let mut response = match at.charge() {
         // A logout is counted but never refused: everyone can always log out.
@@ -183,6 +213,15 @@ pub fn is_api(path: &str) -> bool {
 }
 
 impl RequestIdentity {
+    /// Returns the party that the connection counts for, if the credential is valid.
+    fn payer(&self) -> Option<Payer> {
+        match self.credential.as_ref().ok()? {
+            Credential::Session { session, .. } => Some(Payer::Session(session.id)),
+            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.id)),
+            Credential::Link { link, .. } => Some(Payer::Key(link.key.id)),
+        }
+    }
+
     /// Charges the request to its verified caller, otherwise to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;
@@ -235,7 +274,13 @@ impl Callers {
         Origin { ip: Some(ip), request_id: Some(id.as_str().into()) }
     }
 
-    async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> RequestIdentity {
+    async fn identify(
+        self: &Arc<Callers>,
+        parts: &Parts,
+        logout: bool,
+        token_parameter: bool,
+        now: Timestamp,
+    ) -> RequestIdentity {
         let peer = host::peer(parts);
         // A request without a peer address (in-process tests) never counts as concurrent.
         let sole_connection =
@@ -247,11 +292,16 @@ impl Callers {
             user_agent: user_agent.unwrap_or_default(),
         };
         let mut sent_token = false;
-        // With an Authorization header, cookies are ignored: a bad token never falls back to a good
-        // cookie.
+        // With an Authorization header or a token as a parameter, cookies are ignored: a bad token
+        // never falls back to a good cookie.
         let mut token_charge = None;
-        let credential = if parts.headers.contains_key(header::AUTHORIZATION) {
-            match authorization(&parts.headers) {
+        let sent = if token_parameter {
+            Some(authorization_parameter(&parts.headers, token_parameters(parts.uri.query())))
+        } else {
+            parts.headers.contains_key(header::AUTHORIZATION).then(|| authorization(&parts.headers))
+        };
+        let credential = if let Some(sent) = sent {
+            match sent {
                 Ok(AuthorizationHeader::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(AuthorizationHeader::Jwt(token)) => {
                     sent_token = true;

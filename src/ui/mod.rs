@@ -27,6 +27,8 @@
 //! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
+//! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin; its types
+//! /embed.d.ts
 //! ```
 //!
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
@@ -35,7 +37,7 @@
 //! that browsers load them together instead of level by level; `client/preload.js` does so for
 //! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for
 //! pages of other origins is one module: the build script bundles it with all that it imports
-//! (`bundle.rs`).
+//! (`bundle.rs`), except for `/chart/later.js`, which live charts and errors need.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -74,6 +76,8 @@ pub enum AssetKind {
     Image,
     /// JSON.
     Data,
+    /// Types of TypeScript, for people who save the file.
+    Types,
 }
 
 impl AssetKind {
@@ -85,6 +89,7 @@ impl AssetKind {
             Self::Style => "text/css; charset=utf-8",
             Self::Image => "image/svg+xml",
             Self::Data => "application/json",
+            Self::Types => "text/plain; charset=utf-8",
         }
     }
 }
@@ -194,6 +199,7 @@ const FILES: &[Embedded] = files! {
     Module any "embedded/variables.js" => ["/embedded/variables.js"];
     Module any "embedded/view.js" => ["/embedded/view.js"];
     Module any "embedded/words.js" => ["/embedded/words.js"];
+    Types  any "embed.d.ts" => ["/embed.d.ts"];
     Module any "chart/api_error.js" => ["/chart/api_error.js"];
     Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
@@ -472,6 +478,7 @@ const FILES: &[Embedded] = files! {
     Module own "client/batch.js" => ["/client/batch.js"];
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
     Module own "client/embed.js" => ["/client/embed.js"];
+    Module own "client/members.js" => ["/client/members.js"];
     Module own "client/navigation.js" => ["/client/navigation.js"];
     Module own "client/import_table.js" => ["/client/import_table.js"];
     Module own "client/lines.js" => ["/client/lines.js"];

@@ -239,14 +239,39 @@ fn other_origins_load_the_element_with_one_request_of_at_most_20_kb() {
     let module = str::from_utf8(&bundle.bytes).unwrap();
     assert!(!module.contains("import") || !module.contains("from'"), "it imports");
     for name in with_imports(EMBED) {
-        let words =
-            str::from_utf8(named(name).bytes).unwrap().split(|letter: char| !letter.is_alphanumeric());
-        let longest = words.max_by_key(|word| word.len()).unwrap();
+        let words = str::from_utf8(named(name).bytes).unwrap();
+        // The bundle has other private names.
+        let words = words.split(|letter: char| !letter.is_alphanumeric() && letter != '#');
+        let longest = words.filter(|word| !word.contains('#')).max_by_key(|word| word.len()).unwrap();
         assert!(module.contains(longest), "{name}: {longest}");
     }
     let bytes = gzipped(&bundle.bytes);
     assert!(bytes <= 20_000, "{bytes} bytes");
     assert_eq!(body(&Ui::from_dir(assets()), "/embed.js"), text(named(EMBED)));
+}
+
+#[test]
+fn a_live_chart_needs_one_more_file_which_fits_the_element_of_the_same_binary_alone() {
+    let ui = Ui::embedded();
+    let later = ui.file("/chart/later.js").unwrap().unwrap();
+    assert!(later.any_origin && later.immutable.is_none());
+    let [first, second] = ["/embed.js", "/chart/later.js"].map(|path| body(&ui, path));
+    assert!(!second.contains("from'") && first.contains("import('./chart/later.js')"));
+    let (_, export) = first.split_once("file.").unwrap();
+    let (export, _) = export.split_once('(').unwrap();
+    assert!(second.starts_with(&format!("export const {export}=")), "{export}");
+    let bytes = gzipped(&later.bytes);
+    assert!(bytes <= 8_000, "{bytes} bytes");
+    let immutable = ui.file(&format!("{}/chart/later.js", IMMUTABLE_ROOT.as_str())).unwrap().unwrap();
+    assert_eq!(immutable.bytes, named("chart/later.js").bytes);
+    assert_eq!(body(&Ui::from_dir(assets()), "/chart/later.js"), text(named("chart/later.js")));
+}
+
+#[test]
+fn other_origins_may_read_the_types_of_the_element() {
+    let types = Ui::embedded().file("/embed.d.ts").unwrap().unwrap();
+    assert!(types.any_origin);
+    assert_eq!(types.content_type, "text/plain; charset=utf-8");
 }
 
 #[test]

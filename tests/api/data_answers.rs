@@ -31,8 +31,28 @@ async fn stage(plan: TestServerOptions) -> DataFixture {
     let up = |job| [("__name__", "up"), ("job", job)];
     let samples: Vec<(i64, f64)> = (0..300).map(|ago| ((NOW - 299 + ago) * 1_000, 1.0)).collect();
     stage.write(&[(&up("api"), &samples), (&up("web"), &samples)]).await;
+    let variable = |name: &str, query: &str| json!({ "name": name, "type": "query", "query": query });
+    let document = json!({
+        "uid": VIEWED,
+        "title": "Viewed",
+        "panels": [{ "id": 1, "type": "stat", "targets": [{ "refId": "A", "expr": "up" }] }],
+        "templating": { "list": [
+            variable("job", "label_values(up, job)"),
+            variable("unclosed", "query_result(up{)"),
+            variable("failing", &format!("query_result({FAILING})")),
+        ] },
+    });
+    let path = "/api/v1/orgs/acme/dashboards";
+    let made = stage.server.post(path, &stage.cabinet, json!({ "dashboard": document })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
     stage
 }
+
+/// The dashboard in all requests.
+const VIEWED: &str = "viewed";
+
+/// An expression that fails when it is evaluated.
+const FAILING: &str = "label_replace(up, \"a\", \"b\", \"c\", \"(\")";
 
 fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
     let mut plan = TestServerOptions::default();
@@ -42,8 +62,13 @@ fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
 
 /// The rows that take samples and questions.
 fn is_of_data(row: &RouteDoc) -> bool {
-    matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller)
-        || row.path.ends_with("/delete_series")
+    let of_data = |auth| {
+        matches!(
+            auth,
+            Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller
+        )
+    };
+    of_data(row.auth) || row.path.ends_with("/delete_series")
 }
 
 /// Media type, coding, parameters and body of one valid sample.
@@ -83,6 +108,35 @@ fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
 /// Like [`request`], for another metric or label in the path.
 fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
+    let path = path.replace("{uid}", VIEWED);
+    let post = |body: Value| {
+        ask(row.method, &path, who)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string()))
+            .expect("a request")
+    };
+    let panel = json!({ "id": "A", "panel": 1, "ref": "A", "type": "range" });
+    match path.rsplit_once(&format!("/{VIEWED}/")).map(|(_, last)| last) {
+        Some("data") => {
+            let timeout = if query == MALFORMED { "soon" } else { "1s" };
+            return post(json!({ "timeout": timeout, "queries": [panel] }));
+        }
+        Some("options") => {
+            let variable = match query {
+                _ if query.contains(&escaped("up{")) => "unclosed",
+                _ if query.contains(&escaped(FAILING)) => "failing",
+                _ => "job",
+            };
+            let start = if query == MALFORMED { json!("soon") } else { json!(NOW - 299) };
+            return post(json!({ "variable": variable, "start": start }));
+        }
+        Some("live") => {
+            let since = if query == MALFORMED { json!("soon") } else { Value::Null };
+            let queries = json!([{ "id": "A", "panel": 1, "ref": "A" }]);
+            return post(json!({ "queries": queries, "since": since }));
+        }
+        _ => {}
+    }
     let asked = |target: &str| ask(row.method, target, who);
     let request = match (row.auth, row.method) {
         (Auth::IngestCaller, _) => {
@@ -111,7 +165,9 @@ fn about(row: &RouteDoc, text: &str) -> String {
     match row.auth {
         // Without a count it never ends.
         _ if row.path.ends_with("/query/live") => format!("expr={text}&count=1"),
-        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
+        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) | Auth::PictureCaller(_) => {
+            format!("expr={text}")
+        }
         Auth::QueryCaller(_) => format!("match={text}"),
         Auth::IngestCaller => String::new(),
         _ => format!("query={text}&match[]={text}&start={}&end={NOW}&step=60", NOW - 299),
@@ -142,7 +198,9 @@ async fn walk(
 #[tokio::test]
 async fn every_route_of_samples_and_questions_answers() {
     let stage = stage(TestServerOptions::default()).await;
-    for row in rows(&stage.server).iter().filter(|row| is_of_data(row)) {
+    // A live stream has no end; `dashboard_viewers` reads one.
+    let ends = |row: &&RouteDoc| row.method == "GET" || !row.path.ends_with("/live");
+    for row in rows(&stage.server).iter().filter(|row| is_of_data(row)).filter(ends) {
         let who = if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
         let reply = stage.server.send(request(row, &about(row, "up"), who)).await;
         assert!(reply.status.is_success(), "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
@@ -166,8 +224,7 @@ async fn every_route_refuses_queries_with_the_documented_errors() {
     walk(Code::DuplicateParameter, &|row| request(row, TWICE, who(row))).await;
     walk(Code::InvalidParameter, &|row| request(row, MALFORMED, who(row))).await;
     walk(Code::BadExpr, &|row| request(row, &about(row, "up{"), who(row))).await;
-    let pattern = "label_replace(up, \"a\", \"b\", \"c\", \"(\")";
-    walk(Code::QueryFailed, &|row| request(row, &about(row, pattern), who(row))).await;
+    walk(Code::QueryFailed, &|row| request(row, &about(row, FAILING), who(row))).await;
     walk(Code::MetricNotFound, &|row| request_of(row, ("none", "job"), "", who(row))).await;
     walk(Code::LabelNotFound, &|row| request_of(row, ("up", "none"), "", who(row))).await;
     let narrow = stage.embed(json!({ "metrics": ["down"] })).await;
@@ -379,4 +436,7 @@ async fn a_live_query_beyond_the_limit_of_its_organisation_is_refused() {
         streams.push(response);
     }
     stage.server.send(live(500)).await.is(503, "at_capacity");
+    let rows = rows(&stage.server);
+    let of_dashboard = rows.iter().find(|row| row.path.ends_with("/dashboards/{uid}/live")).expect("a row");
+    stage.server.send(request(of_dashboard, "", &stage.cabinet)).await.is(503, "at_capacity");
 }

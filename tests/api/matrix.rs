@@ -139,7 +139,7 @@ impl TestInstance {
             _ if row.path.ends_with("/query/live") => "?expr=up&count=1",
             Auth::PrometheusCaller(_) => "?query=up&match[]=up&start=0&end=1&step=1",
             Auth::QueryCaller(Endpoint::Expr) => "?expr=up",
-            Auth::QueryCaller(Endpoint::Range | Endpoint::Instant) => "?metric=up",
+            Auth::QueryCaller(Endpoint::Range | Endpoint::Instant) | Auth::PictureCaller(_) => "?metric=up",
             _ => "",
         };
         let request = ask(row.method, &format!("{path}{question}"), who);

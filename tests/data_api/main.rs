@@ -7,11 +7,13 @@ mod test_server;
 mod wire;
 
 mod batch;
+mod dashboard_viewers;
 mod deleting;
 mod importing;
 mod listings;
 mod live;
 mod mount;
+mod pictures;
 mod public_links;
 mod queries;
 mod rejects;

@@ -103,7 +103,7 @@ test('limits are shown in units that people use', () => {
   ];
   for (const [limit, kind, text] of cases) assert.equal(limitText(limit, kind), text);
   assert.deepEqual([246_608, 999, 1.234e12].map(sizeText), ['247 kB', '999 B', '1.23 TB']);
-  assert.deepEqual([0.2, 2.9, 61, 7300, 90_000, 200_000].map(ageText), ['now', '2 s ago', '1 min ago', '2 h ago', '1 day ago', '2 days ago']);
+  assert.deepEqual([0.2, 2.9, 61, 7300, 90_000, 200_000].map(ageText), ['just now', '2 s ago', '1 min ago', '2 h ago', '1 day ago', '2 days ago']);
 });
 
 test('limits are read with and without separators, spaces and capitals', () => {

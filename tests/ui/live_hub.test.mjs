@@ -132,8 +132,8 @@ test('after a lost connection the stream resumes after the last complete point',
   three.open();
   await settle();
   three.send('gap', { id, start: 1030, end: 1090 }, '1090000');
-  three.send('error', { id, code: 'query_timeout', status: 503 });
-  three.send('end', { code: 'shutting_down', status: 503 });
+  three.send('error', { id, code: 'query_timeout', http_status: 503 });
+  three.send('end', { code: 'shutting_down', http_status: 503 });
   const four = await server.next();
   assert.equal(four.body.since, 1090);
   end();
@@ -160,7 +160,7 @@ test('an expired token is replaced without a failure, and a fixed one ends the s
   assert.equal(one.headers.Authorization, `Bearer ${old}`);
   one.open();
   await settle();
-  one.send('end', { code: 'token_expired', status: 401 });
+  one.send('end', { code: 'token_expired', http_status: 401 });
   const two = await server.next();
   assert.equal(two.headers.Authorization, `Bearer ${young}`);
   end();

@@ -9,7 +9,7 @@ const NUMBERS = ['start', 'end', 'refresh'];
 const BOOLEANS = ['live'];
 
 /** The greatest length of a text that is drawn, in characters. */
-const TEXT_MAX = 500;
+const TEXT_MAX = 200;
 
 /**
  * Every property that mirrors an attribute, with its attribute. `title` is not among them: the

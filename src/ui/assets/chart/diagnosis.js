@@ -7,10 +7,13 @@
 
 import { ApiError } from './api_error.js';
 import { embedWords, warnOnce } from './problems.js';
-import { answerOf, tokenSource } from './request.js';
+import { answerOf, pause, tokenSource } from './request.js';
+import { claims } from './token_source.js';
 
 /** All charts of a page share the result of one probe for this long, in milliseconds. */
 const PROBE_MS = 2000;
+/** The time in which the browser announces a blocked request, in seconds. */
+const VIOLATION_S = 0.05;
 /** Names of the permission in Chromium: since version 142, and since the loopback has its own. */
 const PERMISSIONS = ['local-network-access', 'local-network', 'loopback-network'];
 
@@ -53,16 +56,23 @@ async function isLocalNetworkDenied() {
  */
 async function diagnose(query) {
   const { base, token, tokenEndpoint } = query;
-  const { origin } = new URL(base, document.baseURI);
   const error = (/** @type {string} */ code, /** @type {string} */ detail) => new ApiError({ code, detail });
+  const origin = URL.parse(base, document.baseURI)?.origin;
+  if (!origin) return error('wrong_src', 'The attribute src is no URL.');
   if (await isReachable(base)) {
+    const bearer = (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token;
     try {
-      await answerOf(query, (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token);
+      await answerOf(query, bearer);
       return null;
     } catch {
+      // The server does not let pages read this refusal either.
+      const org = claims(bearer).org;
+      if (org !== query.org) return error('org_mismatch', `The token is for ${org}, not for ${query.org}.`);
       return error('origin_refused', `${origin} does not show its answers to ${location.origin}.`);
     }
   }
+  // The browser announces a blocked request after it has failed.
+  await pause(VIOLATION_S);
   if (navigator.onLine === false) return error('offline', 'The browser is offline.');
   if (blocked.has(origin)) return error('blocked_by_page', `The policy of this page blocks requests to ${origin}.`);
   if (await isLocalNetworkDenied()) {

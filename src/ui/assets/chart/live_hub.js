@@ -271,11 +271,9 @@ class LiveStream {
    * @param {string|undefined} bearer that was sent
    */
   #fail(error, bearer) {
-    const problem =
-      error instanceof ApiError
-        ? error
-        : // The connection broke while it was read.
-          new ApiError({ code: 'unreachable', detail: error instanceof Error ? error.message : String(error) });
+    // Any other error is that of a connection that broke while it was read.
+    const lost = () => new ApiError({ code: 'unreachable', detail: `The live stream of ${this.#address.base} was lost.` });
+    const problem = error instanceof ApiError ? error : lost();
     this.#pause();
     this.#failures += 1;
     const renews = this.#source !== null && problem.status === 401;

@@ -55,6 +55,7 @@ const BY_CODE = {
   org_mismatch: [UNAVAILABLE, 'The token belongs to another organisation than the attribute org.', 'never'],
   embed_restricted: [UNAVAILABLE, "Widen ms of the token or the policy of its key, or narrow the chart's query.", 'never'],
   attribute_too_long: [WRONG, 'Shorten the attribute.', 'never'],
+  wrong_src: [WRONG, 'Set src to the URL of the server, or leave it out.', 'never'],
   not_a_matrix: [WRONG, 'Write an expression that returns a vector or a scalar.', 'never'],
   offline: ['You are offline. The chart comes back with the connection.', '', 'self'],
   unreachable: [

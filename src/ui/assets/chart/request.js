@@ -86,7 +86,7 @@ export function tokenSource({ token, tokenEndpoint }) {
  * @param {string} base URL of the server; one without an origin is relative to the page
  */
 export const isOwnOrigin = (base) =>
-  !globalThis.location || new URL(base, document.baseURI).origin === location.origin;
+  !globalThis.location || URL.parse(base, document.baseURI)?.origin === location.origin;
 
 /**
  * Sends one request with a credential. Returns the response, which may be an error.

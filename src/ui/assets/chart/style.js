@@ -40,7 +40,7 @@ const css = `
 :host([theme="dark"]) { color-scheme: dark; }
 :host([theme="auto"]) { color-scheme: light dark; }
 * { box-sizing: border-box; }
-.title { flex: none; margin: 0 0 6px; font-size: 14px; font-weight: 600; text-wrap: balance; }
+.title { flex: none; margin: 0 0 6px; font-size: 14px; font-weight: 600; text-wrap: balance; overflow-wrap: anywhere; }
 .title:empty, .note:empty, .legend:empty { display: none; }
 .plot { position: relative; flex: 1 1 var(--metric-chart-height, 280px); min-height: 120px; }
 canvas, .cursor { position: absolute; inset: 0; width: 100%; height: 100%; }
