@@ -91,7 +91,7 @@ test('origins are those that a browser sends, and a page gets advice', () => {
     assert.ok(!isOrigin(bad), bad);
   assert.deepEqual(originsOf(' https://a.example \n\n*\n'), ['https://a.example', '*']);
   assert.throws(() => originsOf('https://A.example/page?x'), /is no origin: enter https:\/\/a\.example\./);
-  assert.throws(() => originsOf('a.example'), /enter scheme and host/);
+  assert.throws(() => originsOf('a.example'), /enter scheme and host as/);
   assert.throws(() => originsOf('https://a.example\n'.repeat(33)), /At most 32/);
 });
 

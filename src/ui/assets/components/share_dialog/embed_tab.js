@@ -51,7 +51,7 @@ export function embedTab(subject) {
     'Origins',
     'origins',
     '',
-    'Pages that may use the token: one origin per line, such as https://app.example.com. Without any, those of the key.',
+    'Pages that may use the token: one origin (scheme and host) per line. Without any, those of the key.',
   );
   const lifetime = textField(
     'Lifetime of a token',

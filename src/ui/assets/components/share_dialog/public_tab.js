@@ -204,7 +204,7 @@ export function publicTab({ org, role, dashboard }) {
       'Pages that may show it in a frame',
       'origins',
       '',
-      'One origin per line, such as https://app.example.com. Without any, every page may.',
+      'One origin (scheme and host) per line. Without any, every page may.',
     );
     return form(
       {
