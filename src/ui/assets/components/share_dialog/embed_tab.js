@@ -93,7 +93,7 @@ export function embedTab(subject) {
     if (!signing || !embed) return null;
     const attributes = Object.fromEntries(Object.entries(embed.attributes).filter(([, value]) => value !== ''));
     const tag = dashboard ? 'metric-dashboard' : 'metric-chart';
-    return { org, kid: signing.id, ms: embed.ms, tag, attributes: { org, ...attributes } };
+    return { org, kid: signing.id, longest: signing.longest, ms: embed.ms, tag, attributes: { org, ...attributes } };
   });
 
   /** As `read`; null where the form is wrong. */
