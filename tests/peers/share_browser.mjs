@@ -90,12 +90,25 @@ async function embedFlow() {
   await panel.getByRole('button', { name: 'Menu of the panel' }).click();
   await page.getByRole('button', { name: 'Share panel' }).click();
   await tab('Embed');
+  await button('Create another key').click();
+  const made = page.getByRole('dialog', { name: /API key/ });
+  for (let step = 0; step < 2; step += 1) await made.getByRole('button', { name: 'Next' }).click();
+  await made.getByRole('button', { name: 'Create key' }).click();
+  await made.getByRole('button', { name: 'Done' }).click();
+  // The new key is chosen.
+  const signing = dialog.getByLabel('API key that signs').locator('option:checked', { hasText: 'website (ak_' });
+  await signing.waitFor({ state: 'attached' });
   const what = dialog.getByLabel('What is embedded');
   check(
     (await what.locator('option:checked').textContent()) === 'Panel: Requests by route',
     'the panel is preselected',
   );
   check(/panel="\d+"/.test(await code('Element').textContent()), 'the element shows one panel');
+  await button('Try it').click();
+  const one = dialog.locator('metric-dashboard');
+  await one.evaluate((node) => node.scrollIntoView());
+  await one.locator('.panel[data-state="drawn"]').waitFor();
+  check((await one.locator('.panel-title').textContent()) === 'Requests by route', 'the preview shows the panel alone');
   await what.selectOption('');
   const access = dialog.getByLabel('Viewers see');
   await access.nth(0).selectOption('locked');

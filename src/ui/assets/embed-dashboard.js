@@ -5,6 +5,7 @@
 //
 // Attributes
 //   org, uid               the organisation and the dashboard
+//   panel                  the id of the only panel that is shown; default: all panels
 //   src                    the server; default: the origin of this file
 //   token, token-endpoint  an embed token of the dashboard, and the URL of the next one
 //   link                   the secret of a public link, instead of a token; without all of them the session
@@ -30,6 +31,8 @@ const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{1
 const CHART_MS = 2000;
 /** Attributes that say which dashboard is shown, and with which right. */
 const SUBJECT = new Set(['org', 'uid', 'src', 'link', 'token-endpoint']);
+/** Attributes that say what of it is shown, beside those of variables. */
+const SHOWN = new Set(['panel', 'from', 'to', 'refresh', 'live', 'hide']);
 
 class MetricDashboard extends HTMLElement {
   /** @type {DashboardView | null} */
@@ -118,7 +121,7 @@ class MetricDashboard extends HTMLElement {
   #changed(names) {
     if ([...names].some((name) => SUBJECT.has(name))) this.#start();
     else if (names.has('token')) this.#view?.renewed();
-    if ([...names].some((name) => ['from', 'to', 'refresh', 'live', 'hide'].includes(name) || name.startsWith('var-'))) {
+    if ([...names].some((name) => SHOWN.has(name) || name.startsWith('var-'))) {
       this.#view?.changed();
     } else if (names.has('theme')) this.#redraw();
   }

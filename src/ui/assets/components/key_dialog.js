@@ -22,18 +22,19 @@ const EXPIRIES = [
  * A choice of cards.
  * @param {string} legend
  * @param {string} name
- * @param {{value: string, text: string, about?: string}[]} options the first one is chosen
+ * @param {{value: string, text: string, about?: string}[]} options
+ * @param {string} chosen the value of one of them
  */
-const cards = (legend, name, options) =>
+const cards = (legend, name, options, chosen) =>
   h(
     'fieldset',
     { class: 'choices' },
     h('legend', { text: legend }),
-    options.map(({ value, text, about }, index) =>
+    options.map(({ value, text, about }) =>
       h(
         'label',
         {},
-        h('input', { type: 'radio', name, value, checked: index === 0 }),
+        h('input', { type: 'radio', name, value, checked: value === chosen }),
         h('span', {}, h('strong', { text }), about && h('small', { class: 'hint', text: about })),
       ),
     ),
@@ -105,11 +106,11 @@ function result({ slug, made, purpose }) {
 
 /**
  * Opens the dialog. Resolves when it is closed, with whether a key was made.
- * @param {{me: import('../client/types.js').Me, slug: string, base: string}} context `base` is the
- *   organisation's path
+ * @param {{me: import('../client/types.js').Me, slug: string, base: string, purpose?: string}} context `base` is
+ *   the organisation's path, `purpose` the one that is chosen at first
  * @returns {Promise<boolean>}
  */
-export async function newKey({ me, slug, base }) {
+export async function newKey({ me, slug, base, purpose = PURPOSES[0].id }) {
   let created = false;
   const made = await openDialog(
     'New API key',
@@ -123,6 +124,7 @@ export async function newKey({ me, slug, base }) {
             'What is the key for?',
             'purpose',
             PURPOSES.map(({ id, text, about }) => ({ value: id, text, about })),
+            purpose,
           ),
         ),
         h('div', { class: 'stack' }, permissions()),
@@ -133,6 +135,7 @@ export async function newKey({ me, slug, base }) {
             'When does the key expire?',
             'expiry',
             EXPIRIES.map(([value, text]) => ({ value, text })),
+            '',
           ),
           field(
             'Expires after (days)',

@@ -73,6 +73,7 @@ export class DashboardView {
     this.source = source;
     this.snapshot = snapshot;
     this.#chosen = snapshot?.range ?? null;
+    this.#only = host.read('panel');
     this.#reset = h('button', {
       type: 'button', class: 'reset', part: 'reset', text: 'Reset zoom', hidden: true, on: { click: () => this.#zoom(null) },
     });
@@ -110,11 +111,14 @@ export class DashboardView {
       shown: (frame) => this.#live?.follow(frame),
       gone: (frame) => this.#live?.leave(frame),
       words: visitorWords((error) => this.#report(error)),
-      actions: ({ panel }) => [
-        this.#only
-          ? { text: 'Back to the dashboard', run: () => this.#alone('') }
-          : { text: 'View alone', run: () => this.#alone(String(panel.id)) },
-      ],
+      actions: ({ panel }) => {
+        if (host.read('panel')) return [];
+        return [
+          this.#only
+            ? { text: 'Back to the dashboard', run: () => this.#alone('') }
+            : { text: 'View alone', run: () => this.#alone(String(panel.id)) },
+        ];
+      },
     });
   }
 
@@ -327,6 +331,7 @@ export class DashboardView {
   /** Shows what the attributes say, of the time range, the variables and the parts. */
   changed() {
     this.#chosen = this.snapshot?.range ?? null;
+    this.#only = this.host.read('panel');
     this.#interval = null;
     this.#reset.hidden = true;
     this.variables.setAttributes(this.host.attributes());

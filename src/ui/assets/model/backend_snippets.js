@@ -139,9 +139,13 @@ function expression(words, value, before) {
 const restrictions = (words, { ms }, before) =>
   Object.keys(ms).length === 0 ? '' : `${before}${words.entry('ms', expression(words, ms, before))},\n`;
 
+/** The first lines of a program. Lines of this module that begin with `import` are its own. @param {string[]} all */
+const head = (...all) => all.join('\n');
+
+const NODE_HEAD = head('// npm install jose', "import { SignJWT } from 'jose';");
+
 /** @param {Token} token */
-const node = (token) => `// npm install jose
-import { SignJWT } from 'jose';
+const node = (token) => `${NODE_HEAD}
 
 const secret = new TextEncoder().encode(process.env.${SECRET});
 
@@ -158,12 +162,10 @@ ${restrictions(JAVASCRIPT, token, '    ')}  };
 }
 `;
 
-/** @param {Token} token */
-const python = (token) => `# pip install PyJWT
-import os
-import time
+const PYTHON_HEAD = head('# pip install PyJWT', 'import os', 'import time', '', 'import jwt');
 
-import jwt
+/** @param {Token} token */
+const python = (token) => `${PYTHON_HEAD}
 
 
 def embed_token():
@@ -198,16 +200,20 @@ ${restrictions(PHP, token, '        ')}    ];
 }
 `;
 
+const GO_HEAD = head(
+  '// go get github.com/golang-jwt/jwt/v5',
+  'package embed',
+  '',
+  'import (',
+  '\t"os"',
+  '\t"time"',
+  '',
+  '\t"github.com/golang-jwt/jwt/v5"',
+  ')',
+);
+
 /** @param {Token} token */
-const go = (token) => `// go get github.com/golang-jwt/jwt/v5
-package embed
-
-import (
-	"os"
-	"time"
-
-	"github.com/golang-jwt/jwt/v5"
-)
+const go = (token) => `${GO_HEAD}
 
 func Token() (string, error) {
 	now := time.Now().Unix()

@@ -53,16 +53,25 @@ ${element('metric-dashboard', { org, ...attributes })}
 const scriptString = (text) => JSON.stringify(text).replaceAll('<', '\\u003c');
 
 /**
- * A frame of a dashboard, and the script that gives it fresh tokens.
- * @param {Server} server
- * @param {{title: string, endpoint: string, lifetime: number}} page `endpoint`: the URL that returns a token;
- *   `lifetime` of a token in seconds
+ * A frame of a public link.
+ * @param {{title: string, url: string}} link
  */
-export function frameHtml({ server }, { title, endpoint, lifetime }) {
+export const linkFrameHtml = ({ title, url }) =>
+  `${element('iframe', { title, src: url, width: '100%', height: '600', allow: 'local-network-access' })}\n`;
+
+/**
+ * A frame of a dashboard, and the script that gives it fresh tokens and its height.
+ * @param {Server} server
+ * @param {{title: string, endpoint: string, lifetime: number, attributes: Attributes}} page `endpoint`: the URL that
+ *   returns a token; `lifetime` of a token in seconds; `attributes` of the dashboard, such as `from`
+ */
+export function frameHtml({ server }, { title, endpoint, lifetime, attributes }) {
+  const shown = Object.entries(attributes).filter(([, value]) => value !== undefined && value !== '');
+  const query = new URLSearchParams([['token', TOKEN], ...shown.map(([name, value]) => [name, String(value)])]);
   const frame = element('iframe', {
     id: 'promlet-frame',
     title,
-    src: `${server}/frame?token=${TOKEN}`,
+    src: `${server}/frame?${query}`,
     width: '100%',
     height: '600',
     allow: 'local-network-access',
@@ -71,9 +80,12 @@ export function frameHtml({ server }, { title, endpoint, lifetime }) {
 <script>
   const frame = document.getElementById('promlet-frame');
   setInterval(async () => {
-    const token = await (await fetch(${scriptString(endpoint)})).text();
+    const token = (await (await fetch(${scriptString(endpoint)})).text()).trim();
     frame.contentWindow.postMessage({ type: 'promlet-token', token }, ${scriptString(new URL(server).origin)});
   }, ${Math.floor(lifetime * 0.8)} * 1000);
+  addEventListener('message', ({ source, data }) => {
+    if (source === frame.contentWindow && data?.type === 'promlet-height') frame.height = Number(data.height);
+  });
 </script>
 `;
 }
@@ -100,15 +112,13 @@ const markdownText = (text) => text.replace(/\s+/g, ' ').replace(/[\\[\]`*_<>!&#
  */
 export function imageSnippets(url, title) {
   const plain = title.trim() || 'Chart';
-  // A bracket would end the address of a Markdown image.
-  const address = url.replaceAll('(', '%28').replaceAll(')', '%29');
   return [
     { id: 'url', title: 'URL', note: 'The address of the image.', text: `${url}\n` },
     {
       id: 'markdown',
       title: 'Markdown',
       note: 'For a wiki or an issue.',
-      text: `![${markdownText(plain)}](${address})\n`,
+      text: `![${markdownText(plain)}](${url})\n`,
     },
     {
       id: 'html',

@@ -132,7 +132,7 @@ export function originsOf(text) {
   const wrong = origins.find((origin) => !isOrigin(origin));
   if (wrong === undefined) return origins;
   const meant = URL.canParse(wrong) ? new URL(wrong).origin : '';
-  const advice = isOrigin(meant) ? `enter ${meant}` : 'enter scheme and host, such as https://app.example.com';
+  const advice = isOrigin(meant) ? `enter ${meant}` : 'enter scheme and host as the address bar shows them';
   throw new Error(`${wrong.slice(0, 100)} is no origin: ${advice}.`);
 }
 

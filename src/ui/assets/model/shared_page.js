@@ -3,7 +3,7 @@
 /** Longest value of a parameter, in characters. */
 const VALUE_MAX = 4096;
 /** Parameters that are attributes of the dashboard. */
-const NAMES = new Set(['link', 'token', 'from', 'to', 'refresh', 'live', 'theme', 'hide']);
+const NAMES = new Set(['link', 'token', 'panel', 'from', 'to', 'refresh', 'live', 'theme', 'hide']);
 
 /**
  * The attributes of the dashboard from the query of an address. Several values of a variable are

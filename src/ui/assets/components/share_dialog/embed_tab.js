@@ -14,8 +14,7 @@ import { preview } from './preview.js';
 
 /**
  * @typedef {import('./subject.js').Subject} Subject
- * @typedef {{ms: Object<string, any>, lifetime: number, attributes: Object<string, string>, endpoint: string,
- *   panel: string}} Embed
+ * @typedef {{ms: Object<string, any>, lifetime: number, attributes: Object<string, string>, endpoint: string}} Embed
  */
 
 /** Stands for the id of the key while none is chosen. */
@@ -35,7 +34,14 @@ function rangeOf({ range: { from, to, raw }, dashboard }) {
 export function embedTab(subject) {
   const { org, role, dashboard, chart } = subject;
   const key = keyChoice({ org, role, changed: () => show() });
-  const panel = dashboard && selectField('What is embedded', panelOptions(dashboard), dashboard.panel);
+  const panel =
+    dashboard &&
+    selectField(
+      'What is embedded',
+      panelOptions(dashboard),
+      dashboard.panel,
+      'A token grants all panels of the dashboard, whichever the page shows.',
+    );
   const variables = dashboard && variableFields(dashboard.variables);
   const matchers =
     chart &&
@@ -45,7 +51,7 @@ export function embedTab(subject) {
     'Origins',
     'origins',
     '',
-    'Pages that may use the token: one origin per line, such as https://app.example.com. Without any, those of the key.',
+    'Pages that may use the token: one origin (scheme and host) per line. Without any, those of the key.',
   );
   const lifetime = textField(
     'Lifetime of a token',
@@ -75,10 +81,9 @@ export function embedTab(subject) {
       ms,
       lifetime: lifetimeOf(lifetime.value(), key.key()?.longest ?? LIFETIME_MAX_S),
       attributes: dashboard
-        ? { uid: dashboard.uid, panel: shown, ...rangeOf(subject), refresh: dashboard.refresh }
+        ? { uid: dashboard.uid, panel: shown, ...rangeOf(subject), refresh: dashboard.refresh, hide: shown && 'title' }
         : { expr: chart?.expr ?? '', ...rangeOf(subject), unit: chart?.unit ?? '' },
       endpoint: endpoint.value().trim(),
-      panel: shown,
     };
   }
 
@@ -88,7 +93,7 @@ export function embedTab(subject) {
     if (!signing || !embed) return null;
     const attributes = Object.fromEntries(Object.entries(embed.attributes).filter(([, value]) => value !== ''));
     const tag = dashboard ? 'metric-dashboard' : 'metric-chart';
-    return { org, kid: signing.id, ms: embed.ms, tag, attributes: { org, ...attributes } };
+    return { org, kid: signing.id, longest: signing.longest, ms: embed.ms, tag, attributes: { org, ...attributes } };
   });
 
   /** As `read`; null where the form is wrong. */
@@ -118,19 +123,21 @@ export function embedTab(subject) {
     alert.textContent = '';
     tried.update();
     try {
-      const { ms, lifetime: ttl, attributes, endpoint: url, panel: only } = read();
+      const { ms, lifetime: ttl, attributes, endpoint: url } = read();
+      // The token names the dashboard.
+      const { uid: _, ...shown } = attributes;
       const server = { server: `${location.origin}${ROOT}`, org };
       const given = { ...attributes, 'token-endpoint': url };
       const element = dashboard ? dashboardHtml(server, given) : chartHtml(server, given);
       page.show([
         { id: 'element', title: 'Element', note: 'In the HTML of your page.', text: element },
-        ...(dashboard && only === ''
+        ...(dashboard
           ? [
               {
                 id: 'frame',
                 title: 'Frame',
                 note: 'Where no script of ours may run. Your backend writes the first token in place of TOKEN.',
-                text: frameHtml(server, { title: dashboard.title, endpoint: url, lifetime: ttl }),
+                text: frameHtml(server, { title: dashboard.title, endpoint: url, lifetime: ttl, attributes: shown }),
               },
             ]
           : []),

@@ -14,6 +14,8 @@ import { keyChoice } from './key_choice.js';
 
 /** Least and greatest width and height, as the server allows. */
 const SIZES = { width: [100, 2000], height: [60, 2000] };
+/** Ranges that the server resolves when the image is loaded. */
+const RELATIVE = /^now-\d{1,5}[smhdw]$/;
 const NO_LIMITS = { maxRange: '', maxLookback: '', minStep: '', origins: '' };
 
 /**
@@ -39,8 +41,12 @@ export function imageTab({ org, role, title, range, dashboard, chart }) {
       make.disabled = key.key() === null;
     },
   });
-  const panels = dashboard?.panels.map(({ id, title: text }) => ({ value: id, text })) ?? [];
-  const panel = dashboard && selectField('Panel', panels, dashboard.panel || (panels[0]?.value ?? ''));
+  const panels = (dashboard?.panels ?? [])
+    .filter(({ asks }) => asks)
+    .map((one) => ({ value: one.id, text: one.title }));
+  const first = panels.find(({ value }) => value === dashboard?.panel) ?? panels[0];
+  const panel = dashboard && selectField('Panel', panels, first?.value ?? '');
+  const following = range.raw.to === 'now' && RELATIVE.test(String(range.raw.from));
   const format = selectField(
     'Format',
     [
@@ -68,8 +74,9 @@ export function imageTab({ org, role, title, range, dashboard, chart }) {
     const size = { width: pixels(width.value(), 'width'), height: pixels(height.value(), 'height') };
     /** @type {[string, string | number][]} */
     const common = [
-      ['start', Math.floor(range.from / 1000)],
-      ['end', Math.ceil(range.to / 1000)],
+      ['start', following ? range.raw.from : Math.floor(range.from / 1000)],
+      ['end', following ? '' : Math.ceil(range.to / 1000)],
+      ['tz', Intl.DateTimeFormat().resolvedOptions().timeZone],
       ['width', size.width],
       ['height', size.height],
       ['theme', theme.select.value],
@@ -152,11 +159,16 @@ export function imageTab({ org, role, title, range, dashboard, chart }) {
     );
   }
 
-  if (dashboard && panels.length === 0) return h('p', { text: 'The dashboard has no panels.' });
+  if (dashboard && panels.length === 0) return h('p', { text: 'No panel of the dashboard has a query.' });
   return h(
     'div',
     { class: 'stack' },
-    h('p', { class: 'hint', text: 'The server draws the range that you see now. The address contains a token.' }),
+    h('p', {
+      class: 'hint',
+      text: following
+        ? 'The server draws the newest data whenever the image is loaded. The address contains a token.'
+        : 'The server draws the range that you see now. The address contains a token.',
+    }),
     key.node,
     panel?.node,
     h('div', { class: 'settings' }, format.node, theme.node, width.node, height.node, lifetime.node),

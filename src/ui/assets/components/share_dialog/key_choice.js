@@ -68,7 +68,8 @@ export function keyChoice({ org, role, changed }) {
   /** Opens the dialog for a key. @param {{id: string}[]} before */
   async function make(before) {
     const [{ newKey }, me] = await Promise.all([import('../key_dialog.js'), currentUser()]);
-    if (me && (await newKey({ me, slug: org, base: orgPath(org) }))) await list(before.map(({ id }) => id));
+    if (me && (await newKey({ me, slug: org, base: orgPath(org), purpose: 'embed' })))
+      await list(before.map(({ id }) => id));
   }
 
   /** For editors. */

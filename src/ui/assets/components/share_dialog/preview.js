@@ -6,7 +6,7 @@ import { ROOT } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { time } from '../parts.js';
 
-/** The lifetime of the token of a preview, in seconds. */
+/** The lifetime of the token of a preview in seconds, unless the key allows less. */
 const LIFETIME_S = 300;
 /** Most bytes of a token that the server reads, inclusive. */
 const TOKEN_MAX = 4096;
@@ -15,6 +15,7 @@ const TOKEN_MAX = 4096;
  * @typedef {Object} Tried
  * @property {string} org
  * @property {string} kid
+ * @property {number} longest the lifetime in seconds that the key allows
  * @property {Object<string, any>} ms
  * @property {'metric-chart' | 'metric-dashboard'} tag of the element
  * @property {Object<string, string>} attributes of the element but the token
@@ -85,7 +86,11 @@ export function preview(wanted) {
     run.disabled = true;
     try {
       const ms = forThisPage(tried.ms);
-      const minted = await mintToken(tried.org, { api_key_id: tried.kid, ttl_s: LIFETIME_S, ms });
+      const minted = await mintToken(tried.org, {
+        api_key_id: tried.kid,
+        ttl_s: Math.min(LIFETIME_S, tried.longest),
+        ms,
+      });
       status.replaceChildren(
         ...verdict(await introspect(tried.org, minted.token), minted).filter((one) => one instanceof Node),
       );
@@ -106,7 +111,7 @@ export function preview(wanted) {
   const node = h(
     'section',
     { class: 'stack', 'aria-label': 'Preview' },
-    h('div', { class: 'row' }, run, h('span', { class: 'hint', text: 'Mints a token for five minutes.' })),
+    h('div', { class: 'row' }, run, h('span', { class: 'hint', text: 'Mints a token for five minutes at most.' })),
     alert,
     status,
     place,

@@ -13,6 +13,7 @@ import {
 import { send } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { permits } from '../../model/routes.js';
+import { linkFrameHtml } from '../../model/share_html.js';
 import { limitRules, originsOf, variableRules } from '../../model/share_policy.js';
 import { textButton } from '../buttons.js';
 import { copyButton } from '../copy.js';
@@ -168,6 +169,8 @@ export function publicTab({ org, role, dashboard }) {
         'div',
         { class: 'row' },
         url && shown && copyButton(() => url, { what: `link ${link.name}`, source: shown }),
+        url &&
+          copyButton(() => linkFrameHtml({ title: dashboard.title, url }), { label: 'Copy as frame', what: link.name }),
         url && h('a', { class: 'button', href: url, target: '_blank', rel: 'noopener noreferrer', text: 'Open' }),
         acting(link.disabled ? 'Enable' : 'Disable', async () => {
           await changeLink(org, dashboard.uid, link.id, { disabled: !link.disabled });
@@ -201,7 +204,7 @@ export function publicTab({ org, role, dashboard }) {
       'Pages that may show it in a frame',
       'origins',
       '',
-      'One origin per line, such as https://app.example.com. Without any, every page may.',
+      'One origin (scheme and host) per line. Without any, every page may.',
     );
     return form(
       {

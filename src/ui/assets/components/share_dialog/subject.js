@@ -2,13 +2,15 @@
 
 import { interpolate } from '../../model/interpolate.js';
 import { attempt } from '../../model/attempt.js';
-import { parseVariableQuery } from '../../model/variables.js';
+import { parseVariableQuery } from '../../model/variable_query.js';
 
 /**
  * @typedef {import('../../model/interpolate.js').Selections} Selections
  *
  * @typedef {{name: string, title: string, label: string, values: string[]}} SharedVariable `label` is that of
  *   the series whose values it has; `values` are the selected ones, empty for All
+ *
+ * @typedef {{id: string, title: string, asks: boolean}} SharedPanel `asks`: it has a query
  *
  * @typedef {Object} Subject
  * @property {string} org
@@ -26,7 +28,7 @@ import { parseVariableQuery } from '../../model/variables.js';
  * @property {string} title
  * @property {string} refresh such as 30s; '' for none
  * @property {SharedVariable[]} variables those that have a value to restrict
- * @property {{id: string, title: string}[]} panels
+ * @property {SharedPanel[]} panels
  * @property {string} panel the id of the panel that is shared; '' for the whole dashboard
  */
 
@@ -58,14 +60,15 @@ export function sharedVariables(variables, selections) {
  * The panels of a dashboard, those of closed rows included.
  * @param {import('../../model/panel.js').Panel[]} panels
  * @param {Selections} selections
- * @returns {{id: string, title: string}[]}
+ * @returns {SharedPanel[]}
  */
 export function sharedPanels(panels, selections) {
   return panels
     .flatMap((panel) => (panel.type === 'row' ? panel.panels : [panel]))
     .filter(({ id }) => id !== null)
-    .map(({ id, title }) => ({
+    .map(({ id, title, targets }) => ({
       id: String(id),
       title: attempt(() => interpolate(title, selections, { format: 'text', limit: 200 })) || `Panel ${id}`,
+      asks: targets.some(({ expr, hide }) => expr !== '' && !hide),
     }));
 }
