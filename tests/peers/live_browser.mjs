@@ -264,6 +264,22 @@ async function tokensAreRenewedWhileLive() {
   await page.close();
 }
 
+async function aFixedTokenEndsAndIsReplaced() {
+  const key = await newKey();
+  const { page, streams } = await open(element({ ...ATTRIBUTES, live: '', token: sign(key, { left: 5 }) }));
+  await state(page, 'drawn');
+  await state(page, 'error');
+  check((await heard(page, 'token-expired')).length === 1, 'the page learns that the token has expired');
+  check(/expired/.test(await message(page)), `the last picture stays, with the reason: ${await message(page)}`);
+  check((await page.evaluate(() => document.querySelector('metric-chart').drawn.points)) > 100, 'the picture stays');
+  check(streams.size === 0, 'its stream has ended');
+  await page.evaluate((token) => (document.querySelector('metric-chart').token = token), sign(key));
+  await state(page, 'drawn');
+  await moves(page, 2);
+  contiguous(await times(page), 'another token');
+  await page.close();
+}
+
 async function aLostServerComesBackWithoutAGap() {
   const key = await newKey();
   const { page, streams } = await open(element({ ...ATTRIBUTES, live: '', token: sign(key) }));
@@ -370,6 +386,25 @@ async function everyErrorHasItsWords() {
   await seen.page.evaluate((token) => (document.querySelector('metric-chart').token = token), sign(key));
   await state(seen.page, 'drawn');
   await seen.page.close();
+  // As if the visitor had refused the prompt for local networks; nothing listens on the port.
+  const closed = createTcpServer();
+  const src = `http://127.0.0.1:${await listening(closed)}`;
+  closed.close();
+  const local = await open('');
+  await local.page.evaluate(
+    ([all]) => {
+      navigator.permissions.query = async ({ name }) => {
+        if (name !== 'loopback-network') throw new TypeError('not known');
+        return { state: 'denied' };
+      };
+      document.querySelector('main').append(Object.assign(document.createElement('metric-chart'), all));
+    },
+    [{ ...ATTRIBUTES, src, token: sign(key) }],
+  );
+  await state(local.page, 'error');
+  const [refused] = await heard(local.page, 'error');
+  check(refused.code === 'local_network_denied', `a refused prompt is named: ${JSON.stringify(refused)}`);
+  await local.page.close();
   // A rate that is too low passes by itself.
   const token = sign(slow);
   const charts = [1, 2, 3, 4].map((factor) => element({ ...ATTRIBUTES, expr: `${QUERY} * ${factor}`, token }));
@@ -498,5 +533,6 @@ await run(start, [
   thirtyChartsShareOneConnection,
   tokensAreRenewedWhileLive,
   aRevokedKeyEndsItsCharts,
+  aFixedTokenEndsAndIsReplaced,
   aLostServerComesBackWithoutAGap,
 ]);
