@@ -119,8 +119,7 @@ impl<'a> Bundle<'a> {
         let (folder, _) = name.rsplit_once('/').unwrap_or_default();
         for part in parts {
             let path = part.strip_prefix("'./").and_then(|rest| rest.split_once("')"));
-            let (path, rest) =
-                path.ok_or_else(|| format!("{name}: a dynamic import has a path, not {part:.40}"))?;
+            let (path, rest) = path.ok_or_else(|| format!("{name}: a dynamic import has a path, not {part:.40}"))?;
             let imported = joined(folder, path);
             if self.later == Some(imported.as_str()) {
                 out.push_str("$later()");
@@ -250,10 +249,7 @@ mod tests {
             (vec![("entry.js", "export default 1;")], "cannot have"),
             (vec![("entry.js", "export const{a}=b;")], "cannot have"),
             (vec![("entry.js", "f(import(a));")], "dynamic"),
-            (
-                vec![("entry.js", "import('./a.js');"), ("a.js", "import{}from'./entry.js';")],
-                "imports itself",
-            ),
+            (vec![("entry.js", "import('./a.js');"), ("a.js", "import{}from'./entry.js';")], "imports itself"),
             (vec![("entry.js", "const a=1;\nexport{a as b};")], "as they are"),
             (vec![("entry.js", "import'./none.js';")], "missing"),
         ] {
