@@ -115,6 +115,17 @@ test('a query that joins opens the stream again from the point that all queries 
   for (const end of ends) end();
 });
 
+test('an equal query that joins with an earlier point gets the points after it', async () => {
+  const server = new Server();
+  const [first, second] = [[], []];
+  const ends = [subscribe(address('equal'), listener({ expr: 'up' }, 1000, first))];
+  (await server.next()).open();
+  ends.push(subscribe(address('equal'), listener({ expr: 'up' }, 900, second)));
+  const two = await server.next();
+  assert.deepEqual([two.body.queries.length, two.body.since], [1, 900]);
+  for (const end of ends) end();
+});
+
 test('after a lost connection the stream resumes after the last complete point', async () => {
   const server = new Server();
   const log = [];

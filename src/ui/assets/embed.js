@@ -283,7 +283,7 @@ class MetricChart extends HTMLElement {
   }
 
   /**
-   * `load` and `error` do not bubble, like those of the platform: pages listen to both on `window`.
+   * `load` and `error` do not bubble, like those of images: pages report errors of `window`.
    * @param {string} name
    * @param {any} detail
    * @param {{bubbles?: boolean, cancelable?: boolean}} [options]
