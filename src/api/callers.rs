@@ -36,6 +36,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
+use super::edge::ConnectionSlot;
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
@@ -46,18 +47,19 @@ use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, Session, SessionCheck, with_origin,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Origin, Session, SessionCheck, SessionId,
+    with_origin,
 };
 use crate::model::Timestamp;
 use authorization::{
     AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization, authorization_parameter,
 };
+pub(super) use extractors::StandingKey;
 use extractors::session_required;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
-pub(super) use extractors::{Payer, StandingKey};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;
@@ -112,6 +114,15 @@ struct TokenCharge {
     origins: Vec<Vec<String>>,
 }
 
+/// The party that connections and long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens.
+    Key(KeyId),
+}
+
 #[derive(Debug)]
 enum Credential {
     Session {
@@ -148,6 +159,7 @@ where
     F: Future<Output = Response>,
 {
     if !is_api(request.uri().path()) {
+        callers.credit_page(&request);
         return next(request).await;
     }
     let (parts, body) = request.into_parts();
@@ -171,6 +183,12 @@ where
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
     let at = Arc::new(callers.identify(&parts, logout, token_parameter, now).await);
+    // A logout may have a session that has ended.
+    if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>().filter(|_| !logout)
+        && let Some(payer) = at.payer()
+    {
+        slot.credit(payer);
+    }
     let mut request = Request::from_parts(parts, body);
     let mut response = match at.charge() {
         // A logout is counted but never refused: everyone can always log out.
@@ -191,6 +209,14 @@ pub fn is_api(path: &str) -> bool {
 }
 
 impl RequestIdentity {
+    /// Returns the party that the connection counts for, if the credential is valid.
+    fn payer(&self) -> Option<Payer> {
+        match self.credential.as_ref().ok()? {
+            Credential::Session { session, .. } => Some(Payer::Session(session.id)),
+            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.id)),
+        }
+    }
+
     /// Charges the request to its verified caller, otherwise to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;
@@ -237,6 +263,17 @@ impl RequestIdentity {
 }
 
 impl Callers {
+    /// Counts the connection of a page or file for the session of its cookie, which is not renewed.
+    /// Browsers load files over connections of their own.
+    fn credit_page(&self, request: &Request) {
+        let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() else { return };
+        let now = self.clock.now();
+        let cookies = cookies::values(request.headers(), cookies::SESSION, 4);
+        if let Some(id) = cookies.into_iter().find_map(|cookie| self.identity.live_session(cookie, now)) {
+            slot.credit(Payer::Session(id));
+        }
+    }
+
     /// Returns the origin of the request for the audit log.
     fn origin(&self, parts: &Parts, id: &RequestId) -> Origin {
         let ip = self.proxies.client(host::peer(parts), &parts.headers);

@@ -233,8 +233,8 @@ fn is_repeated_copy(panel: &Object) -> bool {
     number(panel.get("repeatPanelId")).is_some() && member(panel, "repeat").is_empty()
 }
 
-/// Returns the names of a panel's queries. Queries without one get the first free one of `A`, `B`,
-/// and so on.
+/// Returns the names of a panel's queries. Queries without one, or with that of an earlier one, get
+/// the first free one of `A`, `B`, and so on.
 pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
     let targets = || objects(panel.get("targets"));
     let mut taken: Vec<String> = targets().map(|target| member(target, "refId")).collect();
@@ -242,7 +242,7 @@ pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
     let mut names = Vec::new();
     for target in targets() {
         let mut name = member(target, "refId");
-        if name.is_empty() {
+        if name.is_empty() || names.contains(&name) {
             let letter = |count: u32| char::from(b'A' + u8::try_from(count % 26).unwrap_or_default());
             let candidates = (0_u32..).map(|count| match count / 26 {
                 0 => letter(count).to_string(),

@@ -351,7 +351,7 @@ async fn a_panel_of_a_dashboard_is_drawn_with_its_title_unit_and_names() {
         ("render.svg?dashboard=shop", 400, "invalid_parameter"),
         ("render.svg?dashboard=shop&panel=x", 400, "invalid_parameter"),
         ("render.svg?dashboard=shop&panel=4&expr=up", 400, "invalid_parameter"),
-        ("render.svg?dashboard=shop&panel=4&var-none=a", 400, "invalid_parameter"),
+        ("render.svg?dashboard=shop&panel=4&var-none=a", 404, "not_found"),
         ("render.svg?dashboard=shop&panel=4&ref=C", 404, "not_found"),
         ("render.svg?dashboard=shop&panel=5", 404, "not_found"),
         ("render.svg?dashboard=other&panel=4", 404, "not_found"),

@@ -483,7 +483,8 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/dashboards/{uid}/live")
         .body(
             "{| variables?: map<string[]>, queries: LivePanelQuery[] '1 to 100', \
-             since?: BatchParameter 'The id of the last event that the client received' |}",
+             since?: BatchParameter 'The last step that is not sent; the header Last-Event-ID precedes it', \
+             count?: BatchParameter 'The stream ends after as many steps' |}",
         )
         .responses(&[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")])
         .errors(&[Code::NotFound, Code::InvalidParameter, Code::AtCapacity]),
@@ -499,6 +500,17 @@ const ORGANISATIONS: &[Operation] = &[
              complete",
         )])
         .errors(&[Code::InvalidParameter]),
+    at("POST /orgs/{slug}/query/live")
+        .body(
+            "{| queries: LiveQuery[] 'At least one, at most 100', since?: BatchParameter 'The last step that is not sent; \
+             the header Last-Event-ID precedes it', count?: BatchParameter 'The stream ends after as many steps' |}",
+        )
+        .responses(&[(
+            200,
+            "events",
+            "Server-sent events: `points`, `error`, `gap` and `end`. `id` is on the last event of a step",
+        )])
+        .errors(&[Code::InvalidParameter, Code::AtCapacity]),
     at("GET /orgs/{slug}/queries").responses(&[(200, "Queries", "The running queries")]),
     at("DELETE /orgs/{slug}/queries/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus").responses(&[(200, "text", "A confirmation")]),

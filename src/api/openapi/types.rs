@@ -170,6 +170,11 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          max_series?: BatchParameter, timeout?: BatchParameter, explain?: BatchParameter, nocache?: BatchParameter |}",
     ),
     (
+        "LiveQuery",
+        "{| id: string(1..64) 'Unique in the stream', expr: string 'The PromQL expression', step?: BatchParameter \
+         '1 s to 1 h', limit?: BatchParameter 'The maximum number of series' |}",
+    ),
+    (
         "BatchResult",
         "{ id: string, status: \"success\", data: Result, warnings: string[], infos?: string[], query: any 'The evaluated \
          PromQL expression and its times', explain?: PlanNode, stats: { series?: integer, samples?: integer, \

@@ -1,9 +1,9 @@
 //! A dashboard for its viewers: members, and embed tokens that grant this dashboard
 //! (docs/specification.md C5).
 //!
-//! The expressions of a dashboard stay on the server. A viewer names a query by its panel, and sends
-//! values for the variables that it may set. Locked variables are matchers of the scope, so no value
-//! widens them.
+//! The expressions of a dashboard stay on the server. A viewer names a query by its panel, and
+//! sends values for the variables that it may set. Locked variables are matchers of the scope, so
+//! no value widens them.
 //!
 //! | file | subject |
 //! |---|---|
@@ -244,8 +244,8 @@ impl<'r> Viewing<'r> {
     /// Returns the expression of a panel's query, with the values of its variables.
     ///
     /// # Errors
-    /// For a panel, query, variable or value that the caller may not use, 403 `embed_restricted` for
-    /// tokens, and 404 `not_found` or 400 `invalid_parameter` for members.
+    /// For a panel, query, variable or value that the caller may not use, 403 `embed_restricted`
+    /// for tokens, and 404 `not_found` or 400 `invalid_parameter` for members.
     pub(in crate::api::orgs) fn expression(&self, query: &PanelQuery<'_>) -> ApiResult<String> {
         let (panel, target): (&Panel, &Target) =
             self.dashboard.target(query.panel, query.ref_id).ok_or_else(|| {
@@ -295,7 +295,10 @@ fn refused_value(grant: &Grant, error: &SelectionError) -> ApiError {
     if grant.is_token() {
         return ApiError::new(Code::EmbedRestricted, error.to_string());
     }
-    ApiError::invalid_parameter("variables", error.to_string())
+    match error {
+        SelectionError::Unknown(_) => ApiError::new(Code::NotFound, error.to_string()),
+        _ => ApiError::invalid_parameter("variables", error.to_string()),
+    }
 }
 
 pub(super) fn refused_text(grant: &Grant, error: &InterpolateError) -> ApiError {
