@@ -183,7 +183,7 @@ async fn only_pictures_take_a_token_as_a_parameter() {
         {
             continue;
         }
-        let question = "expr=up&query=up&match[]=up&start=now-1m&end=now&step=15";
+        let question = "expr=up&match[]=up&start=now-1m&end=now&step=15";
         let ask_for = |credential: &str| {
             let target = format!("{}?{question}{credential}", path.replace(['{', '}'], ""));
             ask(row.method, &target, &Who::Nobody).body(Body::empty()).expect("a request")
