@@ -114,12 +114,16 @@ impl Target {
     }
 }
 
+/// The most characters of a title or legend that are read, and the bytes after which no further
+/// value is added.
+const LABELLED_MAX: usize = 4_096;
+
 /// Replaces references to variables by the texts of their values, for people to read. Formats are
 /// ignored.
 fn labelled(text: &str, selections: &Selections) -> String {
     let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find(['$', '[']) {
+    let mut rest = text.char_indices().nth(LABELLED_MAX).map_or(text, |(end, _)| &text[..end]);
+    while let Some(at) = rest.find(['$', '[']).filter(|_| out.len() < LABELLED_MAX) {
         let (before, here) = rest.split_at(at);
         out.push_str(before);
         let end = match here.as_bytes() {

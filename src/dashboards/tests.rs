@@ -46,6 +46,34 @@ fn query(text: &str, values: &[(&str, &[&str])]) -> Result<String, InterpolateEr
 }
 
 #[test]
+fn titles_and_legends_show_the_selected_values_and_stay_short() {
+    let target = |legend: &str| json!({ "refId": "A", "expr": "up", "legendFormat": legend });
+    let panel = |id: u32, title: &str, legend: &str| {
+        json!({ "id": id, "title": title, "targets": [target(legend)],
+                "fieldConfig": { "defaults": { "unit": "percentunit" } } })
+    };
+    let long = "$many".repeat(10_000);
+    let document = json!({
+        "templating": { "list": [{ "name": "many", "type": "query", "multi": true }] },
+        "panels": [
+            panel(1, "${many:raw} of [[many]], $ $none ${ [[ [x]", "{{job}} of $many"),
+            panel(2, &long, "__auto"),
+            json!({ "id": 3, "yaxes": [{ "format": "bytes" }], "targets": [target("")] }),
+        ],
+    });
+    let dashboard = Dashboard::parse("node", &document.to_string()).expect("a dashboard");
+    let sent = sent(&[("many", &["a", "$many"])]);
+    let selections = dashboard.selections(|_| VariableAccess::Open(None), [], &sent).expect("selected");
+    let panel = |id| dashboard.panel(id).expect("a panel");
+    assert_eq!(panel(1).title(&selections), "a + $many of a + $many, $ $none ${ [[ [x]");
+    let legend = |id| panel(id).targets[0].legend(&selections);
+    assert_eq!(legend(1).as_deref(), Some("{{job}} of a + $many"));
+    assert_eq!((legend(2), legend(3)), (None, None));
+    assert!(panel(2).title(&selections).len() < 9_000);
+    assert_eq!((panel(1).unit.as_str(), panel(3).unit.as_str()), ("percentunit", "bytes"));
+}
+
+#[test]
 fn values_are_written_in_their_format_and_escaped_for_their_place() {
     let cases = [
         ("x{a=\"$one\"}", "v", "x{a=\"v\"}"),

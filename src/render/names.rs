@@ -45,8 +45,8 @@ fn short(labels: &Labels, differing: &[&str], series: usize) -> String {
     for name in differing {
         let Some(value) = labels.get(name) else { continue };
         match *name == METRIC_NAME || others == 1 {
-            true => parts.push(value.to_string()),
-            false => parts.push(format!("{name}={value}")),
+            true => parts.push(brief(value).to_owned()),
+            false => parts.push(format!("{name}={}", brief(value))),
         }
     }
     match parts.is_empty() {
@@ -70,11 +70,17 @@ fn selector(labels: &Labels) -> String {
     }
 }
 
-fn quoted(value: &str) -> String {
-    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+/// Returns the beginning of a value, of which a name shows no more.
+fn brief(value: &str) -> &str {
+    value.char_indices().nth(NAME_CHARS_MAX).map_or(value, |(end, _)| &value[..end])
 }
 
-/// Replaces each `{{label}}` by its value; an absent label is empty. Other braces stay.
+fn quoted(value: &str) -> String {
+    format!("\"{}\"", brief(value).replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+/// Replaces each `{{label}}` by the beginning of its value; an absent label is empty. Other braces
+/// stay.
 fn filled(template: &str, labels: &Labels) -> String {
     let mut out = String::new();
     let mut rest = template;
@@ -84,7 +90,7 @@ fn filled(template: &str, labels: &Labels) -> String {
         let is_label = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
         rest = match name.filter(|(name, _)| !name.is_empty() && name.chars().all(is_label)) {
             Some((name, after)) => {
-                out.push_str(labels.value(name));
+                out.push_str(brief(labels.value(name)));
                 after
             }
             None => {
@@ -128,6 +134,11 @@ mod tests {
         assert_eq!(named(labels, Some("{{a b}} {{{x}} }} {{")), ["{{a b}} {1 }} {{"]);
         let long = "y".repeat(1_000);
         let long: &[&[(&str, &str)]] = &[&[("x", &long)]];
-        assert_eq!(named(long, Some("{{x}}"))[0].chars().count(), NAME_CHARS_MAX);
+        for template in [Some("{{x}}"), None] {
+            assert_eq!(named(long, template)[0].chars().count(), NAME_CHARS_MAX);
+        }
+        let labels = Labels::from_pairs([("x", "é".repeat(1 << 20))]);
+        assert!(filled(&"{{x}}".repeat(50), &labels).len() < 50 * 1_024, "values are cut first");
+        assert!(selector(&labels).len() < 1_024);
     }
 }

@@ -244,8 +244,8 @@ impl<'r> Viewing<'r> {
     /// Returns the expression of a panel's query, with the values of its variables.
     ///
     /// # Errors
-    /// For a panel, query, variable or value that the caller may not use, 403 `embed_restricted` for
-    /// tokens, and 404 `not_found` or 400 `invalid_parameter` for members.
+    /// For a panel, query, variable or value that the caller may not use, 403 `embed_restricted`
+    /// for tokens, and 404 `not_found` or 400 `invalid_parameter` for members.
     pub(in crate::api::orgs) fn expression(&self, query: &PanelQuery<'_>) -> ApiResult<String> {
         let (panel, target): (&Panel, &Target) =
             self.dashboard.target(query.panel, query.ref_id).ok_or_else(|| {

@@ -1,9 +1,9 @@
 //! `render.svg` and `render.png`: the result of a query as a picture, for mail, chat and pages
 //! without scripts (docs/specification.md C5).
 //!
-//! The query is that of `query/range`, or those of a dashboard's panel, with the same permissions and limits. The picture is drawn
-//! where the query runs, in its memory and within its deadline. Errors are JSON: a picture of an
-//! error would be cached and forwarded like one of data.
+//! The query is that of `query/range`, or those of a dashboard's panel, with the same permissions
+//! and limits. The picture is drawn where the query runs, in its memory and within its deadline.
+//! Errors are JSON: a picture of an error would be cached and forwarded like one of data.
 
 use std::time::Duration;
 
