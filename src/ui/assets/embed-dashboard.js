@@ -107,7 +107,7 @@ class MetricDashboard extends HTMLElement {
     if ([...names].some((name) => SUBJECT.has(name))) this.#start();
     else if (names.has('token')) this.#view?.renewed();
     if ([...names].some((name) => ['from', 'to', 'refresh', 'live', 'hide'].includes(name) || name.startsWith('var-'))) {
-      this.#view?.changed();
+      this.#view?.changed(names);
     } else if (names.has('theme')) this.#redraw();
   }
 }
