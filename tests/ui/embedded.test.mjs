@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
-import { snapshotAnswers, snapshotSource } from '../../src/ui/assets/embedded/source.js';
+import { readSnapshot, snapshotAnswers, snapshotSource } from '../../src/ui/assets/embedded/source.js';
 import { Variables } from '../../src/ui/assets/embedded/variables.js';
 import {
   allowedOptions, attributeValues, boundedRange, readView, sentValues, snapshotKey, visitorVariables, writeReference,
@@ -144,6 +144,16 @@ test('a snapshot answers what it holds, for any range and width, and nothing els
   const queries = [{ id: 'x', type: 'range', ask: { ...ask, interval: '1m' } }, { id: 'y', type: 'range', ask: { ...ask, ref: '__proto__' } }];
   assert.deepEqual(await source.send({ queries, answered: (answer) => got.push(answer) }), []);
   assert.deepEqual(got.map(({ id, data: { result } }) => [id, result.length]), [['x', 1], ['y', 0]]);
+});
+
+test('a snapshot of any shape is read', () => {
+  for (const value of [null, undefined, 'x', 4, []]) assert.equal(readSnapshot(value), null);
+  const none = { view: undefined, answers: {}, range: { from: 0, to: 0 }, selections: {} };
+  assert.deepEqual(readSnapshot({}), none);
+  const odd = { answers: { a: null, b: 'x' }, range: 'x', selections: { a: 'x', b: [1, 'y'] } };
+  assert.deepEqual(readSnapshot(odd), { ...none, selections: { a: [], b: ['y'] } });
+  readSnapshot(JSON.parse('{"answers":{"__proto__":{"status":"x"}},"selections":{"__proto__":["y"]}}'));
+  assert.equal({}.status, undefined);
 });
 
 test('visitors read a calm sentence that names no code, path or query', () => {

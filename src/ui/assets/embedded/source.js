@@ -2,6 +2,7 @@
 
 import { fetchAnswer, fetchData } from '../chart/request.js';
 import { readLines } from '../client/lines.js';
+import { isObject, numberOf, objectOf, textsOf } from '../model/limits.js';
 import { snapshotKey } from './view.js';
 
 /**
@@ -65,6 +66,24 @@ export function serverSource({ org, uid, credential }) {
         return error;
       }
     },
+  };
+}
+
+/**
+ * Reads a snapshot of any shape; null for anything but an object.
+ * @param {unknown} value
+ * @returns {Snapshot | null}
+ */
+export function readSnapshot(value) {
+  if (!isObject(value)) return null;
+  const { from, to } = objectOf(value.range);
+  const answers = Object.entries(objectOf(value.answers)).filter(([, answer]) => isObject(answer));
+  const selections = Object.entries(objectOf(value.selections)).map(([name, values]) => [name, textsOf(values)]);
+  return {
+    view: value.view,
+    answers: Object.fromEntries(answers),
+    range: { from: numberOf(from) ?? 0, to: numberOf(to) ?? 0 },
+    selections: Object.fromEntries(selections),
   };
 }
 
