@@ -97,6 +97,9 @@ test('a choice keeps the other values as far as their options have them', async 
   const answers = { region: ['eu', 'us'], host: ({ region }) => [`${region[0]}-1`, `${region[0]}-2`] };
   const { values } = await resolved(list, access, answers, { choice: ['region', ['us']] });
   assert.deepEqual(values, { region: ['us'], host: ['us-1'], words: ['a'] });
+  const attributes = [{ name: 'var-host', value: 'eu-2' }];
+  const replaced = await resolved(list, access, answers, { attributes, choice: ['region', ['us']] });
+  assert.equal(replaced.values.host[0], 'us-1', 'a value of an attribute, too');
   const kept = await resolved(list, access, answers, { choice: ['words', ['b']] });
   assert.deepEqual(kept.values, { region: ['eu'], host: ['eu-2'], words: ['b'] });
 });
