@@ -26,7 +26,9 @@ class MetricDashboard extends HTMLElement {
   #probe = document.createElement('i');
   #scheme = matchMedia('(prefers-color-scheme: dark)');
   #redraw = () => this.#view?.redraw();
-  #observer = new MutationObserver((changes) => this.#changed(new Set(changes.map((change) => change.attributeName ?? ''))));
+  #observer = new MutationObserver((changes) =>
+    this.#changed(new Set(changes.map((change) => change.attributeName ?? ''))),
+  );
 
   connectedCallback() {
     // A property that was set before the element was defined hides that of the class.
@@ -111,7 +113,9 @@ class MetricDashboard extends HTMLElement {
   #changed(names) {
     if ([...names].some((name) => SUBJECT.has(name))) this.#start();
     else if (names.has('token')) this.#view?.renewed();
-    if ([...names].some((name) => ['from', 'to', 'refresh', 'live', 'hide'].includes(name) || name.startsWith('var-'))) {
+    if (
+      [...names].some((name) => ['from', 'to', 'refresh', 'live', 'hide'].includes(name) || name.startsWith('var-'))
+    ) {
       this.#view?.changed(names);
     } else if (names.has('theme')) this.#redraw();
   }
