@@ -31,7 +31,7 @@ export const MetricChart = defineComponent({
     return () => {
       // The dot makes it a property of the element, also before the element is defined.
       const own = { '.live': props.live };
-      for (const name of PROPERTIES) own[`.${name}`] = props[name];
+      for (const name of PROPERTIES) if (props[name] !== null) own[`.${name}`] = props[name];
       return h('metric-chart', {
         ...own,
         onLoad: (event) => emit('load', event),

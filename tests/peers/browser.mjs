@@ -597,7 +597,8 @@ const scenarios = {
     const page = watch(await browser.newPage());
     await page.goto(`${given.server}/login`);
     const results = await page.evaluate(async () => {
-      const { formatDuration, formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
+      const { formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
+      const { formatDuration } = await import('/model/duration.js');
       const { columns, fullName } = await import('/chart/columns.js');
       const { splitMatchers } = await import('/chart/query.js');
       const { atCaret, firstQuery, unitOf } = await import('/model/promql.js');

@@ -135,12 +135,10 @@ async function open(body, headers) {
         },
         true,
       );
-      if (name === 'load' || name === 'error') {
-        addEventListener(name, (event) => {
-          if (event.target.localName === 'metric-chart') globalThis.heard.push({ name: `${name} on window` });
-        });
-      }
     }
+    addEventListener('error', (event) => {
+      if (event.target.localName === 'metric-chart') globalThis.heard.push({ name: 'error on window' });
+    });
   });
   await page.goto(`${site.url}/`);
   return seen;
@@ -197,7 +195,6 @@ async function aChartOfAnotherOriginNeedsTwoRequests() {
   check(requests.filter((path) => !path.startsWith('/api/')).join() === '/embed.js', `one file: ${requests}`);
   check(requests.length === 2, `one query: ${requests}`);
   check((await heard(page, 'load')).length === 1, 'the chart says that it has loaded');
-  check((await heard(page, 'load on window')).length === 0, 'its event is not the load event of the window');
   const box = await page.locator('metric-chart').boundingBox();
   await page.mouse.click(box.x + box.width / 2, box.y + 120);
   await page.waitForFunction(() =>
@@ -261,6 +258,22 @@ async function tokensAreRenewedWhileLive() {
   await moves(page, 1);
   contiguous(await times(page), 'renewals');
   check(seen.streams.size === 1 && seen.opened >= 3, `a stream for each token, one remains: ${seen.opened}`);
+  await page.close();
+}
+
+async function aFixedTokenEndsAndIsReplaced() {
+  const key = await newKey();
+  const { page, streams } = await open(element({ ...ATTRIBUTES, live: '', token: sign(key, { left: 5 }) }));
+  await state(page, 'drawn');
+  await state(page, 'error');
+  check((await heard(page, 'token-expired')).length === 1, 'the page learns that the token has expired');
+  check(/expired/.test(await message(page)), `the last picture stays, with the reason: ${await message(page)}`);
+  check((await page.evaluate(() => document.querySelector('metric-chart').drawn.points)) > 100, 'the picture stays');
+  check(streams.size === 0, 'its stream has ended');
+  await page.evaluate((token) => (document.querySelector('metric-chart').token = token), sign(key));
+  await state(page, 'drawn');
+  await moves(page, 2);
+  contiguous(await times(page), 'another token');
   await page.close();
 }
 
@@ -370,6 +383,25 @@ async function everyErrorHasItsWords() {
   await seen.page.evaluate((token) => (document.querySelector('metric-chart').token = token), sign(key));
   await state(seen.page, 'drawn');
   await seen.page.close();
+  // As if the visitor had refused the prompt for local networks; nothing listens on the port.
+  const closed = createTcpServer();
+  const src = `http://127.0.0.1:${await listening(closed)}`;
+  closed.close();
+  const local = await open('');
+  await local.page.evaluate(
+    ([all]) => {
+      navigator.permissions.query = async ({ name }) => {
+        if (name !== 'loopback-network') throw new TypeError('not known');
+        return { state: 'denied' };
+      };
+      document.querySelector('main').append(Object.assign(document.createElement('metric-chart'), all));
+    },
+    [{ ...ATTRIBUTES, src, token: sign(key) }],
+  );
+  await state(local.page, 'error');
+  const [refused] = await heard(local.page, 'error');
+  check(refused.code === 'local_network_denied', `a refused prompt is named: ${JSON.stringify(refused)}`);
+  await local.page.close();
   // A rate that is too low passes by itself.
   const token = sign(slow);
   const charts = [1, 2, 3, 4].map((factor) => element({ ...ATTRIBUTES, expr: `${QUERY} * ${factor}`, token }));
@@ -498,5 +530,6 @@ await run(start, [
   thirtyChartsShareOneConnection,
   tokensAreRenewedWhileLive,
   aRevokedKeyEndsItsCharts,
+  aFixedTokenEndsAndIsReplaced,
   aLostServerComesBackWithoutAGap,
 ]);

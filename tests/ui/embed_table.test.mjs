@@ -67,7 +67,7 @@ test('properties mirror attributes, and those that were set too early are kept',
     #attributes = new Map();
     getAttribute = (name) => this.#attributes.get(name) ?? null;
     hasAttribute = (name) => this.#attributes.has(name);
-    setAttribute = (name, value) => this.#attributes.set(name, value);
+    setAttribute = (name, value) => this.#attributes.set(name, String(value));
     removeAttribute = (name) => this.#attributes.delete(name);
   }
   const host = new Host();

@@ -11,7 +11,7 @@ globalThis.addEventListener = page.addEventListener.bind(page);
 globalThis.removeEventListener = page.removeEventListener.bind(page);
 
 const { subscribe } = await import('../../src/ui/assets/chart/live_hub.js');
-const { reconnectPause } = await import('../../src/ui/assets/chart/request.js');
+const { reconnectPause } = await import('../../src/ui/assets/chart/retry.js');
 
 const token = (life, name) => {
   const part = (object) => Buffer.from(JSON.stringify(object)).toString('base64url');
@@ -29,7 +29,6 @@ class Server {
 
   async #answer(url, options) {
     if (url.endsWith('/token')) return new Response(this.tokens.shift() ?? '', { status: 200 });
-    if (url.endsWith('/embed.js')) throw new TypeError('Failed to fetch');
     const text = new TextEncoder();
     const request = { url, headers: options.headers, body: JSON.parse(options.body), aborted: false };
     options.signal.addEventListener('abort', () => (request.aborted = true));
@@ -113,6 +112,17 @@ test('a query that joins opens the stream again from the point that all queries 
   const two = await server.next();
   assert.ok(one.aborted);
   assert.deepEqual([two.body.queries.length, two.body.since], [2, 1015]);
+  for (const end of ends) end();
+});
+
+test('an equal query that joins with an earlier point gets the points after it', async () => {
+  const server = new Server();
+  const [first, second] = [[], []];
+  const ends = [subscribe(address('equal'), listener({ expr: 'up' }, 1000, first))];
+  (await server.next()).open();
+  ends.push(subscribe(address('equal'), listener({ expr: 'up' }, 900, second)));
+  const two = await server.next();
+  assert.deepEqual([two.body.queries.length, two.body.since], [1, 900]);
   for (const end of ends) end();
 });
 

@@ -7,7 +7,8 @@
 
 import { ApiError, problemOf, readError } from './api_error.js';
 import { EventReader } from './event_reader.js';
-import { answerOf, reconnectPause, tokenSource } from './request.js';
+import { answerOf, tokenSource } from './request.js';
+import { reconnectPause } from './retry.js';
 
 /** Queries that come within this time share one opening of the stream, in milliseconds. */
 const JOIN_MS = 150;

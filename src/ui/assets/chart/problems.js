@@ -67,6 +67,7 @@ const BY_CODE = {
     'Check that SERVER runs, that this network reaches it, and that no extension of the browser blocks it.',
     'self',
   ],
+  shutting_down: ['The chart cannot be reached. It comes back by itself.', '', 'self'],
   token_endpoint: [LATER, 'See the response of token-endpoint in the network log of the browser.', 'self'],
 };
 

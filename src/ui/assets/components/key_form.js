@@ -1,7 +1,8 @@
 // The fields of an API key, also as JSON: edited JSON is saved instead of the fields.
 
 import { h } from '../chart/dom.js';
-import { formatDuration, parseDuration } from '../chart/scale.js';
+import { parseDuration } from '../chart/scale.js';
+import { formatDuration } from '../model/duration.js';
 import { checkbox, field, lines } from './form.js';
 import { limitText, parseLimit } from '../model/limit_units.js';
 
