@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::keys::embed_key;
 use super::*;
 use crate::identity::tables::dashboard::{DashboardRemovalRow, DocumentRow};
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
@@ -128,7 +129,7 @@ fn a_link_grants_what_a_token_of_a_key_with_its_policy_grants() {
     let now = instance.now;
     let key = instance
         .identity()
-        .create_key(org, None, NewApiKey { embed, ..keys::embed_key() }, now, &mut instance.rng)
+        .create_key(org, None, NewApiKey { embed, ..embed_key() }, now, &mut instance.rng)
         .expect("made");
     let mint = MintRequest { key: key.key.id, ttl_s: 60, sub: None, ms: None };
     let token = instance.identity().mint(org, &mint, now).expect("minted").token;
