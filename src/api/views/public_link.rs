@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::identity::{Identity, PublicLink};
+use crate::identity::{DashboardPolicy, Identity, PublicLink};
 
 /// Returns a link as editors see it. The secret is part of `url`, which is `null` if the secret was
 /// lost with the master key.
@@ -10,7 +10,7 @@ pub fn public_link_json(identity: &Identity, link: &PublicLink, public_url: &str
     let key = &link.key;
     let secret = identity.public_link_secret(link);
     let policy = &key.embed.policy;
-    let mut variables = policy.dashboard.as_ref().map(|dashboard| dashboard.to_json()).unwrap_or_default();
+    let mut variables = policy.dashboard.as_ref().map(DashboardPolicy::to_json).unwrap_or_default();
     let mut member = |name: &str| match variables[name].take() {
         Value::Null => json!({}),
         value => value,

@@ -19,7 +19,7 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use crate::model::{OrgId, OrgSlug, Timestamp};
+use crate::model::{OrgSlug, Timestamp};
 
 use crate::identity::keys::api_key::{self, ApiKey, FieldError};
 use crate::identity::keys::embed_token::{self, EmbedGrant, KeyRestriction};
@@ -53,11 +53,6 @@ pub struct PublicLink {
 }
 
 impl PublicLink {
-    /// Returns the organisation.
-    pub fn org(&self) -> OrgId {
-        self.key.org
-    }
-
     /// Returns the slug of the organisation.
     pub fn slug(&self) -> &OrgSlug {
         &self.key.slug

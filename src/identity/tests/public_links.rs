@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::keys::embed_key;
 use super::*;
 use crate::identity::tables::dashboard::{DashboardRemovalRow, DocumentRow};
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
@@ -118,8 +119,29 @@ fn a_link_grants_its_dashboard_with_the_lock_as_a_matcher_and_nothing_else() {
     assert_eq!(dashboard.uid, "node");
     assert_eq!(dashboard.locked["tenant"], ["t42"]);
     assert!(dashboard.open.contains_key("route"));
-    // The grant of a key's token without restrictions is made by the same code.
-    assert!(link.key.scopes == KeyScopes::default());
+}
+
+#[test]
+fn a_link_grants_what_a_token_of_a_key_with_its_policy_grants() {
+    let (mut instance, org) = with_links();
+    let (link, ..) = created(&mut instance, org);
+    let embed = EmbedSettings { policy: link.key.embed.policy.clone(), ..EmbedSettings::default() };
+    let now = instance.now;
+    let key = instance
+        .identity()
+        .create_key(org, None, NewApiKey { embed, ..embed_key() }, now, &mut instance.rng)
+        .expect("made");
+    let mint = MintRequest { key: key.key.id, ttl_s: 60, sub: None, ms: None };
+    let token = instance.identity().mint(org, &mint, now).expect("minted").token;
+    let request = EmbedRequest { token: token.expose(), slug: "acme", origin: None };
+    let of_token = instance.identity().embed(&request, now).expect("granted");
+    let of_link = instance.identity().use_public_link(&link, now).expect("granted");
+    let granted = |grant: &EmbedGrant| {
+        let EmbedGrant { scope, endpoints, dashboard, exprs, origins, .. } = grant;
+        let numbers = (grant.max_range_s, grant.max_lookback_s, grant.min_step_s);
+        format!("{scope:?} {endpoints:?} {dashboard:?} {exprs:?} {origins:?} {numbers:?}")
+    };
+    assert_eq!(granted(&of_link), granted(&of_token));
 }
 
 #[test]

@@ -2,6 +2,8 @@
 //!
 //! Every request object restricts a link, so an unknown field is refused with 422, as for keys.
 
+use std::sync::Arc;
+
 use axum::extract::{RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -20,8 +22,8 @@ use crate::api::routes::Routes;
 use crate::api::views::public_link::public_link_json;
 use crate::entropy::Entropy;
 use crate::identity::{
-    DashboardPolicy, EmbedPolicy, Identity, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, PublicLinkChange,
-    PublicLinkError,
+    DashboardPolicy, EmbedPolicy, Identity, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, PublicLink,
+    PublicLinkChange, PublicLinkError,
 };
 use crate::model::OrgId;
 
@@ -53,8 +55,8 @@ async fn list(
         if links.is_empty() && !identity.has_dashboard(org, &uid)? {
             return Err(not_found());
         }
-        let shown = |link: &_| public_link_json(identity, link, &public_url);
-        page.answer(&links, |link| (link.key.created_at, link.key.id), |link| shown(link))
+        let key = |link: &Arc<PublicLink>| (link.key.created_at, link.key.id);
+        page.answer(&links, key, |link| public_link_json(identity, link, &public_url))
     };
     deps.read(org, read).await
 }
