@@ -332,6 +332,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         trusted_origins: tidy_list(flags.trusted_origins),
         tls,
         trusted_proxies: tidy_list(flags.trusted_proxies),
+        connections_max: flags.connections_max,
+        live_streams_per_key: flags.live_streams_per_key,
         org_create: flags.org_create,
         signup: flags.signup,
         bootstrap: bootstrap()?,

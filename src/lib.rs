@@ -26,6 +26,7 @@ pub mod upkeep;
 
 pub mod api;
 pub mod outbound;
+pub mod render;
 pub mod ui;
 
 pub mod cli;

@@ -143,11 +143,32 @@ fn a_panel_and_variables_are_edited_with_a_live_preview_in_the_browser() {
 }
 
 #[test]
+fn a_dashboard_is_shared_by_link_embed_public_link_image_and_file_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("share", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn a_page_of_another_origin_draws_with_an_embed_token() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, _, token) = demo(dir.path());
     let example = Example::start(&token, &server.url);
     drive("embed", &server, &json!({"embed": example.url}));
+}
+
+#[test]
+fn a_page_of_another_origin_shows_a_dashboard_with_tokens_of_its_own_endpoint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("embedded", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
+fn live_charts_of_another_origin_survive_what_happens_and_explain_what_does_not() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("embed_live", &server, &json!({"link": link, "org": "demo"}));
 }
 
 #[test]
@@ -292,9 +313,9 @@ fn f14_no_page_of_ours_is_shown_in_a_frame_of_another_origin() {
     drive("framing", &server, &account);
 }
 
-/// docs/specification.md F59.
+/// docs/specification.md F60.
 #[test]
-fn f59_a_shared_page_is_framed_by_listed_origins_only() {
+fn f60_a_shared_page_is_framed_by_listed_origins_only() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, account) = served(dir.path());
     drive("shared", &server, &account);

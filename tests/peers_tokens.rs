@@ -2,7 +2,8 @@
 //! mistakes are refused with their documented code, and `introspect` returns the reason
 //! (docs/specification.md C4, D7; F 27 to 29).
 //!
-//! The code that the guide shows for minting a token offline runs here unchanged.
+//! The code that the guide shows for minting a token offline runs here unchanged, and so do the
+//! programs that the Share dialog shows for Node and Python.
 //!
 //! Both packages are installed below `target/`; if either is unavailable, the test fails and
 //! reports it.
@@ -230,6 +231,35 @@ fn what_the_readme_shows_mints_tokens() {
         let seen = desk.introspect(token.trim());
         assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{name}: {seen}");
         assert_eq!(seen["effective"]["match"], json!(["customer=\"c42\""]), "{name}");
+        assert_eq!(desk.ask(token.trim()), (200, String::new()), "{name}");
+    }
+}
+
+#[test]
+fn the_programs_of_the_share_dialog_mint_tokens() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let desk = Desk::open(folder.path());
+    let key = desk.key(&json!({}));
+    let (kid, secret) = (key["id"].as_str().expect("an id"), key["secret"].as_str().expect("a secret"));
+    // The value would end a string literal or a script if it were copied as it is.
+    let ms = json!({ "match": ["customer=\"c42\"", "path=\"</script>'\\\"$x\\\\\""], "max_range_s": 3_600 });
+    let given = json!({ "org": ORG, "kid": kid, "ttl": 600, "ms": ms });
+    let mut node = Command::new("node");
+    node.arg(root().join("tests/peers/share_programs.mjs")).arg(given.to_string());
+    let printed = run(&mut node, "the Share dialog shows them");
+    let programs: BTreeMap<String, String> = serde_json::from_str(&printed).expect("texts by language");
+    for (name, language, ending, file) in [
+        ("jose", "node", "console.log(await embedToken())", "share.mjs"),
+        ("PyJWT", "python", "print(embed_token())", "share.py"),
+    ] {
+        let program = programs.get(language).expect("a program");
+        let script = home(name).join(file);
+        std::fs::write(&script, format!("{program}\n{ending}\n")).expect("written");
+        let mut command = peer(name);
+        let token = run(command.arg(&script).env("PROMLET_API_SECRET", secret), "the Share dialog shows it");
+        let seen = desk.introspect(token.trim());
+        assert_eq!((&seen["valid"], &seen["reason"]), (&json!(true), &Json::Null), "{name}: {seen}");
+        assert_eq!(seen["claims"]["ms"], ms, "{name}");
         assert_eq!(desk.ask(token.trim()), (200, String::new()), "{name}");
     }
 }

@@ -17,12 +17,14 @@ mod harness;
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use chromium::{PLAYWRIGHT, root, target};
 use harness::Server;
 use packages::{installed, latest_debian, npm, run};
+use promlet::dashboards::{Context, Dashboard, InterpolateError, VariableAccess, VariableQuery};
 use promlet::promql::syntax::{Caps, parse};
 use serde_json::json;
 
@@ -46,6 +48,14 @@ fn every_module_passes_the_strict_type_checker() {
     let mut check = Command::new(installed("node", "nodejs"));
     check.arg(compiler).arg("--project").arg(root().join("tests/ui/tsconfig.json"));
     run(&mut check, "the modules of the UI have type errors");
+}
+
+#[test]
+fn programs_with_the_element_pass_the_type_checker_where_they_are_right() {
+    let compiler = npm("typescript", TYPESCRIPT).join("node_modules/typescript/bin/tsc");
+    let mut check = Command::new(installed("node", "nodejs"));
+    check.arg(compiler).arg("--project").arg(root().join("tests/ui/embed_types/tsconfig.json"));
+    run(&mut check, "the types of the element do not hold");
 }
 
 #[test]
@@ -124,6 +134,85 @@ fn public_dashboards_are_imported_without_an_edit() {
 fn the_dashboards_of_ceph_are_imported_without_an_edit() {
     let folder = latest_debian("ceph", &["ceph-grafana-dashboards"]).join("etc/grafana/dashboards");
     assert_eq!(import_dashboards(&folder), &[] as &[String]);
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "a test finds its foreign files by the environment")]
+fn saved_queries_of_public_dashboards_have_the_text_that_the_page_gives_them() {
+    let shared = std::env::var_os("PROMLET_SHARED").map_or_else(|| root().join("../shared"), PathBuf::from);
+    let ceph = latest_debian("ceph", &["ceph-grafana-dashboards"]).join("etc/grafana/dashboards");
+    let differences = [shared.join("dashboards"), ceph].map(|folder| query_differences(&folder));
+    assert_eq!(differences.concat(), [] as [String; 0]);
+}
+
+/// Compares the queries that the server makes of the saved dashboards of a folder with those of the
+/// page. Returns the differences.
+fn query_differences(folder: &Path) -> Vec<String> {
+    let written = tempfile::NamedTempFile::new().expect("a file");
+    let mut script = script("dashboard_queries.mjs");
+    println!("{}", run(script.arg(folder).arg(written.path()), "the page has no queries of a dashboard"));
+    let text = std::fs::read_to_string(written.path()).expect("the queries");
+    let pages: Vec<serde_json::Value> = serde_json::from_str(&text).expect("an array of dashboards");
+    let context = Context {
+        from_ms: 1_700_000_000_000,
+        to_ms: 1_700_021_600_000,
+        interval_ms: 20_000,
+        rate_interval_ms: 60_000,
+    };
+    let text_of = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let (mut compared, mut differences) = (0, Vec::new());
+    for page in pages {
+        let file = text_of(&page["file"]);
+        let dashboard = Dashboard::parse(&text_of(&page["uid"]), &text_of(&page["document"]));
+        let dashboard = dashboard.expect("a dashboard");
+        let none = BTreeMap::new();
+        let selections = dashboard.selections(|_| VariableAccess::Fixed, [], &none).expect("saved values");
+        let mut compare = |about: String, page: &str, server: Result<String, InterpolateError>| {
+            compared += 1;
+            if server.as_deref() != Ok(page) {
+                differences.push(format!("{file}: {about}\n  page:   {page}\n  server: {server:?}"));
+            }
+        };
+        for query in page["queries"].as_array().into_iter().flatten() {
+            let (panel, ref_id) = (query["panel"].as_i64().expect("an id"), text_of(&query["ref"]));
+            let about = format!("panel {panel}, query {ref_id}");
+            let Some((_, target)) = dashboard.target(panel, &ref_id) else {
+                compare(about, &text_of(&query["text"]), Ok("no such query".to_owned()));
+                continue;
+            };
+            compare(about, &text_of(&query["text"]), dashboard.query(&target.expr, &selections, &context));
+        }
+        for variable in page["variables"].as_array().into_iter().flatten() {
+            let name = text_of(&variable["name"]);
+            let own = dashboard.variable(&name).expect("the same variables");
+            let server =
+                dashboard.variable_query(own, &selections, &context).map(|query| parts(query.as_ref()));
+            compare(format!("variable {name}"), &variable["query"].to_string(), server);
+        }
+    }
+    assert!(compared > 100, "{compared} queries");
+    differences
+}
+
+/// Returns a variable's query as the page has it.
+fn parts(query: Option<&VariableQuery>) -> String {
+    let json = match query {
+        None => json!({ "kind": "none" }),
+        Some(VariableQuery::LabelValues { label, selector: None }) => {
+            json!({ "kind": "label_values", "label": label })
+        }
+        Some(VariableQuery::LabelValues { label, selector: Some(selector) }) => {
+            json!({ "kind": "label_values", "label": label, "match": selector })
+        }
+        Some(VariableQuery::LabelNames { selector: None }) => json!({ "kind": "label_names" }),
+        Some(VariableQuery::LabelNames { selector: Some(selector) }) => {
+            json!({ "kind": "label_names", "match": selector })
+        }
+        Some(VariableQuery::Metrics { regex }) => json!({ "kind": "metrics", "regex": regex }),
+        Some(VariableQuery::QueryResult { expr }) => json!({ "kind": "query_result", "expr": expr }),
+        Some(VariableQuery::Series { selector }) => json!({ "kind": "series", "match": selector }),
+    };
+    json.to_string()
 }
 
 /// Imports all dashboards of a folder. Returns the queries that the parser refuses, each with the

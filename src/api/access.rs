@@ -172,7 +172,7 @@ impl Auth {
             Auth::OneselfOr(role) => session_caller(caller, Some(role), Login::Any),
             Auth::InstanceAdmin(login) => instance_admin(caller, login),
             Auth::Founder => instance_admin(caller, Login::Any),
-            Auth::QueryCaller(endpoint) => match caller {
+            Auth::QueryCaller(endpoint) | Auth::PictureCaller(endpoint) => match caller {
                 Caller::Key(_) | Caller::ForeignKey => Refused(Code::ApiKeyNotAllowed),
                 _ => query_caller(caller, Some(endpoint)),
             },

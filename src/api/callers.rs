@@ -36,6 +36,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
+use super::edge::ConnectionSlot;
 use super::embed_use::{EmbedUsage, EmbedUse, EmbedUses};
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
@@ -47,16 +48,18 @@ use super::router::{decoded, of_org};
 use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
-    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, Origin, PublicLink, Session, SessionCheck,
-    with_origin,
+    ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Origin, PublicLink, Session, SessionCheck,
+    SessionId, with_origin,
 };
 use crate::model::Timestamp;
-use authorization::{AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization};
+use authorization::{
+    AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization, authorization_parameter,
+};
+pub(super) use extractors::StandingKey;
 pub use extractors::{
     AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
     org_not_found,
 };
-pub(super) use extractors::{Payer, StandingKey};
 use extractors::{org_mismatch, session_required};
 pub use grant::Grant;
 pub(super) use grant::Permission;
@@ -118,6 +121,15 @@ struct TokenCharge {
     usage: EmbedUsage,
 }
 
+/// The party that connections and long responses count for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Payer {
+    /// A session.
+    Session(SessionId),
+    /// An API key, for itself and all of its tokens.
+    Key(KeyId),
+}
+
 #[derive(Debug)]
 enum Credential {
     Session {
@@ -140,11 +152,20 @@ enum Credential {
     Key(Arc<ApiKey>),
 }
 
+/// Returns the values of the parameter `token`.
+pub(super) fn token_parameters(query: Option<&str>) -> impl Iterator<Item = Cow<'_, str>> {
+    let all = form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    all.filter(|(name, _)| name == "token").map(|(_, value)| value)
+}
+
 /// Identifies and charges the caller, runs `next`, and renews the session that the caller used.
+/// `token_parameter` is set if the route of the request admits an embed token as a parameter and
+/// the request has one.
 pub(super) async fn credential<N, F>(
     callers: &Arc<Callers>,
     request: Request,
     id: &RequestId,
+    token_parameter: bool,
     next: N,
 ) -> Response
 where
@@ -152,23 +173,36 @@ where
     F: Future<Output = Response>,
 {
     if !is_api(request.uri().path()) {
+        callers.credit_page(&request);
         return next(request).await;
     }
     let (parts, body) = request.into_parts();
     let origin = callers.origin(&parts, id);
     // Boxed, because a future is copied whole into each of the seven futures around this one.
-    let answered = Box::pin(identify_and_charge(callers, parts, body, next));
+    let answered = Box::pin(identify_and_charge(callers, parts, body, token_parameter, next));
     lanes::ORIGIN.scope(origin, answered).await
 }
 
-async fn identify_and_charge<N, F>(callers: &Arc<Callers>, parts: Parts, body: Body, next: N) -> Response
+async fn identify_and_charge<N, F>(
+    callers: &Arc<Callers>,
+    parts: Parts,
+    body: Body,
+    token_parameter: bool,
+    next: N,
+) -> Response
 where
     N: FnOnce(Request) -> F,
     F: Future<Output = Response>,
 {
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
-    let at = Arc::new(callers.identify(&parts, logout, now).await);
+    let at = Arc::new(callers.identify(&parts, logout, token_parameter, now).await);
+    // A logout may have a session that has ended.
+    if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>().filter(|_| !logout)
+        && let Some(payer) = at.payer()
+    {
+        slot.credit(payer);
+    }
     let mut request = Request::from_parts(parts, body);
     let mut response = match at.charge() {
         // A logout is counted but never refused: everyone can always log out.
@@ -189,6 +223,15 @@ pub fn is_api(path: &str) -> bool {
 }
 
 impl RequestIdentity {
+    /// Returns the party that the connection counts for, if the credential is valid.
+    fn payer(&self) -> Option<Payer> {
+        match self.credential.as_ref().ok()? {
+            Credential::Session { session, .. } => Some(Payer::Session(session.id)),
+            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.id)),
+            Credential::Link { link, .. } => Some(Payer::Key(link.key.id)),
+        }
+    }
+
     /// Charges the request to its verified caller, otherwise to its address.
     fn charge(&self) -> ApiResult<()> {
         let limits = &self.callers.limits;
@@ -240,13 +283,30 @@ impl RequestIdentity {
 }
 
 impl Callers {
+    /// Counts the connection of a page or file for the session of its cookie, which is not renewed.
+    /// Browsers load files over connections of their own.
+    fn credit_page(&self, request: &Request) {
+        let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() else { return };
+        let now = self.clock.now();
+        let cookies = cookies::values(request.headers(), cookies::SESSION, 4);
+        if let Some(id) = cookies.into_iter().find_map(|cookie| self.identity.live_session(cookie, now)) {
+            slot.credit(Payer::Session(id));
+        }
+    }
+
     /// Returns the origin of the request for the audit log.
     fn origin(&self, parts: &Parts, id: &RequestId) -> Origin {
         let ip = self.proxies.client(host::peer(parts), &parts.headers);
         Origin { ip: Some(ip), request_id: Some(id.as_str().into()) }
     }
 
-    async fn identify(self: &Arc<Callers>, parts: &Parts, logout: bool, now: Timestamp) -> RequestIdentity {
+    async fn identify(
+        self: &Arc<Callers>,
+        parts: &Parts,
+        logout: bool,
+        token_parameter: bool,
+        now: Timestamp,
+    ) -> RequestIdentity {
         let peer = host::peer(parts);
         // A request without a peer address (in-process tests) never counts as concurrent.
         let sole_connection =
@@ -258,11 +318,16 @@ impl Callers {
             user_agent: user_agent.unwrap_or_default(),
         };
         let mut sent_token = false;
-        // With an Authorization header, cookies are ignored: a bad token never falls back to a good
-        // cookie.
+        // With an Authorization header or a token as a parameter, cookies are ignored: a bad token
+        // never falls back to a good cookie.
         let mut token_charge = None;
-        let credential = if parts.headers.contains_key(header::AUTHORIZATION) {
-            match authorization(&parts.headers) {
+        let sent = if token_parameter {
+            Some(authorization_parameter(&parts.headers, token_parameters(parts.uri.query())))
+        } else {
+            parts.headers.contains_key(header::AUTHORIZATION).then(|| authorization(&parts.headers))
+        };
+        let credential = if let Some(sent) = sent {
+            match sent {
                 Ok(AuthorizationHeader::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(AuthorizationHeader::Jwt(token)) => {
                     sent_token = true;

@@ -29,8 +29,15 @@ pub(super) fn is_open(path: &str) -> bool {
         ErrorFormat::Data => true,
         // `{org}/prometheus/api/v1/admin/…`. Other paths that write have another format.
         ErrorFormat::Prometheus => of_org(path).and_then(|mut pieces| pieces.nth(4)) != Some("admin"),
-        ErrorFormat::Problem | ErrorFormat::Otlp(_) => false,
+        ErrorFormat::Problem => is_picture(path),
+        ErrorFormat::Otlp(_) => false,
     }
+}
+
+/// Returns whether a path draws a chart: `{org}/render.svg` and `{org}/render.png`.
+fn is_picture(path: &str) -> bool {
+    let below = of_org(path).map(|pieces| pieces.skip(1).take(2).collect::<Vec<_>>());
+    below.is_some_and(|below| matches!(below.as_slice(), ["render.svg" | "render.png"]))
 }
 
 const EXPOSED: HeaderValue =
@@ -124,6 +131,9 @@ mod tests {
             ("query/expr-instant", true),
             ("metrics", true),
             ("labels", true),
+            ("render.svg", true),
+            ("render.png", true),
+            ("render.png/x", false),
             ("prometheus/api/v1/query", true),
             ("prometheus/api/v1/label/admin/values", true),
             ("prometheus/api/v1/series", true),

@@ -9,7 +9,10 @@
 //!
 //! With [`Certificates`] the timeouts apply below TLS: a handshake is part of the first header.
 //!
-//! The last 16 of 1,024 connections are reserved. They serve health and logout paths only, once
+//! The limits are in `admission`. A connection with a valid credential counts for its session or API
+//! key, all others for their address.
+//!
+//! The last 16 of 1,024 connections without a credential are reserved. They serve health and logout paths only, once
 //! each, and have a fifth of the header timeout. If none of them is free either, the oldest
 //! connection that has not sent its first header within a second is closed for the next one. If
 //! there is none, the oldest reserved connection that has not sent its header is closed. Slow
@@ -17,23 +20,22 @@
 //! still see that the process runs, and users can log out. In a flood of up to 1,024 silent
 //! connections a second, a client has one second for its first header.
 
+mod admission;
 mod error_rewrite;
 mod line_ends;
 
-use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -42,18 +44,16 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::AbortHandle;
 use tokio::time::{Instant, Sleep};
 
 use super::error::ApiError;
 use super::host::{Peer, TrustedProxies};
 use super::layers::App;
-use super::limits::network;
 use super::own_metrics::Counters;
 use super::starting::SwitchableApp;
 use super::tls::Certificates;
-use crate::sync::IgnorePoison as _;
+pub(in crate::api) use admission::ConnectionSlot;
+use admission::{ConnectionLimiter, ConnectionPhase, PendingConnection, ProxiedBody};
 use error_rewrite::ErrorRewriter;
 
 /// The limits and timeouts of connections.
@@ -68,12 +68,18 @@ pub struct EdgeOptions {
     pub write_timeout: Duration,
     /// How long requests may continue after a shutdown begins.
     pub drain_timeout: Duration,
-    /// The number of connections open at once.
+    /// The number of connections without a valid credential that are open at once.
     pub connections_max: usize,
     /// How many of those are reserved for health and logout.
     pub connections_reserved: usize,
-    /// The number of connections of one address. Loopback and trusted proxies are exempt.
+    /// The number of connections of one address without a valid credential. Loopback and trusted
+    /// proxies are exempt.
     pub connections_per_ip: usize,
+    /// The number of connections with a valid credential. One API key has three quarters of them at
+    /// most.
+    pub known_connections_max: usize,
+    /// The number of connections of one session. Further ones count for their address.
+    pub connections_per_session: usize,
     /// The bytes of a request line and its headers together. A longer head is 431.
     pub header_bytes_max: usize,
     /// The number of headers of a request. More are 431.
@@ -96,6 +102,8 @@ impl Default for EdgeOptions {
             connections_max: 1_024,
             connections_reserved: 16,
             connections_per_ip: 128,
+            known_connections_max: 15 * 1_024,
+            connections_per_session: 128,
             header_bytes_max: 64 * 1024,
             headers_max: 100,
             proxies: TrustedProxies::default(),
@@ -115,13 +123,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) -> usize {
     let apps = apps.into();
-    let limiter = Arc::new(ConnectionLimiter {
-        open: Arc::new(Semaphore::new(options.connections_max.max(1))),
-        per_ip: Mutex::new(HashMap::new()),
-        silent: Mutex::default(),
-        options,
-        counters,
-    });
+    let limiter = ConnectionLimiter::new(options, counters);
     let graceful = GracefulShutdown::new();
     let mut tasks = tokio::task::JoinSet::new();
     let mut shutdown = std::pin::pin!(shutdown);
@@ -163,14 +165,14 @@ type ConnectionFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 fn connection(
     limiter: &Arc<ConnectionLimiter>,
     stream: TcpStream,
-    slot: ConnectionSlot,
+    slot: Arc<ConnectionSlot>,
     phase: &Arc<ConnectionPhase>,
     apps: SwitchableApp,
 ) -> impl FnOnce(hyper_util::server::graceful::Watcher) -> ConnectionFuture + Send + 'static {
     let (limiter, phase) = (Arc::clone(limiter), Arc::clone(phase));
     move |watcher| {
         let options = &limiter.options;
-        let peer = Peer(slot.peer);
+        let answering = Arc::clone(&slot);
         let reserved: Option<Arc<str>> = slot.reserved.then(|| options.prefix.as_str().into());
         let mut clocks = TimedStream::new(stream, Arc::clone(&phase), options);
         if slot.reserved {
@@ -179,8 +181,9 @@ fn connection(
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             phase.set(ConnectionPhase::BUSY);
             let (app, phase, reserved) = (apps.app(), Arc::clone(&phase), reserved.clone());
+            let slot = Arc::clone(&answering);
             async move {
-                let response = answer(app, request, peer, reserved.as_deref()).await;
+                let response = answer(app, request, &slot, reserved.as_deref()).await;
                 phase.set(ConnectionPhase::IDLE);
                 Ok::<_, Infallible>(response)
             }
@@ -219,17 +222,34 @@ fn connection(
 }
 
 /// Handles a request. A reserved connection (`reserved` is the public path prefix) serves vital
-/// paths only, and closes after its response.
-async fn answer(app: App, request: hyper::Request<Incoming>, peer: Peer, reserved: Option<&str>) -> Response {
+/// paths only, and closes after its response. A request that a proxy passes on counts for its
+/// client until the end of the response.
+async fn answer(
+    app: App,
+    request: hyper::Request<Incoming>,
+    slot: &Arc<ConnectionSlot>,
+    reserved: Option<&str>,
+) -> Response {
     let path = request.uri().path();
     let vital = is_vital(path) || reserved.and_then(|prefix| path.strip_prefix(prefix)).is_some_and(is_vital);
     let mut request: Request = request.map(Body::new);
-    request.extensions_mut().insert(peer);
+    request.extensions_mut().insert(Peer(slot.peer));
+    let is_proxied = slot.is_proxied();
+    let is_admitted = vital || !is_proxied || slot.begin_request(request.headers());
     let mut response = match reserved {
         Some(_) if !vital => app.refuse(request, ApiError::busy(Duration::from_secs(2))).await,
-        _ => app.answer(request).await,
+        _ if !is_admitted => app.refuse(request, ApiError::busy(Duration::from_secs(2))).await,
+        _ => {
+            request.extensions_mut().insert(Arc::clone(slot));
+            app.answer(request).await
+        }
     };
-    if reserved.is_some() {
+    if is_proxied {
+        response = response.map(|inner| Body::new(ProxiedBody { inner, slot: Arc::clone(slot) }));
+    }
+    // A known connection that no longer shows a valid credential gives up its place.
+    let is_refused = response.status() == StatusCode::UNAUTHORIZED && slot.is_known();
+    if reserved.is_some() || is_refused {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -237,9 +257,6 @@ async fn answer(app: App, request: hyper::Request<Incoming>, peer: Peer, reserve
 
 /// Divides the header timeout of a reserved connection.
 const RESERVED_HEADER_DIVISOR: u32 = 5;
-
-/// Divides the first header's timeout of any connection while no connection is free.
-const CROWDED_HEADER_DIVISOR: u32 = 10;
 
 /// Returns whether reserved connections serve `path`.
 fn is_vital(path: &str) -> bool {
@@ -262,171 +279,7 @@ fn is_timeout(error: &(dyn std::error::Error + 'static)) -> bool {
     false
 }
 
-// -- admission ------------------------------------------------------------------------------------
-
-struct ConnectionLimiter {
-    open: Arc<Semaphore>,
-    per_ip: Mutex<HashMap<IpAddr, usize>>,
-    /// The connections that may be closed for new ones, the oldest first. Includes some that have
-    /// ended or sent their header since.
-    silent: Mutex<VecDeque<PendingConnection>>,
-    options: EdgeOptions,
-    counters: Arc<Counters>,
-}
-
-/// A connection that may be closed for a new one until it has sent a whole header.
-struct PendingConnection {
-    task: AbortHandle,
-    phase: Arc<ConnectionPhase>,
-    reserved: bool,
-    since: Instant,
-}
-
-impl PendingConnection {
-    /// Returns whether the connection may still be closed. A reserved connection closes after its
-    /// first response anyway.
-    fn is_silent(&self) -> bool {
-        !self.task.is_finished() && self.phase.now() == ConnectionPhase::FIRST_HEAD
-    }
-}
-
-/// The slot that a connection occupies until it is dropped.
-struct ConnectionSlot {
-    peer: SocketAddr,
-    reserved: bool,
-    counted: Option<IpAddr>,
-    limiter: Arc<ConnectionLimiter>,
-    /// `None` while the connection waits for a permit.
-    permit: Option<OwnedSemaphorePermit>,
-}
-
-impl ConnectionLimiter {
-    /// Waits for a connection, then for a free slot. Returns `None` if the connection was refused
-    /// or failed.
-    async fn accept(
-        self: &Arc<ConnectionLimiter>,
-        listener: &TcpListener,
-    ) -> Option<(TcpStream, ConnectionSlot)> {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                tracing::warn!("no connection could be accepted: {error}");
-                // The usual cause is a lack of file descriptors. An immediate retry would spin.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                return None;
-            }
-        };
-        let Some(counted) = self.count(peer.ip()) else {
-            self.counters.connections_refused.fetch_add(1, Ordering::Relaxed);
-            return None;
-        };
-        // Dropping the slot releases the count, also if this future is cancelled.
-        let mut slot =
-            ConnectionSlot { peer, reserved: false, counted, limiter: Arc::clone(self), permit: None };
-        slot.permit = Some(match Arc::clone(&self.open).try_acquire_owned() {
-            Ok(permit) => permit,
-            Err(_) => {
-                // Resumes after the runtime has polled for input: a header that has arrived is seen
-                // before its connection counts as silent. A burst of connections would otherwise be
-                // accepted without a poll.
-                tokio::task::yield_now().await;
-                if self.open.available_permits() == 0 {
-                    self.evict_one();
-                }
-                Arc::clone(&self.open).acquire_owned().await.ok()?
-            }
-        });
-        self.counters.connections.fetch_add(1, Ordering::Relaxed);
-        slot.reserved = self.open.available_permits() < self.options.connections_reserved;
-        let _ = stream.set_nodelay(true);
-        Some((stream, slot))
-    }
-
-    /// Registers a new connection. Once they may be half of the list, removes the entries that have
-    /// ended or sent their header.
-    fn register(&self, new: PendingConnection) {
-        let open = self.options.connections_max.saturating_sub(self.open.available_permits());
-        let mut silent = self.silent.lock().ignore_poison();
-        if silent.len() > 2 * open {
-            silent.retain(PendingConnection::is_silent);
-        }
-        silent.push_back(new);
-    }
-
-    /// Closes one connection that has not sent its first header: the oldest if its shortened
-    /// timeout has passed, otherwise the oldest reserved one. Connections with a request in
-    /// progress stay.
-    fn evict_one(&self) {
-        let mut silent = self.silent.lock().ignore_poison();
-        silent.retain(PendingConnection::is_silent);
-        let patience = self.options.header_timeout / CROWDED_HEADER_DIVISOR;
-        let found = match silent.front() {
-            Some(oldest) if oldest.since.elapsed() >= patience => Some(0),
-            _ => silent.iter().position(|silent| silent.reserved),
-        };
-        if let Some(found) = found.and_then(|slot| silent.remove(slot)) {
-            found.task.abort();
-            self.counters.connections_timed_out.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a connection of an address. Returns `None` at the limit, `Some(None)` if the address
-    /// is exempt, otherwise the network that was counted.
-    fn count(&self, ip: IpAddr) -> Option<Option<IpAddr>> {
-        if ip.to_canonical().is_loopback() || self.options.proxies.trusts(ip) {
-            return Some(None);
-        }
-        let ip = network(ip);
-        let mut per_ip = self.per_ip.lock().ignore_poison();
-        let open = per_ip.entry(ip).or_default();
-        if *open >= self.options.connections_per_ip {
-            return None;
-        }
-        *open += 1;
-        Some(Some(ip))
-    }
-}
-
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        if self.permit.is_some() {
-            self.limiter.counters.connections.fetch_sub(1, Ordering::Relaxed);
-        }
-        let Some(ip) = self.counted else { return };
-        let mut per_ip = self.limiter.per_ip.lock().ignore_poison();
-        if let Some(open) = per_ip.get_mut(&ip) {
-            *open -= 1;
-            if *open == 0 {
-                per_ip.remove(&ip);
-            }
-        }
-    }
-}
-
 // -- the timeouts of a connection -----------------------------------------------------------------
-
-/// What a connection waits for.
-#[derive(Debug, Default)]
-struct ConnectionPhase(AtomicU8);
-
-impl ConnectionPhase {
-    /// The header of the first request.
-    const FIRST_HEAD: u8 = 0;
-    /// The response of this server.
-    const BUSY: u8 = 1;
-    /// The next request.
-    const IDLE: u8 = 2;
-    /// The rest of the header of a later request.
-    const NEXT_HEAD: u8 = 3;
-
-    fn set(&self, phase: u8) {
-        self.0.store(phase, Ordering::Relaxed);
-    }
-
-    fn now(&self) -> u8 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
 
 /// A stream whose reads and writes fail with `TimedOut` if the client takes too long.
 struct TimedStream {
@@ -538,103 +391,5 @@ impl AsyncWrite for TimedStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::api::host::Network;
-
-    fn limiter(options: EdgeOptions) -> Arc<ConnectionLimiter> {
-        let open = Arc::new(Semaphore::new(options.connections_max));
-        let (per_ip, silent) = (Mutex::default(), Mutex::default());
-        Arc::new(ConnectionLimiter { open, per_ip, silent, options, counters: Arc::default() })
-    }
-
-    /// docs/specification.md B3: 128 connections of one address, where an IPv6 /64 is one address.
-    /// Loopback and trusted proxies are exempt.
-    #[test]
-    fn an_address_has_a_limit_of_connections_and_gets_slots_back() {
-        let proxy = Network::parse("10.0.0.0/8").expect("a network");
-        let options = EdgeOptions { proxies: TrustedProxies(vec![proxy]), ..EdgeOptions::default() };
-        let limiter = limiter(options);
-        let ip = |text: &str| -> IpAddr { text.parse().expect("an address") };
-        let slot = |text: &str| {
-            let counted = limiter.count(ip(text))?;
-            let permit = Arc::clone(&limiter.open).try_acquire_owned().ok()?;
-            let peer = SocketAddr::new(ip(text), 1);
-            Some(ConnectionSlot {
-                peer,
-                reserved: false,
-                counted,
-                limiter: Arc::clone(&limiter),
-                permit: Some(permit),
-            })
-        };
-        let mut held: Vec<ConnectionSlot> = (0..128).filter_map(|_| slot("192.0.2.1")).collect();
-        assert_eq!(held.len(), 128);
-        assert!(slot("192.0.2.1").is_none() && slot("::ffff:192.0.2.1").is_none());
-        let v6: Vec<ConnectionSlot> = (0..200).filter_map(|n| slot(&format!("2001:db8::{n}"))).collect();
-        assert_eq!(v6.len(), 128, "a /64 is one address");
-        for exempt in ["127.0.0.1", "127.8.9.1", "::1", "10.1.2.3"] {
-            assert_eq!((0..130).filter(|_| slot(exempt).is_some()).count(), 130, "{exempt}");
-        }
-        held.pop();
-        let again = slot("192.0.2.1");
-        assert!(again.is_some() && slot("192.0.2.1").is_none(), "one slot was released");
-        drop((held, again, v6));
-        assert!(
-            limiter.per_ip.lock().expect("no panic").is_empty(),
-            "addresses without connections are removed"
-        );
-    }
-
-    /// Returns the indices of the connections in the order in which they are closed. Index 0 is
-    /// silent, 1 has sent its first header, 2 and 3 are silent and reserved.
-    async fn eviction_order(header_timeout: Duration) -> Vec<usize> {
-        let limiter = limiter(EdgeOptions { header_timeout, ..EdgeOptions::default() });
-        let first = [
-            ConnectionPhase::FIRST_HEAD,
-            ConnectionPhase::NEXT_HEAD,
-            ConnectionPhase::FIRST_HEAD,
-            ConnectionPhase::FIRST_HEAD,
-        ];
-        let mut tasks = Vec::new();
-        for (n, phase) in first.into_iter().enumerate() {
-            let task = tokio::spawn(std::future::pending::<()>());
-            let silent = PendingConnection {
-                task: task.abort_handle(),
-                phase: Arc::new(ConnectionPhase(AtomicU8::new(phase))),
-                reserved: n >= 2,
-                since: Instant::now(),
-            };
-            limiter.register(silent);
-            tasks.push((n, task));
-        }
-        let mut order = Vec::new();
-        for _ in 0..5 {
-            limiter.evict_one();
-            tokio::task::yield_now().await;
-            order.extend(tasks.extract_if(.., |(_, task)| task.is_finished()).map(|(n, _)| n));
-        }
-        order
-    }
-
-    #[tokio::test]
-    async fn silent_connections_are_closed_after_their_timeout_and_reserved_ones_at_once() {
-        assert_eq!(eviction_order(Duration::ZERO).await, [0, 2, 3], "every timeout has passed");
-        assert_eq!(eviction_order(Duration::from_secs(3_600)).await, [2, 3], "no timeout has passed");
-    }
-
-    #[test]
-    fn a_refused_connection_holds_no_slot() {
-        let limiter = limiter(EdgeOptions { connections_per_ip: 1, ..EdgeOptions::default() });
-        let ip: IpAddr = "192.0.2.1".parse().expect("an address");
-        assert!(limiter.count(ip).is_some());
-        for _ in 0..1_000 {
-            assert!(limiter.count(ip).is_none());
-        }
-        assert_eq!(limiter.per_ip.lock().expect("no panic").get(&ip), Some(&1));
     }
 }

@@ -24,6 +24,7 @@ pub(super) const fn concerns(auth: Auth) -> bool {
         }
         Auth::Public
         | Auth::QueryCaller(_)
+        | Auth::PictureCaller(_)
         | Auth::PrometheusCaller(_)
         | Auth::IngestCaller
         | Auth::MintCaller
@@ -54,6 +55,7 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         Auth::Founder => (None, Login::Any),
         Auth::Public
         | Auth::QueryCaller(_)
+        | Auth::PictureCaller(_)
         | Auth::PrometheusCaller(_)
         | Auth::IngestCaller
         | Auth::MintCaller

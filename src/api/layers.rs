@@ -123,6 +123,8 @@ impl Service<Request> for App {
 struct RequestContext<'a> {
     id: &'a RequestId,
     route: Option<&'a Arc<Route>>,
+    /// The request has an embed token as a parameter, and its route admits that.
+    token_parameter: bool,
 }
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -135,9 +137,12 @@ impl Pipeline {
         let id = RequestId::of(request.headers().get(REQUEST_ID), &self.ids);
         self.policy.prefix.strip(request.uri_mut());
         without_trailing_slash(request.uri_mut());
-        let context = RequestContext { id: &id, route: self.routes.find(request.uri().path()) };
         let method = request.method().clone();
         let uri = request.uri().clone();
+        let route = self.routes.find(uri.path());
+        let token_parameter = route.is_some_and(|route| route.takes_token_parameter(&method))
+            && callers::token_parameters(uri.query()).next().is_some();
+        let context = RequestContext { id: &id, route, token_parameter };
         let form = ErrorFormat::of(uri.path(), request.headers());
         // The query string stays out: it may hold the token of a sign-in link.
         let span =
@@ -228,7 +233,7 @@ impl Pipeline {
         // Cheap: a URI shares its text.
         let uri = request.uri().clone();
         let origin = request.headers().get(header::ORIGIN).cloned();
-        let with_token = request.headers().contains_key(header::AUTHORIZATION);
+        let with_token = context.token_parameter || request.headers().contains_key(header::AUTHORIZATION);
         let mut response = match body::admit_length(&request) {
             Ok(()) => self.enter(request, context).await,
             Err(refused) => refused.into_response(),
@@ -241,7 +246,8 @@ impl Pipeline {
     async fn enter(&self, request: Request, context: RequestContext<'_>) -> Response {
         let Some(auth) = &self.auth else { return self.route(request, context).await };
         let routed = |request| self.route(request, context);
-        let next = |request| callers::credential(&auth.callers, request, context.id, routed);
+        let (id, parameter) = (context.id, context.token_parameter);
+        let next = |request| callers::credential(&auth.callers, request, id, parameter, routed);
         auth.csrf.check(request, next).await
     }
 

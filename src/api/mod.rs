@@ -193,6 +193,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::embeds::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::dashboards::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::dashboards::viewer::routes().with(deps.viewer.clone()).below("/api/v1"))
+        .merge(orgs::query::render::routes().with(deps.viewer.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))

@@ -124,6 +124,8 @@ fn security_schemes() -> Value {
     json!({
         "session": { "type": "apiKey", "in": "cookie", "name": "ms_session", "description": "The session cookie of a login; it expires 30 days after the last request." },
         "embedToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An embed token, minted by the server or signed with an API key's secret." },
+        "publicLink": { "type": "http", "scheme": "bearer", "description": "The secret of a public link of this dashboard; it begins with mpl_." },
+        "embedTokenParameter": { "type": "apiKey", "in": "query", "name": "token", "description": "An embed token in the URL, for images, whose requests have no headers of their own." },
         "apiKey": { "type": "http", "scheme": "bearer", "description": "The secret of an API key; it begins with msk_." },
         "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The secret of an API key as the password. A user name that begins with ak_ must be the key's id." },
         "metricsToken": { "type": "http", "scheme": "bearer", "description": "The value of PROMLET_METRICS_TOKEN; not needed for requests from the same machine." },
@@ -137,7 +139,9 @@ fn security(auth: Auth) -> Value {
         Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             &["session"]
         }
+        Auth::QueryCaller(Endpoint::Dashboard) => &["session", "embedToken", "publicLink"],
         Auth::QueryCaller(_) => &["session", "embedToken"],
+        Auth::PictureCaller(_) => &["session", "embedToken", "embedTokenParameter"],
         Auth::PrometheusCaller(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
         Auth::IngestCaller | Auth::MintCaller => &["session", "apiKey", "apiKeyBasic"],
         Auth::Operator => return json!([{ "metricsToken": [] }, {}]),
@@ -172,7 +176,11 @@ fn callers(auth: Auth) -> String {
         }
         Auth::InstanceAdmin(login) => format!("An administrator of the server{}.", fresh(login)),
         Auth::Founder => "An administrator of the server; any session if PROMLET_ORG_CREATE is any.".into(),
-        Auth::QueryCaller(endpoint) => format!(
+        Auth::QueryCaller(Endpoint::Dashboard) => {
+            "A session with the role viewer or higher, an embed token that grants the dashboard, or a public link of it."
+                .into()
+        }
+        Auth::QueryCaller(endpoint) | Auth::PictureCaller(endpoint) => format!(
             "A session with the role viewer or higher, or an embed token that grants `{}`.",
             word(endpoint)
         ),
@@ -274,7 +282,10 @@ fn tag(path: &str) -> &'static str {
         }
         _ if below("/prometheus") => "Prometheus",
         _ if below("/dashboards") => "Dashboards",
-        _ if below("{slug}/quer") || below("{slug}/metrics") || below("{slug}/labels") => {
+        _ if ["quer", "metrics", "labels", "render."]
+            .iter()
+            .any(|part| below(&format!("{{slug}}/{part}"))) =>
+        {
             "Discover and query"
         }
         _ if below("/orgs") && !below("/admin/") => "Organisations",
@@ -328,6 +339,7 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                         })
                     }
                     "events" => response["content"] = json!({ "text/event-stream": { "schema": {} } }),
+                    media if media.starts_with("image/") => response["content"] = json!({ media: binary() }),
                     text if text.starts_with("ndjson ") => {
                         let line = text.trim_start_matches("ndjson ");
                         response["content"] = json!({ "application/x-ndjson": { "schema": shape(line) } });
@@ -446,7 +458,10 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     if row.path.starts_with("/api/") && !ignores_caller(&row.path) {
         codes.push(Code::StorageDegraded);
     }
-    if matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller) {
+    if matches!(
+        row.auth,
+        Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller
+    ) {
         codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);
     } else if row.auth != Auth::Public && row.auth != Auth::Operator {
         // The error of an unknown credential in the Authorization header.

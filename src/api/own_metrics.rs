@@ -41,6 +41,8 @@ pub struct Counters {
     pub dashboard_files_failed: AtomicU64,
     /// Open connections.
     pub connections: AtomicI64,
+    /// Those that count for a session or an API key.
+    pub connections_known: AtomicI64,
     /// Connections refused because of a limit.
     pub connections_refused: AtomicU64,
     /// Connections closed because they were idle, or because the client sent or read too slowly.
@@ -282,6 +284,7 @@ impl OwnMetrics {
     fn queries(&self) -> Vec<MetricFamily> {
         let memory = self.memory.usage();
         let cache = self.cache.usage();
+        let live = self.live.usage();
         let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
         let lookups = |name, help, of: CacheOutcomes| {
             let mut family = MetricFamily::new(name, MetricKind::Counter, help);
@@ -315,7 +318,27 @@ impl OwnMetrics {
                 "Cached results evicted for others.",
                 count(cache.evicted),
             ),
-            gauge("promlet_live_streams", "Open streams of live queries.", self.live.usage().streams as u64),
+            gauge("promlet_live_streams", "Open streams of live queries.", live.streams as u64),
+            gauge("promlet_live_sets", "Different sets of queries of open streams.", live.feeds as u64),
+            gauge("promlet_live_queries", "Different queries of open streams.", live.queries as u64),
+            single(
+                "promlet_live_evaluations_total",
+                MetricKind::Counter,
+                "Evaluations of live queries at one step.",
+                count(live.evaluated),
+            ),
+            single(
+                "promlet_live_gaps_total",
+                MetricKind::Counter,
+                "Gaps in streams of live queries, because the client was too slow.",
+                count(live.gaps),
+            ),
+            single(
+                "promlet_live_refused_total",
+                MetricKind::Counter,
+                "Streams of live queries refused because of a limit.",
+                count(live.refused),
+            ),
             gauge("promlet_query_memory_bytes", "Bytes that all queries hold.", memory.bytes),
             gauge("promlet_query_memory_limit_bytes", "Bytes that all queries may hold.", memory.bytes_max),
             single(
@@ -497,7 +520,10 @@ impl Counters {
         }
         let load = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
         let counter = |name, help, value| single(name, MetricKind::Counter, help, value);
-        let open = self.connections.load(Ordering::Relaxed);
+        let gauge = |name, help, value: &AtomicI64| {
+            let value = u64::try_from(value.load(Ordering::Relaxed)).unwrap_or(0);
+            single(name, MetricKind::Gauge, help, count(value))
+        };
         vec![
             requests,
             durations(&routes),
@@ -508,11 +534,11 @@ impl Counters {
             ),
             counter("promlet_http_panics_total", "Panics of request handlers.", load(&self.panics)),
             counter("promlet_task_panics_total", "Panics of background tasks.", load(&self.task_panics)),
-            single(
-                "promlet_connections",
-                MetricKind::Gauge,
-                "Open connections.",
-                count(u64::try_from(open).unwrap_or(0)),
+            gauge("promlet_connections", "Open connections.", &self.connections),
+            gauge(
+                "promlet_connections_known",
+                "Open connections that count for a session or an API key.",
+                &self.connections_known,
             ),
             counter(
                 "promlet_connections_refused_total",

@@ -117,6 +117,12 @@ impl Route {
         &self.pattern
     }
 
+    /// Returns whether requests of this method may send an embed token as a parameter.
+    pub(super) fn takes_token_parameter(&self, method: &Method) -> bool {
+        let get = if *method == Method::HEAD { &Method::GET } else { method };
+        self.methods.iter().any(|row| row.method == *get && matches!(row.auth, Auth::PictureCaller(_)))
+    }
+
     /// Runs the handler of the request's method. `HEAD` runs that of `GET` and drops the body.
     pub(super) fn answer(self: &Arc<Route>, mut request: Request) -> ResponseFuture {
         let of = |method: &Method| self.methods.iter().find(|row| row.method == *method);

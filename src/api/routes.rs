@@ -46,6 +46,9 @@ pub enum Auth {
     /// A session of a viewer, or an embed token that grants this endpoint
     /// ([`QueryCaller`](super::callers::QueryCaller)).
     QueryCaller(Endpoint),
+    /// As `QueryCaller`, but the token may also be the parameter `token`: requests of images have
+    /// no headers of their own. No other route reads a credential from the URL.
+    PictureCaller(Endpoint),
     /// As `QueryCaller`, or an API key with the scope `read`
     /// ([`PrometheusCaller`](super::callers::PrometheusCaller)). `None` admits every token.
     PrometheusCaller(Option<Endpoint>),

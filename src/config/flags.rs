@@ -44,6 +44,13 @@ pub(super) struct Flags {
     /// Proxies whose X-Forwarded-For is trusted, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     pub(super) trusted_proxies: Vec<String>,
+    /// Streams of live queries of one API key and its tokens at once
+    #[arg(long, env = "PROMLET_LIVE_STREAMS_PER_KEY", value_name = "N", default_value = "10000",
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(super) live_streams_per_key: u32,
+    /// Connections open at once [default: 16384; fewer with less memory or file descriptors]
+    #[arg(long, env = "PROMLET_CONNECTIONS_MAX", value_name = "N", value_parser = clap::value_parser!(u32).range(64..=1_000_000))]
+    pub(super) connections_max: Option<u32>,
     /// Who may create organisations
     #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
     pub(super) org_create: OrgCreate,

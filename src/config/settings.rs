@@ -29,6 +29,10 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// The addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<String>,
+    /// The number of streams of live queries of one API key and its tokens at once.
+    pub live_streams_per_key: u32,
+    /// The number of connections open at once; `None` decides by the memory.
+    pub connections_max: Option<u32>,
     /// Who may create organisations.
     pub org_create: OrgCreate,
     /// Who may create an account.

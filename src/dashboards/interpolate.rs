@@ -203,7 +203,7 @@ impl Writer<'_> {
         text: String,
         place: Place,
     ) -> Result<(), InterpolateError> {
-        if selection.is_authored || selection.automatic.is_some() {
+        if selection.is_authored {
             return self.push(&text);
         }
         let is_escaped = reference.format.is_none() && reference.path != "text";

@@ -84,6 +84,9 @@ pub type Selections = BTreeMap<String, Selection>;
 /// Reasons why values cannot be selected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
+    /// The dashboard has no such variable.
+    #[error("the dashboard has no variable {0}")]
+    Unknown(String),
     /// The viewer may not set the variable.
     #[error("the variable {0} is set by the owner of the dashboard")]
     NotOpen(String),
@@ -205,6 +208,7 @@ impl Variable {
 
     fn selection(&self, chosen: Vec<VariableOption>, is_authored: bool) -> Selection {
         let is_automatic = self.kind == "interval"
+            && is_authored
             && chosen.first().is_some_and(|option| option.value.starts_with("$__auto_interval"));
         let (texts, values): (Vec<String>, Vec<String>) =
             chosen.into_iter().map(|VariableOption { text, value }| (text, value)).unzip();
@@ -232,12 +236,6 @@ impl Variable {
         }
     }
 
-    /// Returns the option with this value, or with this text.
-    fn option(&self, wanted: &str) -> Option<&VariableOption> {
-        let by_value = self.options.iter().rfind(|option| option.value == wanted);
-        by_value.or_else(|| self.options.iter().rfind(|option| option.text == wanted))
-    }
-
     /// Returns the selection that the document was saved with.
     pub(super) fn saved(&self) -> Selection {
         match self.kind.as_str() {
@@ -254,17 +252,11 @@ impl Variable {
             return self.all();
         }
         let saved = self.current.iter().filter(|option| option.value != ALL);
-        let mut chosen: Vec<VariableOption> = saved
-            .map(|saved| match self.option(&saved.value) {
-                // The saved option wins over one that only has the same text.
-                Some(option) if option.value == saved.value && !self.is_authored() => saved.clone(),
-                Some(option) if self.is_authored() => option.clone(),
-                _ => saved.clone(),
-            })
-            .collect();
+        let mut chosen: Vec<VariableOption> = saved.cloned().collect();
         if chosen.is_empty() {
-            let first = self.options.first().cloned();
-            chosen.push(first.unwrap_or_else(|| VariableOption::same("")));
+            // Without a saved value and without options, a list is empty and a text as well.
+            let nothing = (!self.multi).then(|| VariableOption::same(""));
+            chosen.extend(self.options.first().cloned().or(nothing));
         }
         self.selection(chosen, self.is_authored())
     }
@@ -415,6 +407,7 @@ impl super::Dashboard {
     ) -> Result<Selection, SelectionError> {
         match (self.variable(name), access) {
             (Some(variable), VariableAccess::Open(allowed)) => variable.chosen(values, allowed),
+            (None, VariableAccess::Open(_)) => Err(SelectionError::Unknown(name.to_owned())),
             _ => Err(SelectionError::NotOpen(name.to_owned())),
         }
     }

@@ -15,7 +15,7 @@
 //! | `audit` | the audit log |
 //! | `auth` | passwords, throttling, mailed links, second factors, providers, sessions |
 //! | `keys` | API keys and embed tokens |
-//! | `dashboards` | dashboards, their versions, stars and files |
+//! | `dashboards` | dashboards, their versions, stars, files and public links |
 //! | `orgs` | organisations, members, invitations, removal |
 //! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
 //!

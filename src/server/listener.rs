@@ -26,7 +26,7 @@ use crate::api::tls::Certificates;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::kv::descriptors;
-use crate::tasks::{Panics, Task, TaskContext};
+use crate::tasks::{Panics, Task, TaskContext, memory_bytes};
 use crate::tsdb::{OpenControl, ProgressObserver};
 
 /// The time that a stopped start has to end. It normally ends at its next step, but may hang if the
@@ -61,10 +61,13 @@ impl Listener {
     pub(super) fn open(settings: &Settings, counters: Arc<Counters>) -> Result<Listener, ServerError> {
         let files_max = descriptors::raise_limit();
         descriptors::keep_spares();
-        let connections_max = connections_within(files_max).min(EdgeOptions::default().connections_max);
-        if connections_max < EdgeOptions::default().connections_max {
+        let memory_bytes = memory_bytes();
+        let connections = ConnectionShares::of(settings.connections_max, files_max, memory_bytes);
+        if connections.all() < settings.connections_max.map_or(CONNECTIONS_DEFAULT, |max| max as usize) {
             tracing::warn!(
-                "{connections_max} connections at once: the process may open {files_max} files only"
+                "{} connections at once: the process may open {files_max} files and use {} MiB of memory",
+                connections.all(),
+                memory_bytes >> 20,
             );
         }
         // The edge is thin: the lanes do all long work. With one edge thread on each of two cores,
@@ -91,7 +94,8 @@ impl Listener {
             proxies: TrustedProxies(options.trusted_proxies.clone()),
             prefix: path_of(&options.public_url).to_owned(),
             tls: tls.clone(),
-            connections_max,
+            connections_max: connections.strangers,
+            known_connections_max: connections.known,
             ..EdgeOptions::default()
         };
         let (stop_sender, stop) = watch::channel(false);
@@ -183,6 +187,38 @@ fn connections_within(files_max: u64) -> usize {
     let for_store = (files_max / 2).clamp(48, 256);
     // With fewer, health could not be served beside an ordinary client.
     usize::try_from(files_max.saturating_sub(for_store)).unwrap_or(usize::MAX).max(24)
+}
+
+/// The connections at once, unless the setting says otherwise: 10,000 viewers and the requests of
+/// their pages.
+const CONNECTIONS_DEFAULT: usize = 16_384;
+/// The memory of one connection in bytes, rounded up.
+const CONNECTION_BYTES: u64 = 32 << 10;
+
+/// How many connections may be open, with and without a valid credential.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct ConnectionShares {
+    strangers: usize,
+    known: usize,
+}
+
+impl ConnectionShares {
+    /// Divides the connections that the setting, the descriptors and an eighth of the memory allow.
+    /// Strangers have the first 1,024.
+    fn of(setting: Option<u32>, files_max: u64, memory_bytes: u64) -> ConnectionShares {
+        let by_memory = match memory_bytes {
+            0 => CONNECTIONS_DEFAULT,
+            bytes => usize::try_from(bytes / 8 / CONNECTION_BYTES).unwrap_or(usize::MAX),
+        };
+        let wanted = setting.map_or(CONNECTIONS_DEFAULT.min(by_memory), |connections| connections as usize);
+        let all = wanted.min(connections_within(files_max)).max(24);
+        let strangers = all.min(EdgeOptions::default().connections_max);
+        ConnectionShares { strangers, known: all - strangers }
+    }
+
+    fn all(self) -> usize {
+        self.strangers + self.known
+    }
 }
 
 struct ProgressReporter {
@@ -332,6 +368,24 @@ mod tests {
         ] {
             assert_eq!(connections_within(files_max), connections, "{files_max}");
         }
+    }
+
+    #[test]
+    fn connections_follow_the_setting_the_descriptors_and_the_memory() {
+        let shares = |setting, files_max, memory_mib: u64| {
+            let ConnectionShares { strangers, known } =
+                ConnectionShares::of(setting, files_max, memory_mib << 20);
+            (strangers, known)
+        };
+        let (many, large) = (1 << 20, 1 << 16);
+        assert_eq!(shares(None, many, large), (1_024, 15_360));
+        assert_eq!(shares(None, many, 1_024), (1_024, 3_072), "an eighth of 1 GiB");
+        assert_eq!(shares(None, 20_000, large), (1_024, 15_360));
+        assert_eq!(shares(None, 4_096, large), (1_024, 2_816));
+        assert_eq!(shares(None, 128, large), (64, 0), "as few as before");
+        assert_eq!(shares(Some(100_000), many, 1_024), (1_024, 98_976), "the operator decides");
+        assert_eq!(shares(Some(100_000), 4_096, large), (1_024, 2_816), "within the descriptors");
+        assert_eq!(shares(Some(64), many, large), (64, 0));
     }
 
     #[test]

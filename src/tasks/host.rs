@@ -4,6 +4,15 @@ use sysinfo::{Disks, Networks, System};
 
 use crate::model::{BatchBuilder, Labels, MetricKind, Sample, Timestamp};
 
+/// Returns the memory that the process may use, in bytes: that of the machine or of its control
+/// group. Zero if neither is known.
+pub fn memory_bytes() -> u64 {
+    let Ok(mut system) = System::new() else { return 0 };
+    system.refresh_memory();
+    let of_group = system.cgroup_limits().map_or(u64::MAX, |limits| limits.total_memory);
+    system.total_memory().min(of_group)
+}
+
 /// The metrics of the machine, and the state from which the next reading computes differences.
 ///
 /// Values that the operating system does not provide are omitted. This is logged once.

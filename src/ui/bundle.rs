@@ -47,19 +47,19 @@ pub(crate) fn split(
         files.push(std::mem::take(&mut bundle.out));
     }
     let all = files.iter().fold(main.clone(), |all, file| all + file);
-    let version = all.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let modules: Vec<String> = (0..main_modules).map(|number| format!("${number}")).collect();
+    let version =
+        all.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    // Without the entry, which may still run when it loads the first chunk.
+    let modules: Vec<String> =
+        (0..main_modules.saturating_sub(1)).map(|number| format!("${number}")).collect();
     let modules = modules.join(",");
     let head = format!(
-        "let $all;const $places=[{places}],$files={{}},$chunk=async(root)=>{{const[file,at]=$places[root];\
-         $all??=[{modules}];if(file)await($files[file]??=import('./'+file)\
-         .then((module)=>module.v{version:016x}($all,$chunk))\
-         .catch((error)=>{{delete $files[file];throw error;}}));return $all[at];}};\n"
+        "let $all;const $at=[{places}],$in={{}},$chunk=async(a)=>{{const[b,c]=$at[a];$all??=[{modules}];\
+         if(b)await($in[b]??=import('./'+b).then((a)=>a.v{version:08x}($all,$chunk))\
+         .catch((a)=>{{delete $in[b];throw a;}}));return $all[c];}};\n"
     );
     let files =
-        files.into_iter().map(|file| format!("export const v{version:016x}=($all,$chunk)=>{{\n{file}}};\n"));
+        files.into_iter().map(|file| format!("export const v{version:08x}=($all,$chunk)=>{{\n{file}}};\n"));
     Ok((head + &main, files.collect()))
 }
 
@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn a_chunk_has_what_the_bundle_lacks() {
         let (main, files) = split("entry.js", &CHUNKS, &|name| read(&LATER, name)).unwrap();
-        assert!(main.contains("$places=[['x.one.js',3],['',0],['x.two.js',4],]"), "{main}");
+        assert!(main.contains("$at=[['x.one.js',3],['',0],['x.two.js',4],]"), "{main}");
         assert!(main.contains("const $1=(()=>{const{c}=$0;\n$chunk(0).then(f);"), "{main}");
         assert!(!main.contains("d=2") && !files[0].contains("c=1"), "{files:?}");
         // Whichever is loaded first adds the module that both need.
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn the_files_of_two_versions_do_not_fit_each_other() {
         let (main, files) = split("entry.js", &CHUNKS, &|name| read(&LATER, name)).unwrap();
-        let (_, export) = main.split_once("=>module.").unwrap();
+        let (_, export) = main.split_once("=>a.").unwrap();
         let (export, _) = export.split_once('(').unwrap();
         assert!(files.iter().all(|file| file.starts_with(&format!("export const {export}=("))), "{files:?}");
         let changed = LATER.map(|(name, text)| (name, text.replace("d=2", "d=3")));

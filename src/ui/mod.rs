@@ -27,6 +27,8 @@
 //! /app.css  /dashboards.css  /favicon.svg
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
+//! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin; its types
+//! /embed.d.ts
 //! ```
 //!
 //! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
@@ -35,7 +37,7 @@
 //! that browsers load them together instead of level by level; `client/preload.js` does so for
 //! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for
 //! pages of other origins is one module: the build script bundles it with all that it imports
-//! (`bundle.rs`).
+//! (`bundle.rs`), except for `/chart/later.js`, which live charts and errors need.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -74,6 +76,8 @@ pub enum AssetKind {
     Image,
     /// JSON.
     Data,
+    /// Types of TypeScript, for people who save the file.
+    Types,
 }
 
 impl AssetKind {
@@ -85,6 +89,7 @@ impl AssetKind {
             Self::Style => "text/css; charset=utf-8",
             Self::Image => "image/svg+xml",
             Self::Data => "application/json",
+            Self::Types => "text/plain; charset=utf-8",
         }
     }
 }
@@ -174,6 +179,7 @@ const FILES: &[Embedded] = files! {
     Style  own "panel_editor.css" => ["/panel_editor.css"];
     Style  own "editor.css" => ["/editor.css"];
     Style  own "data.css" => ["/data.css"];
+    Style  own "share.css" => ["/share.css"];
     Data   own "dashboards/host.json" => ["/dashboards/host.json"];
     Data   own "dashboards/promlet.json" => ["/dashboards/promlet.json"];
     Data   own "dashboards/shop.json" => ["/dashboards/shop.json"];
@@ -186,13 +192,14 @@ const FILES: &[Embedded] = files! {
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
     Module any "embed-dashboard.js" => ["/embed-dashboard.js"];
-    Module any "embedded/dashboard.js" => ["/embedded/dashboard.js"];
-    Module any "embedded/live.js" => ["/embedded/live.js"];
-    Module any "embedded/sheets.js" => ["/embedded/sheets.js"];
-    Module any "embedded/source.js" => ["/embedded/source.js"];
-    Module any "embedded/variables.js" => ["/embedded/variables.js"];
-    Module any "embedded/view.js" => ["/embedded/view.js"];
-    Module any "embedded/words.js" => ["/embedded/words.js"];
+    Module own "embedded/dashboard.js" => ["/embedded/dashboard.js"];
+    Module own "embedded/live.js" => ["/embedded/live.js"];
+    Module own "embedded/sheets.js" => ["/embedded/sheets.js"];
+    Module own "embedded/source.js" => ["/embedded/source.js"];
+    Module own "embedded/variables.js" => ["/embedded/variables.js"];
+    Module own "embedded/view.js" => ["/embedded/view.js"];
+    Module own "embedded/words.js" => ["/embedded/words.js"];
+    Types  any "embed.d.ts" => ["/embed.d.ts"];
     Module any "chart/api_error.js" => ["/chart/api_error.js"];
     Module any "chart/attributes.js" => ["/chart/attributes.js"];
     Module any "chart/columns.js" => ["/chart/columns.js"];
@@ -211,6 +218,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/problems.js" => ["/chart/problems.js"];
     Module any "chart/query.js" => ["/chart/query.js"];
     Module any "chart/request.js" => ["/chart/request.js"];
+    Module any "chart/retry.js" => ["/chart/retry.js"];
     Module any "chart/scale.js" => ["/chart/scale.js"];
     Module any "chart/selection.js" => ["/chart/selection.js"];
     Module any "chart/shadow.js" => ["/chart/shadow.js"];
@@ -321,6 +329,17 @@ const FILES: &[Embedded] = files! {
     Module own "components/shell.js" => ["/components/shell.js"];
     Module own "components/refresh_timer.js" => ["/components/refresh_timer.js"];
     Module own "components/save_dashboard.js" => ["/components/save_dashboard.js"];
+    Module own "components/share_dialog/embed_tab.js" => ["/components/share_dialog/embed_tab.js"];
+    Module own "components/share_dialog/fields.js" => ["/components/share_dialog/fields.js"];
+    Module own "components/share_dialog/image_tab.js" => ["/components/share_dialog/image_tab.js"];
+    Module own "components/share_dialog/key_choice.js" => ["/components/share_dialog/key_choice.js"];
+    Module own "components/share_dialog/link_tab.js" => ["/components/share_dialog/link_tab.js"];
+    Module own "components/share_dialog/open.js" => ["/components/share_dialog/open.js"];
+    Module own "components/share_dialog/preview.js" => ["/components/share_dialog/preview.js"];
+    Module own "components/share_dialog/public_tab.js" => ["/components/share_dialog/public_tab.js"];
+    Module own "components/share_dialog/snapshot_tab.js" => ["/components/share_dialog/snapshot_tab.js"];
+    Module own "components/share_dialog/subject.js" => ["/components/share_dialog/subject.js"];
+    Module own "components/snippet_choice.js" => ["/components/snippet_choice.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
     Module own "components/tabs.js" => ["/components/tabs.js"];
     Module own "components/time_control.js" => ["/components/time_control.js"];
@@ -359,6 +378,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/annotations.js" => ["/model/annotations.js"];
     Module own "model/arrival.js" => ["/model/arrival.js"];
     Module own "model/attempt.js" => ["/model/attempt.js"];
+    Module own "model/backend_snippets.js" => ["/model/backend_snippets.js"];
     Module own "model/audit.js" => ["/model/audit.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
     Module own "model/cardinality.js" => ["/model/cardinality.js"];
@@ -373,6 +393,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/dashboard_diff.js" => ["/model/dashboard_diff.js"];
     Module own "model/dashboard_reader.js" => ["/model/dashboard_reader.js"];
     Module own "model/drafts.js" => ["/model/drafts.js"];
+    Module own "model/duration.js" => ["/model/duration.js"];
     Module own "model/edit_dashboard.js" => ["/model/edit_dashboard.js"];
     Module own "model/edit_history.js" => ["/model/edit_history.js"];
     Module own "model/edit_layout.js" => ["/model/edit_layout.js"];
@@ -391,7 +412,6 @@ const FILES: &[Embedded] = files! {
     Module own "model/import_legacy.js" => ["/model/import_legacy.js"];
     Module own "model/increment.js" => ["/model/increment.js"];
     Module own "model/interpolate.js" => ["/model/interpolate.js"];
-    Module own "model/key_snippets.js" => ["/model/key_snippets.js"];
     Module own "model/legacy_common.js" => ["/model/legacy_common.js"];
     Module own "model/legacy_graph.js" => ["/model/legacy_graph.js"];
     Module own "model/legacy_stat.js" => ["/model/legacy_stat.js"];
@@ -426,6 +446,9 @@ const FILES: &[Embedded] = files! {
     Module own "model/routes.js" => ["/model/routes.js"];
     Module own "model/safe_url.js" => ["/model/safe_url.js"];
     Module own "model/save_limits.js" => ["/model/save_limits.js"];
+    Module own "model/share_html.js" => ["/model/share_html.js"];
+    Module own "model/share_policy.js" => ["/model/share_policy.js"];
+    Module own "model/share_snapshot.js" => ["/model/share_snapshot.js"];
     Module own "model/shared_page.js" => ["/model/shared_page.js"];
     Module own "model/shell.js" => ["/model/shell.js"];
     Module own "model/snippets.js" => ["/model/snippets.js"];
@@ -458,6 +481,8 @@ const FILES: &[Embedded] = files! {
     Module own "model/write_dashboard.js" => ["/model/write_dashboard.js"];
     Module own "client/batch.js" => ["/client/batch.js"];
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
+    Module own "client/embed.js" => ["/client/embed.js"];
+    Module own "client/members.js" => ["/client/members.js"];
     Module own "client/navigation.js" => ["/client/navigation.js"];
     Module own "client/import_table.js" => ["/client/import_table.js"];
     Module own "client/lines.js" => ["/client/lines.js"];

@@ -31,8 +31,28 @@ async fn stage(plan: TestServerOptions) -> DataFixture {
     let up = |job| [("__name__", "up"), ("job", job)];
     let samples: Vec<(i64, f64)> = (0..300).map(|ago| ((NOW - 299 + ago) * 1_000, 1.0)).collect();
     stage.write(&[(&up("api"), &samples), (&up("web"), &samples)]).await;
+    let variable = |name: &str, query: &str| json!({ "name": name, "type": "query", "query": query });
+    let document = json!({
+        "uid": VIEWED,
+        "title": "Viewed",
+        "panels": [{ "id": 1, "type": "stat", "targets": [{ "refId": "A", "expr": "up" }] }],
+        "templating": { "list": [
+            variable("job", "label_values(up, job)"),
+            variable("unclosed", "query_result(up{)"),
+            variable("failing", &format!("query_result({FAILING})")),
+        ] },
+    });
+    let path = "/api/v1/orgs/acme/dashboards";
+    let made = stage.server.post(path, &stage.cabinet, json!({ "dashboard": document })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
     stage
 }
+
+/// The dashboard in all requests.
+const VIEWED: &str = "viewed";
+
+/// An expression that fails when it is evaluated.
+const FAILING: &str = "label_replace(up, \"a\", \"b\", \"c\", \"(\")";
 
 fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
     let mut plan = TestServerOptions::default();
@@ -42,8 +62,13 @@ fn read(change: impl FnOnce(&mut ApiOptions)) -> TestServerOptions {
 
 /// The rows that take samples and questions.
 fn is_of_data(row: &RouteDoc) -> bool {
-    matches!(row.auth, Auth::QueryCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller)
-        || row.path.ends_with("/delete_series")
+    let of_data = |auth| {
+        matches!(
+            auth,
+            Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller
+        )
+    };
+    of_data(row.auth) || row.path.ends_with("/delete_series")
 }
 
 /// Media type, coding, parameters and body of one valid sample.
@@ -83,6 +108,35 @@ fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
 /// Like [`request`], for another metric or label in the path.
 fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
+    let path = path.replace("{uid}", VIEWED);
+    let post = |body: Value| {
+        ask(row.method, &path, who)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string()))
+            .expect("a request")
+    };
+    let panel = json!({ "id": "A", "panel": 1, "ref": "A", "type": "range" });
+    match path.rsplit_once(&format!("/{VIEWED}/")).map(|(_, last)| last) {
+        Some("data") => {
+            let timeout = if query == MALFORMED { "soon" } else { "1s" };
+            return post(json!({ "timeout": timeout, "queries": [panel] }));
+        }
+        Some("options") => {
+            let variable = match query {
+                _ if query.contains(&escaped("up{")) => "unclosed",
+                _ if query.contains(&escaped(FAILING)) => "failing",
+                _ => "job",
+            };
+            let start = if query == MALFORMED { json!("soon") } else { json!(NOW - 299) };
+            return post(json!({ "variable": variable, "start": start }));
+        }
+        Some("live") => {
+            let since = if query == MALFORMED { json!("soon") } else { Value::Null };
+            let queries = json!([{ "id": "A", "panel": 1, "ref": "A" }]);
+            return post(json!({ "queries": queries, "since": since, "count": 1 }));
+        }
+        _ => {}
+    }
     let asked = |target: &str| ask(row.method, target, who);
     let request = match (row.auth, row.method) {
         (Auth::IngestCaller, _) => {
@@ -99,6 +153,12 @@ fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &
             let batch = json!({ "timeout": timeout, "queries": [up] });
             asked(&path).header(header::CONTENT_TYPE, "application/json").body(Body::from(batch.to_string()))
         }
+        (_, "POST") if path.ends_with("/query/live") => {
+            // As for a batch. Without a count the stream never ends.
+            let count = if query == MALFORMED { "soon" } else { "1" };
+            let set = json!({ "queries": [{ "id": "A", "expr": "up" }], "count": count });
+            asked(&path).header(header::CONTENT_TYPE, "application/json").body(Body::from(set.to_string()))
+        }
         (_, "POST") => asked(&path).header(header::CONTENT_TYPE, FORM).body(Body::from(query.to_owned())),
         _ => asked(&format!("{path}?{query}")).body(Body::empty()),
     };
@@ -111,7 +171,9 @@ fn about(row: &RouteDoc, text: &str) -> String {
     match row.auth {
         // Without a count it never ends.
         _ if row.path.ends_with("/query/live") => format!("expr={text}&count=1"),
-        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) => format!("expr={text}"),
+        Auth::QueryCaller(Endpoint::Range | Endpoint::Instant | Endpoint::Expr) | Auth::PictureCaller(_) => {
+            format!("expr={text}")
+        }
         Auth::QueryCaller(_) => format!("match={text}"),
         Auth::IngestCaller => String::new(),
         _ => format!("query={text}&match[]={text}&start={}&end={NOW}&step=60", NOW - 299),
@@ -166,8 +228,7 @@ async fn every_route_refuses_queries_with_the_documented_errors() {
     walk(Code::DuplicateParameter, &|row| request(row, TWICE, who(row))).await;
     walk(Code::InvalidParameter, &|row| request(row, MALFORMED, who(row))).await;
     walk(Code::BadExpr, &|row| request(row, &about(row, "up{"), who(row))).await;
-    let pattern = "label_replace(up, \"a\", \"b\", \"c\", \"(\")";
-    walk(Code::QueryFailed, &|row| request(row, &about(row, pattern), who(row))).await;
+    walk(Code::QueryFailed, &|row| request(row, &about(row, FAILING), who(row))).await;
     walk(Code::MetricNotFound, &|row| request_of(row, ("none", "job"), "", who(row))).await;
     walk(Code::LabelNotFound, &|row| request_of(row, ("up", "none"), "", who(row))).await;
     let narrow = stage.embed(json!({ "metrics": ["down"] })).await;
@@ -364,19 +425,43 @@ async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_onc
     walk(&stage, &document, Code::ShuttingDown, last).await;
 }
 
-/// The streams of the first 500 queries stay open.
+/// Streams of 5,000 different queries stay open.
 #[tokio::test]
 async fn a_live_query_beyond_the_limit_of_its_organisation_is_refused() {
     let stage = stage(TestServerOptions::default()).await;
-    let live = |n: usize| {
-        let path = format!("/api/v1/orgs/acme/query/live?expr={}&step=1h", escaped(&format!("up + {n}")));
-        ask("GET", &path, &stage.cabinet).body(Body::empty()).expect("a request")
+    let set = |n: usize| {
+        let query = |id: usize| json!({ "id": id.to_string(), "expr": format!("up + {}", n * 100 + id), "step": "1h" });
+        let body = json!({ "queries": (0..100).map(query).collect::<Vec<_>>(), "since": NOW });
+        let request = ask("POST", "/api/v1/orgs/acme/query/live", &stage.cabinet);
+        let request = request.header(header::CONTENT_TYPE, "application/json");
+        request.body(Body::from(body.to_string())).expect("a request")
     };
     let mut streams = Vec::new();
-    for n in 0..500 {
-        let response = stage.server.router.clone().oneshot(live(n)).await.expect("infallible");
+    for n in 0..50 {
+        let response = stage.server.router.clone().oneshot(set(n)).await.expect("infallible");
         assert_eq!(response.status(), 200, "{n}");
         streams.push(response);
     }
-    stage.server.send(live(500)).await.is(503, "at_capacity");
+    stage.server.send(set(50)).await.is(503, "at_capacity");
+    let one = "/api/v1/orgs/acme/query/live?expr=up&step=1h";
+    stage.server.get(one, &stage.cabinet).await.is(503, "at_capacity");
+    let rows = rows(&stage.server);
+    let of_dashboard = rows.iter().find(|row| row.path.ends_with("/dashboards/{uid}/live")).expect("a row");
+    stage.server.send(request(of_dashboard, "", &stage.cabinet)).await.is(503, "at_capacity");
+}
+
+#[tokio::test]
+async fn a_picture_that_is_known_or_of_no_panel_has_no_body_or_an_error() {
+    let stage = stage(TestServerOptions::default()).await;
+    for format in ["svg", "png"] {
+        let path = format!("/api/v1/orgs/acme/render.{format}");
+        let first = stage.server.get(&format!("{path}?dashboard={VIEWED}&panel=1"), &stage.cabinet).await;
+        assert_eq!(first.status, 200, "{}", first.body);
+        let again = ask("GET", &format!("{path}?dashboard={VIEWED}&panel=1"), &stage.cabinet)
+            .header(header::IF_NONE_MATCH, first.header("etag"))
+            .body(Body::empty());
+        assert_eq!(stage.server.send(again.expect("a request")).await.status, 304);
+        let missing = stage.server.get(&format!("{path}?dashboard={VIEWED}&panel=9"), &stage.cabinet).await;
+        missing.is(404, "not_found");
+    }
 }

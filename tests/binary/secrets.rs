@@ -52,6 +52,10 @@ fn session(server: &Server) -> Vec<String> {
             server.get(&format!("/api/v1/orgs/{ORG}/{path}"), &[("Authorization", &authorization)]);
         }
     }
+    let picture = |token: &str| {
+        server.get(&format!("/api/v1/orgs/{ORG}/render.png?metric=up&token={token}"), &[]).status
+    };
+    assert_eq!((picture(&token), picture("eyJhbGciOiJub25lIn0.e30.")), (200, 401));
     server.write_raw(&secret, b"no snappy");
     // Secrets in places where they do not belong.
     for path in [

@@ -9,7 +9,7 @@ use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::test_server::{Who, ask};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask};
 use crate::wire::{DataFixture, NOW, escaped};
 
 /// Longer than any test takes. A test that waits this long has failed.
@@ -218,6 +218,13 @@ async fn a_stream_does_not_keep_a_session_alive() {
     }
 }
 
+/// The value of a metric without labels.
+async fn metric(fixture: &DataFixture, name: &str) -> f64 {
+    let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
+    let value = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned));
+    value.expect("the metric").parse().expect("a number")
+}
+
 /// How many evaluations have looked for a cached result.
 async fn cache_requests(fixture: &DataFixture) -> f64 {
     let reply = fixture.server.get("/metrics", &Who::Nobody).await;
@@ -266,29 +273,319 @@ async fn a_stream_that_is_too_slow_gets_a_gap_and_the_newest_events() {
     }
 }
 
+/// Opens a stream of a set of queries.
+async fn open_set(fixture: &DataFixture, who: &Who, body: Value) -> Stream {
+    Stream::of(fixture, set_request(who, &body)).await
+}
+
+fn set_request(who: &Who, body: &Value) -> Request<Body> {
+    let request = ask("POST", "/api/v1/orgs/acme/query/live", who);
+    request.header("content-type", "application/json").body(Body::from(body.to_string())).expect("a request")
+}
+
+/// A hundred queries that no other set has.
+fn hundred(set: usize) -> Value {
+    let query =
+        |n: usize| json!({ "id": n.to_string(), "expr": format!("up + {}", set * 100 + n), "step": "1h" });
+    json!({ "queries": (0..100).map(query).collect::<Vec<_>>() })
+}
+
 #[tokio::test]
 async fn an_organisation_has_a_limit_of_live_queries() {
     let fixture = DataFixture::with_shop().await;
     let mut streams = Vec::new();
-    for n in 0..500 {
-        let live = path(&format!("up + {n}"), "&step=1h");
-        streams.push(Stream::open(&fixture, &fixture.cabinet, &live).await);
-        if n % 50 == 0 {
-            // A session has 60 requests a second.
-            fixture.server.pass(Duration::from_secs(1));
-        }
+    for set in 0..50 {
+        streams.push(open_set(&fixture, &fixture.cabinet, hundred(set)).await);
     }
+    let refused = fixture.get("query/live?expr=up%2B5000&step=1h").await;
+    refused.is(503, "at_capacity");
+    assert_eq!(refused.value()["limit"], 5_000);
+    // A further stream of queries that run is no further query.
+    let one = open_set(&fixture, &fixture.cabinet, hundred(7)).await;
     fixture.server.pass(Duration::from_secs(1));
-    fixture.get("query/live?expr=up%2B500&step=1h").await.is(503, "at_capacity");
-    // A further stream of a query that runs is no further query.
     let more = Stream::open(&fixture, &fixture.cabinet, &path("up + 7", "&step=1h")).await;
     let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
-    assert!(page.contains("\npromlet_live_streams 501\n"), "{page}");
-    drop((streams.pop(), more));
-    streams.push(Stream::open(&fixture, &fixture.cabinet, &path("up + 500", "&step=1h")).await);
+    for line in ["promlet_live_streams 52", "promlet_live_sets 51", "promlet_live_queries 5000"] {
+        assert!(page.contains(&format!("\n{line}\n")), "{line}: {page}");
+    }
+    drop((streams.pop(), one, more));
+    streams.push(Stream::open(&fixture, &fixture.cabinet, &path("up + 5000", "&step=1h")).await);
     drop(streams);
     let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
-    assert!(page.contains("\npromlet_live_streams 0\n"), "{page}");
+    for line in ["promlet_live_streams 0", "promlet_live_sets 0", "promlet_live_queries 0"] {
+        assert!(page.contains(&format!("\n{line}\n")), "{line}: {page}");
+    }
+}
+
+/// A flood of streams with one token meets the limit of its key, not that of the server.
+#[tokio::test]
+async fn a_key_and_a_session_have_limits_of_streams() {
+    let mut plan = TestServerOptions::default();
+    plan.options.read.live_streams_per_key = 3;
+    let fixture = DataFixture::with_shop_of(DataFixture::of(TestServer::build(plan)).await).await;
+    let live = path("up", "&step=1h");
+    let (key, _) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["embed"] })).await;
+    let (one, two) = (
+        fixture.server.token(&fixture.cabinet, &key, json!({})).await,
+        fixture.server.token(&fixture.cabinet, &key, json!({ "ms": { "match": ["job=\"api\""] } })).await,
+    );
+    let mut held = Vec::new();
+    for who in [&one, &two, &one] {
+        held.push(Stream::open(&fixture, who, &live).await);
+    }
+    for who in [&one, &two] {
+        let refused = fixture.server.get(&live, who).await;
+        refused.is(503, "at_capacity");
+        let body = refused.value();
+        assert_eq!((&body["limit"], &body["scope"]), (&json!(3), &json!("api_key")));
+    }
+    let other = fixture.embed(json!({})).await;
+    held.push(Stream::open(&fixture, &other, &live).await);
+    held.remove(0);
+    held.push(Stream::open(&fixture, &two, &live).await);
+
+    let mut of_session = Vec::new();
+    for n in 0..100 {
+        if n % 50 == 0 {
+            fixture.server.pass(Duration::from_secs(1));
+        }
+        of_session.push(Stream::open(&fixture, &fixture.cabinet, &live).await);
+    }
+    fixture.server.pass(Duration::from_secs(1));
+    let refused = fixture.server.get(&live, &fixture.cabinet).await;
+    refused.is(503, "at_capacity");
+    assert_eq!(refused.value()["scope"], "session");
+    let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
+    assert!(page.contains("\npromlet_live_refused_total 3\n"), "{page}");
+}
+
+/// The events of a set up to the one that completes a step: `(id of the query, time in s)`.
+async fn moment(stream: &mut Stream) -> (i64, Vec<(String, i64)>) {
+    let mut seen = Vec::new();
+    loop {
+        let (name, id, data) = stream.next().await.expect("an event");
+        assert_eq!(name, "points", "{data}");
+        let at = data["time"].as_i64().expect("a time");
+        seen.push((data["id"].as_str().expect("an id").to_owned(), at));
+        if let Some(id) = id {
+            return (id / 1_000, seen);
+        }
+    }
+}
+
+fn at(ids: &[&str], at: i64) -> Vec<(String, i64)> {
+    ids.iter().map(|id| ((*id).to_owned(), at)).collect()
+}
+
+#[tokio::test]
+async fn a_set_sends_each_query_at_its_own_steps_and_completes_each_step_once() {
+    let fixture = DataFixture::with_shop().await;
+    let queries = json!({ "queries": [
+        { "id": "A", "expr": "up", "step": 5 },
+        { "id": "4:\"B\"", "expr": "sum by (job) (up)", "step": "10s", "limit": 2 },
+    ] });
+    let mut stream = open_set(&fixture, &fixture.cabinet, queries).await;
+    let b = "4:\"B\"";
+    // NOW is a multiple of 10 s.
+    assert_eq!(moment(&mut stream).await, (NOW, at(&["A", b], NOW)));
+    for (step, ids) in [(5, &["A"][..]), (10, &["A", b]), (15, &["A"])] {
+        fixture.server.pass(Duration::from_secs(5));
+        assert_eq!(moment(&mut stream).await, (NOW + step, at(ids, NOW + step)));
+    }
+    // An event is what query/range returns.
+    fixture.server.pass(Duration::from_secs(5));
+    let (_, id, data) = stream.next().await.expect("an event");
+    let whole = fixture.get(&format!("query/range?expr=up&start={0}&end={0}&step=5", NOW + 20)).await.value();
+    assert_eq!((id, &data["data"], &data["query"]), (None, &whole["data"], &whole["query"]));
+}
+
+#[tokio::test]
+async fn a_set_resumes_after_the_last_complete_step_without_a_missing_or_doubled_point() {
+    let fixture = DataFixture::with_shop().await;
+    let body = |since: i64, count: i64| {
+        json!({ "since": since, "count": count, "queries": [
+            { "id": "A", "expr": "up", "step": 5 },
+            { "id": "B", "expr": "sum(up)", "step": 10 },
+        ] })
+    };
+    let mut stream = open_set(&fixture, &fixture.cabinet, body(NOW - 20, 4)).await;
+    let mut moments = Vec::new();
+    for _ in 0..4 {
+        moments.push(moment(&mut stream).await);
+    }
+    assert_eq!(stream.next().await, None, "the count ends the stream");
+    let expected = [(-15, &["A"][..]), (-10, &["A", "B"]), (-5, &["A"]), (0, &["A", "B"])];
+    assert_eq!(moments, expected.map(|(step, ids)| (NOW + step, at(ids, NOW + step))));
+    // The header precedes the member. Nothing is due again before the next step.
+    let mut request = set_request(&fixture.cabinet, &body(NOW - 300, 9));
+    let id = (NOW * 1_000).to_string().parse().expect("a value");
+    request.headers_mut().insert("last-event-id", id);
+    let mut stream = Stream::of(&fixture, request).await;
+    fixture.server.pass(Duration::from_secs(5));
+    assert_eq!(moment(&mut stream).await, (NOW + 5, at(&["A"], NOW + 5)));
+}
+
+#[tokio::test]
+async fn equal_queries_of_different_sets_are_evaluated_once() {
+    let fixture = DataFixture::with_shop().await;
+    let query = |id: &str, expr: &str| json!({ "id": id, "expr": expr, "step": 5 });
+    let (up, count) = ("sum(up)", "count(up)");
+    let sets = [
+        json!({ "queries": [query("A", up), query("B", count)] }),
+        json!({ "queries": [query("B", count), query("C", up)] }),
+    ];
+    let mut streams = Vec::new();
+    for n in 0..20 {
+        let mut stream = open_set(&fixture, &fixture.cabinet, sets[n % 2].clone()).await;
+        moment(&mut stream).await;
+        streams.push(stream);
+    }
+    let evaluations = async || metric(&fixture, "promlet_live_evaluations_total").await;
+    let before = evaluations().await;
+    assert_eq!(before, 2.0, "streams that join share the evaluations of others");
+    for step in 1..=3 {
+        fixture.server.pass(Duration::from_secs(5));
+        for (n, stream) in streams.iter_mut().enumerate() {
+            let ids = [["A", "B"], ["B", "C"]][n % 2];
+            assert_eq!(moment(stream).await, (NOW + 5 * step, at(&ids, NOW + 5 * step)));
+        }
+    }
+    assert_eq!(evaluations().await - before, 6.0);
+    assert_eq!(metric(&fixture, "promlet_live_sets").await, 2.0);
+}
+
+/// Streams that resume after a restart, all at once, evaluate each missed step once.
+#[tokio::test]
+async fn streams_that_catch_up_share_the_evaluations() {
+    let fixture = DataFixture::with_shop().await;
+    let body =
+        json!({ "since": NOW - 100, "count": 20, "queries": [{ "id": "A", "expr": "up", "step": 5 }] });
+    let mut all = Vec::new();
+    for _ in 0..10 {
+        let mut stream = open_set(&fixture, &fixture.cabinet, body.clone()).await;
+        let mut seen = Vec::new();
+        while let Some((name, id, _)) = stream.next().await {
+            assert_eq!(name, "points");
+            seen.push(id.expect("an id"));
+        }
+        all.push(seen);
+    }
+    assert_eq!(all[0], (1..=20).map(|n| (NOW - 100 + 5 * n) * 1_000).collect::<Vec<_>>());
+    assert!(all.iter().all(|seen| *seen == all[0]));
+    // The first stream keeps no results for the next: each feed ended with its stream.
+    let held = open_set(&fixture, &fixture.cabinet, body.clone()).await;
+    let before = metric(&fixture, "promlet_live_evaluations_total").await;
+    for _ in 0..10 {
+        let mut stream = open_set(&fixture, &fixture.cabinet, body.clone()).await;
+        while stream.next().await.is_some() {}
+    }
+    assert_eq!(metric(&fixture, "promlet_live_evaluations_total").await - before, 20.0);
+    drop(held);
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_query_of_a_set_is_one_event_and_the_others_are_sent() {
+    let fixture = DataFixture::with_shop().await;
+    let token = fixture.embed(json!({ "exprs": ["up"], "min_step_s": 5 })).await;
+    let queries = json!({ "queries": [
+        { "id": "good", "expr": "up", "step": 5 },
+        { "id": "broken", "expr": "sum(", "step": 5 },
+        { "id": "foreign", "expr": "count(up)", "step": 5 },
+        { "id": "fine", "expr": "up", "step": 1 },
+    ] });
+    let mut stream = open_set(&fixture, &token, queries).await;
+    let mut first = std::collections::BTreeMap::new();
+    for _ in 0..4 {
+        let (name, _, data) = stream.next().await.expect("an event");
+        let code = data["code"].as_str().unwrap_or("-").to_owned();
+        first.insert(data["id"].as_str().expect("an id").to_owned(), (name, code));
+    }
+    let of = |name: &str, code: &str| (name.to_owned(), code.to_owned());
+    let expected = [
+        ("broken", of("error", "bad_expr")),
+        ("fine", of("error", "embed_restricted")),
+        ("foreign", of("error", "embed_restricted")),
+        ("good", of("points", "-")),
+    ];
+    assert_eq!(first, expected.map(|(id, event)| (id.to_owned(), event)).into());
+    // Queries that were refused are refused once more at the first step of the feed at most.
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        fixture.server.pass(Duration::from_secs(5));
+        loop {
+            let (name, _, data) = stream.next().await.expect("an event");
+            if name == "points" {
+                break seen.push((data["id"].clone(), data["time"].as_i64().expect("a time")));
+            }
+        }
+    }
+    assert_eq!(seen, [5, 10, 15].map(|step| (json!("good"), NOW + step)));
+    fixture.server.pass(Duration::from_secs(5));
+    assert_eq!(moment(&mut stream).await, (NOW + 20, at(&["good"], NOW + 20)));
+}
+
+#[tokio::test]
+async fn a_set_that_is_too_slow_gets_a_gap_of_each_query_and_the_newest_events() {
+    let fixture = DataFixture::with_shop().await;
+    let queries = json!({ "queries": [
+        { "id": "A", "expr": "up", "step": 1 },
+        { "id": "B", "expr": "sum(up)", "step": 2 },
+    ] });
+    let mut slow = open_set(&fixture, &fixture.cabinet, queries.clone()).await;
+    let mut fast = open_set(&fixture, &fixture.cabinet, queries).await;
+    assert_eq!(moment(&mut slow).await, moment(&mut fast).await);
+    for step in 1..=20 {
+        fixture.server.pass(Duration::from_secs(1));
+        assert_eq!(moment(&mut fast).await.0, NOW + step);
+    }
+    for (id, start, end) in [("A", 1, 4), ("B", 2, 4)] {
+        let (name, _, data) = slow.next().await.expect("an event");
+        let gap = json!({ "id": id, "start": NOW + start, "end": NOW + end });
+        assert_eq!((name.as_str(), data), ("gap", gap));
+    }
+    for step in 5..=20 {
+        assert_eq!(moment(&mut slow).await.0, NOW + step);
+    }
+    assert_eq!(metric(&fixture, "promlet_live_gaps_total").await, 1.0);
+}
+
+#[tokio::test]
+async fn a_set_beyond_its_limits_is_refused() {
+    let fixture = DataFixture::with_shop().await;
+    let send = async |body: Value| fixture.server.send(set_request(&fixture.cabinet, &body)).await;
+    let up = |id: String| json!({ "id": id, "expr": "up" });
+    let many = send(json!({ "queries": (0..101).map(|n| up(n.to_string())).collect::<Vec<_>>() })).await;
+    many.is(422, "validation_failed");
+    assert_eq!(many.value()["limit"], 100);
+    send(json!({ "queries": [] })).await.is(422, "validation_failed");
+    send(json!({ "queries": [up("A".into()), up("A".into())] })).await.is(422, "validation_failed");
+    send(json!({ "queries": [up(String::new())] })).await.is(422, "validation_failed");
+    send(json!({ "queries": [up("x".repeat(65))] })).await.is(422, "validation_failed");
+    send(json!({ "queries": [up("A".into())], "other": 1 })).await.is(422, "validation_failed");
+    send(json!({ "queries": [up("A".into())], "since": "soon" })).await.is(400, "invalid_parameter");
+    send(json!({ "queries": [up("x".repeat(300_000))] })).await.is(413, "body_too_large");
+    let token = fixture.embed(json!({ "endpoints": ["range"] })).await;
+    let body = json!({ "queries": [up("A".into())] });
+    fixture.server.send(set_request(&token, &body)).await.is(403, "embed_restricted");
+}
+
+#[tokio::test]
+async fn a_set_of_a_credential_that_ends_ends_within_a_second_of_the_next_check() {
+    let fixture = DataFixture::with_shop().await;
+    let (key, _) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["embed"] })).await;
+    let token = fixture.server.token(&fixture.cabinet, &key, json!({})).await;
+    let body = json!({ "queries": [{ "id": "A", "expr": "up", "step": "1h" }] });
+    let mut revoked = open_set(&fixture, &token, body.clone()).await;
+    let mut other = open_set(&fixture, &fixture.cabinet, body).await;
+    let hour = NOW - NOW % 3_600;
+    assert_eq!(moment(&mut revoked).await.0, hour);
+    assert_eq!(moment(&mut other).await.0, hour);
+    let path = format!("/api/v1/orgs/acme/api-keys/{key}");
+    assert!(fixture.server.json("DELETE", &path, &fixture.cabinet, json!({})).await.status.is_success());
+    assert_eq!(revoked.end().await, "token_invalid");
+    // The set is shared with another caller, whose stream continues.
+    fixture.server.pass(Duration::from_secs(3_600));
+    assert_eq!(moment(&mut other).await.0, hour + 3_600);
 }
 
 #[tokio::test]

@@ -7,12 +7,14 @@ mod test_server;
 mod wire;
 
 mod batch;
+mod dashboard_viewers;
 mod deleting;
 mod embeds;
 mod importing;
 mod listings;
 mod live;
 mod mount;
+mod pictures;
 mod public_links;
 mod queries;
 mod rejects;

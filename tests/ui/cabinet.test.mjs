@@ -5,7 +5,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { test } from 'node:test';
 import { ORG_ACTIONS, SERVER_ACTIONS, actionText, actorText, auditCsv } from '../../src/ui/assets/model/audit.js';
 import { bestMatches, fuzzyScore } from '../../src/ui/assets/model/fuzzy.js';
-import { PURPOSES, keySnippets } from '../../src/ui/assets/model/key_snippets.js';
+import { PURPOSES, keySnippets } from '../../src/ui/assets/model/snippets.js';
 import { ageText, limitText, parseLimit, sizeText } from '../../src/ui/assets/model/limit_units.js';
 import { ROUTES, currentPath, navigationOf, permits, routeAt, trailOf } from '../../src/ui/assets/model/routes.js';
 
@@ -103,7 +103,7 @@ test('limits are shown in units that people use', () => {
   ];
   for (const [limit, kind, text] of cases) assert.equal(limitText(limit, kind), text);
   assert.deepEqual([246_608, 999, 1.234e12].map(sizeText), ['247 kB', '999 B', '1.23 TB']);
-  assert.deepEqual([0.2, 2.9, 61, 7300, 90_000, 200_000].map(ageText), ['now', '2 s ago', '1 min ago', '2 h ago', '1 day ago', '2 days ago']);
+  assert.deepEqual([0.2, 2.9, 61, 7300, 90_000, 200_000].map(ageText), ['just now', '2 s ago', '1 min ago', '2 h ago', '1 day ago', '2 days ago']);
 });
 
 test('limits are read with and without separators, spaces and capitals', () => {
@@ -171,10 +171,14 @@ test('the CSV of the audit log quotes separators and runs no formula in a spread
 
 test('every purpose of a key has a snippet of its own, first, with the secret filled in', () => {
   for (const { id, scopes } of PURPOSES) {
-    const snippets = keySnippets({ base: 'https://m.example/api/v1/orgs/a', secret: 'msk_secret', scopes, purpose: id });
+    const snippets = keySnippets({ base: 'https://m.example/api/v1/orgs/a', key: 'msk_secret', scopes, purpose: id });
     assert.equal(snippets[0].id, id);
-    for (const { code } of snippets) assert.ok(code.includes('msk_secret') && code.includes('/api/v1/orgs/a'), code);
+    for (const { text } of snippets) assert.ok(text.includes('msk_secret') && text.includes('/api/v1/orgs/a'), text);
   }
-  const both = keySnippets({ base: 'b', secret: 's', scopes: ['read'], purpose: 'prometheus' });
-  assert.ok(both.every(({ id }) => ['read', 'query'].includes(id)), 'snippets need a permission that the key has');
+  const both = keySnippets({ base: 'b', key: 's', scopes: ['read'], purpose: 'prometheus' });
+  assert.deepEqual(
+    both.map(({ id }) => id),
+    ['read', 'query'],
+    'snippets need a permission that the key has',
+  );
 });

@@ -1,5 +1,7 @@
 //! Parses the `Authorization` header into a credential.
 
+use std::borrow::Cow;
+
 use axum::http::{HeaderMap, header};
 use data_encoding::BASE64;
 
@@ -41,12 +43,7 @@ pub(super) fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeade
         .ok_or_else(|| invalid("the Authorization header holds no credential"))?;
     let rest = rest.trim_ascii();
     if scheme.eq_ignore_ascii_case("bearer") {
-        let text = rest.to_owned();
-        return Ok(match rest {
-            _ if rest.starts_with("msk_") => AuthorizationHeader::Key { secret: text, id: None },
-            _ if rest.starts_with("mpl_") => AuthorizationHeader::Link(text),
-            _ => AuthorizationHeader::Jwt(text),
-        });
+        return Ok(bearer(rest));
     }
     if !scheme.eq_ignore_ascii_case("basic") {
         return Err(invalid("the schemes are Bearer, and Basic with an API key as password"));
@@ -62,6 +59,39 @@ pub(super) fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeade
         secret: secret.to_owned(),
         id: user.starts_with("ak_").then(|| user.to_owned()),
     })
+}
+
+/// Returns the kind of a bearer credential.
+fn bearer(text: &str) -> AuthorizationHeader {
+    let secret = text.to_owned();
+    match text {
+        _ if text.starts_with("msk_") => AuthorizationHeader::Key { secret, id: None },
+        _ if text.starts_with("mpl_") => AuthorizationHeader::Link(secret),
+        _ => AuthorizationHeader::Jwt(secret),
+    }
+}
+
+/// Parses the values of the parameter `token`, of which there is at least one. They have the form
+/// of a bearer credential, but an API key is refused: URLs are stored in too many places.
+pub(super) fn authorization_parameter<'t>(
+    headers: &HeaderMap,
+    mut values: impl Iterator<Item = Cow<'t, str>>,
+) -> ApiResult<AuthorizationHeader> {
+    let text = values.next().unwrap_or_default();
+    if values.next().is_some() {
+        return Err(ApiError::new(Code::DuplicateParameter, "the parameter token occurs more than once"));
+    }
+    if headers.contains_key(header::AUTHORIZATION) {
+        let detail = "send the token either in the Authorization header or as this parameter";
+        return Err(ApiError::invalid_parameter("token", detail));
+    }
+    match bearer(&text) {
+        AuthorizationHeader::Key { .. } => {
+            let detail = "an API key does not belong in a URL; use an embed token that is minted with it";
+            Err(ApiError::new(Code::TokenInvalid, detail))
+        }
+        token => Ok(token),
+    }
 }
 
 #[cfg(test)]

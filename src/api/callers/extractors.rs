@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 
 use super::grant::{Grant, Permission};
 use super::permissions::{IngestAccess, QueryAccess, Quota};
-use super::{Credential, RequestIdentity};
+use super::{Credential, Payer, RequestIdentity};
 use crate::api::cookies;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
@@ -128,15 +128,6 @@ pub(in crate::api) enum StandingKey {
     Link(usize),
 }
 
-/// The party that long responses count for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::api) enum Payer {
-    /// A session.
-    Session(SessionId),
-    /// An API key, for itself and all of its tokens, or a public link.
-    Key(KeyId),
-}
-
 impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
@@ -148,11 +139,8 @@ impl StandingCaller {
     /// # Errors
     /// Those of the credential. A caller that has entered an organisation has one.
     pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
-        Ok(match self.caller.0.credential()? {
-            Credential::Session { session, .. } => Payer::Session(session.id),
-            Credential::Token { key, .. } | Credential::Key(key) => Payer::Key(key.id),
-            Credential::Link { link, .. } => Payer::Key(link.key.id),
-        })
+        self.caller.0.credential()?;
+        self.caller.0.payer().ok_or_else(|| ApiError::internal("a valid credential counts for nobody"))
     }
 
     /// Returns the identity of the credential for [`StandingCaller::check`].

@@ -91,6 +91,11 @@ impl Grant {
         self.token.as_ref()?.min_time(now)
     }
 
+    /// Returns the time at which the credential expires, if it is a token.
+    pub(in crate::api) fn expires_at(&self) -> Option<Timestamp> {
+        Some(self.token.as_ref()?.expires_at)
+    }
+
     /// Returns the smallest step in milliseconds, inclusive.
     pub(in crate::api) fn min_step_ms(&self) -> Option<i64> {
         self.min_step_ms

@@ -99,6 +99,11 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
     ("PrometheusQuery", &[(200, "PrometheusQuery", "The result, in Prometheus' format")]),
     ("PrometheusData", &[(200, "PrometheusData", "The data, in Prometheus' format")]),
     ("events", &[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")]),
+    (
+        "image/svg+xml",
+        &[(200, "image/svg+xml", "The picture"), (304, "", "The picture that If-None-Match names")],
+    ),
+    ("image/png", &[(200, "image/png", "The picture"), (304, "", "The picture that If-None-Match names")]),
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
@@ -461,6 +466,47 @@ const ORGANISATIONS: &[Operation] = &[
         .responses(&[(200, "{ samples: integer(0..) }", "The samples of the last six hours are stored")])
         .errors(&[Code::AlreadyExists, Code::Conflict, Code::BadRequest, Code::AtCapacity]),
     at("GET /orgs/{slug}/ingest/rejects").responses(&[(200, "Rejects", "The last refusals")]),
+    at("GET /orgs/{slug}/dashboards/{uid}/view")
+        .responses(&[
+            (200, "DashboardView", "The dashboard; ETag identifies its version and what the token grants"),
+            (304, "", "The version that If-None-Match names"),
+        ])
+        .errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/dashboards/{uid}/data")
+        .body(
+            "{| variables?: map<string[]> 'Values of variables that the viewer may set; $__all stands for All', \
+             start?: BatchParameter, end?: BatchParameter, timeout?: BatchParameter, \
+             queries: PanelQuery[] 'At most 1,000' |}",
+        )
+        .responses(&[(
+            200,
+            "ndjson BatchLine",
+            "A line for each query as soon as it is ready, and a last line with `done`; a response without it is not \
+             complete",
+        )])
+        .errors(&[Code::NotFound, Code::InvalidParameter]),
+    at("POST /orgs/{slug}/dashboards/{uid}/options")
+        .body(
+            "{| variable: string, variables?: map<string[]> 'Values of the variables that its query refers to', \
+             start?: BatchParameter, end?: BatchParameter |}",
+        )
+        .responses(&[(200, "VariableOptions", "The options before the regular expression of the variable")])
+        .errors(&[
+            Code::NotFound,
+            Code::InvalidParameter,
+            Code::BadExpr,
+            Code::QueryTooExpensive,
+            Code::QueryFailed,
+            Code::QueryTimeout,
+        ]),
+    at("POST /orgs/{slug}/dashboards/{uid}/live")
+        .body(
+            "{| variables?: map<string[]>, queries: LivePanelQuery[] '1 to 100', \
+             since?: BatchParameter 'The last step that is not sent; the header Last-Event-ID precedes it', \
+             count?: BatchParameter 'The stream ends after as many steps' |}",
+        )
+        .responses(&[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")])
+        .errors(&[Code::NotFound, Code::InvalidParameter, Code::AtCapacity]),
     at("POST /orgs/{slug}/query/batch")
         .body(
             "{| start?: BatchParameter, end?: BatchParameter, step?: BatchParameter, time?: BatchParameter, \
@@ -473,6 +519,17 @@ const ORGANISATIONS: &[Operation] = &[
              complete",
         )])
         .errors(&[Code::InvalidParameter]),
+    at("POST /orgs/{slug}/query/live")
+        .body(
+            "{| queries: LiveQuery[] 'At least one, at most 100', since?: BatchParameter 'The last step that is not sent; \
+             the header Last-Event-ID precedes it', count?: BatchParameter 'The stream ends after as many steps' |}",
+        )
+        .responses(&[(
+            200,
+            "events",
+            "Server-sent events: `points`, `error`, `gap` and `end`. `id` is on the last event of a step",
+        )])
+        .errors(&[Code::InvalidParameter, Code::AtCapacity]),
     at("GET /orgs/{slug}/queries").responses(&[(200, "Queries", "The running queries")]),
     at("DELETE /orgs/{slug}/queries/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus").responses(&[(200, "text", "A confirmation")]),

@@ -137,6 +137,44 @@ const OVER_RANGE: &[Parameter] = &[
         "The time between two steps; by default at most 250 steps, and at least 15 seconds",
     ),
 ];
+const PICTURE: &[Parameter] = &[
+    p("start", ParameterKind::Time, "The time of the first step; one hour before the end by default"),
+    p(
+        "end",
+        ParameterKind::Time,
+        "The latest time of a step, inclusive; by default the newest multiple of the step",
+    ),
+    p("step", ParameterKind::Duration, "The time between two steps; by default a round one for two pixels"),
+    p("width", ParameterKind::Count(100, 2_000), "The width in CSS pixels; 800 by default"),
+    p("height", ParameterKind::Count(60, 2_000), "The height in CSS pixels; 320 by default"),
+    p("scale", ParameterKind::Count(1, 3), "The pixels of a PNG for one CSS pixel; 1 by default"),
+    p("theme", ParameterKind::OneOf(&["", "light", "dark"]), "The colours; light by default"),
+    p("title", ParameterKind::Text, "The heading, at most 256 characters"),
+    p(
+        "unit",
+        ParameterKind::Text,
+        "bytes, bytes/s, seconds, percent (of 1), or a suffix; at most 256 characters",
+    ),
+    p(
+        "legend",
+        ParameterKind::Text,
+        "The names of the series, with {{label}} in them; by default the labels that differ",
+    ),
+    p(
+        "tz",
+        ParameterKind::Text,
+        "The time zone of the axis: UTC, which is the default, an offset such as +02:00, or an IANA name",
+    ),
+];
+const PANEL: &[Parameter] = &[
+    p(
+        "dashboard",
+        ParameterKind::Text,
+        "The uid of a dashboard, whose panel is drawn instead of a query. Each parameter var-NAME sets a value of a variable",
+    ),
+    p("panel", ParameterKind::Text, "The id of the panel, a whole number; required with dashboard"),
+    p("ref", ParameterKind::Text, "The only query of the panel to draw; by default all"),
+];
 const LIVE: &[Parameter] = &[
     p(
         "step",
@@ -360,6 +398,19 @@ const EITHER: &[Code] = &[
     Code::QueryTimeout,
     Code::QueryCancelled,
 ];
+/// Those of a query, and of a dashboard or panel that does not exist.
+const PICTURE_ERRORS: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::MetricNotAllowed,
+    Code::NotFound,
+    Code::QueryTooExpensive,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+    Code::QueryCancelled,
+];
 /// The errors before a live query begins. Later ones are events.
 const LIVE_ERRORS: &[Code] = &[
     Code::InvalidParameter,
@@ -417,6 +468,8 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN], EXPRESSION),
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EXPRESSION),
     ("query/live", "events", &[STRUCTURED, LIVE, COSTS], LIVE_ERRORS),
+    ("render.svg", "image/svg+xml", &[STRUCTURED, PANEL, PICTURE, TIMEOUT, NOCACHE], PICTURE_ERRORS),
+    ("render.png", "image/png", &[STRUCTURED, PANEL, PICTURE, TIMEOUT, NOCACHE], PICTURE_ERRORS),
     ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT], ESTIMATE),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS], EXPRESSION),
     (

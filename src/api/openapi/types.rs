@@ -212,6 +212,11 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          max_series?: BatchParameter, timeout?: BatchParameter, explain?: BatchParameter, nocache?: BatchParameter |}",
     ),
     (
+        "LiveQuery",
+        "{| id: string(1..64) 'Unique in the stream', expr: string 'The PromQL expression', step?: BatchParameter \
+         '1 s to 1 h', limit?: BatchParameter 'The maximum number of series' |}",
+    ),
+    (
         "BatchResult",
         "{ id: string, status: \"success\", data: Result, warnings: string[], infos?: string[], query: any 'The evaluated \
          PromQL expression and its times', explain?: PlanNode, stats: { series?: integer, samples?: integer, \
@@ -226,6 +231,34 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "BatchEnd",
         "{ done: true, queries: integer, failed: integer 'The number of error lines', elapsed_ms: number }",
+    ),
+    (
+        "PanelQuery",
+        "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, type: \"range\" | \"instant\", \
+         step?: BatchParameter, start?: BatchParameter, end?: BatchParameter, interval?: string | null '$__interval', \
+         rate_interval?: string | null '$__rate_interval', variables?: map<string[]> 'Values for this query', \
+         limit?: BatchParameter |}",
+    ),
+    (
+        "LivePanelQuery",
+        "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, step?: BatchParameter, \
+         interval?: string | null, rate_interval?: string | null, variables?: map<string[]>, limit?: BatchParameter |}",
+    ),
+    (
+        "DashboardView",
+        "{ uid: string, title: string, version: integer, dashboard: map<any> 'The document without expressions, queries of \
+         variables and annotations, and links to other dashboards', variables: map<VariableView>, \
+         max_range_s: integer | null, min_step_s: integer | null }",
+    ),
+    (
+        "VariableView",
+        "{ access: \"locked\" | \"open\" | \"fixed\", value?: string[] 'Of a locked or fixed variable', \
+         values?: string[] | null 'The values that an open variable may have; null stands for all' }",
+    ),
+    (
+        "VariableOptions",
+        "{ status: \"success\", data: any[] 'Texts, or series with the members metric and value', warnings: string[], \
+         infos?: string[] }",
     ),
     ("BatchLine", "BatchResult | BatchError | BatchEnd"),
     ("PrometheusQuery", "{ status: \"success\", data: Result, warnings?: string[], infos?: string[] }"),

@@ -159,7 +159,7 @@ async fn show(
             }
         };
         identity.note_dashboard_view(org, user, &uid, now);
-        if known.is_some_and(|known| names(&known, &tag)) {
+        if known.is_some_and(|known| names_tag(&known, &tag)) {
             return Ok((StatusCode::NOT_MODIFIED, etag_header(&tag)).into_response());
         }
         let marks = identity.dashboard_marks(org, user)?;
@@ -184,7 +184,7 @@ fn etag_header(tag: &str) -> [(header::HeaderName, HeaderValue); 1] {
 }
 
 /// Returns whether an `If-None-Match` names a tag (RFC 9110, section 13.1.2: weak comparison).
-fn names(header: &HeaderValue, tag: &str) -> bool {
+pub(super) fn names_tag(header: &HeaderValue, tag: &str) -> bool {
     let all = header.to_str().unwrap_or_default().split(',').map(str::trim);
     all.map(|one| one.strip_prefix("W/").unwrap_or(one)).any(|one| one == "*" || one == tag)
 }

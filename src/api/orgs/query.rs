@@ -1,7 +1,7 @@
 //! The native query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
 //! `query/expr-range` (docs/specification.md C5), `query/estimate`, which estimates the cost of a
-//! query, `query/batch`, which runs many queries, and `query/live`, which streams the points of
-//! one.
+//! query, `query/batch`, which runs many queries, and `query/live`, which streams the points of one.
+//! `render.svg` and `render.png` draw one.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
@@ -13,6 +13,7 @@ pub(super) mod deps;
 pub(super) mod inline;
 pub(super) mod live;
 mod parallel_encode;
+pub mod render;
 pub(super) mod request;
 pub(super) mod response;
 pub(super) mod run;
@@ -179,6 +180,14 @@ impl QueryParams {
         }
     }
 
+    /// Returns the text for the list of running queries.
+    fn listed(&self) -> String {
+        match &self.kind {
+            QueryKind::Expression(text) => text.clone(),
+            QueryKind::Structured(shape) => shape.metric().to_owned(),
+        }
+    }
+
     /// Takes the times, the limits and all other parameters.
     ///
     /// # Errors
@@ -202,18 +211,15 @@ impl QueryParams {
 }
 
 impl PreparedQuery {
+    /// Returns the text for the list of running queries.
+    fn listed(&self) -> String {
+        self.params.listed()
+    }
+
     /// Leaves the expression out of the response.
     pub(super) fn without_expression(mut self) -> PreparedQuery {
         self.params.hides_expression = true;
         self
-    }
-
-    /// Returns the text for the list of running queries.
-    fn listed(&self) -> String {
-        match &self.params.kind {
-            QueryKind::Expression(text) => text.clone(),
-            QueryKind::Structured(shape) => shape.metric().to_owned(),
-        }
     }
 
     /// Returns the time from the first step to the last.
@@ -299,6 +305,8 @@ struct EvaluatedQuery {
     /// Whether the evaluation added warnings or infos. They state positions in the text of the
     /// expression.
     has_annotations: bool,
+    /// The infos of the evaluation, at most ten. Its warnings are those of the run.
+    infos: Vec<String>,
 }
 
 /// Evaluates a query. Runs on the query lane or inline.
@@ -349,7 +357,7 @@ fn evaluate(run: &mut QueryRun, params: &QueryParams, window: QueryWindow) -> Ap
             write_plan(plan, out);
         }
     });
-    Ok(EvaluatedQuery { envelope, has_annotations })
+    Ok(EvaluatedQuery { envelope, has_annotations, infos })
 }
 
 /// Writes milliseconds, rounded to the microsecond.
@@ -426,6 +434,17 @@ fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult
 
 /// Parses `start`, `end` and `step`, with the defaults of docs/specification.md C5.
 fn range_steps(params: &mut Params, now: Timestamp, range_ms_max: i64, grant: &Grant) -> ApiResult<Steps> {
+    steps_of(params, now, range_ms_max, grant, default_step_ms)
+}
+
+/// Like [`range_steps`]; `default_step_ms` returns the default step of a range in milliseconds.
+fn steps_of(
+    params: &mut Params,
+    now: Timestamp,
+    range_ms_max: i64,
+    grant: &Grant,
+    default_step_ms: impl FnOnce(i64) -> i64,
+) -> ApiResult<Steps> {
     const HOUR_MS: i64 = 3_600_000;
     let end = params.time("end", now)?.unwrap_or(now);
     let default_range = HOUR_MS.min(grant.max_range_ms().unwrap_or(HOUR_MS));

@@ -60,12 +60,14 @@ pub struct ReadOptions {
     /// The most bytes of cached results; one organisation holds at most half of them. Zero turns
     /// the cache off.
     pub cache_bytes_max: u64,
+    /// The most streams of live queries of one API key and its tokens at once, inclusive.
+    pub live_streams_per_key: usize,
 }
 
 impl Default for ReadOptions {
     /// Returns a timeout of 30 s, ranges of one year, 256 MiB per body, 1 GiB of memory (two of the
-    /// largest queries of one organisation, and as much for others), and 64 MiB of cached results,
-    /// which are four million points.
+    /// largest queries of one organisation, and as much for others), 64 MiB of cached results,
+    /// which are four million points, and 10,000 streams of one key.
     fn default() -> ReadOptions {
         ReadOptions {
             promql: promql::Options::default(),
@@ -75,6 +77,7 @@ impl Default for ReadOptions {
             body_bytes_max: 256 << 20,
             memory_bytes_max: 1 << 30,
             cache_bytes_max: 64 << 20,
+            live_streams_per_key: 10_000,
         }
     }
 }

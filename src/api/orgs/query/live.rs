@@ -104,7 +104,7 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     if let (Some(member), Some(at)) = (share.feed.members.first(), share.place.positions.first()) {
         member.query.at(*at).await.0?;
     }
-    Ok(stream_response(LiveStream::new(share, since, count, b"")))
+    Ok(stream_response(LiveStream::new(share, StreamSpan { since, count }, b"")))
 }
 
 /// Takes `step` and the other parameters of a live query.
@@ -152,8 +152,16 @@ pub(in crate::api::orgs) fn prepare_expression(
     prepare(query, &mut params, now, grant)
 }
 
-/// Streams the points of a set of queries after the step `since`; without it, the newest points are
-/// the first. Equal sets of equal restrictions share all events.
+/// The part of a stream that is sent.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::api::orgs) struct StreamSpan {
+    /// The last step that is not sent. Without it, the newest points are the first.
+    pub(in crate::api::orgs) since: Option<Timestamp>,
+    /// The number of complete steps after which the stream ends.
+    pub(in crate::api::orgs) count: Option<usize>,
+}
+
+/// Streams the points of a set of queries. Equal sets of equal restrictions share all events.
 ///
 /// # Errors
 /// 503 `at_capacity` with too many streams or queries, and 503 `shutting_down`.
@@ -162,7 +170,7 @@ pub(in crate::api::orgs) fn stream_set(
     access: &QueryAccess,
     caller: StandingCaller,
     items: Vec<LiveItem>,
-    since: Option<Timestamp>,
+    span: StreamSpan,
 ) -> ApiResult<Response> {
     let mut errors = Vec::new();
     let mut queries = Vec::with_capacity(items.len());
@@ -177,7 +185,7 @@ pub(in crate::api::orgs) fn stream_set(
         }
     }
     let share = deps.live.join(deps, access, caller, queries)?;
-    Ok(stream_response(LiveStream::new(share, since, None, &errors)))
+    Ok(stream_response(LiveStream::new(share, span, &errors)))
 }
 
 fn stream_response(stream: LiveStream) -> Response {

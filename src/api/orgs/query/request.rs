@@ -73,7 +73,7 @@ impl PendingRead {
         let (mut parts, body) = request.into_parts();
         let auth = required_auth(&parts)?;
         let (caller, endpoint, has_form) = match auth {
-            Auth::QueryCaller(endpoint) => {
+            Auth::QueryCaller(endpoint) | Auth::PictureCaller(endpoint) => {
                 (QueryCaller::from_request_parts(&mut parts, &()).await?, Some(endpoint), false)
             }
             Auth::PrometheusCaller(endpoint) => {

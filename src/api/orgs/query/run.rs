@@ -203,7 +203,8 @@ impl ReadDeps {
     }
 }
 
-const SCOPED: &str = "this token grants only some of the series; the others are left out";
+/// The warning that a scope may have hidden series.
+pub(super) const SCOPED: &str = "this token grants only some of the series; the others are left out";
 
 impl QueryRun {
     /// Runs `work`. It runs a second time, on the lane, if it took too long inline, so the state of

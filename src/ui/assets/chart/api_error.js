@@ -26,11 +26,11 @@ export class ApiError extends Error {
 }
 
 /**
- * The error that a problem body describes.
+ * The error that a problem body describes, or a line of a stream with the same members.
  * @param {any} body an object
  * @param {{status?: number, requestId?: string, retryAfter?: number}} [known] of the response
  */
-export function problemOf(body, { status = Number(body.status) || 0, requestId = '', retryAfter = 0 } = {}) {
+export function problemOf(body, { status = Number(body.http_status) || 0, requestId = '', retryAfter = 0 } = {}) {
   return new ApiError({
     status,
     code: body.code,

@@ -1,16 +1,21 @@
 // Why a request to the server got no readable answer, and the words for it.
 //
 // fetch reports each of these as the same TypeError. What is provable: the browser knows that it is
-// offline, it announces requests that the page's policy blocks, it states a denied permission for
-// local networks, and the element's module is readable from any origin. If that module can be read
-// and a repeated request fails again, the server refuses to show its answer to this page.
+// offline, it announces requests that the page's policy blocks, and it states a denied permission
+// for local networks. Every origin may read that a token is wrong (docs/specification.md B4). If
+// this page can read that and a repeated request fails again, the server refuses to show its answer
+// to this page. A file in place of the API would not prove it: caches and proxies have files.
 
 import { ApiError } from './api_error.js';
 import { embedWords, warnOnce } from './problems.js';
 import { answerOf, tokenSource } from './request.js';
+import { pause } from './retry.js';
+import { claims } from './token_source.js';
 
 /** All charts of a page share the result of one probe for this long, in milliseconds. */
 const PROBE_MS = 2000;
+/** The time in which the browser announces a blocked request, in seconds. */
+const VIOLATION_S = 0.05;
 /** Names of the permission in Chromium: since version 142, and since the loopback has its own. */
 const PERMISSIONS = ['local-network-access', 'local-network', 'loopback-network'];
 
@@ -24,14 +29,14 @@ document.addEventListener('securitypolicyviolation', ({ effectiveDirective, bloc
 });
 
 /**
- * Whether a server answers with a file that every origin may read.
- * @param {string} base
+ * Whether the API refuses a wrong token, which every origin may read.
+ * @param {import('./query.js').ChartQuery} query
  */
-function isReachable(base) {
+function isReachable({ base, path }) {
   const known = probes.get(base);
   if (known && performance.now() - known.at < PROBE_MS) return known.result;
-  const result = fetch(`${base}/embed.js`, { method: 'HEAD', cache: 'no-store', credentials: 'omit' }).then(
-    (response) => response.ok,
+  const result = answerOf({ base, path }, 'none').then(
+    ({ status }) => status === 401,
     () => false,
   );
   probes.set(base, { at: performance.now(), result });
@@ -53,16 +58,23 @@ async function isLocalNetworkDenied() {
  */
 async function diagnose(query) {
   const { base, token, tokenEndpoint } = query;
-  const { origin } = new URL(base, document.baseURI);
   const error = (/** @type {string} */ code, /** @type {string} */ detail) => new ApiError({ code, detail });
-  if (await isReachable(base)) {
+  const origin = URL.parse(base, document.baseURI)?.origin;
+  if (!origin) return error('wrong_src', 'The attribute src is no URL.');
+  if (await isReachable(query)) {
+    const bearer = (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token;
     try {
-      await answerOf(query, (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token);
+      await answerOf(query, bearer);
       return null;
     } catch {
+      // The server does not let pages read this refusal either.
+      const org = claims(bearer).org;
+      if (org !== query.org) return error('org_mismatch', `The token is for ${org}, not for ${query.org}.`);
       return error('origin_refused', `${origin} does not show its answers to ${location.origin}.`);
     }
   }
+  // The browser announces a blocked request after it has failed.
+  await pause(VIOLATION_S);
   if (navigator.onLine === false) return error('offline', 'The browser is offline.');
   if (blocked.has(origin)) return error('blocked_by_page', `The policy of this page blocks requests to ${origin}.`);
   if (await isLocalNetworkDenied()) {

@@ -12,9 +12,9 @@ const RETRY_MS = 10_000;
 /**
  * The claims of a JWT, unverified: only the server decides whether they hold.
  * @param {string} token
- * @returns {{iat?: number, exp?: number}}
+ * @returns {{iat?: number, exp?: number, org?: string}}
  */
-function claims(token) {
+export function claims(token) {
   try {
     const part = token.split('.')[1].replaceAll('-', '+').replaceAll('_', '/');
     return JSON.parse(atob(part)) ?? {};

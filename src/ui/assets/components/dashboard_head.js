@@ -23,9 +23,9 @@ const EDITED = [
 
 /**
  * @param {{time: HTMLElement, bar: HTMLElement, links: HTMLElement, star: () => void,
- *   edit: () => void}} options `star` and `edit` are called by their buttons
+ *   share: () => void, edit: () => void}} options `star`, `share` and `edit` are called by their buttons
  */
-export function dashboardHead({ time, bar, links, star: toggleStar, edit: startEditing }) {
+export function dashboardHead({ time, bar, links, star: toggleStar, share: openShare, edit: startEditing }) {
   const title = h('h1', { text: 'Loading…' });
   const star = h('button', {
     type: 'button',
@@ -35,6 +35,13 @@ export function dashboardHead({ time, bar, links, star: toggleStar, edit: startE
     text: '☆',
     hidden: true,
     on: { click: toggleStar },
+  });
+  const share = h('button', {
+    type: 'button',
+    class: 'edit-button',
+    text: 'Share',
+    hidden: true,
+    on: { click: openShare },
   });
   const edit = h('button', {
     type: 'button',
@@ -47,7 +54,7 @@ export function dashboardHead({ time, bar, links, star: toggleStar, edit: startE
   const notices = h('div', { class: 'edit-slot' });
   const alert = h('p', { class: 'alert', role: 'alert' });
   const nodes = [
-    h('div', { class: 'dash-head' }, title, star, tabs, edit, time),
+    h('div', { class: 'dash-head' }, title, star, tabs, share, edit, time),
     notices,
     h('div', { class: 'dash-controls' }, bar, links),
     alert,
@@ -60,6 +67,7 @@ export function dashboardHead({ time, bar, links, star: toggleStar, edit: startE
     star.setAttribute('aria-pressed', String(starred === true));
     star.setAttribute('aria-label', `Star ${text}`);
     star.textContent = starred ? '★' : '☆';
+    share.hidden = starred === null || editing || current !== '';
     tabs.hidden = current === null;
     const focused = document.activeElement instanceof HTMLElement && tabs.contains(document.activeElement);
     tabs.replaceChildren(

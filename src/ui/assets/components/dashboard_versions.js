@@ -2,6 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { isConflict, listVersions, readVersion, restoreVersion } from '../client/dashboards.js';
+import { memberNames } from '../client/members.js';
 import { describeChanges } from '../model/dashboard_diff.js';
 import { errorText } from '../model/error_text.js';
 import { lineDiff } from '../model/line_diff.js';
@@ -95,14 +96,14 @@ export function versionsView({ org, stored, user, editable, changed }) {
         }),
     );
 
-  listVersions(org, stored.uid).then((versions) => {
+  Promise.all([listVersions(org, stored.uid), memberNames(org)]).then(([versions, names]) => {
     place.replaceChildren(
       table(
         ['Version', 'Saved', 'By', 'Message', ''],
         versions.map((one, at) => [
           one.version === stored.version ? `${one.version} (current)` : String(one.version),
           time(one.saved_at, ''),
-          one.saved_by === user ? 'You' : (one.saved_by ?? ''),
+          one.saved_by === user ? 'You' : (names.get(one.saved_by ?? '') ?? (one.saved_by ? 'A former member' : '')),
           one.message ?? '',
           tools(one, versions[at + 1]),
         ]),

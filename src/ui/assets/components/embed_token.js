@@ -1,35 +1,31 @@
 // Mints an embed token of an API key, and shows the element that uses it.
 
 import { h } from '../chart/dom.js';
-import { ROOT, send } from '../client/server.js';
-import { parseDuration } from '../chart/scale.js';
+import { mintToken } from '../client/embed.js';
+import { ROOT } from '../client/server.js';
+import { chartHtml } from '../model/share_html.js';
+import { lifetimeOf } from '../model/share_policy.js';
 import { copyable } from './copy.js';
 import { field, form } from './form.js';
 import { time } from './parts.js';
 
 /**
  * The form that mints a token; the token is shown below it.
- * @param {{slug: string, base: string, key: import('../client/types.js').ApiKey}} options `base` is
- *   the organisation's path
+ * @param {{slug: string, key: import('../client/types.js').ApiKey}} options
  */
-export function embedTokenForm({ slug, base, key }) {
+export function embedTokenForm({ slug, key }) {
   const place = h('div', { class: 'stack' });
   const entry = form(
     {
       submit: 'Mint token',
       action: async (values) => {
-        const seconds = values.lifetime.trim() ? parseDuration(values.lifetime) : null;
-        if (values.lifetime.trim() && !Number.isInteger(seconds))
-          throw new Error('Lifetime: enter a duration such as 15m or 1h.');
-        const minted = await send('POST', `${base}/embed/tokens`, {
+        const given = values.lifetime.trim();
+        const minted = await mintToken(slug, {
           api_key_id: key.id,
-          ...(seconds ? { ttl_s: seconds } : {}),
+          ...(given ? { ttl_s: lifetimeOf(given, key.embed.max_token_ttl_s) } : {}),
         });
-        const origin = `${location.origin}${ROOT}`;
-        const html = [
-          `<script type="module" src="${origin}/embed.js"></script>`,
-          `<metric-chart org="${slug}" expr="up" range="1h" token="${minted.token}"></metric-chart>`,
-        ].join('\n');
+        const server = { server: `${location.origin}${ROOT}`, org: slug };
+        const html = chartHtml(server, { expr: 'up', range: '1h', token: minted.token });
         place.replaceChildren(
           h(
             'p',

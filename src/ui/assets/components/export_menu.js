@@ -14,11 +14,11 @@ const SHOWN_MS = 4000;
 /**
  * @typedef {Object} Exported
  * @property {string} org
- * @property {{expr: string, tab: string}} state
+ * @property {import('../model/explore_state.js').State} state
  * @property {any} answer the answer that is shown, unless a chart is shown; null without one
  * @property {Record<string, number>} params of a request: `time`, or `start`, `end` and `step`
  * @property {(HTMLElement & {state: string, drawn: {answer: any}}) | null} chart that is shown
- * @property {boolean} editor whether the account may change dashboards
+ * @property {import('../client/types.js').Role} role of the account
  */
 
 /**
@@ -27,7 +27,7 @@ const SHOWN_MS = 4000;
  * @param {(text: string) => void} say shows an outcome
  */
 export function openExport(button, given, say) {
-  const { org, chart, editor } = given;
+  const { org, chart, role, state } = given;
   const { expr, tab } = given.state;
   const answer = chart ? chart.drawn.answer : given.answer;
   const { start, end, step } = (chart && answer?.query) || {};
@@ -74,6 +74,10 @@ export function openExport(button, given, say) {
     const { addToDashboard } = await import('./add_to_dashboard.js');
     await addToDashboard({ org, expr, kind });
   };
+  const share = async () => {
+    const { shareChart } = await import('./share_dialog/open.js');
+    await shareChart({ org, role, state });
+  };
   openMenu(
     button,
     [
@@ -87,7 +91,8 @@ export function openExport(button, given, say) {
         remember(PANEL_KEY, panel);
         copy(JSON.stringify(panel, null, 2), 'Copied. Paste the panel in the editor of a dashboard.');
       }),
-      item('Add to dashboard…', add, editor),
+      item('Embed this chart…', share),
+      item('Add to dashboard…', add, role !== 'viewer'),
     ],
     { class: 'export-menu', label: 'Export' },
   );

@@ -2,11 +2,12 @@
 
 import { h } from '../chart/dom.js';
 import { ROOT } from '../client/server.js';
-import { copyButton, copyable } from './copy.js';
+import { copyable } from './copy.js';
 import { openDialog, sendConfirmed } from './dialog.js';
 import { choice, field, form, lines } from './form.js';
 import { policyFields, policyOf, rateFields, ratesOf, restricts, scopeFields, scopesOf } from './key_form.js';
-import { PURPOSES, keySnippets } from '../model/key_snippets.js';
+import { PURPOSES, keySnippets } from '../model/snippets.js';
+import { snippetChoice } from './snippet_choice.js';
 
 const DAY_MS = 86_400_000;
 /** Ends of the key that are offered, in days from now. @type {[string, string][]} */
@@ -45,8 +46,7 @@ function keyBody(values) {
   const policy = policyOf(values);
   const rates = ratesOf(values, scopes);
   const days = Number(values.days.trim() || values.expiry);
-  const signature =
-    values.alg !== 'HS256' || publicKey ? { alg: values.alg, public_key: publicKey || undefined } : {};
+  const signature = values.alg !== 'HS256' || publicKey ? { alg: values.alg, public_key: publicKey || undefined } : {};
   return {
     name: values.name.trim(),
     scopes,
@@ -98,40 +98,9 @@ const permissions = () => [
  */
 function result({ slug, made, purpose }) {
   const base = `${location.origin}${ROOT}/api/v1/orgs/${encodeURIComponent(slug)}`;
-  const snippets = keySnippets({ base, secret: made.secret, scopes: made.scopes, purpose });
-  const code = h('pre', { class: 'snippet', tabindex: '0', role: 'group' });
-  const where = h('p', { class: 'hint' });
-  const copy = h('div', { class: 'row' });
-  const show = (/** @type {import('../model/key_snippets.js').Snippet} */ snippet) => {
-    code.textContent = snippet.code;
-    code.setAttribute('aria-label', snippet.text);
-    where.textContent = `For ${snippet.file}:`;
-    copy.replaceChildren(copyButton(() => snippet.code, { what: 'snippet', source: code }));
-  };
-  const kinds = h(
-    'fieldset',
-    { class: 'segments' },
-    h('legend', { class: 'unseen', text: 'Snippet' }),
-    snippets.map((snippet, index) =>
-      h(
-        'label',
-        {},
-        h('input', {
-          type: 'radio',
-          name: 'snippet',
-          value: snippet.id,
-          checked: index === 0,
-          on: { change: () => show(snippet) },
-        }),
-        h('span', { text: snippet.text }),
-      ),
-    ),
-  );
-  show(snippets[0]);
-  return [
-    copyable(`Secret of ${made.name}, shown only now:`, made.secret, 'secret'),
-    h('div', { class: 'stack' }, snippets.length > 1 && kinds, where, code, copy),
-  ];
+  const snippets = snippetChoice('Snippet');
+  snippets.show(keySnippets({ base, key: made.secret, scopes: made.scopes, purpose }));
+  return [copyable(`Secret of ${made.name}, shown only now:`, made.secret, 'secret'), snippets.node];
 }
 
 /**
@@ -210,8 +179,7 @@ export async function newKey({ me, slug, base }) {
         const purpose = PURPOSES.find(({ id }) => id === new FormData(entry).get('purpose'));
         if (!purpose || purpose.id === filled) return;
         filled = purpose.id;
-        const input = (/** @type {string} */ name) =>
-          /** @type {HTMLInputElement} */ (entry.elements.namedItem(name));
+        const input = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (entry.elements.namedItem(name));
         input('name').value = purpose.name;
         for (const scope of ['ingest', 'read', 'embed']) input(scope).checked = purpose.scopes.includes(scope);
       }

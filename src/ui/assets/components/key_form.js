@@ -1,7 +1,8 @@
 // The fields of an API key, also as JSON: edited JSON is saved instead of the fields.
 
 import { h } from '../chart/dom.js';
-import { formatDuration, parseDuration } from '../chart/scale.js';
+import { parseDuration } from '../chart/scale.js';
+import { formatDuration } from '../model/duration.js';
 import { checkbox, field, lines } from './form.js';
 import { limitText, parseLimit } from '../model/limit_units.js';
 
@@ -18,6 +19,7 @@ const ENDPOINTS = {
   range: 'Structured queries over a range',
   instant: 'Structured queries at one time',
   expr: 'Any PromQL',
+  dashboard: 'The dashboard of the token',
 };
 /** What a key may do, by scope. @type {Object<string, string>} */
 export const SCOPES = { ingest: 'Write samples', read: 'Query', embed: 'Sign embed tokens' };
@@ -97,10 +99,11 @@ export function policyFields(policy = {}) {
 /**
  * The policy of such fields.
  * @param {Values} values
+ * @param {Policy} [before] the policy that it replaces: its dashboard has no field and stays
  * @returns {Policy & {match: string[]}}
  * @throws {Error} for a value that is no duration
  */
-export function policyOf(values) {
+export function policyOf(values, before = {}) {
   const duration = (/** @type {string} */ name, /** @type {string} */ label) => {
     if (!values[name].trim()) return null;
     const seconds = parseDuration(values[name]);
@@ -120,6 +123,7 @@ export function policyOf(values) {
     max_range_s: duration('max_range_s', 'Longest range'),
     max_lookback_s: duration('max_lookback_s', 'Oldest data'),
     min_step_s: duration('min_step_s', 'Smallest step'),
+    dashboard: before.dashboard ?? null,
   };
 }
 
@@ -265,7 +269,7 @@ export function keyFields(row) {
       const budget = parseLimit(values.query_time, 'seconds');
       set.embed = {
         origins: nonEmptyLines(values.origins),
-        policy: policyOf(values),
+        policy: policyOf(values, row.embed.policy),
         rate_limit_rps: countOf(values.rps),
         max_token_ttl_s: parseLimit(values.ttl, 'seconds'),
         query_seconds_per_minute: budget === 'none' ? null : budget,

@@ -152,7 +152,18 @@ export class PanelFrame {
       ),
       ...(attempt(() => this.host.actions(this.placed)) ?? []).map(({ text, href, run }) =>
         href === undefined
-          ? h('button', { type: 'button', text, 'data-closes': '', on: { click: run } })
+          ? h('button', {
+              type: 'button',
+              text,
+              'data-closes': '',
+              on: {
+                click: () => {
+                  // A dialog returns the focus to where it was.
+                  button.focus();
+                  run?.();
+                },
+              },
+            })
           : h('a', { href, text }),
       ),
       this.#shown &&

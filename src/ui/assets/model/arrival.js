@@ -1,5 +1,6 @@
 // What the page Add data knows about arriving samples, as a sentence.
 
+import { ageText } from './limit_units.js';
 import { counted } from './metrics.js';
 
 /**
@@ -30,20 +31,13 @@ export function after(before, figures, now) {
   return { ...before, last: figures, stored, firstAt: before.firstAt ?? (stored > 0 ? now : null) };
 }
 
-/** @param {number} seconds 0 or more */
-function ago(seconds) {
-  if (seconds < 1) return 'just now';
-  if (seconds < 60) return `${Math.floor(seconds)} s ago`;
-  return seconds < 3600 ? `${Math.floor(seconds / 60)} min ago` : `${Math.floor(seconds / 3600)} h ago`;
-}
-
 /**
  * @param {Arrival} arrival
  * @param {number} now milliseconds
  */
 export function arrivalText({ empty, last, stored, firstAt }, now) {
   if (firstAt === null) return empty ? 'Waiting for the first sample…' : 'Waiting for new samples…';
-  const since = ago(Math.max(0, now - firstAt) / 1000);
+  const since = ageText(Math.max(0, now - firstAt) / 1000);
   const series = counted(last.series, 'series', 'series');
   if (empty) return `First sample ${since}, ${series}`;
   const begin = since === 'just now' ? since : `since ${since}`;

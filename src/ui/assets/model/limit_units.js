@@ -58,7 +58,7 @@ export function timeText(seconds) {
  * @param {number} seconds at least 0
  */
 export function ageText(seconds) {
-  if (seconds < 1) return 'now';
+  if (seconds < 1) return 'just now';
   const [name, length] = TIMES.find(([, size]) => seconds >= size) ?? TIMES[3];
   const count = Math.floor(seconds / length);
   const short = { second: 's', minute: 'min', hour: 'h' }[name];

@@ -1,8 +1,10 @@
-// The snippets of the page Add data: what sends samples to an organisation, ready to paste.
+// Snippets that use an API key, ready to paste: what sends samples, queries them, and signs tokens.
 
 /**
  * @typedef {{title: string, text: string, note?: string}} Snippet
  * @typedef {{id: string, label: string, snippets: Snippet[]}} Source
+ * @typedef {{id: string, text: string, about: string, name: string, scopes: string[]}} Purpose what an API
+ *   key is for; `name` is the name that it gets
  */
 
 /** Stands for the secret while the page knows none. */
@@ -16,6 +18,45 @@ const PLAIN = /^[\w.-]{1,200}$/;
  * @param {string} text
  */
 export const isKey = (text) => PLAIN.test(text);
+
+/** @type {Purpose[]} */
+export const PURPOSES = [
+  {
+    id: 'prometheus',
+    text: 'Prometheus',
+    about: 'Prometheus or an agent sends samples by remote write.',
+    name: 'prometheus',
+    scopes: ['ingest'],
+  },
+  {
+    id: 'opentelemetry',
+    text: 'OpenTelemetry',
+    about: 'A collector or an SDK sends metrics over OTLP.',
+    name: 'otel-collector',
+    scopes: ['ingest'],
+  },
+  {
+    id: 'curl',
+    text: 'Script or program',
+    about: 'Your own program writes samples over HTTP.',
+    name: 'script',
+    scopes: ['ingest'],
+  },
+  {
+    id: 'read',
+    text: 'Grafana or another reader',
+    about: 'A program queries samples through the Prometheus API.',
+    name: 'grafana',
+    scopes: ['read'],
+  },
+  {
+    id: 'embed',
+    text: 'Charts on a web site',
+    about: 'Your server signs tokens for the visitors of its pages.',
+    name: 'website',
+    scopes: ['embed'],
+  },
+];
 
 /**
  * Ways to send samples, with a snippet for each program.
@@ -116,4 +157,56 @@ export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative
       ],
     },
   ];
+}
+
+/**
+ * Snippets for readers and for embed tokens, by the purpose of a key.
+ * @param {{base: string, key: string}} options as of `sources`
+ * @returns {(Snippet & {id: string, scope: string})[]}
+ */
+function readers({ base, key }) {
+  const bearer = `-H 'Authorization: Bearer ${key}'`;
+  return [
+    {
+      id: 'read',
+      scope: 'read',
+      title: 'Grafana',
+      note: 'Add a data source of the type Prometheus.',
+      text: `URL:      ${base}/prometheus
+User:     grafana
+Password: ${key}
+`,
+    },
+    {
+      id: 'query',
+      scope: 'read',
+      title: 'curl',
+      text: `curl -sG ${bearer} \\
+  '${base}/prometheus/api/v1/query' \\
+  --data-urlencode 'query=up'
+`,
+    },
+    {
+      id: 'embed',
+      scope: 'embed',
+      title: 'Embed token',
+      note: 'Your server asks for a token for each visitor. The Share dialog of a dashboard shows how it signs one.',
+      text: `curl -s ${bearer} \\
+  -H 'Content-Type: application/json' -d '{"ttl_s":600}' \\
+  '${base}/embed/tokens'
+`,
+    },
+  ];
+}
+
+/**
+ * The snippets for the scopes of a key, one for each way to use it; that of the purpose comes first.
+ * @param {{base: string, key: string, scopes: string[], purpose: string}} options as of `sources`;
+ *   `purpose` is the id of one of PURPOSES
+ * @returns {(Snippet & {id: string})[]}
+ */
+export function keySnippets({ base, key, scopes, purpose }) {
+  const sending = sources({ base, key }).map(({ id, snippets }) => ({ ...snippets[0], id, scope: 'ingest' }));
+  const all = [...sending, ...readers({ base, key })].filter(({ scope }) => scopes.includes(scope));
+  return [...all.filter(({ id }) => id === purpose), ...all.filter(({ id }) => id !== purpose)];
 }

@@ -95,6 +95,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
             address.panel
               ? { text: 'Back to the dashboard', href: addressOf({ panel: '' }) }
               : { text: 'View alone', href: addressOf({ panel: String(panel.id) }) },
+            { text: 'Share panel', run: () => share(String(panel.id)) },
           ]),
       ...exploreLinks(org, panel, { ...context(), width: 600 }),
     ],
@@ -112,7 +113,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   time.node.hidden = true;
   const bar = h('div', { class: 'variables', role: 'group', 'aria-label': 'Variables' });
   const links = h('div', { class: 'dash-links-bar' });
-  const head = dashboardHead({ time: time.node, bar, links, star: toggleStar, edit: () => edit().catch(fail) });
+  const head = dashboardHead({ time: time.node, bar, links, star: toggleStar, share, edit: () => edit().catch(fail) });
   const content = h('div', { class: 'dash-content' });
   const node = h('main', { class: 'dashboard' }, ...head.nodes, content);
 
@@ -173,6 +174,13 @@ export function dashboardPage({ org, role, user, signedOut }) {
       if (stored) stored.starred = !stored.starred;
       showHead();
     }, fail);
+  }
+
+  async function share(panel = '') {
+    if (!dashboard || !stored) return;
+    const { shareDashboard } = await import('../components/share_dialog/open.js');
+    const view = { org, role, uid: stored.uid, dashboard, selections, range: range(), refresh: address.refresh ?? '' };
+    await shareDashboard({ ...view, panel, addressOf });
   }
 
   /** @param {import('../model/drafts.js').Draft} draft */

@@ -278,7 +278,7 @@ export function explore({ state, role, signedOut }) {
   async function openMenuOfExports() {
     const { openExport } = await import('../components/export_menu.js');
     const drawn = state.tab === 'chart' ? chart : null;
-    const given = { org, state, answer, chart: drawn, params: parameters(), editor: role !== 'viewer' };
+    const given = { org, state, answer, chart: drawn, params: parameters(), role };
     openExport(exporting, given, (text) => said.replaceChildren(text));
   }
 

@@ -119,7 +119,7 @@ function keyRow({ me, slug, base }, part, row) {
           },
         ),
       ),
-      row.scopes.includes('embed') && row.embed.alg === 'HS256' && embedTokenForm({ slug, base, key: row }),
+      row.scopes.includes('embed') && row.embed.alg === 'HS256' && embedTokenForm({ slug, key: row }),
       change,
     ),
   );

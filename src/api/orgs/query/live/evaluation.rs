@@ -226,6 +226,11 @@ impl LiveQuery {
         self.results.lock().ignore_poison()
     }
 
+    /// Returns the result of a step if it is kept.
+    pub(super) fn known(&self, at: Timestamp) -> Option<StepResult> {
+        self.results().cells.get(&at)?.get().cloned()
+    }
+
     /// Returns the result of a step, which is evaluated unless it is kept or being evaluated.
     pub(super) async fn at(&self, at: Timestamp) -> StepResult {
         let cell = Arc::clone(self.results().cells.entry(at).or_default());

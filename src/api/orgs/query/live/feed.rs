@@ -47,10 +47,18 @@ pub(super) struct Member {
     pub(super) step_ms: i64,
 }
 
+/// Events as they are sent.
+#[derive(Clone)]
+pub(super) struct Events {
+    pub(super) text: Bytes,
+    /// Whether one of them has an `id`.
+    pub(super) is_complete: bool,
+}
+
 /// Events that are sent together.
 pub(super) struct Batch {
     sequence: u64,
-    pub(super) text: Bytes,
+    pub(super) events: Events,
     /// The positions before and after the batch.
     before: Positions,
     after: Positions,
@@ -221,12 +229,12 @@ impl Feed {
             while let Some(joined) = done {
                 // An evaluation that panicked is reported by its lane. Nothing aborts one.
                 if let Ok((index, result)) = joined
-                    && let Some(member) = members.get_mut(index)
+                    && let (Some(progress), Some(member)) = (members.get_mut(index), self.members.get(index))
                 {
-                    let at = member.next;
-                    member.is_over = result.is_final();
-                    member.is_running = false;
-                    member.next = at.plus_ms(self.members[index].step_ms);
+                    let at = progress.next;
+                    progress.is_over = result.is_final();
+                    progress.is_running = false;
+                    progress.next = at.plus_ms(member.step_ms);
                     pending.push(FeedEvent { at, member: index, content: EventContent::Result(result) });
                     flush_at.get_or_insert_with(|| Instant::now() + GRACE);
                 }
@@ -314,11 +322,12 @@ impl Feed {
         (state.positions, state.complete_before) = (Arc::clone(&after), complete_before);
         let sequence = state.next_sequence;
         state.next_sequence += 1;
-        let text = text.into();
-        let batch = Batch { sequence, text, before, after, complete_before, _lease: lease };
+        let is_complete = events.first().is_some_and(|event| event.at < complete_before);
+        let events = Events { text: text.into(), is_complete };
+        let batch = Batch { sequence, events, before, after, complete_before, _lease: lease };
         state.batches.push_back(Arc::new(batch));
         loop {
-            let bytes = state.batches.iter().map(|batch| batch.text.len()).sum();
+            let bytes = state.batches.iter().map(|batch| batch.events.text.len()).sum();
             let exceeded = state.kept.set(bytes, BATCHES_BYTES_MAX) || state.batches.len() > BATCHES_MAX;
             if !exceeded || state.batches.len() <= 1 {
                 break;
@@ -353,15 +362,16 @@ impl Feed {
         &self,
         results: &[(usize, Timestamp, StepResult)],
         complete_before: Timestamp,
-    ) -> Bytes {
+    ) -> Events {
         let mut text = Vec::new();
+        let is_complete = results.last().is_some_and(|(_, at, _)| *at < complete_before);
         for (index, (member, at, result)) in results.iter().enumerate() {
             let is_last = index + 1 == results.len();
             if let Some(member) = self.members.get(*member) {
-                write_result(member, *at, result, is_last && *at < complete_before, &mut text);
+                write_result(member, *at, result, is_last && is_complete, &mut text);
             }
         }
-        text.into()
+        Events { text: text.into(), is_complete }
     }
 
     /// Writes gaps: the index of each query, and its first and last step that is not sent.

@@ -8,11 +8,11 @@ use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::{LiveItem, last_event, prepare_expression, stream_set};
+use super::{COUNT_MAX, LiveItem, StreamSpan, last_event, prepare_expression, stream_set};
 use crate::api::body::{self, parse_json};
 use crate::api::callers::{Endpoint, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::orgs::query::batch::Parameter;
+use crate::api::orgs::query::batch::{Parameter, pairs};
 use crate::api::orgs::query::deps::ReadDeps;
 use crate::api::params::{Params, PathOf};
 use crate::model::Timestamp;
@@ -51,6 +51,7 @@ impl FromRequest<ReadDeps> for LiveSetRequest {
 struct LiveSetBody {
     queries: Vec<LiveSetItem>,
     since: Option<Parameter>,
+    count: Option<Parameter>,
 }
 
 #[derive(Deserialize)]
@@ -67,23 +68,26 @@ pub(super) async fn live_set(State(deps): State<ReadDeps>, request: LiveSetReque
     let body: LiveSetBody = parse_json(&body)?;
     check_ids(body.queries.iter().map(|item| item.id.as_str()))?;
     let now = deps.clock.now();
-    let since = since(body.since.map(|Parameter(text)| text), now)?;
+    let (since, count) = times([("since", body.since), ("count", body.count)], now)?;
     let text = |parameter: Option<Parameter>| parameter.map(|Parameter(text)| text);
     let item = |LiveSetItem { id, expr, step, limit }: LiveSetItem| {
         let query = prepare_expression(expr, text(step), text(limit), now, &access.grant);
         LiveItem { id: id.into(), query }
     };
     let items = body.queries.into_iter().map(item).collect();
-    stream_set(&deps, &access, caller, items, last_event.or(since))
+    stream_set(&deps, &access, caller, items, StreamSpan { since: last_event.or(since), count })
 }
 
-/// Parses the member `since`.
+/// Parses the members `since` and `count`.
 ///
 /// # Errors
 /// 400 `invalid_parameter`.
-pub(in crate::api::orgs) fn since(text: Option<String>, now: Timestamp) -> ApiResult<Option<Timestamp>> {
-    let pairs = text.map(|text| ("since".to_owned(), text)).into_iter().collect();
-    Params::of_pairs(pairs).time("since", now)
+pub(in crate::api::orgs) fn times(
+    members: [(&str, Option<Parameter>); 2],
+    now: Timestamp,
+) -> ApiResult<(Option<Timestamp>, Option<usize>)> {
+    let mut params = Params::of_pairs(pairs(members));
+    Ok((params.time("since", now)?, params.count("count", 1, COUNT_MAX)?))
 }
 
 /// Checks the number and the ids of the queries of a stream.

@@ -14,9 +14,9 @@ use hyper::body::Frame;
 use tokio::time::Instant;
 
 use super::evaluation::StepResult;
-use super::feed::{Feed, Member, Positions, QUIET_PERIOD, write_error};
+use super::feed::{Events, Feed, Member, Positions, QUIET_PERIOD, write_error};
 use super::table::StreamShare;
-use super::{CATCH_UP_MAX, newest_due};
+use super::{CATCH_UP_MAX, StreamSpan, newest_due};
 use crate::model::Timestamp;
 
 /// The next frame of a stream; `None` is its end.
@@ -38,7 +38,7 @@ struct Viewer {
     /// A frame that is sent before anything else.
     pending: Option<Bytes>,
     beginning: Beginning,
-    /// The number of events that may still be sent.
+    /// The number of complete steps that may still be sent.
     left: Option<usize>,
     last_sent: Instant,
     /// Nothing follows the pending frame.
@@ -57,18 +57,12 @@ enum Beginning {
 }
 
 impl LiveStream {
-    /// Returns a stream of the events after the step `since`; without it, the newest event of each
-    /// query is the first. At most `count` steps are sent.
-    pub(super) fn new(
-        share: StreamShare,
-        since: Option<Timestamp>,
-        count: Option<usize>,
-        errors: &[u8],
-    ) -> LiveStream {
+    /// Returns a stream that begins with `errors`, which are events.
+    pub(super) fn new(share: StreamShare, span: StreamSpan, errors: &[u8]) -> LiveStream {
         // Proxies that delay the first bytes learn at once that this is a stream.
         let mut first = b"retry: 2000\n\n".to_vec();
         first.extend_from_slice(errors);
-        let beginning = match since {
+        let beginning = match span.since {
             None => Beginning::Newest,
             Some(since) => {
                 let gaps = missed(&share, since);
@@ -80,7 +74,7 @@ impl LiveStream {
             share,
             pending: Some(first.into()),
             beginning,
-            left: count,
+            left: span.count,
             last_sent: Instant::now(),
             is_ending: false,
         };
@@ -118,31 +112,36 @@ fn next_step(feed: &Feed, positions: &Positions, after: Timestamp) -> Option<(Ti
     Some((first, (0..steps.len()).filter(|index| steps.get(*index) == Some(&Some(first))).collect()))
 }
 
-/// Evaluates queries at their steps, or returns the kept results. They were started together, so
-/// waiting for one after the other takes no longer.
+/// Returns the results of queries at their steps, the earliest first. Those that are not kept are
+/// evaluated together.
 async fn results(feed: &Feed, steps: Vec<(usize, Timestamp)>) -> Vec<(usize, Timestamp, StepResult)> {
-    let mut tasks = tokio::task::JoinSet::new();
+    let (mut known, mut tasks) = (Vec::with_capacity(steps.len()), tokio::task::JoinSet::new());
     for (index, at) in steps {
         let Some(member) = feed.members.get(index) else { continue };
+        if let Some(result) = member.query.known(at) {
+            known.push((index, at, result));
+            continue;
+        }
         let query = Arc::clone(&member.query);
         tasks.spawn(async move { (index, at, query.at(at).await) });
     }
-    let mut results = tasks.join_all().await;
-    results.sort_by_key(|(index, at, _)| (*at, *index));
-    results
+    known.extend(tasks.join_all().await);
+    known.sort_by_key(|(index, at, _)| (*at, *index));
+    known
 }
 
 impl Viewer {
-    fn push(&mut self, frame: Bytes) {
-        self.pending = Some(frame);
-        if let Some(left) = &mut self.left {
+    /// Sends events next. `is_complete` if they end a step.
+    fn push(&mut self, Events { text, is_complete }: Events) {
+        self.pending = Some(text);
+        if let Some(left) = self.left.as_mut().filter(|_| is_complete) {
             *left -= 1;
             self.is_ending = *left == 0;
         }
     }
 
     /// Returns the next frame before the first batch.
-    async fn begin(&mut self) -> Option<Bytes> {
+    async fn begin(&mut self) -> Option<Events> {
         let feed = Arc::clone(&self.share.feed);
         let (positions, complete_before) =
             (Arc::clone(&self.share.place.positions), self.share.place.complete_before);
@@ -196,10 +195,11 @@ impl Viewer {
             self.share.changes.mark_unchanged();
             let StreamShare { feed, place, .. } = &mut self.share;
             match feed.take(place) {
-                Some((batch, None)) => self.push(batch.text.clone()),
+                Some((batch, None)) => self.push(batch.events.clone()),
                 Some((batch, Some(gap))) => {
-                    let text = [&gap[..], &batch.text].concat();
-                    self.push(text.into());
+                    let Events { text, is_complete } = &batch.events;
+                    let text = [&gap[..], text].concat().into();
+                    self.push(Events { text, is_complete: *is_complete });
                 }
                 None if self.last_sent.elapsed() >= QUIET_PERIOD => {
                     self.pending = Some(Bytes::from_static(b": alive\n\n"));

@@ -24,8 +24,6 @@ use crate::sync::IgnorePoison as _;
 const STREAMS_MAX: usize = 20_000;
 /// The most streams of one organisation at once, inclusive.
 const ORG_STREAMS_MAX: usize = 15_000;
-/// The most streams of one API key and its tokens at once, inclusive.
-const KEY_STREAMS_MAX: usize = 10_000;
 /// The most streams of one session at once, inclusive.
 const SESSION_STREAMS_MAX: usize = 100;
 /// The most different queries of one organisation at once, inclusive.
@@ -119,7 +117,7 @@ pub struct LiveUsage {
 
 impl LiveTable {
     /// Checks that one more stream is within the limits.
-    fn admit(&self, org: OrgId, payer: &Payer) -> ApiResult<()> {
+    fn admit(&self, org: OrgId, payer: &Payer, of_key_max: usize) -> ApiResult<()> {
         if self.closed {
             return Err(ApiError::new(Code::ShuttingDown, "the server is shutting down"));
         }
@@ -127,7 +125,7 @@ impl LiveTable {
         let of_org = self.orgs.get(&org).map_or(0, |entry| entry.streams);
         let (payer_max, payer_name) = match payer {
             Payer::Session(_) => (SESSION_STREAMS_MAX, "session"),
-            Payer::Key(_) => (KEY_STREAMS_MAX, "api_key"),
+            Payer::Key(_) => (of_key_max, "api_key"),
         };
         for (streams, streams_max, scope) in [
             (of_payer, payer_max, payer_name),
@@ -199,10 +197,12 @@ impl LiveQueries {
         let key = LiveKey::of_set(org, ids.zip(&keys));
         let (payer, standing) = (caller.payer()?, caller.key()?);
         let mut table = self.table();
-        let admitted = table.admit(org, &payer).and_then(|()| match table.feeds.contains_key(&key) {
-            true => Ok(()),
-            false => table.admit_queries(org, keys.iter()),
-        });
+        let of_key_max = deps.options.live_streams_per_key;
+        let admitted =
+            table.admit(org, &payer, of_key_max).and_then(|()| match table.feeds.contains_key(&key) {
+                true => Ok(()),
+                false => table.admit_queries(org, keys.iter()),
+            });
         if let Err(refused) = admitted {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);

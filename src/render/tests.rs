@@ -1,0 +1,323 @@
+//! Pictures of fixed and of random results, as SVG and as PNG.
+
+use proptest::prelude::*;
+
+use super::colours::Ink;
+use super::*;
+use crate::model::{Timestamp, stale_nan};
+
+/// 2026-11-26 12:00:00 UTC.
+const NOON_S: i64 = 1_795_694_400;
+const STEP_S: i64 = 15;
+
+/// Labels and values, one a step; `None` is a step without a sample.
+type Row = (Labels, Vec<Option<f64>>);
+
+fn row(pairs: &[(&str, &str)], values: impl IntoIterator<Item = Option<f64>>) -> Row {
+    (Labels::from_pairs(pairs.iter().copied()), values.into_iter().collect())
+}
+
+fn wave(name: &str, low: f64) -> Row {
+    row(&[("job", name)], (0..41).map(|n| Some(low + f64::from(n % 7))))
+}
+
+fn style() -> Style {
+    Style {
+        width: 400,
+        height: 200,
+        scale: 1,
+        theme: Theme::Light,
+        title: "Requests".to_owned(),
+        unit: String::new(),
+        zone: Zone::default(),
+    }
+}
+
+fn scene_of(rows: &[Row], style: &Style, messages: &[String], total: usize) -> Scene {
+    named_scene(rows, style, messages, total, None)
+}
+
+fn named_scene(
+    rows: &[Row],
+    style: &Style,
+    messages: &[String],
+    total: usize,
+    legend: Option<&str>,
+) -> Scene {
+    let steps = rows.iter().map(|(_, values)| values.len()).max().unwrap_or(41);
+    let last = NOON_S + STEP_S * (i64::try_from(steps).expect("few") - 1).max(0);
+    let steps =
+        Steps::new(Timestamp::from_s(NOON_S), Timestamp::from_s(last), STEP_S * 1_000).expect("valid");
+    let samples: Vec<Vec<Sample>> = rows
+        .iter()
+        .map(|(_, values)| {
+            let at = |(place, value): (usize, &Option<f64>)| {
+                value.map(|value| Sample { at: steps.at(place), value })
+            };
+            values.iter().enumerate().filter_map(at).collect()
+        })
+        .collect();
+    let series: Vec<ChartSeries<'_>> = rows
+        .iter()
+        .zip(&samples)
+        .map(|((labels, _), samples)| ChartSeries { labels, samples, has_histograms: false, legend })
+        .collect();
+    let chart = Chart { series: &series, total, steps, style, messages };
+    chart.scene(&|| true).expect("never cancelled")
+}
+
+fn scene(rows: &[Row], style: &Style) -> Scene {
+    scene_of(rows, style, &[], rows.len())
+}
+
+/// Returns the pixels of a PNG, and their number in each direction.
+fn pixels(picture: &[u8]) -> (Vec<Ink>, usize, usize) {
+    let mut reader = ::png::Decoder::new(std::io::Cursor::new(picture)).read_info().expect("a PNG");
+    let mut bytes = vec![0; reader.output_buffer_size().expect("a size")];
+    let info = reader.next_frame(&mut bytes).expect("a picture");
+    assert_eq!((info.color_type, info.bit_depth), (::png::ColorType::Rgb, ::png::BitDepth::Eight));
+    let inks = bytes[..info.buffer_size()].chunks(3).map(|rgb| Ink([rgb[0], rgb[1], rgb[2]])).collect();
+    (inks, info.width as usize, info.height as usize)
+}
+
+/// Checks that a text is well-formed XML with only the elements of pictures, and returns its texts.
+fn texts_of(svg: &str) -> Vec<String> {
+    const ELEMENTS: [&str; 10] =
+        ["svg", "title", "desc", "rect", "path", "g", "circle", "linearGradient", "stop", "text"];
+    assert!(svg.chars().all(|c| c == '\n' || !c.is_control()), "a control character: {svg:?}");
+    let (mut open, mut texts) = (Vec::new(), Vec::new());
+    let mut rest = svg.trim_end();
+    while let Some(tag) = rest.strip_prefix('<') {
+        let (tag, after) = tag.split_once('>').expect("a tag ends");
+        let name = tag.trim_start_matches('/').split([' ', '/']).next().expect("a name");
+        assert!(ELEMENTS.contains(&name), "an element {name:?}");
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes of {tag}");
+        match (tag.starts_with('/'), tag.ends_with('/')) {
+            (true, _) => assert_eq!(open.pop(), Some(name)),
+            (false, false) => open.push(name),
+            (false, true) => {}
+        }
+        let (text, after) = after.split_at(after.find('<').unwrap_or(after.len()));
+        for entity in text.split('&').skip(1) {
+            let known = ["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|known| entity.starts_with(known));
+            assert!(known, "an entity in {text}");
+        }
+        if !text.trim().is_empty() {
+            texts.push(text.to_owned());
+        }
+        rest = after;
+    }
+    assert!(open.is_empty() && rest.is_empty(), "{open:?} {rest}");
+    texts
+}
+
+#[test]
+fn the_picture_of_a_fixed_result_is_the_stored_one() {
+    let rows = [
+        row(&[("job", "api")], [1.0, 2.0, 4.0, 3.0, 5.0].map(Some)),
+        row(&[("job", "web <1>")], [Some(2.0), None, Some(1.0), Some(1.5), Some(f64::NAN)]),
+    ];
+    let svg = scene(&rows, &Style { width: 240, height: 160, ..style() }).svg();
+    assert_eq!(svg, include_str!("tests/golden.svg"), "the new picture:\n{svg}");
+}
+
+#[test]
+fn a_png_has_the_size_and_the_colours_of_its_scene() {
+    for (theme, scale) in [(Theme::Light, 1), (Theme::Dark, 2)] {
+        let palette = theme.palette();
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h"];
+        let rows = names.map(|name| wave(name, 3.0));
+        let drawn = scene(&rows, &Style { theme, scale, ..style() });
+        let (inks, width, height) = pixels(&drawn.png(&|| true).expect("never cancelled"));
+        assert_eq!((width, height, inks.len()), (400 * scale, 200 * scale, 80_000 * scale * scale));
+        assert_eq!(inks[0], palette.background);
+        for (ink, name) in palette.series.iter().zip(names) {
+            assert!(inks.contains(ink), "the colour of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_series_has_gaps_at_nan_infinite_stale_and_missing_values() {
+    let values = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11].map(f64::from);
+    for gap in [Some(f64::NAN), Some(f64::INFINITY), Some(f64::NEG_INFINITY), Some(stale_nan()), None] {
+        let gapped = values.map(|value| if value == 4.0 || value == 8.0 { gap } else { Some(value) });
+        let drawn = scene(&[row(&[], gapped)], &style());
+        let lines = drawn.items.iter().filter_map(|item| match item {
+            scene::Item::Path { vertices, .. } => Some(vertices),
+            _ => None,
+        });
+        let begins: Vec<usize> =
+            lines.map(|line| line.iter().filter(|vertex| vertex.begins).count()).collect();
+        assert_eq!(begins, [3], "{gap:?}");
+        let is_infinite = gap.is_some_and(f64::is_infinite);
+        let noted =
+            texts_of(&drawn.svg()).contains(&"Infinite values of one series are not drawn.".to_owned());
+        assert_eq!(noted, is_infinite, "{gap:?}");
+    }
+}
+
+#[test]
+fn a_point_without_neighbours_is_a_dot() {
+    let lone = |n| (0..9).map(move |step| (step == n).then_some(1.0));
+    let svg = scene(&[row(&[("a", "1")], lone(3)), row(&[("a", "2")], lone(8))], &style()).svg();
+    assert_eq!(svg.matches("<circle").count(), 2);
+    let single = scene(&[row(&[], [Some(1.0)])], &style()).svg();
+    assert_eq!(single.matches("<circle").count(), 1);
+}
+
+#[test]
+fn a_result_without_values_has_a_picture_that_says_so() {
+    let messages = ["the metric \"nope\" is not known".to_owned()];
+    let texts = texts_of(&scene_of(&[], &style(), &messages, 0).svg());
+    for text in ["Requests", "No data in this range", "the metric &quot;nope&quot; is not known", "UTC"] {
+        assert!(texts.iter().any(|found| found == text), "{text}: {texts:?}");
+    }
+    let nan = texts_of(&scene(&[row(&[], [Some(f64::NAN), None])], &style()).svg());
+    assert!(nan.iter().any(|text| text == "No data in this range"), "{nan:?}");
+    let infinite = texts_of(&scene(&[row(&[], [Some(f64::INFINITY)])], &style()).svg());
+    assert!(infinite.iter().any(|text| text == "Every value is infinite"), "{infinite:?}");
+}
+
+#[test]
+fn a_result_of_ten_thousand_series_is_bounded_and_says_what_is_left_out() {
+    let rows: Vec<Row> = (0..SERIES_MAX + 1)
+        .map(|n| row(&[("n", &n.to_string())], (0..800).map(|step| Some(f64::from(step % 97)))))
+        .collect();
+    let style = Style { width: 600, height: 400, ..style() };
+    let drawn = scene_of(&rows, &style, &[], 10_000);
+    let vertices = |item: &scene::Item| match item {
+        scene::Item::Path { vertices, .. } => vertices.len(),
+        _ => 0,
+    };
+    let all: usize = drawn.items.iter().map(vertices).sum();
+    assert!(all <= VERTICES_MAX + 4 * SERIES_MAX, "{all}");
+    let svg = drawn.svg();
+    let lines = drawn.items.iter().filter(|item| vertices(item) > 0).count();
+    assert_eq!(lines, SERIES_MAX);
+    let texts = texts_of(&svg);
+    assert!(texts.iter().any(|text| text == "Drawing 200 of 10,000 series."), "{texts:?}");
+    assert!(texts.iter().any(|text| text == "9,976 more"), "{texts:?}");
+    assert!((svg.len() as u64) < memory_bytes(&style, 10_000, 800, false));
+    let style = Style { width: 150, height: 100, ..style };
+    let picture = scene_of(&rows, &style, &[], 10_000).png(&|| true).expect("never cancelled");
+    assert!((picture.len() as u64) < memory_bytes(&style, 10_000, 800, true));
+}
+
+#[test]
+fn a_large_picture_is_charged_for_its_pixels_and_its_bytes() {
+    let style = Style { width: 1_000, height: 1_200, ..style() };
+    let picture = scene(&[wave("a", 1.0)], &style).png(&|| true).expect("never cancelled");
+    let held = 4 * style.width * style.height + picture.len();
+    assert!(held as u64 <= memory_bytes(&style, 1, 41, true));
+    assert!(memory_bytes(&style, 1, 41, false) < 2 << 20, "SVG has no pixels");
+}
+
+#[test]
+fn a_cancelled_drawing_ends() {
+    let rows = [wave("a", 1.0)];
+    let drawn = scene(&rows, &style());
+    assert_eq!(drawn.png(&|| false), Err(Cancelled));
+    // Each check may be the one that cancels.
+    for allowed in 0_usize.. {
+        let left = std::cell::Cell::new(allowed);
+        let continues = || left.replace(left.get().saturating_sub(1)) > 0;
+        if drawn.png(&continues).is_ok() {
+            assert!(allowed > drawn.items.len(), "a check for each item");
+            break;
+        }
+    }
+}
+
+#[test]
+fn characters_that_the_font_does_not_have_are_boxes() {
+    let drawn = |title: &str| {
+        let scene = scene(&[wave("a", 1.0)], &Style { title: title.to_owned(), ..style() });
+        let (inks, ..) = pixels(&scene.png(&|| true).expect("never cancelled"));
+        inks[..400 * 28].iter().filter(|ink| **ink != Theme::Light.palette().background).count()
+    };
+    assert_eq!(drawn(" "), 0);
+    assert!(drawn("漢字") > 40 && drawn("漢字") > drawn("漢"));
+}
+
+/// Any text, and texts that end a tag, an attribute or a comment.
+fn hostile() -> impl Strategy<Value = String> {
+    prop_oneof![
+        any::<String>(),
+        "[<>&\"'/= ]{0,12}",
+        Just("</text><script>alert(1)</script>".to_owned()),
+        Just("\" onload=\"alert(1)".to_owned()),
+        Just("]]>&#0;\u{0}\u{7}\u{202e}\u{fffe}\u{1f600}漢".to_owned()),
+        Just("x".repeat(5_000)),
+    ]
+}
+
+fn value() -> impl Strategy<Value = Option<f64>> {
+    prop_oneof![
+        3 => any::<f64>().prop_map(Some),
+        5 => (-1e6..1e6).prop_map(Some),
+        1 => Just(None),
+        1 => prop_oneof![Just(f64::MAX), Just(f64::MIN), Just(5e-324), Just(f64::INFINITY)].prop_map(Some),
+    ]
+}
+
+fn any_style() -> impl Strategy<Value = Style> {
+    let texts = (hostile(), hostile());
+    let zones = prop_oneof![Just(""), Just("+05:45"), Just("America/New_York")];
+    (WIDTH, HEIGHT, 1..=2_usize, any::<bool>(), texts, zones).prop_map(
+        |(width, height, scale, is_dark, (title, unit), zone)| Style {
+            width,
+            height,
+            scale: if width * height * 4 > PIXELS_MAX { 1 } else { scale },
+            theme: if is_dark { Theme::Dark } else { Theme::Light },
+            title,
+            unit,
+            zone: Zone::parse(zone).expect("a zone"),
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    #[test]
+    fn any_result_is_well_formed_and_stays_inside_its_picture(
+        rows in prop::collection::vec((hostile(), hostile(), prop::collection::vec(value(), 0..40)), 0..50),
+        style in any_style(),
+        messages in prop::collection::vec(hostile(), 0..4),
+        legend in proptest::option::of(hostile()),
+    ) {
+        let rows: Vec<Row> = rows
+            .into_iter()
+            .map(|(one, other, values)| row(&[("a", &one), ("b", &other)], values))
+            .collect();
+        let drawn = named_scene(&rows, &style, &messages, rows.len(), legend.as_deref());
+        let svg = drawn.svg();
+        let texts = texts_of(&svg);
+        prop_assert!(texts.iter().all(|text| text.chars().count() < 2_000));
+        prop_assert!(!svg.contains("NaN\"") && !svg.contains("inf\""));
+        let (width, height) = (style.width as f32, style.height as f32);
+        let inside = |x: f32, y: f32| x >= 0.0 && x <= width && y >= 0.0 && y <= height;
+        for item in &drawn.items {
+            match item {
+                scene::Item::Line { from, to, .. } => {
+                    prop_assert!(inside(from.0, from.1) && inside(to.0, to.1), "{item:?}");
+                }
+                scene::Item::Path { vertices, .. } => {
+                    prop_assert!(vertices.iter().all(|vertex| inside(vertex.x, vertex.y)), "{item:?}");
+                }
+                scene::Item::Dots { centres, .. } => {
+                    prop_assert!(centres.iter().all(|(x, y)| inside(*x, *y)), "{item:?}");
+                }
+                scene::Item::Area { corners, .. } => {
+                    prop_assert!(corners.iter().all(|(x, y)| inside(*x, *y)), "{item:?}");
+                }
+                scene::Item::Text(text) => prop_assert!(inside(text.x, text.y), "{item:?}"),
+            }
+        }
+        if style.width * style.height < 100_000 {
+            let (inks, ..) = pixels(&drawn.png(&|| true).expect("never cancelled"));
+            prop_assert_eq!(inks.len(), style.width * style.height * style.scale * style.scale);
+        }
+    }
+}

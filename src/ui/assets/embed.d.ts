@@ -1,0 +1,158 @@
+// Types of <metric-chart>. Save this file beside your sources, as `promlet-embed.d.ts` or so, and
+// include it in the compilation; or refer to it with `/// <reference path="..." />`.
+
+/** A range in unix seconds, with both ends. */
+export interface MetricRange {
+  start: number;
+  end: number;
+}
+
+/** One series with its value at a time. The value may be infinite. */
+export interface MetricValue {
+  /** What the legend shows. */
+  name: string;
+  labels: Readonly<Record<string, string>>;
+  value: number;
+}
+
+/** The detail of `select`. */
+export interface MetricSelection {
+  /** Unix seconds. */
+  time: number;
+  /** All visible series with a value at that time, the highest first. */
+  series: MetricValue[];
+  /** The series at the pointer; null if the keyboard chose the time. */
+  nearest: MetricValue | null;
+}
+
+/** The detail of `error` and `token-expired`. */
+export interface MetricError {
+  /** A code of the API, or one of the element such as `no_credential` and `unreachable`. */
+  code: string;
+  /** The reason, for the author of the page. */
+  message: string;
+  /** What the author can do; '' if the reason says it all. */
+  hint: string;
+  /** The HTTP status; 0 without a response. */
+  status: number;
+  /** The id of the refused request in the server's log; '' without one. */
+  requestId: string;
+  /** Seconds that the server asks to wait; 0 if it does not. */
+  retryAfter: number;
+}
+
+/** A row of a matrix: points in the order of time, in unix seconds, with the value as text. */
+export interface MetricSeries {
+  metric: Record<string, string>;
+  values: [time: number, value: string][];
+}
+
+/** A response of `query/range`. */
+export interface MetricResponse {
+  data: { resultType: 'matrix'; result: MetricSeries[] };
+  /** The grid of the points, in unix seconds and seconds. */
+  query: { start: number; end: number; step: number };
+  stats?: Record<string, number>;
+  warnings?: string[];
+  infos?: string[];
+}
+
+/** The properties that mirror the attributes of the same name. */
+export interface MetricChartProperties {
+  org: string;
+  expr: string;
+  metric: string;
+  match: string;
+  fn: string;
+  window: string;
+  agg: string;
+  by: string;
+  without: string;
+  q: string;
+  k: string;
+  range: string;
+  /** Unix seconds; null without the attribute. */
+  start: number | null;
+  end: number | null;
+  step: string;
+  /** Seconds; null without the attribute. */
+  refresh: number | null;
+  live: boolean;
+  token: string;
+  tokenEndpoint: string;
+  src: string;
+  title: string;
+  unit: string;
+  legend: string;
+  theme: string;
+}
+
+/** The events of a chart, by name. */
+export interface MetricChartEventMap {
+  load: CustomEvent<MetricResponse>;
+  error: CustomEvent<MetricError>;
+  /** Cancelable. The detail is null when the whole range is shown again. */
+  zoom: CustomEvent<MetricRange | null>;
+  select: CustomEvent<MetricSelection>;
+  'token-expired': CustomEvent<MetricError>;
+}
+
+export type MetricChartState = 'idle' | 'loading' | 'drawn' | 'empty' | 'error';
+
+/** The element. Its `load` and `error` do not bubble, like those of the platform. */
+export interface MetricChartElement extends HTMLElement, MetricChartProperties {
+  title: string;
+  /** The response that is drawn; null without one. A value is drawn without a query. */
+  data: MetricResponse | null;
+  readonly state: MetricChartState;
+  /** What is on the screen. */
+  readonly drawn: { series: number; points: number; answer: MetricResponse | null };
+  /** Queries again. Resolves once the result is on the screen. */
+  reload(): Promise<void>;
+  /** Shows a part of the range, or with null the whole, unless a listener of `zoom` prevents it. */
+  zoomTo(range: MetricRange | null): void;
+  addEventListener<Name extends keyof MetricChartEventMap>(
+    name: Name,
+    listener: (this: MetricChartElement, event: MetricChartEventMap[Name]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    name: string,
+    listener: EventListenerOrEventListenerObject,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  removeEventListener<Name extends keyof MetricChartEventMap>(
+    name: Name,
+    listener: (this: MetricChartElement, event: MetricChartEventMap[Name]) => void,
+    options?: boolean | EventListenerOptions,
+  ): void;
+  removeEventListener(
+    name: string,
+    listener: EventListenerOrEventListenerObject,
+    options?: boolean | EventListenerOptions,
+  ): void;
+}
+
+/**
+ * The element in JSX of React 19, which sets properties of custom elements. Its listeners are
+ * `onload`, `onerror`, `onzoom`, `onselect` and `ontoken-expired`.
+ */
+export type MetricChartJsx = Partial<MetricChartProperties> & {
+  [Name in keyof MetricChartEventMap as `on${Name}`]?: (event: MetricChartEventMap[Name]) => void;
+} & {
+  data?: MetricResponse | null;
+  id?: string;
+  key?: string | number | null;
+  class?: string;
+  className?: string;
+  slot?: string;
+  hidden?: boolean;
+  style?: any;
+  ref?: ((element: MetricChartElement | null) => void) | { current: MetricChartElement | null } | null;
+};
+
+declare global {
+  interface HTMLElementTagNameMap {
+    'metric-chart': MetricChartElement;
+  }
+}

@@ -1,0 +1,502 @@
+// Drives Chromium over pages of another origin that embed live charts:
+//
+//   node live_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ..., "link": ...,
+//     "org": ...}'
+//
+// `link` is a sign-in link of an editor; or `cookie` is one that is signed in. The pages load the element through a
+// proxy of this script, which loses connections on demand. Tokens are signed here, so that they end when a flow
+// needs it.
+//
+// Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
+
+import { createHmac } from 'node:crypto';
+import { createServer } from 'node:http';
+import { connect, createServer as createTcpServer } from 'node:net';
+import { join } from 'node:path';
+import { check, contentWidth, scenario } from './scenario.mjs';
+
+const given = JSON.parse(process.argv[2]);
+const { browser, axe, complaints, run } = await scenario('embed_live', given);
+const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
+const ATTRIBUTES = { org: given.org, expr: QUERY, range: '2m', step: '1' };
+const HOSTILE = '<img src=x onerror=alert(1)>';
+
+/** Passes connections on to the server; `down` ends all and accepts none. */
+const proxy = { down: false, sockets: new Set(), url: '' };
+const listening = (server) =>
+  new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server.address().port)));
+const tcp = createTcpServer((client) => {
+  if (proxy.down) return client.destroy();
+  const { hostname, port } = new URL(given.server);
+  const server = connect(Number(port), hostname);
+  for (const [own, other] of [
+    [client, server],
+    [server, client],
+  ]) {
+    proxy.sockets.add(own);
+    own.pipe(other);
+    own.on('error', () => other.destroy());
+    own.on('close', () => {
+      proxy.sockets.delete(own);
+      other.destroy();
+    });
+  }
+});
+proxy.url = `http://127.0.0.1:${await listening(tcp)}`;
+const lose = (down) => {
+  proxy.down = down;
+  for (const socket of proxy.sockets) socket.destroy();
+};
+
+/** The embedding site: pages by path, and its endpoint of tokens. */
+const site = { pages: new Map(), asked: [], token: () => '', status: 200, url: '' };
+site.url = `http://127.0.0.1:${await listening(
+  createServer((request, response) => {
+    const { pathname } = new URL(request.url, 'http://site');
+    if (pathname === '/token') {
+      site.asked.push(performance.now());
+      response.writeHead(site.status, { 'Content-Type': 'text/plain' });
+      return response.end(site.status === 200 ? site.token() : '');
+    }
+    const { body = '', headers = {} } = site.pages.get(pathname) ?? {};
+    response.writeHead(200, { 'Content-Type': 'text/html; charset=utf-8', ...headers });
+    response.end(
+      '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">' +
+        '<meta name="color-scheme" content="light dark">' +
+        `<title>Site</title><link rel="icon" href="data:,"><main><h1>Site</h1>${body}</main>` +
+        `<script type="module" src="${proxy.url}/embed.js"></script></html>`,
+    );
+  }),
+)}`;
+
+const escape = (text) => text.replaceAll('&', '&amp;').replaceAll('"', '&quot;').replaceAll('<', '&lt;');
+const element = (attributes) => {
+  const written = Object.entries(attributes).map(([name, value]) => `${name}="${escape(String(value))}"`);
+  return `<metric-chart ${written.join(' ')}></metric-chart>`;
+};
+
+/** Requests to the API as the editor of the link. */
+let cookie = '';
+async function api(method, path, body) {
+  const response = await fetch(`${given.server}/api/v1/orgs/${given.org}${path}`, {
+    method,
+    headers: { Cookie: cookie, ...(body && { 'Content-Type': 'application/json' }) },
+    body: body && JSON.stringify(body),
+  });
+  check(response.ok, `${method} ${path} succeeds: ${response.status}`);
+  return response.status === 204 ? null : response.json();
+}
+
+const newKey = (embed = {}) => api('POST', '/api-keys', { name: 'live', scopes: ['embed'], embed });
+
+/** A token of a key that the server accepts for `left` more seconds: it tolerates 30 s. */
+function sign(key, { left = 600, life = 900, org = given.org, ms } = {}) {
+  const part = (object) => Buffer.from(JSON.stringify(object)).toString('base64url');
+  const exp = Math.floor(Date.now() / 1000) - 30 + left;
+  const claims = { aud: 'ms-embed', org, iat: exp - life, exp, ms };
+  const text = `${part({ alg: 'HS256', typ: 'JWT', kid: key.id })}.${part(claims)}`;
+  return `${text}.${createHmac('sha256', key.secret).update(text).digest('base64url')}`;
+}
+/** A token whose life begins now, so that the element asks for the next after 80 % of it. */
+const fresh = (key, life) => sign(key, { left: life + 30, life });
+
+/** Opens a page of the site. Returns it with what it wrote, its events and its requests to the server. */
+async function open(body, headers) {
+  site.pages.set('/', { body, headers });
+  const page = await browser.newPage();
+  const seen = { page, warnings: [], streams: new Set(), opened: 0, requests: [] };
+  page.on('pageerror', (error) => complaints.push(`script error: ${error.stack}`));
+  page.on('console', (message) => {
+    if (message.type() === 'warning') seen.warnings.push(message.text());
+    if (message.text().startsWith('policy:')) complaints.push(message.text());
+  });
+  page.on('dialog', (dialog) => {
+    complaints.push('a script opened a dialog');
+    dialog.dismiss();
+  });
+  page.on('request', (request) => {
+    const { origin, pathname } = new URL(request.url());
+    if (origin !== proxy.url) return;
+    seen.requests.push(pathname);
+    if (!pathname.endsWith('/query/live')) return;
+    seen.opened += 1;
+    seen.streams.add(request);
+  });
+  for (const end of ['requestfinished', 'requestfailed']) page.on(end, (request) => seen.streams.delete(request));
+  await page.addInitScript(() => {
+    globalThis.heard = [];
+    for (const name of ['load', 'error', 'zoom', 'select', 'token-expired']) {
+      document.addEventListener(
+        name,
+        (event) => {
+          if (event.target.localName !== 'metric-chart') return;
+          const { code, message, hint, time, series } = event.detail ?? {};
+          globalThis.heard.push({ name, code, message, hint, time, series: series?.length });
+        },
+        true,
+      );
+      if (name === 'load' || name === 'error') {
+        addEventListener(name, (event) => {
+          if (event.target.localName === 'metric-chart') globalThis.heard.push({ name: `${name} on window` });
+        });
+      }
+    }
+  });
+  await page.goto(`${site.url}/`);
+  return seen;
+}
+const state = (page, wanted, timeout = 15_000) =>
+  page
+    .waitForFunction(
+      (name) => [...document.querySelectorAll('metric-chart')].every((chart) => chart.dataset.state === name),
+      wanted,
+      { timeout },
+    )
+    .catch(async () => {
+      const found = await page.evaluate(() =>
+        [...document.querySelectorAll('metric-chart')].map((one) => [
+          one.dataset.state,
+          one.shadowRoot?.querySelector('.state').textContent,
+        ]),
+      );
+      throw new Error(`not so: all charts are ${wanted}: ${JSON.stringify(found)}`);
+    });
+const message = (page) =>
+  page.evaluate(() => document.querySelector('metric-chart').shadowRoot.querySelector('.state').textContent);
+const heard = (page, name) => page.evaluate((wanted) => globalThis.heard.filter((one) => one.name === wanted), name);
+const wait = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+/** The times of the first series of the first chart, in seconds. */
+const times = (page) =>
+  page.evaluate(() => document.querySelector('metric-chart').data.data.result[0].values.map(([time]) => time));
+function contiguous(list, what) {
+  const steps = list.slice(1).map((time, index) => time - list[index]);
+  const others = steps.filter((step) => step !== 1);
+  check(list.length > 100 && others.length === 0, `${what}: each of ${list.length} steps is there once: ${others}`);
+}
+/** Waits until the first chart has points of `seconds` more. */
+async function moves(page, seconds) {
+  const [last] = (await times(page)).slice(-1);
+  await page.waitForFunction(
+    (end) => document.querySelector('metric-chart').data.query.end >= end,
+    last + seconds,
+    { timeout: 20_000 },
+  );
+}
+
+async function start() {
+  if (given.cookie) return void (cookie = given.cookie);
+  const response = await fetch(given.link, { redirect: 'manual' });
+  cookie = response.headers.getSetCookie().map((one) => one.split(';')[0]).join('; ');
+}
+
+async function aChartOfAnotherOriginNeedsTwoRequests() {
+  const key = await newKey();
+  const attributes = { ...ATTRIBUTES, title: 'Requests', range: '1h', step: '15', token: sign(key) };
+  const { page, requests } = await open(element(attributes));
+  await state(page, 'drawn');
+  check(requests.filter((path) => !path.startsWith('/api/')).join() === '/embed.js', `one file: ${requests}`);
+  check(requests.length === 2, `one query: ${requests}`);
+  check((await heard(page, 'load')).length === 1, 'the chart says that it has loaded');
+  check((await heard(page, 'load on window')).length === 0, 'its event is not the load event of the window');
+  const box = await page.locator('metric-chart').boundingBox();
+  await page.mouse.click(box.x + box.width / 2, box.y + 120);
+  await page.waitForFunction(() =>
+    globalThis.heard.some(({ name, series, time }) => name === 'select' && series > 1 && time > 1e9),
+  );
+  await page.evaluate(() => {
+    const chart = document.querySelector('metric-chart');
+    chart.addEventListener('zoom', (event) => event.preventDefault(), { once: true });
+    chart.zoomTo({ start: 1, end: 2 });
+    if (chart.start !== null) throw new Error('a prevented zoom changed the range');
+    chart.range = '5m';
+    if (chart.getAttribute('range') !== '5m' || chart.live !== false) throw new Error('properties mirror attributes');
+  });
+  await page.waitForFunction(() => document.querySelector('metric-chart').drawn.points < 200);
+  await page.evaluate(() => {
+    const times = [1000, 1010, 1020];
+    document.querySelector('metric-chart').data = {
+      data: { resultType: 'matrix', result: [{ metric: { a: 'b' }, values: times.map((time) => [time, '1']) }] },
+      query: { start: 1000, end: 1020, step: 10 },
+    };
+  });
+  await page.waitForFunction(() => document.querySelector('metric-chart').drawn.points === 3);
+  await page.close();
+}
+
+async function thirtyChartsShareOneConnection() {
+  const key = await newKey();
+  const token = sign(key);
+  const charts = Array.from({ length: 30 }, (_, at) =>
+    element({ ...ATTRIBUTES, expr: `${QUERY} + ${at % 20}`, live: '', token }),
+  );
+  const { page, streams } = await open(charts.join(''));
+  await state(page, 'drawn');
+  await moves(page, 3);
+  check(streams.size === 1, `one connection: ${streams.size}`);
+  const [stream] = streams;
+  check(stream.postDataJSON().queries.length === 20, 'equal queries are asked once');
+  const ends = await page.evaluate(() =>
+    [...document.querySelectorAll('metric-chart')].map((chart) => chart.data.query.end),
+  );
+  check(Math.max(...ends) - Math.min(...ends) <= 1, `all charts move: ${ends}`);
+  contiguous(await times(page), 'thirty charts');
+  await page.evaluate(() => {
+    for (const chart of [...document.querySelectorAll('metric-chart')]) chart.remove();
+  });
+  await wait(1000);
+  check(streams.size === 0, 'without charts there is no stream');
+  await page.close();
+}
+
+async function tokensAreRenewedWhileLive() {
+  const key = await newKey();
+  [site.asked, site.token] = [[], () => fresh(key, 8)];
+  const seen = await open(element({ ...ATTRIBUTES, live: '', 'token-endpoint': '/token' }));
+  const { page } = seen;
+  await state(page, 'drawn');
+  await wait(15_000);
+  const asked = site.asked.length;
+  check(asked >= 3 && asked <= 4, `a token of 8 s is replaced after 6.4 s: ${asked}`);
+  check((await heard(page, 'error')).length === 0, 'a renewal is no error');
+  await moves(page, 1);
+  contiguous(await times(page), 'renewals');
+  check(seen.streams.size === 1 && seen.opened >= 3, `a stream for each token, one remains: ${seen.opened}`);
+  await page.close();
+}
+
+async function aLostServerComesBackWithoutAGap() {
+  const key = await newKey();
+  const { page, streams } = await open(element({ ...ATTRIBUTES, live: '', token: sign(key) }));
+  await state(page, 'drawn');
+  await moves(page, 2);
+  lose(false);
+  await moves(page, 3);
+  check((await heard(page, 'error')).length === 0, 'a short loss is not reported');
+  contiguous(await times(page), 'a short loss');
+  lose(true);
+  await state(page, 'error');
+  const text = await message(page);
+  check(/comes back by itself/.test(text), `the visitor reads that it comes back: ${text}`);
+  const [error] = await heard(page, 'error');
+  const isExplained = error.code === 'unreachable' && error.message.includes(proxy.url);
+  check(isExplained, `the page learns why: ${JSON.stringify(error)}`);
+  await page.screenshot({ path: join(given.pictures, 'embed-lost.png') });
+  lose(false);
+  await state(page, 'drawn', 40_000);
+  await moves(page, 2);
+  contiguous(await times(page), 'a long loss');
+  check(streams.size === 1, 'one stream remains');
+  await browser.setOffline(true);
+  lose(false);
+  await state(page, 'error');
+  check(/offline/i.test(await message(page)), `offline: ${await message(page)}`);
+  await browser.setOffline(false);
+  await state(page, 'drawn', 40_000);
+  await moves(page, 2);
+  contiguous(await times(page), 'offline and back');
+  await page.close();
+}
+
+async function aRevokedKeyEndsItsCharts() {
+  const key = await newKey();
+  const seen = await open(element({ ...ATTRIBUTES, live: '', title: 'Requests', token: sign(key) }));
+  const { page } = seen;
+  await state(page, 'drawn');
+  await moves(page, 1);
+  await api('DELETE', `/api-keys/${key.id}`);
+  await state(page, 'error', 3000);
+  check((await message(page)) === 'This chart is not available.', `a calm sentence: ${await message(page)}`);
+  const [error] = await heard(page, 'error');
+  const isExplained = error.code === 'token_invalid' && /introspect/.test(error.hint);
+  check(isExplained, `the page learns what to do: ${JSON.stringify(error)}`);
+  const warnings = seen.warnings.filter((text) => text.includes('token_invalid'));
+  check(warnings.length === 1, `the console has it once: ${seen.warnings}`);
+  const before = seen.requests.length;
+  await wait(3000);
+  check(seen.requests.length === before, 'nothing is asked again');
+  await page.close();
+}
+
+/** What a visitor reads for an error, and what the author of the page learns. */
+async function everyErrorHasItsWords() {
+  const key = await newKey();
+  const elsewhere = await newKey({ origins: ['https://elsewhere.example'] });
+  const slow = await newKey({ rate_limit_rps: 1 });
+  const [gone, narrow] = [sign(key, { left: -5 }), sign(key, { ms: { endpoints: ['metrics'] } })];
+  const cases = [
+    ['no_credential', {}, /not set up/, /token-endpoint/, false],
+    ['origin_refused', { token: sign(elsewhere) }, /cannot be shown on this page/, /origins/, false],
+    ['token_expired', { token: gone, refresh: 1 }, /expired. Reload the page/, /token-endpoint/, false],
+    ['org_mismatch', { token: sign(key), org: 'acme' }, /not available/, /attribute org/, false],
+    ['token_invalid', { token: `${sign(key)}x` }, /not available/, /introspect/, false],
+    ['embed_restricted', { token: narrow }, /not available/, /ms of the token/, false],
+    ['bad_expr', { token: sign(key), expr: 'sum(' }, /cannot be drawn/, /attributes/, false],
+    ['token_endpoint', { 'token-endpoint': '/token' }, /sign in/, /token-endpoint/, true],
+  ];
+  site.status = 401;
+  for (const [code, attributes, visitor, hint, hasButton] of cases) {
+    const seen = await open(element({ ...ATTRIBUTES, ...attributes }));
+    const { page } = seen;
+    await state(page, 'error');
+    await wait(code === 'token_expired' ? 2500 : 50);
+    const [text, errors] = [await message(page), await heard(page, 'error')];
+    check(visitor.test(text), `${code}: the visitor reads ${text}`);
+    check(!/introspect|PromQL|token|CORS|401|403/.test(text), `${code}: the visitor reads no jargon: ${text}`);
+    check(errors.length === 1 && errors[0].code === code, `${code}: one error: ${JSON.stringify(errors)}`);
+    check(hint.test(errors[0].hint), `${code}: the hint says what to do: ${errors[0].hint}`);
+    check((await heard(page, 'error on window')).length === 0, `${code}: it is no error of the window`);
+    check((await heard(page, 'token-expired')).length === (code === 'token_expired' ? 1 : 0), `${code}: token-expired`);
+    const warnings = seen.warnings.filter((line) => line.startsWith(`metric-chart: ${code}`));
+    check(warnings.length === 1, `${code}: one warning: ${seen.warnings}`);
+    const buttons = await page.locator('metric-chart .state button').count();
+    check(buttons === (hasButton ? 1 : 0), `${code}: ${buttons} buttons`);
+    const queries = seen.requests.filter((path) => path.startsWith('/api/'));
+    check(code !== 'no_credential' || queries.length === 0, 'nothing is asked without a credential');
+    for (const [scheme, width] of [['light', 320], ['dark', 900]]) {
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.setViewportSize({ width, height: 500 });
+      check((await contentWidth(page)) <= width, `${code}: nothing is wider than ${width} pixels`);
+      await page.screenshot({ path: join(given.pictures, `embed-${code}-${scheme}-${width}.png`) });
+      await page.evaluate(axe);
+      const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
+      check(violations.length === 0, `${code}: axe-core finds nothing: ${violations.map(({ id }) => id)}`);
+    }
+    await page.close();
+  }
+  site.status = 200;
+  // The new token of the page takes the error away.
+  const seen = await open(element({ ...ATTRIBUTES, token: gone }));
+  await state(seen.page, 'error');
+  await seen.page.evaluate((token) => (document.querySelector('metric-chart').token = token), sign(key));
+  await state(seen.page, 'drawn');
+  await seen.page.close();
+  // A rate that is too low passes by itself.
+  const token = sign(slow);
+  const charts = [1, 2, 3, 4].map((factor) => element({ ...ATTRIBUTES, expr: `${QUERY} * ${factor}`, token }));
+  const limited = await open(charts.join(''));
+  await limited.page.waitForFunction(() => globalThis.heard.some((one) => one.code === 'rate_limited'));
+  await state(limited.page, 'drawn', 60_000);
+  await limited.page.close();
+}
+
+async function aStrictPolicyOfThePageIsEnough() {
+  const key = await newKey();
+  const [asks, types] = [`connect-src ${proxy.url};`, "require-trusted-types-for 'script'; trusted-types 'none'"];
+  const policy = `default-src 'none'; script-src ${proxy.url}; ${asks} img-src data:; ${types}`;
+  const attributes = { ...ATTRIBUTES, live: '', title: HOSTILE, legend: HOSTILE, token: sign(key) };
+  const { page } = await open(element(attributes), { 'Content-Security-Policy': policy });
+  await state(page, 'drawn');
+  await moves(page, 2);
+  const [colour, family] = await page.evaluate(() => {
+    const style = getComputedStyle(document.querySelector('metric-chart').shadowRoot.querySelector('.legend'));
+    return [style.display, style.fontSize];
+  });
+  check(colour === 'flex' && family === '13px', `the style sheet holds: ${colour} ${family}`);
+  const box = await page.locator('metric-chart').boundingBox();
+  await page.mouse.move(box.x + box.width / 2, box.y + 150);
+  await page.waitForFunction(() => !document.querySelector('metric-chart').shadowRoot.querySelector('.tip').hidden);
+  await page.screenshot({ path: join(given.pictures, 'embed-strict.png') });
+  await page.close();
+  const closed = await open(element(attributes), { 'Content-Security-Policy': policy.replace(asks, '') });
+  await state(closed.page, 'error');
+  const [error] = await heard(closed.page, 'error');
+  const isNamed = error.code === 'blocked_by_page' && error.hint.includes('connect-src');
+  check(isNamed, `a policy that blocks is named: ${JSON.stringify(error)}`);
+  complaints.splice(0, complaints.length, ...complaints.filter((text) => !text.includes('connect-src')));
+  await closed.page.close();
+}
+
+async function aHostilePageGainsAndHangsNothing() {
+  const key = await newKey();
+  const long = 'x'.repeat(1 << 20);
+  const { page } = await open('');
+  await page.waitForFunction(() => customElements.get('metric-chart'));
+  const cases = [
+    { title: long, legend: `{{route}}${long}`, unit: long },
+    { range: '1e99' },
+    { range: '9'.repeat(400) },
+    { range: `${'9'.repeat(300)}y` },
+    { step: '0.000000001' },
+    { step: '9'.repeat(30), range: '1h' },
+    { refresh: 'NaN', live: '' },
+    { start: '-1', end: 'Infinity' },
+    { start: '1', end: '99999999999999' },
+    { expr: long },
+    { expr: '', metric: 'up', match: `"${'\\"'.repeat(1 << 19)}` },
+    { src: 'http://[' },
+    { src: 'javascript:alert(1)' },
+    { org: '../../auth' },
+    { 'token-endpoint': 'http://[' },
+  ];
+  for (const attributes of cases) {
+    const begin = Date.now();
+    const what = JSON.stringify(attributes).slice(0, 60);
+    await page.evaluate(
+      ([all]) => {
+        const chart = document.createElement('metric-chart');
+        for (const [name, value] of Object.entries(all)) chart.setAttribute(name, value);
+        document.querySelector('main').replaceChildren(chart);
+      },
+      [{ ...ATTRIBUTES, token: sign(key), ...attributes }],
+    );
+    await page
+      .waitForFunction(() => ['drawn', 'empty', 'error'].includes(document.querySelector('metric-chart').dataset.state))
+      .catch(() => check(false, `${what}: the chart settles`));
+    check(Date.now() - begin < 5000, `${what}: ${Date.now() - begin} ms`);
+    const wide = await contentWidth(page);
+    check(wide <= page.viewportSize().width, `${what}: nothing is wider than the page: ${wide}`);
+  }
+  // No width, no height.
+  await page.evaluate(
+    ([all]) => {
+      const chart = Object.assign(document.createElement('metric-chart'), all);
+      chart.style.cssText = 'display: block; width: 0; height: 0; overflow: hidden';
+      document.querySelector('main').replaceChildren(chart);
+    },
+    [{ ...ATTRIBUTES, token: sign(key) }],
+  );
+  await state(page, 'drawn');
+  // Prototypes of the page: the element sends its token to the server alone, and no cookie.
+  const second = await open('');
+  const sent = [];
+  second.page.on('request', (request) => {
+    if (request.headers().authorization) sent.push(new URL(request.url()).origin);
+  });
+  await second.page.evaluate(
+    ([all]) => {
+      for (const [prototype, name] of [
+        [Array.prototype, 'map'],
+        [Array.prototype, 'filter'],
+        [String.prototype, 'replace'],
+        [Map.prototype, 'get'],
+        [Promise.prototype, 'then'],
+      ]) {
+        const own = prototype[name];
+        prototype[name] = function replaced(...arguments_) {
+          return own.apply(this, arguments_);
+        };
+      }
+      Object.prototype.credentials = 'include';
+      const chart = Object.assign(document.createElement('metric-chart'), all);
+      document.querySelector('main').replaceChildren(chart);
+    },
+    [{ ...ATTRIBUTES, token: sign(key) }],
+  );
+  await state(second.page, 'drawn');
+  check(sent.length > 0 && sent.every((origin) => origin === proxy.url), `the token goes to the server alone: ${sent}`);
+  // Another version of the element, and properties that were set before it was defined.
+  await second.page.evaluate((url) => import(`${url}/embed.js?2`), proxy.url);
+  await second.page.close();
+  await page.close();
+}
+
+await run(start, [
+  aChartOfAnotherOriginNeedsTwoRequests,
+  everyErrorHasItsWords,
+  aStrictPolicyOfThePageIsEnough,
+  aHostilePageGainsAndHangsNothing,
+  thirtyChartsShareOneConnection,
+  tokensAreRenewedWhileLive,
+  aRevokedKeyEndsItsCharts,
+  aLostServerComesBackWithoutAGap,
+]);
