@@ -9,7 +9,6 @@ use super::grant::{Grant, Permission};
 use super::permissions::{IngestAccess, QueryAccess, Quota};
 use super::{Credential, Payer, RequestIdentity};
 use crate::api::cookies;
-use crate::api::embed_use::OpenStream;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
 use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, SessionId, UserId};
@@ -105,8 +104,6 @@ impl QueryCaller {
 pub struct StandingCaller {
     caller: QueryCaller,
     slug: Box<str>,
-    /// Counts the stream of an embed token while the caller exists.
-    _stream: Option<Arc<OpenStream>>,
 }
 
 /// A credential as of its verification. Callers with equal keys are refused at the same time.
@@ -134,13 +131,7 @@ pub(in crate::api) enum StandingKey {
 impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
-        let stream = match &caller.0.credential {
-            Ok(Credential::Token { usage, .. } | Credential::Link { usage, .. }) => {
-                Some(Arc::new(usage.open_stream()))
-            }
-            _ => None,
-        };
-        StandingCaller { caller, slug, _stream: stream }
+        StandingCaller { caller, slug }
     }
 
     /// Returns the party that the response counts for.

@@ -36,7 +36,7 @@ pub fn routes() -> Routes<OrgDeps> {
 }
 
 async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Json<Value>> {
-    let (org, uses, now) = (caller.org().id, deps.embeds.clone(), deps.clock.now());
+    let (org, uses, now) = (caller.org().id, Arc::clone(&deps.embeds), deps.clock.now());
     let read = move |identity: &Identity| {
         let rows = uses.rows(org, now);
         let uids: BTreeSet<&str> = rows.iter().filter_map(|row| row.dashboard.as_deref()).collect();
@@ -52,7 +52,7 @@ async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Js
             Some(identity.public_link(&(org, uid, row.key))?.key.name.clone())
         };
         let data: Vec<Value> = rows.iter().map(|row| row_json(row, &keys, link_name(row), &titles)).collect();
-        Ok(Json(json!({
+        Ok::<_, ApiError>(Json(json!({
             "since": uses.since().to_rfc3339(),
             "rows_max": ORG_ROWS_MAX,
             "data": data,

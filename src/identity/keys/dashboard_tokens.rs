@@ -18,6 +18,7 @@ use crate::identity::tables::store::{StoreError, read};
 
 /// Maximum number of revoked dashboards of one organisation; then the oldest one is replaced.
 const REVOKED_MAX: usize = 10_000;
+
 /// The first valid dates of tokens that name a dashboard.
 #[derive(Debug, Default)]
 pub(in crate::identity) struct DashboardTokens(RwLock<BTreeMap<OrgId, HashMap<String, Timestamp>>>);

@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 use super::evaluation::{LiveKey, LiveOrg, LiveQuery, StepQuery};
 use super::feed::{Feed, Member, Place};
 use crate::api::callers::{Payer, QueryAccess, StandingCaller, StandingKey};
+use crate::api::embed_use::{EmbedUsage, OpenStream};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::deps::ReadDeps;
@@ -233,7 +234,9 @@ impl LiveQueries {
         drop(table);
         let changes = feed.changed.subscribe();
         let place = feed.newest_place();
-        Ok(StreamShare { live: Arc::clone(self), key, payer, feed, changes, credential, place })
+        let counted = access.usage.as_ref().map(EmbedUsage::open_stream);
+        let live = Arc::clone(self);
+        Ok(StreamShare { live, key, payer, feed, changes, credential, place, _counted: counted })
     }
 
     /// Creates a feed, and those of its queries that do not run yet.
@@ -359,6 +362,8 @@ pub(super) struct StreamShare {
     pub(super) credential: Arc<CredentialCheck>,
     /// The next batch that is sent.
     pub(super) place: Place,
+    /// Counts the stream in the list of embeds.
+    _counted: Option<OpenStream>,
 }
 
 impl StreamShare {
