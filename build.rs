@@ -87,7 +87,11 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
     let short = |name: &str| {
         let module = minify::with_short_private_names(&read(name)?);
         let module = module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
-        if name == SHEETS { with_sheets(&module, to) } else { Ok(module) }
+        Ok(match name {
+            SHEETS => with_sheets(&module, to)?,
+            "chart/style.js" => minify::style_in_template(&module),
+            _ => module,
+        })
     };
     let (chart, later) = bundle::split("embed.js", &CHART_CHUNKS, &short)?;
     write("embed.bundle.js", chart)?;

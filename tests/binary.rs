@@ -7,6 +7,8 @@
 mod harness;
 #[path = "peers/https.rs"]
 mod https;
+#[path = "binary/viewers.rs"]
+mod viewers;
 
 #[path = "binary/admin_cli.rs"]
 mod admin_cli;
@@ -28,6 +30,8 @@ mod hostile;
 mod ingest_protocols;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/live_viewers.rs"]
+mod live_viewers;
 #[path = "binary/locks.rs"]
 mod locks;
 #[path = "binary/logins.rs"]

@@ -158,6 +158,13 @@ fn a_page_of_another_origin_draws_with_an_embed_token() {
 }
 
 #[test]
+fn a_page_of_another_origin_shows_a_dashboard_with_tokens_of_its_own_endpoint() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    drive("embedded", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
 fn live_charts_of_another_origin_survive_what_happens_and_explain_what_does_not() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, link, _) = demo(dir.path());
@@ -204,6 +211,13 @@ fn the_shell_is_usable_by_keyboard_and_leads_to_every_page() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, account) = served(dir.path());
     drive("shell", &server, &account);
+}
+
+#[test]
+fn pages_that_embed_are_listed_blocked_and_revoked_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("embeds", &server, &account);
 }
 
 /// The address that a line of the console mailer ends in, below the server's.
@@ -299,9 +313,9 @@ fn f14_no_page_of_ours_is_shown_in_a_frame_of_another_origin() {
     drive("framing", &server, &account);
 }
 
-/// docs/specification.md F59.
+/// docs/specification.md F60.
 #[test]
-fn f59_a_shared_page_is_framed_by_listed_origins_only() {
+fn f60_a_shared_page_is_framed_by_listed_origins_only() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, account) = served(dir.path());
     drive("shared", &server, &account);

@@ -50,11 +50,10 @@ impl Options {
 
     fn page(&self) -> String {
         // The blanks of the page are {{name}}.
-        [("server", &self.server), ("org", &self.org), ("expr", &self.expr), ("token", &self.token)]
-            .iter()
-            .fold(PAGE.to_owned(), |page, (name, value)| {
-                page.replace(&format!("{{{{{name}}}}}"), &escape(value))
-            })
+        let blanks = [("server", &self.server), ("org", &self.org), ("expr", &self.expr)];
+        blanks.iter().fold(PAGE.to_owned(), |page, (name, value)| {
+            page.replace(&format!("{{{{{name}}}}}"), &escape(value))
+        })
     }
 }
 
@@ -74,14 +73,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("Open http://{}/", listener.local_addr()?);
     for stream in listener.incoming() {
         // One visitor at a time is enough for a page to look at; a slow one is given up.
-        if let Err(problem) = stream.and_then(|stream| answer(stream, &page)) {
+        if let Err(problem) = stream.and_then(|stream| answer(stream, &page, &options.token)) {
             eprintln!("a request failed: {problem}");
         }
     }
     Ok(())
 }
 
-fn answer(mut stream: TcpStream, page: &str) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, page: &str, token: &str) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?.take(HEAD_BYTES_MAX));
@@ -96,6 +95,8 @@ fn answer(mut stream: TcpStream, page: &str) -> std::io::Result<()> {
         None => return Ok(()),
         Some("/") => ("200 OK", "text/html", page),
         Some("/page.css") => ("200 OK", "text/css", STYLE),
+        // A real site signs a short-lived token for the visitor here.
+        Some("/metrics-token") => ("200 OK", "text/plain", token),
         Some("/favicon.ico") => ("204 No Content", "image/x-icon", ""),
         Some(_) => ("404 Not Found", "text/plain", "Not found.\n"),
     };

@@ -37,6 +37,7 @@ use axum::response::{IntoResponse, Response};
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
 use super::edge::ConnectionSlot;
+use super::embed_use::{EmbedUsage, EmbedUse, EmbedUses};
 use super::encoding::Coding;
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{self, LocalRequests, Peer, TrustedProxies};
@@ -76,6 +77,8 @@ pub struct Callers {
     pub clock: Clock,
     /// The rate limits that requests are charged to.
     pub limits: Arc<Limits>,
+    /// The use of embed tokens.
+    pub embeds: Arc<EmbedUses>,
     /// The names and attributes of cookies.
     pub cookies: Cookies,
     /// The proxies whose statement of the client's address is trusted.
@@ -115,6 +118,7 @@ struct TokenCharge {
     charge: ApiResult<Charge>,
     /// The allowed origins of the token and those of its key, or those of the link.
     origins: Vec<Vec<String>>,
+    usage: EmbedUsage,
 }
 
 /// The party that connections and long responses count for.
@@ -137,11 +141,13 @@ enum Credential {
         grant: Arc<EmbedGrant>,
         slug: String,
         key: Arc<ApiKey>,
+        usage: EmbedUsage,
     },
     /// `link` is the link as it was when the request arrived.
     Link {
         grant: Arc<EmbedGrant>,
         link: Arc<PublicLink>,
+        usage: EmbedUsage,
     },
     Key(Arc<ApiKey>),
 }
@@ -167,6 +173,7 @@ where
     F: Future<Output = Response>,
 {
     if !is_api(request.uri().path()) {
+        callers.credit_page(&request);
         return next(request).await;
     }
     let (parts, body) = request.into_parts();
@@ -190,7 +197,10 @@ where
     let now = callers.clock.now();
     let logout = parts.method == Method::POST && parts.uri.path().ends_with("/auth/logout");
     let at = Arc::new(callers.identify(&parts, logout, token_parameter, now).await);
-    if let (Some(payer), Some(slot)) = (at.payer(), parts.extensions.get::<Arc<ConnectionSlot>>()) {
+    // A logout may have a session that has ended.
+    if let Some(slot) = parts.extensions.get::<Arc<ConnectionSlot>>().filter(|_| !logout)
+        && let Some(payer) = at.payer()
+    {
         slot.credit(payer);
     }
     let mut request = Request::from_parts(parts, body);
@@ -246,6 +256,11 @@ impl RequestIdentity {
         if let Some(charge) = self.charge.get() {
             charge.write(response);
         }
+        if let Some(TokenCharge { usage, .. }) = &self.token_charge
+            && matches!(response.status().as_u16(), 401 | 403 | 429)
+        {
+            usage.refused();
+        }
         if let Some(token) = self.token_charge.as_ref().filter(|_| self.from_page) {
             response.extensions_mut().insert(AllowedOrigins(token.origins.clone()));
         }
@@ -268,6 +283,17 @@ impl RequestIdentity {
 }
 
 impl Callers {
+    /// Counts the connection of a page or file for the session of its cookie, which is not renewed.
+    /// Browsers load files over connections of their own.
+    fn credit_page(&self, request: &Request) {
+        let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() else { return };
+        let now = self.clock.now();
+        let cookies = cookies::values(request.headers(), cookies::SESSION, 4);
+        if let Some(id) = cookies.into_iter().find_map(|cookie| self.identity.live_session(cookie, now)) {
+            slot.credit(Payer::Session(id));
+        }
+    }
+
     /// Returns the origin of the request for the audit log.
     fn origin(&self, parts: &Parts, id: &RequestId) -> Origin {
         let ip = self.proxies.client(host::peer(parts), &parts.headers);
@@ -305,11 +331,11 @@ impl Callers {
                 Ok(AuthorizationHeader::Key { secret, id }) => self.key(&secret, id.as_deref(), now),
                 Ok(AuthorizationHeader::Jwt(token)) => {
                     sent_token = true;
-                    self.token(&token, parts, &mut token_charge, now).await
+                    self.token(&token, parts, &client, &mut token_charge, now).await
                 }
                 Ok(AuthorizationHeader::Link(secret)) => {
                     sent_token = true;
-                    self.link(&secret, parts, &mut token_charge, now)
+                    self.link(&secret, parts, &client, &mut token_charge, now)
                 }
                 Err(refused) => Err(refused),
             }
@@ -355,6 +381,7 @@ impl Callers {
         &self,
         token: &str,
         parts: &Parts,
+        client: &Client,
         token_charge: &mut Option<TokenCharge>,
         now: Timestamp,
     ) -> ApiResult<Credential> {
@@ -368,16 +395,20 @@ impl Callers {
             false => refusal.into(),
         })?;
         let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
-        *token_charge = Some(TokenCharge { charge: charge.clone(), origins: verified.origins() });
-        charge?;
         let key = verified.source();
+        let (dashboard, viewer) = (verified.dashboard(), verified.sub());
+        let used = EmbedUse { key: &key, is_link: false, origin, dashboard, viewer, client: client.ip };
+        let usage = self.embeds.record(used, now);
+        let (origins, used) = (verified.origins(), usage.clone());
+        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
+        charge?;
         let grant = if self.identity.grants_at_once(&verified) {
             with_origin(&from, || self.identity.grant(verified, now))?
         } else {
             let identity = Arc::clone(&self.identity);
             self.lanes.run(Lane::Query(verified.org()), move || identity.grant(verified, now)).await??
         };
-        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key })
+        Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key, usage })
     }
 
     /// Identifies a public link. It is charged before anything else is done with it. Its matchers
@@ -386,6 +417,7 @@ impl Callers {
         &self,
         secret: &str,
         parts: &Parts,
+        client: &Client,
         token_charge: &mut Option<TokenCharge>,
         now: Timestamp,
     ) -> ApiResult<Credential> {
@@ -396,15 +428,21 @@ impl Callers {
         }
         let settings = &link.key.embed;
         let origins = AllowedOrigins(vec![settings.origins.clone()]);
-        if self.foreign_origin(parts).is_some_and(|origin| !origins.allows(origin)) {
+        let origin = self.foreign_origin(parts);
+        if origin.is_some_and(|origin| !origins.allows(origin)) {
             let detail = "this public link may not be used on this origin";
             return Err(ApiError::new(Code::OriginNotAllowed, detail));
         }
         let charge = self.limits.charge_key(link.key.id, settings.rate_limit_rps);
-        *token_charge = Some(TokenCharge { charge: charge.clone(), origins: origins.0 });
+        let dashboard = Some(link.dashboard.as_str());
+        let used =
+            EmbedUse { key: &link.key, is_link: true, origin, dashboard, viewer: None, client: client.ip };
+        let usage = self.embeds.record(used, now);
+        let (origins, used) = (origins.0, usage.clone());
+        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
         charge?;
         let grant = self.identity.use_public_link(&link, now)?;
-        Ok(Credential::Link { grant: Arc::new(grant), link })
+        Ok(Credential::Link { grant: Arc::new(grant), link, usage })
     }
 
     /// Returns the origin of the page that sent a request, unless it is a page of this server, such

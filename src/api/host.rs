@@ -63,8 +63,8 @@ impl AllowedHosts {
     }
 }
 
-/// Returns whether an `Origin` has the host and the port of the request. The scheme is not compared,
-/// because a proxy may have added TLS.
+/// Returns whether an `Origin` has the host and the port of the request. The scheme is not
+/// compared, because a proxy may have added TLS.
 pub fn is_origin_of(origin: &str, uri: &Uri, headers: &HeaderMap) -> bool {
     let sent = headers.get(header::HOST).and_then(|host| host.to_str().ok());
     let host = uri.authority().map(|target| target.as_str()).or(sent);

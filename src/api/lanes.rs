@@ -12,7 +12,8 @@
 //! [`CancelOnDrop`] sets.
 //!
 //! Organisations take turns: a free thread runs work of the organisation with the fewest running
-//! threads, and among those of the one whose last turn is longest ago. So an organisation that
+//! threads, and among those of the one whose last turn is longest ago. Among the work of one
+//! organisation, queries of embed tokens come last, and make room first in a full queue. So an organisation that
 //! sends one request waits for at most one job of each other organisation. On the query lane one
 //! organisation never uses more than half of the threads (docs/specification.md C5), and on the
 //! answer lane no more than half, rounded up. While other organisations are active, it leaves one
@@ -61,6 +62,9 @@ pub enum Lane {
     Ingest(OrgId),
     /// Parses and evaluates queries of an organisation.
     Query(OrgId),
+    /// Like `Query`, behind the other queries of the organisation: those of its embed tokens, so
+    /// that a flood of them does not delay its members.
+    Embed(OrgId),
     /// Hashes passwords.
     Password,
     /// Changes accounts, sessions and keys, which ends with a disk sync. It is separate from
@@ -158,13 +162,13 @@ impl Lanes {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         match lane {
-            Lane::Query(org) => self.record_query(org),
+            Lane::Query(org) | Lane::Embed(org) => self.record_query(org),
             Lane::Ingest(org) => drop(self.0.ingest.record(org)),
             Lane::Password | Lane::Account => {}
         }
         let (pool, org) = match lane {
             Lane::Ingest(org) => (&self.0.ingest, Some(org)),
-            Lane::Query(org) => (&self.0.query, Some(org)),
+            Lane::Query(org) | Lane::Embed(org) => (&self.0.query, Some(org)),
             Lane::Password => (&self.0.password, None),
             Lane::Account => (&self.0.account, None),
         };
@@ -172,7 +176,9 @@ impl Lanes {
         let work = move || with_origin(&origin, work);
         // A dropped caller needs no result.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-        pool.run(org, work).await?.map_err(|panic| pool.panicked(panic.as_ref()))
+        pool.run(org, matches!(lane, Lane::Embed(_)), work)
+            .await?
+            .map_err(|panic| pool.panicked(panic.as_ref()))
     }
 
     /// Runs work that encodes a chunk of a large result of an organisation. Unlike [`Lanes::run`],
@@ -186,7 +192,7 @@ impl Lanes {
         org: OrgId,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.0.answer.run(Some(org), work).await
+        self.0.answer.run(Some(org), false, work).await
     }
 
     /// Runs ingest work that may reply from another thread after it has ended, when the disk has
@@ -205,7 +211,7 @@ impl Lanes {
             _ => error,
         };
         self.0.ingest.record(org);
-        self.0.ingest.run(Some(org), work).await.map_err(busy)
+        self.0.ingest.run(Some(org), false, work).await.map_err(busy)
     }
 
     /// Returns the number of inline queries so far, for `/metrics`.

@@ -13,6 +13,7 @@ mod cookies;
 mod cors;
 mod csrf;
 pub mod edge;
+pub mod embed_use;
 pub mod encoding;
 pub mod error;
 mod guard;
@@ -51,6 +52,7 @@ use body::{BodyBytes, BodyDeadlines, Drains};
 use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
+use embed_use::EmbedUses;
 use health::{Check, HealthDeps};
 use host::{AllowedHosts, LocalRequests, Network, TrustedProxies};
 use lanes::Lanes;
@@ -188,8 +190,10 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::embeds::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::dashboards::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::dashboards::viewer::routes().with(deps.viewer.clone()).below("/api/v1"))
+        .merge(orgs::query::render::routes().with(deps.viewer.clone()).below("/api/v1"))
         .merge(orgs::metrics::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
@@ -216,6 +220,7 @@ pub struct Deps {
     demo: DemoDeps,
     admin: AdminDeps,
     limits: Arc<Limits>,
+    embeds: Arc<EmbedUses>,
     metrics_token: Option<Arc<str>>,
     local: LocalRequests,
     uptime: Stopwatch,
@@ -241,6 +246,7 @@ impl Deps {
         let rejects = Arc::default();
         let active: Arc<orgs::query::active::RunningQueries> = Arc::default();
         let patterns: Arc<PatternCache> = Arc::default();
+        let embeds = EmbedUses::new(&rooms.clock);
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -256,6 +262,7 @@ impl Deps {
             patterns: Arc::clone(&patterns),
             query_timeout: options.read.timeout,
             embed_rps_default: options.embed_rps_default,
+            embeds: Arc::clone(&embeds),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -297,6 +304,7 @@ impl Deps {
             demo,
             admin,
             limits,
+            embeds,
             metrics_token: options.metrics_token.clone(),
             local: LocalRequests::of(&options.public_url),
             uptime: Stopwatch::start(),
@@ -307,6 +315,7 @@ impl Deps {
     /// Removes idle entries of the rate limiters. To be called once a minute.
     pub fn sweep(&self) {
         self.limits.sweep();
+        self.embeds.sweep();
     }
 
     /// Ends the responses that have no end of their own, because the server shuts down.
@@ -321,6 +330,7 @@ impl Deps {
             counters: Arc::clone(&rooms.counters),
             lanes: rooms.lanes.clone(),
             limits: Arc::clone(&self.limits),
+            embeds: Arc::clone(&self.embeds),
             memory: Arc::clone(&self.read.memory),
             cache: Arc::clone(&self.read.cache),
             live: Arc::clone(&self.read.live),
@@ -357,6 +367,7 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
         lanes: rooms.lanes.clone(),
         clock: rooms.clock.clone(),
         limits: Arc::clone(&deps.limits),
+        embeds: Arc::clone(&deps.embeds),
         cookies: deps.auth.cookies,
         proxies: TrustedProxies(options.trusted_proxies.clone()),
         local: deps.local,

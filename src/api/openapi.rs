@@ -124,6 +124,7 @@ fn security_schemes() -> Value {
     json!({
         "session": { "type": "apiKey", "in": "cookie", "name": "ms_session", "description": "The session cookie of a login; it expires 30 days after the last request." },
         "embedToken": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "An embed token, minted by the server or signed with an API key's secret." },
+        "publicLink": { "type": "http", "scheme": "bearer", "description": "The secret of a public link of this dashboard; it begins with mpl_." },
         "embedTokenParameter": { "type": "apiKey", "in": "query", "name": "token", "description": "An embed token in the URL, for images, whose requests have no headers of their own." },
         "apiKey": { "type": "http", "scheme": "bearer", "description": "The secret of an API key; it begins with msk_." },
         "apiKeyBasic": { "type": "http", "scheme": "basic", "description": "The secret of an API key as the password. A user name that begins with ak_ must be the key's id." },
@@ -138,6 +139,7 @@ fn security(auth: Auth) -> Value {
         Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
             &["session"]
         }
+        Auth::QueryCaller(Endpoint::Dashboard) => &["session", "embedToken", "publicLink"],
         Auth::QueryCaller(_) => &["session", "embedToken"],
         Auth::PictureCaller(_) => &["session", "embedToken", "embedTokenParameter"],
         Auth::PrometheusCaller(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
@@ -174,6 +176,10 @@ fn callers(auth: Auth) -> String {
         }
         Auth::InstanceAdmin(login) => format!("An administrator of the server{}.", fresh(login)),
         Auth::Founder => "An administrator of the server; any session if PROMLET_ORG_CREATE is any.".into(),
+        Auth::QueryCaller(Endpoint::Dashboard) => {
+            "A session with the role viewer or higher, an embed token that grants the dashboard, or a public link of it."
+                .into()
+        }
         Auth::QueryCaller(endpoint) | Auth::PictureCaller(endpoint) => format!(
             "A session with the role viewer or higher, or an embed token that grants `{}`.",
             word(endpoint)

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 
+use super::embed_use::EmbedUses;
 use super::lanes::Lanes;
 use super::limits::Limits;
 use super::orgs::query::LiveQueries;
@@ -120,6 +121,8 @@ pub struct OwnMetrics {
     pub lanes: Lanes,
     /// The edge's limits.
     pub limits: Arc<Limits>,
+    /// The use of embed tokens.
+    pub embeds: Arc<EmbedUses>,
     /// The memory of all queries.
     pub memory: Arc<MemoryPool>,
     /// The cache of query results.
@@ -239,6 +242,7 @@ impl OwnMetrics {
         all.extend(self.counters.read());
         all.extend(self.edge());
         all.extend(self.queries());
+        all.extend(self.embeds());
         all.extend(self.store());
         all
     }
@@ -348,6 +352,45 @@ impl OwnMetrics {
                 MetricKind::Counter,
                 "Queries refused because other queries held the memory.",
                 count(memory.refused),
+            ),
+        ]
+    }
+
+    fn embeds(&self) -> Vec<MetricFamily> {
+        let totals = self.embeds.totals();
+        let counter = |name, help, value| single(name, MetricKind::Counter, help, value);
+        vec![
+            counter(
+                "promlet_embed_requests_total",
+                "Requests with a valid embed token.",
+                count(totals.requests),
+            ),
+            counter(
+                "promlet_embed_refused_total",
+                "Requests with a valid embed token that were answered 401, 403 or 429.",
+                count(totals.refused),
+            ),
+            counter(
+                "promlet_embed_over_budget_total",
+                "Queries of embed tokens refused because their key used up its evaluation time.",
+                count(totals.over_budget),
+            ),
+            counter(
+                "promlet_embed_query_seconds_total",
+                "Evaluation time of embed tokens.",
+                totals.evaluated.as_secs_f64(),
+            ),
+            single(
+                "promlet_embed_streams",
+                MetricKind::Gauge,
+                "Open live streams of embed tokens.",
+                size(totals.streams),
+            ),
+            single(
+                "promlet_embed_pages",
+                MetricKind::Gauge,
+                "Origins and dashboards in the list of embeds, over all organisations.",
+                size(totals.rows),
             ),
         ]
     }

@@ -165,6 +165,13 @@ impl Params {
         found
     }
 
+    /// Takes all parameters whose names begin with `prefix`, and returns them without it.
+    pub fn take_prefixed(&mut self, prefix: &str) -> Vec<(String, String)> {
+        let is_wanted = |pair: &mut (String, String)| pair.0.starts_with(prefix);
+        let taken = self.pairs.extract_if(.., is_wanted);
+        taken.map(|(name, value)| (name[prefix.len()..].to_owned(), value)).collect()
+    }
+
     /// Takes a time in a format of [`parse_time`].
     ///
     /// # Errors

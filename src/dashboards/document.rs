@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use serde_json::Value;
 
 use super::json::{Object, flag, member, number, objects};
-use super::variables::{Variable, variables_of};
+use super::variables::{Selections, Variable, variables_of};
 
 /// Panels that have no queries.
 const PANELS_WITHOUT_QUERIES: [&str; 5] = ["text", "row", "alertlist", "dashlist", "dashboardlist"];
@@ -42,6 +42,10 @@ pub struct Panel {
     pub targets: Vec<Target>,
     /// The variables for whose values the panel, or its row, is repeated.
     pub repeats: Vec<String>,
+    /// Title, with references to variables.
+    title: String,
+    /// The unit of its values, such as `percentunit`; may be empty.
+    pub unit: String,
 }
 
 /// A query of a panel.
@@ -51,6 +55,8 @@ pub struct Target {
     pub ref_id: String,
     /// The expression, with references to variables.
     pub expr: String,
+    /// The names of its series, with `{{label}}` and references to variables in it.
+    legend: String,
 }
 
 impl Dashboard {
@@ -76,6 +82,11 @@ impl Dashboard {
         targets.into_iter().find(|(_, target)| target.ref_id == ref_id)
     }
 
+    /// Returns the panel with this id.
+    pub fn panel(&self, id: i64) -> Option<&Panel> {
+        self.panels.iter().find(|candidate| candidate.id == Some(id))
+    }
+
     /// Returns the variable with this name.
     pub fn variable(&self, name: &str) -> Option<&Variable> {
         self.variables.iter().find(|variable| variable.name == name)
@@ -85,6 +96,50 @@ impl Dashboard {
     pub(super) fn time_zone(&self) -> String {
         Some(member(&self.root, "timezone")).filter(|zone| !zone.is_empty()).unwrap_or("browser".into())
     }
+}
+
+impl Panel {
+    /// Returns the title with the selected values.
+    pub fn title(&self, selections: &Selections) -> String {
+        labelled(&self.title, selections)
+    }
+}
+
+impl Target {
+    /// Returns the names of the series with the selected values, and `{{label}}` in them. `None`
+    /// names each series by its labels.
+    pub fn legend(&self, selections: &Selections) -> Option<String> {
+        let is_own = !self.legend.is_empty() && self.legend != "__auto";
+        is_own.then(|| labelled(&self.legend, selections))
+    }
+}
+
+/// Replaces references to variables by the texts of their values, for people to read. Formats are
+/// ignored.
+fn labelled(text: &str, selections: &Selections) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['$', '[']) {
+        let (before, here) = rest.split_at(at);
+        out.push_str(before);
+        let end = match here.as_bytes() {
+            [b'$', b'{', ..] => here.find('}').map(|end| end + 1),
+            [b'[', b'[', ..] => here.find("]]").map(|end| end + 2),
+            [b'$', ..] => {
+                let word = here.bytes().skip(1).take_while(|b| b.is_ascii_alphanumeric() || *b == b'_');
+                Some(1 + word.count())
+            }
+            _ => None,
+        };
+        let (found, after) = here.split_at(end.unwrap_or(1));
+        match reference(found).and_then(|name| selections.get(name)) {
+            Some(selection) => out.push_str(&selection.texts.join(" + ")),
+            None => out.push_str(found),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    out
 }
 
 /// Puts the models of library panels, which an exported document has in `__elements`, into the
@@ -178,8 +233,8 @@ fn is_repeated_copy(panel: &Object) -> bool {
     number(panel.get("repeatPanelId")).is_some() && member(panel, "repeat").is_empty()
 }
 
-/// Returns the names of a panel's queries. Queries without one get the first free one of `A`, `B`,
-/// and so on.
+/// Returns the names of a panel's queries. Queries without one, or with that of an earlier one, get
+/// the first free one of `A`, `B`, and so on.
 pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
     let targets = || objects(panel.get("targets"));
     let mut taken: Vec<String> = targets().map(|target| member(target, "refId")).collect();
@@ -187,7 +242,7 @@ pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
     let mut names = Vec::new();
     for target in targets() {
         let mut name = member(target, "refId");
-        if name.is_empty() {
+        if name.is_empty() || names.contains(&name) {
             let letter = |count: u32| char::from(b'A' + u8::try_from(count % 26).unwrap_or_default());
             let candidates = (0_u32..).map(|count| match count / 26 {
                 0 => letter(count).to_string(),
@@ -207,6 +262,13 @@ pub(super) fn is_queried(plugins: &Plugins, panel: &Object, target: &Object) -> 
     is_shown && plugins.is_ours(panel, target) && !member(target, "expr").trim().is_empty()
 }
 
+/// Returns the unit in the field configuration, or in the axes of a panel of an older plugin.
+fn unit_of(raw: &Object) -> String {
+    let configured = raw.get("fieldConfig").and_then(|config| config.get("defaults")?.get("unit")?.as_str());
+    let of_axis = || raw.get("yaxes").and_then(|axes| axes.get(0)?.get("format")?.as_str());
+    configured.or_else(of_axis).unwrap_or_default().to_owned()
+}
+
 fn panel_of(raw: &Object, plugins: &Plugins, rows: &[&str]) -> Panel {
     let id = number(raw.get("id")).filter(|id| id.fract() == 0.0 && id.abs() < 9e15);
     let named = objects(raw.get("targets")).zip(ref_ids(raw));
@@ -214,7 +276,15 @@ fn panel_of(raw: &Object, plugins: &Plugins, rows: &[&str]) -> Panel {
     let repeats = rows.iter().map(|repeat| (*repeat).to_owned()).chain([member(raw, "repeat")]);
     Panel {
         id: id.and_then(|id| format!("{id:.0}").parse().ok()),
-        targets: targets.map(|(target, ref_id)| Target { ref_id, expr: member(target, "expr") }).collect(),
+        targets: targets
+            .map(|(target, ref_id)| Target {
+                ref_id,
+                expr: member(target, "expr"),
+                legend: member(target, "legendFormat"),
+            })
+            .collect(),
+        title: member(raw, "title"),
+        unit: unit_of(raw),
         repeats: repeats.filter(|repeat| !repeat.is_empty()).collect(),
     }
 }

@@ -1,8 +1,8 @@
-//! Stored dashboards in Grafana's JSON: their queries, their variables, and the text of a query with
-//! values of variables in it.
+//! Stored dashboards in Grafana's JSON: their queries, their variables, and the text of a query
+//! with values of variables in it.
 //!
-//! The page does the same in JavaScript (`src/ui/assets/model/`); a test of the peers' tier compares
-//! both. Here values come from viewers of other people's pages, so they cannot leave their place in
+//! The page does the same in JavaScript (`src/ui/assets/model/`); a test of the peers' tier
+//! compares both. Here values come from viewers of other people's pages, so they cannot leave their place in
 //! a query: inside quotes they are escaped, and elsewhere only a number, a duration or a list of
 //! names is accepted ([`interpolate`]).
 //!

@@ -170,24 +170,26 @@ fn documents_of_any_shape_are_read() {
     }
     assert!(Dashboard::parse("x", "[]").is_err());
     let library = json!({
-        "__elements": { "u": { "model": { "type": "stat", "targets": [{ "expr": "up" }, { "expr": "x" }] } } },
+        "__elements": { "u": { "model": { "type": "stat", "targets": [{ "expr": "up" }, { "expr": "x" }, { "refId": "A", "expr": "z" }, { "refId": "A", "expr": "w" }] } } },
         "panels": [{ "id": 7, "libraryPanel": { "uid": "u" } }],
         "rows": [{ "repeat": "host", "panels": [{ "id": 8, "targets": [{ "refId": "Q", "expr": "y" }] }] }],
     });
     let read = Dashboard::parse("x", &library.to_string()).expect("a dashboard");
-    assert_eq!(read.target(7, "B").map(|(_, target)| target.expr.as_str()), Some("x"));
+    let exprs = ["A", "B", "C", "D"].map(|name| read.target(7, name).map(|(_, target)| target.expr.as_str()));
+    assert_eq!(exprs, [Some("z"), Some("up"), Some("x"), Some("w")], "each query has a name of its own");
     assert_eq!(read.target(8, "Q").map(|(panel, _)| panel.repeats.clone()), Some(vec!["host".to_owned()]));
     assert!(!read.view(|_| VariableAccess::Fixed).to_string().contains("expr"));
 }
 
 /// Templates with a reference `@` inside a string or a comment.
-const QUOTED: [&str; 6] = [
+const QUOTED: [&str; 7] = [
     "x{a=\"@\"}",
     "x{a=~'y@z'} or up",
     "x{a=`@`, b=\"c\"}",
     "label_replace(x, \"a\", \"'@\", 'b', \"#@\")",
     "x # @ \"\n or y{a=\"@\"}",
     "x{a=\"\\\"@\"} # '",
+    "x # y\r or y{a=\"@\"}",
 ];
 const FORMATS: [&str; 12] = [
     "$one",

@@ -84,6 +84,9 @@ pub type Selections = BTreeMap<String, Selection>;
 /// Reasons why values cannot be selected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SelectionError {
+    /// The dashboard has no such variable.
+    #[error("the dashboard has no variable {0}")]
+    Unknown(String),
     /// The viewer may not set the variable.
     #[error("the variable {0} is set by the owner of the dashboard")]
     NotOpen(String),
@@ -251,8 +254,9 @@ impl Variable {
         let saved = self.current.iter().filter(|option| option.value != ALL);
         let mut chosen: Vec<VariableOption> = saved.cloned().collect();
         if chosen.is_empty() {
-            let first = self.options.first().cloned();
-            chosen.push(first.unwrap_or_else(|| VariableOption::same("")));
+            // Without a saved value and without options, a list is empty and a text as well.
+            let nothing = (!self.multi).then(|| VariableOption::same(""));
+            chosen.extend(self.options.first().cloned().or(nothing));
         }
         self.selection(chosen, self.is_authored())
     }
@@ -403,6 +407,7 @@ impl super::Dashboard {
     ) -> Result<Selection, SelectionError> {
         match (self.variable(name), access) {
             (Some(variable), VariableAccess::Open(allowed)) => variable.chosen(values, allowed),
+            (None, VariableAccess::Open(_)) => Err(SelectionError::Unknown(name.to_owned())),
             _ => Err(SelectionError::NotOpen(name.to_owned())),
         }
     }

@@ -177,8 +177,8 @@ fn strip_panel(panel: &mut Object, plugins: &Plugins) {
     strip_panels(panel, "panels", plugins);
 }
 
-/// Removes links to dashboards, wherever a document has links. The depth of a stored document bounds
-/// the recursion.
+/// Removes links to dashboards, wherever a document has links. The depth of a stored document
+/// bounds the recursion.
 fn strip_links(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(strip_links),

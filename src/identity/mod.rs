@@ -15,7 +15,7 @@
 //! | `audit` | the audit log |
 //! | `auth` | passwords, throttling, mailed links, second factors, providers, sessions |
 //! | `keys` | API keys and embed tokens |
-//! | `dashboards` | dashboards, their versions, stars and files |
+//! | `dashboards` | dashboards, their versions, stars, files and public links |
 //! | `orgs` | organisations, members, invitations, removal |
 //! | `accounts` | set-up, sign-up, changes, deletion and administration of accounts |
 //!
@@ -156,6 +156,7 @@ pub struct Identity {
     sessions: auth::session::Sessions,
     keyring: keys::keyring::Keyring,
     token_policies: keys::compiled_policy::CompiledPolicies,
+    dashboard_tokens: keys::dashboard_tokens::DashboardTokens,
     public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
     /// Deleted organisations that still have data on disk.
@@ -202,6 +203,7 @@ impl Identity {
             sessions: auth::session::Sessions::default(),
             keyring: keys::keyring::Keyring::default(),
             token_policies: keys::compiled_policy::CompiledPolicies::default(),
+            dashboard_tokens: keys::dashboard_tokens::DashboardTokens::default(),
             public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             removing: Mutex::default(),
@@ -219,6 +221,7 @@ impl Identity {
         identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
         identity.load_removals()?;
         identity.load_keys()?;
+        identity.load_dashboard_tokens()?;
         identity.load_public_links()?;
         identity.load_org_settings()?;
         Ok(identity)

@@ -119,7 +119,8 @@ pub(super) fn time_ticks(start: f64, end: f64, count: usize, zone: &Zone) -> Vec
     let first = whole((local / step as f64).ceil()).saturating_mul(step).saturating_sub(offset);
     let mut ticks = Vec::new();
     let mut plain = first;
-    while plain as f64 <= end + 3_600.0 && ticks.len() <= count + 2 {
+    // The step bounds the number of ticks. An hour more, because local clocks may be set back.
+    while plain as f64 <= end + 3_600.0 {
         // Across a change of summer time, hours and days stay on the local clock.
         let at = if step >= 3_600 { plain + offset - zone.ahead_s(plain) } else { plain };
         plain = plain.saturating_add(step);

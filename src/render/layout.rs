@@ -125,7 +125,7 @@ impl Sketch<'_> {
         let series = &self.chart.series[..drawn];
         let mut legend = Legend::default();
         if !is_empty && !is_nameless(series) {
-            let names = names(series, style.legend.as_deref());
+            let names = names(series);
             legend = Legend::new(&self.font, &names, self.chart.total, width, left - PLOT_MIN - 6.0);
         }
         let legend_height = if legend.rows == 0 { 0.0 } else { legend.height() + 6.0 };

@@ -49,7 +49,7 @@ pub const SCALE: RangeInclusive<usize> = 1..=3;
 pub const PIXELS_MAX: usize = 4_000_000;
 /// The most series that are drawn, inclusive. More lines would be unreadable.
 pub const SERIES_MAX: usize = 200;
-/// The most characters of a title, a unit and a legend template, inclusive.
+/// The most characters of a title and a unit, inclusive; longer ones are cut.
 pub const TEXT_CHARS_MAX: usize = 256;
 /// The approximate number of vertices of all lines, above which lines lose detail.
 const VERTICES_MAX: usize = 100_000;
@@ -74,9 +74,6 @@ pub struct Style {
     pub title: String,
     /// `bytes`, `bytes/s`, `seconds`, `percent` (of 1), a suffix, or empty.
     pub unit: String,
-    /// The names of the series, with `{{label}}` in them. `None` names each series by the labels
-    /// that differ.
-    pub legend: Option<String>,
     /// The zone of the time axis.
     pub zone: Zone,
 }
@@ -90,6 +87,8 @@ pub struct ChartSeries<'a> {
     pub samples: &'a [Sample],
     /// Whether the series also has native histograms, which are not drawn.
     pub has_histograms: bool,
+    /// The name, with `{{label}}` in it. `None` names the series by the labels that differ.
+    pub legend: Option<&'a str>,
 }
 
 /// A result and the look of its picture.

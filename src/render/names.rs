@@ -9,17 +9,15 @@ use crate::model::{Labels, METRIC_NAME};
 /// The most characters of a name, inclusive.
 const NAME_CHARS_MAX: usize = 200;
 
-/// Returns a name for each series: the template with the values of its labels, or the labels that
+/// Returns a name for each series: its template with the values of its labels, or the labels that
 /// differ between the series. A label that all series share is no help in a legend.
-pub(super) fn names(series: &[ChartSeries<'_>], template: Option<&str>) -> Vec<String> {
-    let raw: Vec<String> = match template {
-        Some(template) => series.iter().map(|one| filled(template, one.labels)).collect(),
-        None => {
-            let differing = differing(series);
-            series.iter().map(|one| short(one.labels, &differing, series.len())).collect()
-        }
+pub(super) fn names(series: &[ChartSeries<'_>]) -> Vec<String> {
+    let differing = differing(series);
+    let name = |one: &ChartSeries<'_>| match one.legend {
+        Some(template) => filled(template, one.labels),
+        None => short(one.labels, &differing, series.len()),
     };
-    raw.iter().map(|name| clean(name, NAME_CHARS_MAX)).collect()
+    series.iter().map(|one| clean(&name(one), NAME_CHARS_MAX)).collect()
 }
 
 /// Returns whether a result has no need for a legend: one series without labels.
@@ -103,11 +101,13 @@ fn filled(template: &str, labels: &Labels) -> String {
 mod tests {
     use super::*;
 
-    fn named(all: &[&[(&str, &str)]], template: Option<&str>) -> Vec<String> {
+    fn named(all: &[&[(&str, &str)]], legend: Option<&str>) -> Vec<String> {
         let labels: Vec<Labels> = all.iter().map(|pairs| Labels::from_pairs(pairs.iter().copied())).collect();
-        let series: Vec<ChartSeries<'_>> =
-            labels.iter().map(|labels| ChartSeries { labels, samples: &[], has_histograms: false }).collect();
-        names(&series, template)
+        let series: Vec<ChartSeries<'_>> = labels
+            .iter()
+            .map(|labels| ChartSeries { labels, samples: &[], has_histograms: false, legend })
+            .collect();
+        names(&series)
     }
 
     #[test]

@@ -29,12 +29,21 @@ fn style() -> Style {
         theme: Theme::Light,
         title: "Requests".to_owned(),
         unit: String::new(),
-        legend: None,
         zone: Zone::default(),
     }
 }
 
 fn scene_of(rows: &[Row], style: &Style, messages: &[String], total: usize) -> Scene {
+    named_scene(rows, style, messages, total, None)
+}
+
+fn named_scene(
+    rows: &[Row],
+    style: &Style,
+    messages: &[String],
+    total: usize,
+    legend: Option<&str>,
+) -> Scene {
     let steps = rows.iter().map(|(_, values)| values.len()).max().unwrap_or(41);
     let last = NOON_S + STEP_S * (i64::try_from(steps).expect("few") - 1).max(0);
     let steps =
@@ -51,7 +60,7 @@ fn scene_of(rows: &[Row], style: &Style, messages: &[String], total: usize) -> S
     let series: Vec<ChartSeries<'_>> = rows
         .iter()
         .zip(&samples)
-        .map(|((labels, _), samples)| ChartSeries { labels, samples, has_histograms: false })
+        .map(|((labels, _), samples)| ChartSeries { labels, samples, has_histograms: false, legend })
         .collect();
     let chart = Chart { series: &series, total, steps, style, messages };
     chart.scene(&|| true).expect("never cancelled")
@@ -173,7 +182,7 @@ fn a_result_without_values_has_a_picture_that_says_so() {
 #[test]
 fn a_result_of_ten_thousand_series_is_bounded_and_says_what_is_left_out() {
     let rows: Vec<Row> = (0..SERIES_MAX + 1)
-        .map(|n| row(&[("n", &n.to_string())], (0..1_500).map(|step| Some(f64::from(step % 97)))))
+        .map(|n| row(&[("n", &n.to_string())], (0..800).map(|step| Some(f64::from(step % 97)))))
         .collect();
     let style = Style { width: 600, height: 400, ..style() };
     let drawn = scene_of(&rows, &style, &[], 10_000);
@@ -189,9 +198,19 @@ fn a_result_of_ten_thousand_series_is_bounded_and_says_what_is_left_out() {
     let texts = texts_of(&svg);
     assert!(texts.iter().any(|text| text == "Drawing 200 of 10,000 series."), "{texts:?}");
     assert!(texts.iter().any(|text| text == "9,976 more"), "{texts:?}");
-    assert!((svg.len() as u64) < memory_bytes(&style, 10_000, 1_500, false));
-    let picture = drawn.png(&|| true).expect("never cancelled");
-    assert!((picture.len() as u64) < memory_bytes(&style, 10_000, 1_500, true));
+    assert!((svg.len() as u64) < memory_bytes(&style, 10_000, 800, false));
+    let style = Style { width: 150, height: 100, ..style };
+    let picture = scene_of(&rows, &style, &[], 10_000).png(&|| true).expect("never cancelled");
+    assert!((picture.len() as u64) < memory_bytes(&style, 10_000, 800, true));
+}
+
+#[test]
+fn a_large_picture_is_charged_for_its_pixels_and_its_bytes() {
+    let style = Style { width: 1_000, height: 1_200, ..style() };
+    let picture = scene(&[wave("a", 1.0)], &style).png(&|| true).expect("never cancelled");
+    let held = 4 * style.width * style.height + picture.len();
+    assert!(held as u64 <= memory_bytes(&style, 1, 41, true));
+    assert!(memory_bytes(&style, 1, 41, false) < 2 << 20, "SVG has no pixels");
 }
 
 #[test]
@@ -243,17 +262,16 @@ fn value() -> impl Strategy<Value = Option<f64>> {
 }
 
 fn any_style() -> impl Strategy<Value = Style> {
-    let texts = (hostile(), hostile(), proptest::option::of(hostile()));
+    let texts = (hostile(), hostile());
     let zones = prop_oneof![Just(""), Just("+05:45"), Just("America/New_York")];
     (WIDTH, HEIGHT, 1..=2_usize, any::<bool>(), texts, zones).prop_map(
-        |(width, height, scale, is_dark, (title, unit, legend), zone)| Style {
+        |(width, height, scale, is_dark, (title, unit), zone)| Style {
             width,
             height,
             scale: if width * height * 4 > PIXELS_MAX { 1 } else { scale },
             theme: if is_dark { Theme::Dark } else { Theme::Light },
             title,
             unit,
-            legend,
             zone: Zone::parse(zone).expect("a zone"),
         },
     )
@@ -267,12 +285,13 @@ proptest! {
         rows in prop::collection::vec((hostile(), hostile(), prop::collection::vec(value(), 0..40)), 0..50),
         style in any_style(),
         messages in prop::collection::vec(hostile(), 0..4),
+        legend in proptest::option::of(hostile()),
     ) {
         let rows: Vec<Row> = rows
             .into_iter()
             .map(|(one, other, values)| row(&[("a", &one), ("b", &other)], values))
             .collect();
-        let drawn = scene_of(&rows, &style, &messages, rows.len());
+        let drawn = named_scene(&rows, &style, &messages, rows.len(), legend.as_deref());
         let svg = drawn.svg();
         let texts = texts_of(&svg);
         prop_assert!(texts.iter().all(|text| text.chars().count() < 2_000));

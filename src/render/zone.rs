@@ -3,9 +3,6 @@
 
 use tz::TimeZone;
 
-/// The most bytes of a name, inclusive.
-const NAME_BYTES_MAX: usize = 64;
-
 /// The zone of a time axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Zone {
@@ -34,9 +31,6 @@ impl Zone {
     pub fn parse(text: &str) -> Result<Zone, ZoneError> {
         if text.is_empty() || text.eq_ignore_ascii_case("utc") {
             return Ok(Zone::default());
-        }
-        if text.len() > NAME_BYTES_MAX {
-            return Err(ZoneError);
         }
         if let Some(offset) = text.strip_prefix(['+', ' ', '-']) {
             let minutes = offset_minutes(offset).ok_or(ZoneError)?;

@@ -111,10 +111,11 @@ pub(super) fn adopt_new_key(
         .rebind_master_key(master_key_mark(key, folder.store_id()))
         .map_err(|e| failed("the new master key could not be recorded", &e))?;
     tracing::warn!(
-        "new master key: {} second factors, the signing secrets of {} API keys and {} links in mails are dropped; \
-         passwords, sessions and API keys work as before",
+        "new master key: {} second factors, the signing secrets of {} API keys, the addresses of {} public links and \
+         {} links in mails are dropped; passwords, sessions, API keys and public links work as before",
         dropped.second_factors.len(),
         dropped.api_keys.len(),
+        dropped.public_links,
         dropped.links
     );
     Ok(())

@@ -47,20 +47,19 @@ pub(crate) fn split(
         files.push(std::mem::take(&mut bundle.out));
     }
     let all = files.iter().fold(main.clone(), |all, file| all + file);
-    let version = all.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let version =
+        all.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     // Without the entry, which may still run when it loads the first chunk.
     let modules: Vec<String> =
         (0..main_modules.saturating_sub(1)).map(|number| format!("${number}")).collect();
     let modules = modules.join(",");
     let head = format!(
-        "let $all;const $at=[{places}],$in={{}},$chunk=async(root)=>{{const[a,b]=$at[root];$all??=[{modules}];\
-         if(a)await($in[a]??=import('./'+a).then((a)=>a.v{version:016x}($all,$chunk))\
-         .catch((b)=>{{delete $in[a];throw b;}}));return $all[b];}};\n"
+        "let $all;const $at=[{places}],$in={{}},$chunk=async(a)=>{{const[b,c]=$at[a];$all??=[{modules}];\
+         if(b)await($in[b]??=import('./'+b).then((a)=>a.v{version:08x}($all,$chunk))\
+         .catch((a)=>{{delete $in[b];throw a;}}));return $all[c];}};\n"
     );
     let files =
-        files.into_iter().map(|file| format!("export const v{version:016x}=($all,$chunk)=>{{\n{file}}};\n"));
+        files.into_iter().map(|file| format!("export const v{version:08x}=($all,$chunk)=>{{\n{file}}};\n"));
     Ok((head + &main, files.collect()))
 }
 

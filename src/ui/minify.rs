@@ -79,6 +79,24 @@ fn minified<'a>(source: &'a str, names: Option<BTreeMap<&'a str, String>>) -> Re
     if templates.is_empty() { Ok(minifier.out) } else { Err(source.len()) }
 }
 
+/// Removes white space from the style sheet in the template of a minified module. The template
+/// begins and ends with a line break, and has no other text with white space beside punctuation.
+pub(crate) fn style_in_template(module: &str) -> String {
+    let parts = module
+        .split_once("`\n")
+        .and_then(|(before, rest)| rest.rsplit_once("\n`").map(|(css, after)| (before, css, after)));
+    let Some((before, css, after)) = parts else {
+        return module.to_owned();
+    };
+    let joined = css.lines().map(str::trim).collect::<Vec<_>>().join(" ");
+    let css = ["{", "}", ";", ":", ","].iter().fold(joined, |text, mark| {
+        // A selector such as `a :hover` keeps the space before its colon.
+        let text = if *mark == ":" { text } else { text.replace(&format!(" {mark}"), mark) };
+        text.replace(&format!("{mark} "), mark)
+    });
+    format!("{before}`{css}`{after}")
+}
+
 /// Returns the style sheet without comments, indentation and empty lines.
 ///
 /// # Errors
@@ -257,7 +275,7 @@ fn needs_space(before: char, after: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{module, style, with_short_private_names};
+    use super::{module, style, style_in_template, with_short_private_names};
 
     fn minified(source: &str) -> String {
         module(source).unwrap()
@@ -335,6 +353,17 @@ mod tests {
         assert_eq!(module("`a"), Err(1));
         assert_eq!(module("=/a\n/"), Err(1));
         assert_eq!(style("a{} /*"), Err(4));
+    }
+
+    #[test]
+    fn a_style_sheet_in_a_template_loses_white_space_beside_punctuation() {
+        let css = ":host {\n  a: var(--b, c); ${S.map((s)=>`.d${s} { e: f; }`).join(' ')}\n}\n.g :hover, h > i { j: k }";
+        let short = ":host{a:var(--b,c);${S.map((s)=>`.d${s}{e:f;}`).join(' ')}}.g :hover,h > i{j:k}";
+        assert_eq!(
+            style_in_template(&format!("const css=`\n{css}\n`;\nexport{{css}};")),
+            format!("const css=`{short}`;\nexport{{css}};")
+        );
+        assert_eq!(style_in_template("a=`b: c`;\nd"), "a=`b: c`;\nd");
     }
 
     #[test]

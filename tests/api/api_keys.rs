@@ -589,3 +589,28 @@ async fn duplicate_members_of_a_body_are_refused() {
         "nothing was changed"
     );
 }
+
+/// The list of embeds has tests of its own in `tests/data_api/embeds.rs`; these are the responses
+/// of its routes.
+#[tokio::test]
+async fn embeds_are_listed_and_an_origin_or_a_dashboard_is_revoked() {
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    let (key, _) = server.key(&cabinet, json!({ "scopes": ["embed"] })).await;
+    let token = server.token(&cabinet, &key, json!({ "ms": { "metrics": ["up"] } })).await;
+    assert_eq!(server.get(RANGE, &token).await.status, 200);
+    let listed = server.get("/api/v1/orgs/acme/embeds", &cabinet).await;
+    assert_eq!(listed.value()["data"][0]["api_key"]["id"], json!(key), "{}", listed.body);
+    let block = format!("{KEYS}/{key}/block-origin");
+    let origin = json!({ "origin": "https://a.example" });
+    let blocked = server.post(&block, &cabinet, origin.clone()).await;
+    assert_eq!(blocked.value()["embed"]["blocked_origins"], json!(["https://a.example"]));
+    server.post(&block, &cabinet, json!({ "origin": "a.example" })).await.is(422, "validation_failed");
+    let unknown = format!("{KEYS}/ak_aaaaaaaaaaaaaaaa/block-origin");
+    server.post(&unknown, &cabinet, origin).await.is(404, "not_found");
+    let board = json!({ "dashboard": { "uid": "node", "title": "Node", "panels": [] } });
+    assert_eq!(server.post("/api/v1/orgs/acme/dashboards", &cabinet, board).await.status, 201);
+    let revoke = |uid: &str| format!("/api/v1/orgs/acme/dashboards/{uid}/revoke-embeds");
+    assert_eq!(server.post(&revoke("node"), &cabinet, json!({})).await.status, 204);
+    server.post(&revoke("none"), &cabinet, json!({})).await.is(404, "not_found");
+}

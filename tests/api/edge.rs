@@ -316,6 +316,53 @@ async fn the_last_connections_are_reserved_for_health_and_logout() {
     drop(held);
 }
 
+/// Connections with a valid credential leave the places of strangers, so more of them are open than
+/// strangers may be, and strangers are served as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn viewers_behind_few_places_for_strangers_all_get_their_streams() {
+    let server = server(EdgeOptions { connections_max: 4, connections_reserved: 2, ..long_timeouts() }).await;
+    let cabinet = server.app.log_in().await;
+    let cookie = format!("Host: localhost\r\nCookie: ms_session={}\r\n\r\n", cabinet.secret());
+    let mut viewers = Vec::new();
+    for _ in 0..20 {
+        let mut stream = server.connect();
+        let live = "GET /api/v1/orgs/acme/query/live?expr=up&step=1h HTTP/1.1\r\n";
+        stream.write_all(format!("{live}{cookie}").as_bytes()).expect("written");
+        let mut text = String::new();
+        while !text.contains("event: points") {
+            let mut buffer = [0; 4_096];
+            let n = stream.read(&mut buffer).expect("readable");
+            assert!(n > 0, "closed: {text}");
+            text.push_str(&String::from_utf8_lossy(&buffer[..n]));
+        }
+        viewers.push(stream);
+    }
+    let known = || server.app.counters.connections_known.load(Ordering::Relaxed);
+    assert_eq!(known(), 20);
+    let mut held = Vec::new();
+    for _ in 0..2 {
+        let mut stream = server.connect();
+        stream.write_all(HEALTH).expect("written");
+        response(&mut stream);
+        held.push(stream);
+    }
+    let refused = server.ask("GET /api/v1/orgs HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    assert!(refused.starts_with("HTTP/1.1 503"), "strangers have four places: {refused}");
+    // A stranger that logs in frees its place. Without a session the connection ends.
+    held[0].write_all(format!("GET /auth/me HTTP/1.1\r\n{cookie}").as_bytes()).expect("written");
+    assert!(response(&mut held[0]).starts_with("HTTP/1.1 200"));
+    assert_eq!(known(), 21);
+    let answer = server.ask("GET /auth/me HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    held[0].write_all(b"GET /auth/me HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("written");
+    let answer = rest(&mut held[0]);
+    assert!(answer.starts_with("HTTP/1.1 401") && answer.contains("connection: close"), "{answer}");
+    // A file that a browser loads with the cookie counts for the session as well.
+    held[1].write_all(format!("GET /app.js HTTP/1.1\r\n{cookie}").as_bytes()).expect("written");
+    assert!(response(&mut held[1]).ends_with("a page"));
+    assert_eq!(known(), 21);
+}
+
 /// Every route except those of the reserved connections.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_route_answers_busy_when_connections_run_out() {

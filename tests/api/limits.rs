@@ -135,6 +135,7 @@ fn the_timeouts_of_a_connection_are_the_documented_ones() {
     let seconds = [edge.header_timeout, edge.idle_timeout].map(|time| time.as_secs());
     assert_eq!(seconds, [10, 75]);
     assert_eq!((edge.connections_max, edge.connections_per_ip, edge.connections_reserved), (1_024, 128, 16));
+    assert_eq!((edge.known_connections_max, edge.connections_per_session), (15 * 1_024, 128));
     assert_eq!((edge.header_bytes_max, edge.headers_max), (64 * 1_024, 100));
     let BodyDeadlines { ingest, other, .. } = BodyDeadlines::default();
     assert_eq!((other.as_secs(), ingest.as_secs()), (30, 60));

@@ -136,7 +136,7 @@ impl TestInstance {
             None => path,
         };
         let question = match row.auth {
-            _ if row.path.ends_with("/query/live") => "?expr=up&count=1",
+            _ if row.path.ends_with("/query/live") && row.method == "GET" => "?expr=up&count=1",
             Auth::PrometheusCaller(_) => "?query=up&match[]=up&start=0&end=1&step=1",
             Auth::QueryCaller(Endpoint::Expr) => "?expr=up",
             Auth::QueryCaller(Endpoint::Range | Endpoint::Instant) | Auth::PictureCaller(_) => "?metric=up",
@@ -145,6 +145,9 @@ impl TestInstance {
         let request = ask(row.method, &format!("{path}{question}"), who);
         let body = match (row.method, row.auth) {
             _ if row.path.ends_with("/query/batch") => json!({ "queries": [] }).to_string(),
+            ("POST", _) if row.path.ends_with("/query/live") => {
+                json!({ "queries": [{ "id": "A", "expr": "up" }], "count": 1 }).to_string()
+            }
             ("GET", _) | (_, Auth::IngestCaller | Auth::PrometheusCaller(_)) => String::new(),
             (_, Auth::Founder) => json!({ "slug": format!("made-{count}") }).to_string(),
             (_, Auth::MintCaller) if matches!(who, Who::Cookie(_)) => {

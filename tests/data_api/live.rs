@@ -365,7 +365,7 @@ async fn moment(stream: &mut Stream) -> (i64, Vec<(String, i64)>) {
     loop {
         let (name, id, data) = stream.next().await.expect("an event");
         assert_eq!(name, "points", "{data}");
-        let at = data["time"].as_f64().expect("a time") as i64;
+        let at = data["time"].as_i64().expect("a time");
         seen.push((data["id"].as_str().expect("an id").to_owned(), at));
         if let Some(id) = id {
             return (id / 1_000, seen);
@@ -515,7 +515,7 @@ async fn what_is_wrong_with_a_query_of_a_set_is_one_event_and_the_others_are_sen
         loop {
             let (name, _, data) = stream.next().await.expect("an event");
             if name == "points" {
-                break seen.push((data["id"].clone(), data["time"].as_f64().expect("a time") as i64));
+                break seen.push((data["id"].clone(), data["time"].as_i64().expect("a time")));
             }
         }
     }

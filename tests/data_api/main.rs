@@ -9,6 +9,7 @@ mod wire;
 mod batch;
 mod dashboard_viewers;
 mod deleting;
+mod embeds;
 mod importing;
 mod listings;
 mod live;

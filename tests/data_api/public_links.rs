@@ -118,7 +118,7 @@ async fn a_link_shows_the_series_of_its_lock_in_its_own_dashboard_alone() {
         assert_eq!(fixture.jobs("other", link, json!({})).await, Err("embed_restricted".to_owned()));
         fixture.view("other", link).await.is(403, "embed_restricted");
         fixture.view("none", link).await.is(403, "embed_restricted");
-        for closed in ["metrics", "labels", "query/expr-instant?expr=up", "query/live?expr=up"] {
+        for closed in ["metrics", "metrics/up/labels", "query/expr-instant?expr=up", "query/live?expr=up"] {
             fixture.data.get_as(link, closed).await.is(403, "embed_restricted");
         }
         let batch = json!({ "queries": [{ "id": "q", "expr": "up", "type": "instant" }] });

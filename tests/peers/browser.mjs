@@ -597,7 +597,8 @@ const scenarios = {
     const page = watch(await browser.newPage());
     await page.goto(`${given.server}/login`);
     const results = await page.evaluate(async () => {
-      const { formatDuration, formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
+      const { formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
+      const { formatDuration } = await import('/model/duration.js');
       const { columns, fullName } = await import('/chart/columns.js');
       const { splitMatchers } = await import('/chart/query.js');
       const { atCaret, firstQuery, unitOf } = await import('/model/promql.js');
@@ -775,10 +776,11 @@ const scenarios = {
     }
   },
 
-  /** F59: the page of a public link is framed by the origins of the link, all other pages by none. */
+  /** F60: the page of a public link is framed by the origins of the link, all other pages by none. */
   async shared() {
     const base = on('localhost');
     strangers.push(base);
+    announced.push('/api/v1/auth/me');
     const frames = {};
     const port = await stranger(frames);
     const [listed, other] = [`http://localhost:${port}`, `http://127.0.0.1:${port}`];
@@ -824,7 +826,7 @@ const scenarios = {
     check(headers['set-cookie'] === undefined, 'the page sets no cookie');
     for (const request of requests.slice(1)) {
       const sent = await request.allHeaders();
-      check(sent.referer === undefined, `no address is sent on: ${request.url()} ${sent.referer}`);
+      check(!sent.referer, `no address is sent on: ${request.url()} ${sent.referer}`);
       check(!request.url().includes('mpl_'), `the secret is in no other address: ${request.url()}`);
     }
     check(requests.length > 1, 'the page loads files');
@@ -1048,7 +1050,7 @@ const scenarios = {
     await key.locator('[name="ingest"]').check();
     await saves();
     const restricted = (await stored()).embed;
-    check(restricted.policy.endpoints.join() === 'metrics,labels,range,instant' && restricted.policy.metrics.join() === 'http_*,up' && restricted.origins.join() === 'https://app.example.com', `the form is what is stored: ${JSON.stringify(restricted)}`);
+    check(restricted.policy.endpoints.join() === 'metrics,labels,range,instant,dashboard' && restricted.policy.metrics.join() === 'http_*,up' && restricted.origins.join() === 'https://app.example.com', `the form is what is stored: ${JSON.stringify(restricted)}`);
     // What it writes; an emptied list permits nothing until it is changed.
     await keys.locator('summary:has-text("website")').click();
     await key.locator('[name="labels"]').fill('source=laptop\nplace = cellar = 1');

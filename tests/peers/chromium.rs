@@ -43,8 +43,10 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "embed_live" => node.arg(root().join("tests/peers/live_browser.mjs")),
         "editor" => node.arg(root().join("tests/peers/editor_browser.mjs")),
         "panel" => node.arg(root().join("tests/peers/panel_browser.mjs")),
+        "embeds" => node.arg(root().join("tests/peers/embeds_browser.mjs")),
         "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
         "share" => node.arg(root().join("tests/peers/share_browser.mjs")),
+        "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
     let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");

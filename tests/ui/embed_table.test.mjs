@@ -3,7 +3,12 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { DISPLAY_ATTRIBUTES, PROPERTIES, adoptProperties, defineProperties } from '../../src/ui/assets/chart/attributes.js';
+import {
+  DISPLAY_ATTRIBUTES,
+  PROPERTIES,
+  adoptProperties,
+  defineProperties,
+} from '../../src/ui/assets/chart/attributes.js';
 import { QUERY_ATTRIBUTES } from '../../src/ui/assets/chart/query.js';
 
 const read = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
@@ -62,7 +67,7 @@ test('properties mirror attributes, and those that were set too early are kept',
     #attributes = new Map();
     getAttribute = (name) => this.#attributes.get(name) ?? null;
     hasAttribute = (name) => this.#attributes.has(name);
-    setAttribute = (name, value) => this.#attributes.set(name, value);
+    setAttribute = (name, value) => this.#attributes.set(name, String(value));
     removeAttribute = (name) => this.#attributes.delete(name);
   }
   const host = new Host();

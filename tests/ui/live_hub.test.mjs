@@ -11,7 +11,7 @@ globalThis.addEventListener = page.addEventListener.bind(page);
 globalThis.removeEventListener = page.removeEventListener.bind(page);
 
 const { subscribe } = await import('../../src/ui/assets/chart/live_hub.js');
-const { reconnectPause } = await import('../../src/ui/assets/chart/request.js');
+const { reconnectPause } = await import('../../src/ui/assets/chart/retry.js');
 
 const token = (life, name) => {
   const part = (object) => Buffer.from(JSON.stringify(object)).toString('base64url');
@@ -29,7 +29,6 @@ class Server {
 
   async #answer(url, options) {
     if (url.endsWith('/token')) return new Response(this.tokens.shift() ?? '', { status: 200 });
-    if (url.endsWith('/embed.js')) throw new TypeError('Failed to fetch');
     const text = new TextEncoder();
     const request = { url, headers: options.headers, body: JSON.parse(options.body), aborted: false };
     options.signal.addEventListener('abort', () => (request.aborted = true));
@@ -58,8 +57,9 @@ class Server {
 
   /** The next request to a stream. */
   next() {
-    const known = this.requests.find((request) => !request.taken) ?? new Promise((resolve) => this.#waiting.push(resolve));
-    return Promise.resolve(known).then((request) => Object.assign(request, { taken: true }));
+    const known = this.requests.find((request) => !request.taken);
+    const coming = known ?? new Promise((resolve) => this.#waiting.push(resolve));
+    return Promise.resolve(coming).then((request) => Object.assign(request, { taken: true }));
   }
 }
 
@@ -77,7 +77,9 @@ const address = (name, more = {}) => ({ base: 'http://page.test', path: `/live/$
 test('thirty queries share one connection, and equal queries one entry', async () => {
   const server = new Server();
   const logs = Array.from({ length: 30 }, () => []);
-  const ends = logs.map((log, at) => subscribe(address('many'), listener({ expr: `up${at % 20}`, step: 15 }, 1000, log)));
+  const ends = logs.map((log, at) =>
+    subscribe(address('many'), listener({ expr: `up${at % 20}`, step: 15 }, 1000, log)),
+  );
   const stream = await server.next();
   await settle();
   assert.equal(server.requests.length, 1);

@@ -42,7 +42,8 @@ test('a visitor reads one or two short sentences without jargon, whatever happen
 });
 
 test('what cannot help is not offered', () => {
-  for (const code of ['no_credential', 'origin_refused', 'token_expired', 'token_invalid', 'org_mismatch', 'bad_expr']) {
+  const never = ['no_credential', 'origin_refused', 'token_expired', 'token_invalid', 'org_mismatch', 'bad_expr'];
+  for (const code of never) {
     assert.equal(words({ code, status: CODES[code] }).retry, 'never', code);
   }
   for (const code of ['offline', 'unreachable', 'rate_limited', 'at_capacity']) {

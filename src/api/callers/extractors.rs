@@ -9,6 +9,7 @@ use super::grant::{Grant, Permission};
 use super::permissions::{IngestAccess, QueryAccess, Quota};
 use super::{Credential, Payer, RequestIdentity};
 use crate::api::cookies;
+use crate::api::embed_use::OpenStream;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
 use crate::identity::{ApiKey, Client, Endpoint, KeyId, Membership, Role, Session, SessionId, UserId};
@@ -51,7 +52,7 @@ impl QueryCaller {
     /// # Errors
     /// 404 `org_not_found` for a session whose account is not a member, 403 `org_mismatch` for a
     /// token of another organisation, 403 `embed_restricted` if the token does not grant the
-    /// endpoint.
+    /// endpoint, 429 `rate_limited` if the key of the token used up its evaluation time.
     pub fn enter(&self, slug: &str, endpoint: Endpoint) -> ApiResult<QueryAccess> {
         self.enter_for(slug, Some(endpoint))
     }
@@ -67,6 +68,7 @@ impl QueryCaller {
             requester: requester.into(),
             coding,
             sole_connection,
+            usage: None,
         };
         match self.0.credential()? {
             Credential::Session { session, .. } => {
@@ -77,11 +79,12 @@ impl QueryCaller {
             // organisation.
             Credential::Token { slug: verified, .. } if verified != slug => Err(org_mismatch()),
             Credential::Link { link, .. } if link.slug().as_str() != slug => Err(org_mismatch()),
-            Credential::Token { grant: token, .. } | Credential::Link { grant: token, .. } => {
+            Credential::Token { grant: token, usage, .. } | Credential::Link { grant: token, usage, .. } => {
                 let grant = Grant::of(Arc::clone(token));
                 if let Some(endpoint) = endpoint {
                     grant.require(Permission::Endpoint(endpoint))?;
                 }
+                usage.admit()?;
                 Ok(QueryAccess {
                     access: Access { org: token.org, scope: token.scope.clone() },
                     grant,
@@ -89,6 +92,7 @@ impl QueryCaller {
                     requester: token.key.to_string().into(),
                     coding,
                     sole_connection,
+                    usage: Some(usage.clone()),
                 })
             }
             Credential::Key(key) => key_enters(key, slug).map(|org| whole(org, key.id.to_string())),
@@ -101,6 +105,8 @@ impl QueryCaller {
 pub struct StandingCaller {
     caller: QueryCaller,
     slug: Box<str>,
+    /// Counts the stream of an embed token while the caller exists.
+    _stream: Option<Arc<OpenStream>>,
 }
 
 /// A credential as of its verification. Callers with equal keys are refused at the same time.
@@ -108,9 +114,17 @@ pub struct StandingCaller {
 pub(in crate::api) enum StandingKey {
     /// A session, and the slug of the organisation that it has entered.
     Session(SessionId, Box<str>),
-    /// The address of the key as it was when the token was verified, and the expiry of the token.
+    /// The address of the key as it was when the token was verified, and what else a check compares.
     /// The address belongs to no other key while a caller with this key exists.
-    Token(usize, Timestamp),
+    Token {
+        /// The address of the key.
+        key: usize,
+        /// The expiry of the token.
+        expires_at: Timestamp,
+        /// The date of the token, and the dashboard that it grants, whose tokens may be revoked.
+        issued_at: Option<Timestamp>,
+        dashboard: Option<Box<str>>,
+    },
     /// The address of the key as it was.
     Key(usize),
     /// The address of the public link as it was.
@@ -120,7 +134,13 @@ pub(in crate::api) enum StandingKey {
 impl StandingCaller {
     /// Returns the caller of a response from the organisation `slug`, which the caller has entered.
     pub(in crate::api) fn new(caller: QueryCaller, slug: Box<str>) -> StandingCaller {
-        StandingCaller { caller, slug }
+        let stream = match &caller.0.credential {
+            Ok(Credential::Token { usage, .. } | Credential::Link { usage, .. }) => {
+                Some(Arc::new(usage.open_stream()))
+            }
+            _ => None,
+        };
+        StandingCaller { caller, slug, _stream: stream }
     }
 
     /// Returns the party that the response counts for.
@@ -140,7 +160,9 @@ impl StandingCaller {
         Ok(match self.caller.0.credential()? {
             Credential::Session { session, .. } => StandingKey::Session(session.id, self.slug.clone()),
             Credential::Token { grant, key, .. } => {
-                StandingKey::Token(Arc::as_ptr(key).addr(), grant.expires_at)
+                let dashboard = grant.dashboard.as_ref().map(|one| one.uid.as_str().into());
+                let (expires_at, issued_at) = (grant.expires_at, grant.issued_at);
+                StandingKey::Token { key: Arc::as_ptr(key).addr(), expires_at, issued_at, dashboard }
             }
             Credential::Key(key) => StandingKey::Key(Arc::as_ptr(key).addr()),
             Credential::Link { link, .. } => StandingKey::Link(Arc::as_ptr(link).addr()),
@@ -169,6 +191,10 @@ impl StandingCaller {
             }
             Credential::Token { grant, .. } if grant.has_expired(now) => {
                 Err(ApiError::new(Code::TokenExpired, "the embed token has expired"))
+            }
+            Credential::Token { grant, .. } if at.callers.identity.is_revoked(grant) => {
+                let detail = "the embed tokens of this dashboard were revoked; get a new token";
+                Err(ApiError::new(Code::TokenInvalid, detail))
             }
             Credential::Token { key, .. } if unchanged(key) => Ok(()),
             Credential::Token { .. } => {

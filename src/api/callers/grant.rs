@@ -224,6 +224,7 @@ mod tests {
             min_step_s: Some(10),
             origins: Vec::new(),
             sub: None,
+            issued_at: None,
             expires_at: Timestamp::from_s(0),
         }))
     }

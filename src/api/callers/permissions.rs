@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::grant::Grant;
+use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
 use crate::api::error::ApiResult;
+use crate::api::lanes::Lane;
 use crate::api::limits::Limits;
 use crate::identity::{ApiKey, KeyId, Limit, OrgSettings, UserId};
 use crate::model::{Access, OrgId};
@@ -25,6 +27,23 @@ pub struct QueryAccess {
     pub coding: Coding,
     /// No other connection has sent a request recently.
     pub sole_connection: bool,
+    /// Counts and charges the evaluations of an embed token; `None` for other callers.
+    pub usage: Option<EmbedUsage>,
+}
+
+impl QueryAccess {
+    /// Returns the lane of the caller's queries.
+    pub fn lane(&self) -> Lane {
+        match self.usage {
+            Some(_) => Lane::Embed(self.access.org),
+            None => Lane::Query(self.access.org),
+        }
+    }
+
+    /// Returns the key that evaluations are charged to, for embed tokens.
+    pub fn charged_key(&self) -> Option<KeyId> {
+        self.usage.as_ref().map(EmbedUsage::key)
+    }
 }
 
 /// An organisation's own limits of one query (docs/specification.md C3). `Default` leaves both to

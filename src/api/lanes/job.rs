@@ -8,6 +8,8 @@ use tokio::sync::oneshot;
 /// A job in the queue of a lane.
 pub(super) struct LaneJob {
     pub(super) state: Arc<LaneJobState>,
+    /// Whether the job waits behind those of its organisation that do not yield.
+    pub(super) yields: bool,
     /// The work, which sends the reply itself. It does not unwind.
     pub(super) work: Box<dyn FnOnce() + Send>,
 }

@@ -179,13 +179,15 @@ impl LanePool {
         self.shared.lock().record(org, self.shared.activity_window)
     }
 
-    /// Submits work and waits for its reply. Dropping the future removes waiting work.
+    /// Submits work and waits for its reply. Dropping the future removes waiting work. Work that
+    /// yields waits behind the other work of its organisation.
     ///
     /// # Errors
     /// 503 `busy` if the queue is full or the wait too long, 500 if the work ends without a reply.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         org: Option<OrgId>,
+        yields: bool,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
         let state = Arc::<LaneJobState>::default();
@@ -193,6 +195,7 @@ impl LanePool {
         let span = tracing::Span::current();
         let job = LaneJob {
             state: Arc::clone(&state),
+            yields,
             work: Box::new(move || {
                 let run = || span.in_scope(|| work(Reply(done_tx)));
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
@@ -204,7 +207,7 @@ impl LanePool {
         let (wake, removed) = {
             let mut queue = self.shared.lock();
             let full = queue.waiting >= self.options.queue;
-            let removed = if full { queue.make_room_for(org) } else { None };
+            let removed = if full { queue.make_room_for(org, yields) } else { None };
             if full && removed.is_none() {
                 drop(queue);
                 return Err(self.refuse());

@@ -16,6 +16,7 @@ use crate::model::OrgId;
 /// The jobs of one organisation on a lane. `None` stands for jobs without an organisation.
 #[derive(Default)]
 pub(super) struct OrgJobs {
+    /// Those that yield are behind the others.
     pub(super) waiting: VecDeque<LaneJob>,
     pub(super) running: usize,
     /// The time of its last turn, see [`LaneQueue::clock`]. A new organisation stands behind all
@@ -57,7 +58,11 @@ impl LaneQueue {
     /// Adds a waiting job.
     pub(super) fn push(&mut self, org: Option<OrgId>, job: LaneJob) {
         let new = || OrgJobs { last_turn: self.clock, ..OrgJobs::default() };
-        self.shares.entry(org).or_insert_with(new).waiting.push_back(job);
+        let waiting = &mut self.shares.entry(org).or_insert_with(new).waiting;
+        match job.yields {
+            true => waiting.push_back(job),
+            false => waiting.insert(waiting.partition_point(|other| !other.yields), job),
+        }
         self.waiting += 1;
     }
 
@@ -119,8 +124,16 @@ impl LaneQueue {
     }
 
     /// Removes the newest job of the organisation with the most waiting jobs, if `org` would have
-    /// fewer even with one more. The caller drops the job without the lock.
-    pub(super) fn make_room_for(&mut self, org: Option<OrgId>) -> Option<LaneJob> {
+    /// fewer even with one more. For a job that does not yield, a job of `org` that yields makes
+    /// room first. The caller drops the job without the lock.
+    pub(super) fn make_room_for(&mut self, org: Option<OrgId>, yields: bool) -> Option<LaneJob> {
+        if !yields
+            && let Some(share) = self.shares.get_mut(&org)
+            && share.waiting.back().is_some_and(|job| job.yields)
+        {
+            self.waiting -= 1;
+            return share.waiting.pop_back();
+        }
         // Jobs without an organisation are never removed.
         let own = self.shares.get(&org).map_or(0, |share| share.waiting.len());
         let of_orgs = self.shares.iter().filter(|(org, _)| org.is_some());

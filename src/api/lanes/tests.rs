@@ -227,6 +227,39 @@ async fn in_a_full_queue_the_organisation_with_the_most_jobs_makes_room() {
     assert_eq!(lanes.gauges()[1].3, 3);
 }
 
+/// A flood of queries of embed tokens fills the queue of an organisation. A query of its member
+/// takes the place of the newest of them, and runs first.
+#[tokio::test]
+async fn queries_of_embed_tokens_wait_behind_those_of_members_and_make_room_for_them() {
+    let lanes = lanes(LaneOptions { threads: 1, queue: 3, wait: LONG_WAIT, threads_per_org: 1 });
+    let (order, done) = mpsc::channel();
+    let submit = |lane, n: u32| {
+        let (lanes, order) = (lanes.clone(), order.clone());
+        tokio::spawn(async move { lanes.run(lane, move || drop(order.send(n))).await })
+    };
+    let (release, work) = held();
+    let running = tokio::spawn({
+        let lanes = lanes.clone();
+        async move { lanes.run(Lane::Embed(ORG), work).await }
+    });
+    until(&lanes, 1, 0).await;
+    let mut flood = Vec::new();
+    for n in 0..3 {
+        flood.push(submit(Lane::Embed(ORG), n));
+        until(&lanes, 1, flood.len()).await;
+    }
+    assert_eq!(lanes.run(Lane::Embed(ORG), || ()).await.expect_err("full").code(), Code::Busy);
+    let member = submit(Lane::Query(ORG), 7);
+    let removed = flood.pop().expect("three").await.expect("no panic");
+    assert_eq!(removed.expect_err("the last of the flood").code(), Code::Busy);
+    release.send(1).expect("still running");
+    running.await.expect("no panic").expect("done");
+    for submitted in flood.into_iter().chain([member]) {
+        submitted.await.expect("no panic").expect("done");
+    }
+    assert_eq!(done.try_iter().collect::<Vec<_>>(), [7, 0, 1]);
+}
+
 /// docs/specification.md B3: senders that were refused at the same time do not retry at the
 /// same time.
 #[tokio::test]
@@ -300,7 +333,7 @@ proptest::proptest! {
         for (org, submits) in steps {
             let org = OrgId(org);
             if submits {
-                let job = LaneJob { state: Arc::default(), work: Box::new(|| ()) };
+                let job = LaneJob { state: Arc::default(), yields: false, work: Box::new(|| ()) };
                 state.push(Some(org), job);
                 since.entry(org).or_default();
             } else if let Some((Some(taken), _)) = state.take(usize::MAX) {

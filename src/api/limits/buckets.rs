@@ -13,19 +13,19 @@ use crate::clock::{Clock, Stopwatch};
 
 /// A monotonic clock: the time since the start of the process, or the time of a test's clock.
 #[derive(Clone, Debug)]
-pub(super) struct Ticker {
+pub(in crate::api) struct Ticker {
     clock: Clock,
     since_start: Stopwatch,
 }
 
 impl Ticker {
     /// Returns a clock that starts now.
-    pub(super) fn start(clock: &Clock) -> Ticker {
+    pub(in crate::api) fn start(clock: &Clock) -> Ticker {
         Ticker { clock: clock.clone(), since_start: Stopwatch::start() }
     }
 
     /// Returns the microseconds since the start of the process, or of the test's clock.
-    pub(super) fn now_us(&self) -> u64 {
+    pub(in crate::api) fn now_us(&self) -> u64 {
         match &self.clock {
             Clock::System => self.since_start.elapsed().as_micros().try_into().unwrap_or(u64::MAX),
             Clock::Manual(_) => u64::try_from(self.clock.now().as_ms()).unwrap_or(0).saturating_mul(1_000),

@@ -385,6 +385,10 @@ const ORGANISATIONS: &[Operation] = &[
         .errors(&[Code::NotFound, Code::ReauthRequired, Code::QueryTimeout]),
     at("DELETE /orgs/{slug}/api-keys/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/revoke-tokens").responses(DONE).errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/api-keys/{id}/block-origin")
+        .body("{| origin: string 'An origin such as https://app.example.com' |}")
+        .responses(&[(200, "ApiKey", "The key")])
+        .errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/api-keys/{id}/rotate")
         .body("{| overlap_s: integer(0..604800) |}")
         .responses(&[(200, "ApiKey", "The API key with its new secret")])
@@ -453,6 +457,8 @@ const ORGANISATIONS: &[Operation] = &[
         .body("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .responses(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The embed token")])
         .errors(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden, Code::QueryTimeout]),
+    at("GET /orgs/{slug}/embeds").responses(&[(200, "Embeds", "The pages, the one that was seen last first")]),
+    at("POST /orgs/{slug}/dashboards/{uid}/revoke-embeds").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/embed/introspect")
         .body("{| token: string, origin?: string | null |}")
         .responses(&[(200, "Introspection", "The reason why the token fails, or what it grants")]),
@@ -496,7 +502,8 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/dashboards/{uid}/live")
         .body(
             "{| variables?: map<string[]>, queries: LivePanelQuery[] '1 to 100', \
-             since?: BatchParameter 'The id of the last event that the client received' |}",
+             since?: BatchParameter 'The last step that is not sent; the header Last-Event-ID precedes it', \
+             count?: BatchParameter 'The stream ends after as many steps' |}",
         )
         .responses(&[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")])
         .errors(&[Code::NotFound, Code::InvalidParameter, Code::AtCapacity]),
@@ -512,6 +519,17 @@ const ORGANISATIONS: &[Operation] = &[
              complete",
         )])
         .errors(&[Code::InvalidParameter]),
+    at("POST /orgs/{slug}/query/live")
+        .body(
+            "{| queries: LiveQuery[] 'At least one, at most 100', since?: BatchParameter 'The last step that is not sent; \
+             the header Last-Event-ID precedes it', count?: BatchParameter 'The stream ends after as many steps' |}",
+        )
+        .responses(&[(
+            200,
+            "events",
+            "Server-sent events: `points`, `error`, `gap` and `end`. `id` is on the last event of a step",
+        )])
+        .errors(&[Code::InvalidParameter, Code::AtCapacity]),
     at("GET /orgs/{slug}/queries").responses(&[(200, "Queries", "The running queries")]),
     at("DELETE /orgs/{slug}/queries/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus").responses(&[(200, "text", "A confirmation")]),

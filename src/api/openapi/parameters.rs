@@ -166,6 +166,15 @@ const PICTURE: &[Parameter] = &[
         "The time zone of the axis: UTC, which is the default, an offset such as +02:00, or an IANA name",
     ),
 ];
+const PANEL: &[Parameter] = &[
+    p(
+        "dashboard",
+        ParameterKind::Text,
+        "The uid of a dashboard, whose panel is drawn instead of a query. Each parameter var-NAME sets a value of a variable",
+    ),
+    p("panel", ParameterKind::Text, "The id of the panel, a whole number; required with dashboard"),
+    p("ref", ParameterKind::Text, "The only query of the panel to draw; by default all"),
+];
 const LIVE: &[Parameter] = &[
     p(
         "step",
@@ -389,6 +398,19 @@ const EITHER: &[Code] = &[
     Code::QueryTimeout,
     Code::QueryCancelled,
 ];
+/// Those of a query, and of a dashboard or panel that does not exist.
+const PICTURE_ERRORS: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::MetricNotAllowed,
+    Code::NotFound,
+    Code::QueryTooExpensive,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+    Code::QueryCancelled,
+];
 /// The errors before a live query begins. Later ones are events.
 const LIVE_ERRORS: &[Code] = &[
     Code::InvalidParameter,
@@ -446,8 +468,8 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN], EXPRESSION),
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EXPRESSION),
     ("query/live", "events", &[STRUCTURED, LIVE, COSTS], LIVE_ERRORS),
-    ("render.svg", "image/svg+xml", &[STRUCTURED, PICTURE, TIMEOUT, NOCACHE], EITHER),
-    ("render.png", "image/png", &[STRUCTURED, PICTURE, TIMEOUT, NOCACHE], EITHER),
+    ("render.svg", "image/svg+xml", &[STRUCTURED, PANEL, PICTURE, TIMEOUT, NOCACHE], PICTURE_ERRORS),
+    ("render.png", "image/png", &[STRUCTURED, PANEL, PICTURE, TIMEOUT, NOCACHE], PICTURE_ERRORS),
     ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT], ESTIMATE),
     ("prometheus/api/v1/query", "PrometheusQuery", &[MOUNT_QUERY, AT_TIME, MOUNT_COSTS], EXPRESSION),
     (

@@ -105,7 +105,9 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "EmbedSettings",
         "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | map<any> | null 'A public key in PEM format or as a JWK', rate_limit_rps?: integer(1..10000), \
-         max_token_ttl_s?: integer(60..86400), origins?: string[], policy?: Policy |}",
+         max_token_ttl_s?: integer(60..86400), origins?: string[], policy?: Policy, \
+         query_seconds_per_minute?: integer(1..3600) | null 'Evaluation time that all tokens of the key may use in a trailing minute; \
+         null is no limit', blocked_origins?: string[] 'Origins whose pages may not use the tokens' |}",
     ),
     (
         "IngestSettings",
@@ -121,9 +123,30 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "{ id: string, name: string, scopes: KeyScope[], hint: string 'The beginning and the end of the secret', created_by: string | null, \
          created_at: string(date-time), expires_at: string(date-time) | null, last_used_at: string(date-time) | null, \
          disabled: boolean, embed: { alg: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key: any 'As it was sent', \
-         rate_limit_rps: integer, max_token_ttl_s: integer, origins: string[], policy: Policy }, \
+         rate_limit_rps: integer, max_token_ttl_s: integer, origins: string[], policy: Policy, \
+         query_seconds_per_minute: integer | null, blocked_origins: string[] }, \
          ingest: { rate_limit_rps: integer, samples_per_s: integer, labels: map<string> }, read: { rate_limit_rps: integer }, \
          secret?: string 'Only in the response that creates or rotates the key' }",
+    ),
+    (
+        "Embeds",
+        "{ since: string(date-time) 'The start of the server; earlier requests are not counted', rows_max: integer, data: EmbedPage[], \
+         keys: EmbedKeyUse[] 'The keys of these pages, and those with blocked origins' }",
+    ),
+    (
+        "EmbedPage",
+        "{ api_key: { id: string, name: string | null 'null if the key was deleted' } | null 'null for a public link', \
+         public_link: { id: string, name: string | null 'null if the link was deleted' } | null 'null for a token', \
+         origin: string | null 'null for requests without Origin, which come from servers, or from the page of a public link; invalid for one that is not the text of an \
+         origin', blocked: boolean, dashboard: { uid: string, title: string | null } | null, \
+         viewers: integer(0..) 'An estimate of the different viewers of the last five minutes', streams: integer(0..) 'Open live streams', \
+         requests: integer(0..), refused: integer(0..) 'Requests answered 401, 403 or 429', query_seconds: number, samples: integer(0..), \
+         first_seen_at: string(date-time), last_seen_at: string(date-time) }",
+    ),
+    (
+        "EmbedKeyUse",
+        "{ id: string, name: string, query_seconds_per_minute: integer | null, query_seconds_last_minute: number, \
+         blocked_origins: string[] }",
     ),
     (
         "Introspection",
@@ -187,6 +210,11 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          type: \"range\" | \"instant\", start?: BatchParameter, end?: BatchParameter, step?: BatchParameter, \
          time?: BatchParameter, limit?: BatchParameter 'The maximum number of series; also called max_series', \
          max_series?: BatchParameter, timeout?: BatchParameter, explain?: BatchParameter, nocache?: BatchParameter |}",
+    ),
+    (
+        "LiveQuery",
+        "{| id: string(1..64) 'Unique in the stream', expr: string 'The PromQL expression', step?: BatchParameter \
+         '1 s to 1 h', limit?: BatchParameter 'The maximum number of series' |}",
     ),
     (
         "BatchResult",

@@ -23,8 +23,8 @@ use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
 use crate::api::views::embed_policy::policy_from_json;
 use crate::entropy::Entropy;
 use crate::identity::{
-    ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, IngestChange, IngestSettings, KeyId, KeyScopes,
-    NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
+    ApiKeyChange, EmbedChange, EmbedPolicy, EmbedSettings, Identity, IngestChange, IngestSettings, KeyId,
+    KeyScopes, NewApiKey, ReadSettings, Role, Rotation, TokenAlgorithm,
 };
 use crate::model::{OrgId, Timestamp};
 
@@ -61,6 +61,12 @@ pub fn routes() -> Routes<OrgDeps> {
             Auth::Member(Role::Admin, Login::Any),
             "Revoke all embed tokens issued until now",
             revoke_tokens,
+        )
+        .post(
+            "/orgs/{slug}/api-keys/{id}/block-origin",
+            Auth::Member(Role::Admin, Login::Any),
+            "Refuse the embed tokens of an API key on the pages of an origin",
+            block_origin,
         )
         .post(
             "/orgs/{slug}/api-keys/{id}/rotate",
@@ -242,6 +248,25 @@ async fn revoke_tokens(
     Ok(StatusCode::NO_CONTENT)
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BlockBody {
+    origin: String,
+}
+
+/// Blocks an origin. To unblock it, `embed.blocked_origins` is changed, which needs a fresh login.
+async fn block_origin(
+    State(deps): State<OrgDeps>,
+    caller: MemberCaller,
+    PathOf((_, id)): PathOf<(String, String)>,
+    Json(BlockBody { origin }): Json<BlockBody>,
+) -> ApiResult<Json<Value>> {
+    let (org, id, now, user) = (caller.org().id, key_id(&id)?, deps.clock.now(), caller.user());
+    let block = move |identity: &Identity| identity.block_origin(org, Some(user), id, origin, now);
+    let changed = deps.change(&caller, block).await?;
+    Ok(Json(key_json(&changed)))
+}
+
 /// The longest overlap of two secrets in seconds, inclusive: a week.
 const OVERLAP_S_MAX: u64 = 604_800;
 
@@ -333,6 +358,9 @@ struct EmbedBody {
     max_token_ttl_s: Option<u32>,
     origins: Option<Vec<String>>,
     policy: Option<Value>,
+    #[serde(default, deserialize_with = "null_or_value")]
+    query_seconds_per_minute: Option<Option<u32>>,
+    blocked_origins: Option<Vec<String>>,
 }
 
 impl OrgDeps {
@@ -371,6 +399,8 @@ impl EmbedBody {
             max_token_ttl_s: self.max_token_ttl_s,
             origins: self.origins,
             policy,
+            query_seconds_per_minute: self.query_seconds_per_minute,
+            blocked_origins: self.blocked_origins,
         })
     }
 }

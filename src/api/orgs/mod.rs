@@ -6,6 +6,7 @@ pub mod dashboards;
 pub mod delete_series;
 pub mod demo_data;
 pub mod embed_tokens;
+pub mod embeds;
 pub mod invites;
 pub mod members;
 pub mod metrics;
@@ -20,6 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::callers::MemberCaller;
+use super::embed_use::EmbedUses;
 use super::error::{ApiError, ApiResult};
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
@@ -68,6 +70,8 @@ pub struct OrgDeps {
     /// The default rate limit of a new key's tokens, in requests per second
     /// (`PROMLET_RATE_EMBED_DEFAULT_RPS`).
     pub embed_rps_default: u32,
+    /// The use of embed tokens.
+    pub embeds: Arc<EmbedUses>,
 }
 
 impl OrgDeps {

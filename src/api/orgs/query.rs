@@ -1,7 +1,7 @@
 //! The native query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
 //! `query/expr-range` (docs/specification.md C5), `query/estimate`, which estimates the cost of a
-//! query, `query/batch`, which runs many queries, `query/live`, which streams the points of one, and
-//! `render.svg` and `render.png`, which draw one.
+//! query, `query/batch`, which runs many queries, and `query/live`, which streams the points of one.
+//! `render.svg` and `render.png` draw one.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
@@ -13,7 +13,7 @@ pub(super) mod deps;
 pub(super) mod inline;
 pub(super) mod live;
 mod parallel_encode;
-mod render;
+pub mod render;
 pub(super) mod request;
 pub(super) mod response;
 pub(super) mod run;
@@ -77,7 +77,6 @@ pub fn routes() -> Routes<ReadDeps> {
         )
         .merge(batch::routes())
         .merge(live::routes())
-        .merge(render::routes())
 }
 
 /// The greatest `limit` on the series of a result, inclusive (docs/specification.md C5).
@@ -181,6 +180,14 @@ impl QueryParams {
         }
     }
 
+    /// Returns the text for the list of running queries.
+    fn listed(&self) -> String {
+        match &self.kind {
+            QueryKind::Expression(text) => text.clone(),
+            QueryKind::Structured(shape) => shape.metric().to_owned(),
+        }
+    }
+
     /// Takes the times, the limits and all other parameters.
     ///
     /// # Errors
@@ -204,18 +211,15 @@ impl QueryParams {
 }
 
 impl PreparedQuery {
+    /// Returns the text for the list of running queries.
+    fn listed(&self) -> String {
+        self.params.listed()
+    }
+
     /// Leaves the expression out of the response.
     pub(super) fn without_expression(mut self) -> PreparedQuery {
         self.params.hides_expression = true;
         self
-    }
-
-    /// Returns the text for the list of running queries.
-    fn listed(&self) -> String {
-        match &self.params.kind {
-            QueryKind::Expression(text) => text.clone(),
-            QueryKind::Structured(shape) => shape.metric().to_owned(),
-        }
     }
 
     /// Returns the time from the first step to the last.

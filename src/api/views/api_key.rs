@@ -31,6 +31,8 @@ pub fn key_json(key: &ApiKey) -> Value {
             "max_token_ttl_s": key.embed.max_token_ttl_s,
             "origins": key.embed.origins,
             "policy": policy_json(&key.embed.policy),
+            "query_seconds_per_minute": key.embed.query_seconds_per_minute,
+            "blocked_origins": key.embed.blocked_origins,
         },
         "ingest": {
             "rate_limit_rps": key.ingest.rate_limit_rps,

@@ -1,5 +1,5 @@
 //! Dashboards of an organisation (docs/specification.md C9): documents in Grafana's JSON with
-//! versions, stars and last views, and those that the operator provides as files.
+//! versions, stars and last views, those that the operator provides as files, and public links.
 //!
 //! A document is stored as the text that was sent, compressed. Only the uid, the title, the tags
 //! and the counts for the limits are read from it.

@@ -1,5 +1,6 @@
-//! Removal of the links and documents of deleted dashboards, and of everything of a deleted organisation. A
-//! change has at most 64 rows, so this takes several changes and continues after a restart.
+//! Removal of the links and documents of deleted dashboards, and of everything of a deleted
+//! organisation. A change has at most 64 rows, so this takes several changes and continues after a
+//! restart.
 
 use crate::kv::{CHANGE_ROWS_MAX, Record, TableKey};
 use crate::model::OrgId;

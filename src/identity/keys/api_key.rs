@@ -60,6 +60,29 @@ pub struct ApiKey {
 }
 
 impl ApiKey {
+    /// Returns a key of an organisation that is not stored.
+    #[cfg(test)]
+    pub(crate) fn for_tests(id: KeyId, org: OrgId, embed: EmbedSettings) -> ApiKey {
+        ApiKey {
+            id,
+            org,
+            slug: OrgSlug::parse("acme").expect("a slug"),
+            name: "website".into(),
+            scopes: KeyScopes { embed: true, ..KeyScopes::default() },
+            hint: String::new(),
+            created_by: None,
+            created_at: Timestamp::from_s(0),
+            expires_at: None,
+            disabled: false,
+            embed,
+            ingest: IngestSettings::default(),
+            read: ReadSettings::default(),
+            tokens_valid_after: None,
+            secret_kept: true,
+            usage: Arc::new(KeyUsage::stored(None)),
+        }
+    }
+
     /// Returns the time of the last request that used the key, to the minute.
     pub fn last_used(&self) -> Option<Timestamp> {
         match self.usage.last_ms.load(Ordering::Acquire) {
@@ -178,6 +201,10 @@ pub struct EmbedChange {
     pub origins: Option<Vec<String>>,
     /// The whole policy.
     pub policy: Option<EmbedPolicy>,
+    /// As [`EmbedSettings::query_seconds_per_minute`]; `Some(None)` removes the limit.
+    pub query_seconds_per_minute: Option<Option<u32>>,
+    /// The whole list.
+    pub blocked_origins: Option<Vec<String>>,
 }
 
 impl EmbedChange {
@@ -189,6 +216,8 @@ impl EmbedChange {
         put(self.max_token_ttl_s, &mut to.max_token_ttl_s);
         put(self.origins, &mut to.origins);
         put(self.policy, &mut to.policy);
+        put(self.query_seconds_per_minute, &mut to.query_seconds_per_minute);
+        put(self.blocked_origins, &mut to.blocked_origins);
     }
 }
 
@@ -272,6 +301,7 @@ pub enum KeyError {
 /// Maximum number of keys of one organisation.
 pub(in crate::identity) const KEYS_MAX: usize = 10_000;
 const ORIGINS_MAX: usize = 32;
+const BLOCKED_ORIGINS_MAX: usize = 64;
 const MATCHERS_MAX: usize = 8;
 const METRICS_MAX: usize = 64;
 const EXPRS_MAX: usize = 64;
@@ -432,6 +462,15 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     found.within(&embed.rate_limit_rps, 1..=10_000, "embed.rate_limit_rps");
     found.within(&embed.max_token_ttl_s, 60..=86_400, "embed.max_token_ttl_s");
     found.require_origins(&embed.origins, "embed.origins");
+    if let Some(seconds) = embed.query_seconds_per_minute {
+        found.within(&seconds, 1..=3_600, "embed.query_seconds_per_minute");
+    }
+    let is_one = |origin: &String| origin != "*" && is_origin(origin);
+    found.require(
+        embed.blocked_origins.len() <= BLOCKED_ORIGINS_MAX && embed.blocked_origins.iter().all(is_one),
+        "embed.blocked_origins",
+        "must be at most 64 origins such as https://app.example.com, without a path",
+    );
     match (embed.alg, &embed.public_key) {
         (TokenAlgorithm::Hs256, None) => {}
         (TokenAlgorithm::Hs256, Some(_)) => found.require(

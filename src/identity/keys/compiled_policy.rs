@@ -1,8 +1,9 @@
 //! A cache of compiled token policies.
 //!
-//! Compiling the matchers of a token, which include its locked variables, is the only expensive step of verifying it. The result depends
-//! on the text of the matchers alone, so no entry can outlive a key, a revocation or an expiry:
-//! signature, claims and the key's current policy are checked with every request.
+//! Compiling the matchers of a token, which include its locked variables, is the only expensive
+//! step of verifying it. The result depends on the text of the matchers alone, so no entry can
+//! outlive a key, a revocation or an expiry: signature, claims and the key's current policy are
+//! checked with every request.
 //!
 //! Entries belong to the API key that signed the token and are looked up by the exact text. They
 //! are bounded in bytes per organisation and in total. Within an organisation the key with the most

@@ -73,6 +73,9 @@ pub struct EmbedGrant {
     pub origins: Vec<Vec<String>>,
     /// The viewer, for the audit log.
     pub sub: Option<String>,
+    /// The date of the token, which a revocation is compared with; `None` for a credential that is
+    /// revoked by itself.
+    pub issued_at: Option<Timestamp>,
     /// Expiry of the token.
     pub expires_at: Timestamp,
 }
@@ -198,8 +201,25 @@ pub(in crate::identity) struct CheckedClaims {
     /// The token's own restrictions. Counts and lengths have been checked; patterns are not
     /// compiled.
     pub(in crate::identity) policy: EmbedPolicy,
-    sub: Option<String>,
+    pub(in crate::identity) sub: Option<String>,
+    issued_at: Option<Timestamp>,
     expires_at: Timestamp,
+}
+
+/// The first valid dates of tokens that name a dashboard, by its uid.
+pub(in crate::identity) type DashboardDates<'a> = dyn Fn(&str) -> Option<Timestamp> + 'a;
+
+/// Returns the uid of the dashboard that a token of `key` with this policy names.
+pub(in crate::identity) fn dashboard_of<'a>(key: &'a ApiKey, token: &'a EmbedPolicy) -> Option<&'a str> {
+    let named = token.dashboard.as_ref().or(key.embed.policy.dashboard.as_ref());
+    named.map(|dashboard| dashboard.uid.as_str())
+}
+
+/// Returns the first valid date of a token: that of its key or that of its dashboard, whichever is
+/// later. In whole seconds.
+fn first_valid(key: &ApiKey, token: &EmbedPolicy, dashboards: &DashboardDates<'_>) -> Option<i64> {
+    let dashboard = dashboard_of(key, token).and_then(dashboards);
+    key.tokens_valid_after.max(dashboard).map(whole_second)
 }
 
 /// Verifies everything about a token whose cost is linear in its length: the key's state, the
@@ -208,6 +228,7 @@ pub(in crate::identity) fn verify(
     key: &ApiKey,
     keys: &TokenKey,
     request: &EmbedRequest<'_>,
+    dashboards: &DashboardDates<'_>,
     now: Timestamp,
 ) -> Result<CheckedClaims, TokenRefusal> {
     if key.is_refused(now) || !key.scopes.embed {
@@ -231,7 +252,8 @@ pub(in crate::identity) fn verify(
     let (iat, ttl_s) = (claims.iat.0, claims.exp.0 - claims.iat.0);
     // A token minted after a revocation has the first valid date, which may be later than the clock
     // and than its own expiry.
-    let first_valid = key.tokens_valid_after.map(whole_second);
+    let policy: EmbedPolicy = claims.ms.unwrap_or_default().into();
+    let first_valid = first_valid(key, &policy, dashboards);
     let is_first_valid = first_valid == Some(iat);
     if ms_of(iat - LEEWAY_S) > now_ms && !is_first_valid {
         return Err(invalid("iat"));
@@ -248,7 +270,6 @@ pub(in crate::identity) fn verify(
     if claims.org != key.slug.as_str() {
         return Err(invalid("org"));
     }
-    let policy: EmbedPolicy = claims.ms.unwrap_or_default().into();
     if claims.others.keys().any(|name| is_nearly_a_restriction(name))
         || !policy_shape_errors(&policy).is_empty()
     {
@@ -258,10 +279,12 @@ pub(in crate::identity) fn verify(
         return Err(TokenRefusal::OrgMismatch);
     }
     tracing::debug!(key.id = %key.id, sub = claims.sub, jti = ?claims.jti, "an embed token is good");
-    if !origins_allow(&origins(key, &policy), request.origin) {
+    let is_blocked = |origin| key.embed.blocked_origins.iter().any(|blocked| blocked == origin);
+    if !origins_allow(&origins(key, &policy), request.origin) || request.origin.is_some_and(is_blocked) {
         return Err(TokenRefusal::OriginNotAllowed);
     }
-    Ok(CheckedClaims { policy, sub: claims.sub, expires_at })
+    let issued_at = Some(Timestamp::from_s(iat));
+    Ok(CheckedClaims { policy, sub: claims.sub, issued_at, expires_at })
 }
 
 /// Returns the allow-lists of origins of a key and a token's policy; an origin must be in each.
@@ -306,14 +329,14 @@ pub(super) const BAD_PATTERNS: TokenRefusal = invalid("policy");
 /// - tokens that other programs sign are accepted up to [`LEEWAY_S`] ahead of `now`;
 /// - tokens minted since the last revocation may have its date `before`, however far ahead of `now`
 ///   that is.
-pub(super) fn first_date_after(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
+pub(in crate::identity) fn first_date_after(before: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let after_skew = now.as_s().saturating_add(LEEWAY_S + 1);
     let after_minted = before.map_or(i64::MIN, |before| whole_second(before).saturating_add(1));
     Timestamp::from_s(after_skew.max(after_minted))
 }
 
 /// Returns a date rounded up to seconds; older versions stored milliseconds.
-const fn whole_second(date: Timestamp) -> i64 {
+pub(in crate::identity) const fn whole_second(date: Timestamp) -> i64 {
     date.plus_ms(999).as_s()
 }
 
@@ -325,7 +348,8 @@ pub(in crate::identity) fn grant_of_key(
     now: Timestamp,
 ) -> EmbedGrant {
     let expires_at = key.expires_at.unwrap_or(Timestamp::MAX);
-    let claims = CheckedClaims { policy: EmbedPolicy::default(), sub: None, expires_at };
+    let policy = EmbedPolicy::default();
+    let claims = CheckedClaims { policy, sub: None, issued_at: None, expires_at };
     effective(key, restriction, claims, &[], now)
 }
 
@@ -338,7 +362,7 @@ pub(super) fn effective(
     now: Timestamp,
 ) -> EmbedGrant {
     let own = &key.embed.policy;
-    let CheckedClaims { policy: token, sub, expires_at } = claims;
+    let CheckedClaims { policy: token, sub, issued_at, expires_at } = claims;
     let matchers = restriction.matchers.iter().chain(compiled).cloned().collect();
     let origins = origins(key, &token);
     let token_names = globs(&token);
@@ -374,6 +398,7 @@ pub(super) fn effective(
         min_step_s: own.min_step_s.max(token.min_step_s),
         origins,
         sub,
+        issued_at,
         expires_at,
     }
 }

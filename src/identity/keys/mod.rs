@@ -3,6 +3,7 @@
 pub(super) mod api_key;
 pub(super) mod compiled_policy;
 pub(super) mod dashboard_policy;
+pub(super) mod dashboard_tokens;
 pub(super) mod embed_token;
 pub(super) mod keyring;
 pub(super) mod policy_matcher;

@@ -17,7 +17,7 @@ use crate::identity::orgs::member;
 use crate::identity::tables::audit::AuditRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
-use crate::identity::tables::key::{KeyRow, RotatedRow, UsedRow};
+use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
@@ -76,6 +76,7 @@ impl Identity {
         })?;
         self.removing().insert(org);
         self.forget_keys_of(org);
+        self.dashboard_tokens.forget(org);
         self.public_links.forget_org(org);
         self.org_settings.forget(org);
         Ok(())
@@ -124,6 +125,9 @@ impl Identity {
             txn.remove::<UsedRow>(key);
             txn.remove::<RotatedRow>(key);
         })?;
+        let revoked: Vec<_> =
+            self.rows::<DashboardTokensRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.in_steps(&revoked, ROWS_A_CHANGE, |txn, key| txn.remove::<DashboardTokensRow>(key))?;
         self.remove_dashboards_of(org)?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;

@@ -69,7 +69,16 @@ pub struct EmbedSettings {
     pub origins: Vec<String>,
     /// The limits of every token of this key.
     pub policy: EmbedPolicy,
+    /// Evaluation time in seconds that all tokens of the key may use in a trailing minute, 1 to
+    /// 3,600; `None` is no limit. Since version 4 of [`KeyRow`].
+    pub query_seconds_per_minute: Option<u32>,
+    /// Exact origins whose pages may not use the tokens of the key, whatever `origins` says; at
+    /// most 64. Since version 4 of [`KeyRow`].
+    pub blocked_origins: Vec<String>,
 }
+
+/// The default of [`EmbedSettings::query_seconds_per_minute`]: one core at full load.
+const QUERY_SECONDS_DEFAULT: Option<u32> = Some(60);
 
 impl Default for EmbedSettings {
     fn default() -> EmbedSettings {
@@ -80,6 +89,8 @@ impl Default for EmbedSettings {
             max_token_ttl_s: 3_600,
             origins: vec!["*".into()],
             policy: EmbedPolicy::default(),
+            query_seconds_per_minute: QUERY_SECONDS_DEFAULT,
+            blocked_origins: Vec::new(),
         }
     }
 }
@@ -207,9 +218,35 @@ struct EmbedSettingsV2 {
     policy: EmbedPolicyV2,
 }
 
-impl From<EmbedSettingsV2> for EmbedSettings {
-    fn from(old: EmbedSettingsV2) -> EmbedSettings {
+/// Version 3 of [`EmbedSettings`], without a budget and blocked origins.
+#[derive(Serialize, Deserialize)]
+struct EmbedSettingsV3 {
+    alg: TokenAlgorithm,
+    public_key: Option<String>,
+    rate_limit_rps: u32,
+    max_token_ttl_s: u32,
+    origins: Vec<String>,
+    policy: EmbedPolicy,
+}
+
+impl From<EmbedSettingsV3> for EmbedSettings {
+    fn from(old: EmbedSettingsV3) -> EmbedSettings {
         EmbedSettings {
+            alg: old.alg,
+            public_key: old.public_key,
+            rate_limit_rps: old.rate_limit_rps,
+            max_token_ttl_s: old.max_token_ttl_s,
+            origins: old.origins,
+            policy: old.policy,
+            query_seconds_per_minute: QUERY_SECONDS_DEFAULT,
+            blocked_origins: Vec::new(),
+        }
+    }
+}
+
+impl From<EmbedSettingsV2> for EmbedSettingsV3 {
+    fn from(old: EmbedSettingsV2) -> EmbedSettingsV3 {
+        EmbedSettingsV3 {
             alg: old.alg,
             public_key: old.public_key,
             rate_limit_rps: old.rate_limit_rps,
@@ -230,16 +267,16 @@ impl From<EmbedSettingsV2> for EmbedSettings {
     }
 }
 
-/// Version 2 of [`KeyRow`].
+/// Versions 2 and 3 of [`KeyRow`], which differ in their embed settings.
 #[derive(Serialize, Deserialize)]
-struct KeyRowV2 {
-    first: KeyRowV1,
+struct KeyRowV2<E> {
+    first: KeyRowV1<E>,
     read: ReadSettings,
 }
 
-/// Version 1 of [`KeyRow`].
+/// Version 1 of [`KeyRow`], with [`EmbedSettingsV2`].
 #[derive(Serialize, Deserialize)]
-struct KeyRowV1 {
+struct KeyRowV1<E> {
     name: String,
     scopes: KeyScopes,
     secret: SecretHash,
@@ -249,30 +286,53 @@ struct KeyRowV1 {
     created_at: Timestamp,
     expires_at: Option<Timestamp>,
     disabled: bool,
-    embed: EmbedSettingsV2,
+    embed: E,
     ingest: IngestSettings,
     tokens_valid_after: Option<Timestamp>,
+}
+
+impl KeyRowV1<EmbedSettingsV2> {
+    fn with_dashboard(self) -> KeyRowV1<EmbedSettingsV3> {
+        KeyRowV1 {
+            name: self.name,
+            scopes: self.scopes,
+            secret: self.secret,
+            sealed: self.sealed,
+            hint: self.hint,
+            created_by: self.created_by,
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            disabled: self.disabled,
+            embed: self.embed.into(),
+            ingest: self.ingest,
+            tokens_valid_after: self.tokens_valid_after,
+        }
+    }
 }
 
 impl Record for KeyRow {
     const TABLE: u8 = 0x0e;
     const KIND: u8 = 0x0e;
-    const VERSION: u8 = 3;
+    const VERSION: u8 = 4;
     type Key = (OrgId, KeyId);
 
     fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
         let (old, read) = match version {
             1 => {
-                let old: KeyRowV1 = decode_body(body)?;
+                let old: KeyRowV1<EmbedSettingsV2> = decode_body(body)?;
                 // In version 1 the rate limit of tokens also limited reading. A rate that an
                 // administrator chose keeps limiting it.
                 let read = match old.embed.rate_limit_rps {
                     rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
                     rate_limit_rps => ReadSettings { rate_limit_rps },
                 };
-                (old, read)
+                (old.with_dashboard(), read)
             }
             2 => {
+                let KeyRowV2::<EmbedSettingsV2> { first, read } = decode_body(body)?;
+                (first.with_dashboard(), read)
+            }
+            3 => {
                 let KeyRowV2 { first, read } = decode_body(body)?;
                 (first, read)
             }
@@ -330,6 +390,18 @@ impl Record for RotatedRow {
     const KIND: u8 = 0x11;
     const VERSION: u8 = 1;
     type Key = (OrgId, KeyId);
+}
+
+/// The first valid date of the tokens that name a dashboard; by organisation and uid. Tokens issued
+/// before it are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::identity) struct DashboardTokensRow(pub(in crate::identity) Timestamp);
+
+impl Record for DashboardTokensRow {
+    const TABLE: u8 = 0x22;
+    const KIND: u8 = 0x22;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, String);
 }
 
 /// A group of endpoints that a policy may allow. The credential decides; the paths are those of the

@@ -817,3 +817,76 @@ fn refused_tokens_are_in_the_organisations_audit_log() {
     let entry = entries.iter().find(|entry| entry.action == "token.rejected").expect("noted");
     assert_eq!((entry.target.clone(), entry.detail.as_str()), (page.key.to_string(), "aud"));
 }
+
+/// The rule of dates is that of `revoke_tokens`: no token from before survives, and no clock that
+/// was ahead, second revocation or restart helps one.
+#[test]
+fn revoked_tokens_of_a_dashboard_stay_refused_and_minted_ones_work() {
+    let mut page = page();
+    let org = page.instance.acme().id;
+    let ms = |uid: &str| json!({"ms": {"dashboard": {"uid": uid}}});
+    let now = page.instance.now.as_s();
+    let ahead = page.token(&json!({"ms": {"dashboard": {"uid": "node"}}, "iat": now + 30}));
+    let before = [page.token(&ms("node")), ahead];
+    let (other, plain) = (page.token(&ms("other")), page.token(&json!({})));
+    let mint = |page: &EmbedFixture| {
+        let policy = EmbedPolicy::from_json(&json!({"dashboard": {"uid": "node"}})).expect("read");
+        let request = MintRequest { key: page.key, ttl_s: 60, sub: None, ms: Some(policy) };
+        let minted = page.instance.identity().mint(org, &request, page.instance.now).expect("minted");
+        minted.token.expose().to_owned()
+    };
+    let grant = page.ask(&before[0]).expect("a token");
+    let revoke = |page: &EmbedFixture, at| {
+        page.instance.identity().revoke_dashboard_tokens(org, None, "node", at).expect("revoked");
+    };
+    assert!(!page.instance.identity().is_revoked(&grant));
+    revoke(&page, page.instance.now);
+    assert!(page.instance.identity().is_revoked(&grant), "an open stream ends");
+    let fresh = mint(&page);
+    let check = |page: &EmbedFixture| {
+        for token in &before {
+            assert_eq!(page.reason(token), "revoked");
+        }
+        assert_eq!([page.reason(&other), page.reason(&plain), page.reason(&fresh)], ["accepted"; 3]);
+    };
+    check(&page);
+    assert!(!page.instance.identity().is_revoked(&page.ask(&fresh).expect("minted")));
+    page.instance.crash();
+    check(&page);
+    // A second revocation, by a clock that is an hour ahead.
+    revoke(&page, page.instance.now.plus_ms(3_600_000));
+    assert_eq!(page.reason(&fresh), "revoked");
+    assert_eq!(page.reason(&mint(&page)), "accepted", "minted ones bear the first valid date");
+    // A dashboard that the key names counts as named by each of its tokens.
+    let policy = EmbedPolicy::from_json(&json!({"dashboard": {"uid": "node"}})).expect("read");
+    let page = page_with(EmbedSettings { policy, ..Default::default() });
+    let token = page.token(&json!({}));
+    assert_eq!(page.reason(&token), "accepted");
+    let (org, now) = (page.instance.acme().id, page.instance.now);
+    page.instance.identity().revoke_dashboard_tokens(org, None, "node", now).expect("revoked");
+    assert_eq!(page.reason(&token), "revoked");
+}
+
+#[test]
+fn a_blocked_origin_is_refused_whatever_key_and_token_allow() {
+    let page = page();
+    let (org, now, identity) = (page.instance.acme().id, page.instance.now, page.instance.identity());
+    let token = page.token(&json!({"ms": {"origins": ["https://a.example"]}}));
+    let ask = |origin| {
+        let request = EmbedRequest { token: &token, slug: "acme", origin };
+        identity.embed(&request, now).map(drop).map_err(|refusal| refusal.reason())
+    };
+    assert_eq!(ask(Some("https://a.example")), Ok(()));
+    for _ in 0..2 {
+        let key =
+            identity.block_origin(org, None, page.key, "https://a.example".into(), now).expect("blocked");
+        assert_eq!(key.embed.blocked_origins, ["https://a.example"], "once");
+    }
+    assert_eq!((ask(Some("https://a.example")), ask(None)), (Err("origin"), Ok(())));
+    for n in 0..63 {
+        identity.block_origin(org, None, page.key, format!("https://{n}.example"), now).expect("blocked");
+    }
+    let beyond = identity.block_origin(org, None, page.key, "https://b.example".into(), now);
+    assert!(matches!(beyond, Err(KeyError::Validation(_))), "{beyond:?}");
+    assert_eq!(ask(Some("https://a.example")), Err("origin"));
+}

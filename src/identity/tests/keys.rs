@@ -115,6 +115,19 @@ fn validation_errors_name_each_field() {
         ("embed.max_token_ttl_s", with(EmbedSettings { max_token_ttl_s: 86_401, ..embed() })),
         ("embed.origins", with(EmbedSettings { origins: vec!["https://a.example/path".into()], ..embed() })),
         ("embed.origins", with(EmbedSettings { origins: vec!["*".into(); 33], ..embed() })),
+        (
+            "embed.query_seconds_per_minute",
+            with(EmbedSettings { query_seconds_per_minute: Some(0), ..embed() }),
+        ),
+        (
+            "embed.query_seconds_per_minute",
+            with(EmbedSettings { query_seconds_per_minute: Some(3_601), ..embed() }),
+        ),
+        ("embed.blocked_origins", with(EmbedSettings { blocked_origins: vec!["*".into()], ..embed() })),
+        (
+            "embed.blocked_origins",
+            with(EmbedSettings { blocked_origins: vec!["https://a.example".into(); 65], ..embed() }),
+        ),
         ("embed.public_key", with(EmbedSettings { public_key: Some("x".into()), ..embed() })),
         ("embed.public_key", with(EmbedSettings { alg: TokenAlgorithm::EdDsa, ..embed() })),
         (

@@ -149,7 +149,7 @@ fn only_the_instance_administrator_raises_above_the_default() {
     join(&instance, admin, Role::Admin);
     let defaults = OrgSettings { max_series: Limit::At(10), ..OrgSettings::default() };
     let set = |instance: &TestInstance, who: UserId, limit: Limit| {
-        let change = OrgChange { name: None, settings: vec![(Setting::MaxSeries, limit)] };
+        let change = OrgChange { settings: vec![(Setting::MaxSeries, limit)], ..OrgChange::default() };
         instance
             .identity()
             .change_org(Some(who), org, change, &defaults, instance.now)
@@ -177,7 +177,11 @@ fn a_change_is_applied_completely_or_not_at_all() {
     let instance = TestInstance::with_owner();
     let (boss, org, now) = (instance.owner().id, instance.acme().id, instance.now);
     let change = |name: String, org| {
-        let change = OrgChange { name: Some(name), settings: vec![(Setting::MaxLabels, Limit::At(9))] };
+        let change = OrgChange {
+            name: Some(name),
+            settings: vec![(Setting::MaxLabels, Limit::At(9))],
+            ..OrgChange::default()
+        };
         instance.identity().change_org(Some(boss), org, change, &OrgSettings::default(), now)
     };
     assert!(matches!(change("x".repeat(201), org), Err(OrgChangeError::Name(NameError::TooLong(201)))));

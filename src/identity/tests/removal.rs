@@ -230,7 +230,7 @@ fn pages_of_the_audit_log_neither_overlap_nor_skip_entries() {
         // Some entries have the same millisecond.
         instance.advance_ms(number % 3);
         let role = Limit::At(u64::try_from(number).expect("small") + 1);
-        let change = OrgChange { name: None, settings: vec![(Setting::MaxSeries, role)] };
+        let change = OrgChange { settings: vec![(Setting::MaxSeries, role)], ..OrgChange::default() };
         instance
             .identity()
             .change_org(Some(owner), org, change, &OrgSettings::default(), instance.now)
@@ -262,13 +262,13 @@ fn an_entry_carries_the_origin_of_its_request() {
     let (org, owner, now) = (instance.acme().id, instance.owner().id, instance.now.plus_ms(1));
     let origin = Origin { ip: "192.0.2.7".parse().ok(), request_id: Some("req-1".into()) };
     with_origin(&origin, || {
-        let change = OrgChange { name: Some("A".into()), settings: Vec::new() };
+        let change = OrgChange { name: Some("A".into()), ..OrgChange::default() };
         instance
             .identity()
             .change_org(Some(owner), org, change, &OrgSettings::default(), now)
             .expect("renamed");
     });
-    let change = OrgChange { name: Some("B".into()), settings: Vec::new() };
+    let change = OrgChange { name: Some("B".into()), ..OrgChange::default() };
     instance
         .identity()
         .change_org(None, org, change, &OrgSettings::default(), now.plus_ms(1))
@@ -328,7 +328,7 @@ fn audit_entries_are_kept_for_ninety_days() {
     let mut instance = TestInstance::with_owner();
     let (org, owner) = (instance.acme().id, instance.owner().id);
     let rename = |instance: &TestInstance, name: &str| {
-        let change = OrgChange { name: Some(name.into()), settings: Vec::new() };
+        let change = OrgChange { name: Some(name.into()), ..OrgChange::default() };
         instance
             .identity()
             .change_org(Some(owner), org, change, &OrgSettings::default(), instance.now)

@@ -13,8 +13,8 @@ use crate::identity::tables::dashboard::{
 };
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
-    DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes, LockedVariable,
-    ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
+    DashboardPolicy, DashboardTokensRow, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes,
+    LockedVariable, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
 };
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
@@ -189,9 +189,9 @@ fn version_1_of_public_links_is_readable() {
     check(
         0x1f,
         concat!(
-            "016e0202020202020202020202020202020202020202020202020202020202020202010109010101010101010101",
-            "0101fd00a0b8304603000001fdd0a7b83046030000000705",
-            "75696400",
+            "016e0202020202020202020202020202020202020202020202020202020202020202010109010101",
+            "0101010101010101fd00a0b8304603000001fdd0a7b830460300000007046e6f6465010674656e61",
+            "6e74010174010234320203616c6c000366657701010161013c00010f01012a14",
         ),
         &PublicLinkRow {
             name: "n".into(),
@@ -327,6 +327,8 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
             max_token_ttl_s: 60,
             origins: vec!["*".into()],
             policy,
+            query_seconds_per_minute: Some(60),
+            blocked_origins: Vec::new(),
         },
         ingest: IngestSettings {
             rate_limit_rps: 100,
@@ -344,8 +346,16 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
     // A policy ends with its origins and, since version 3, its dashboard.
     let (before, after) = second.split_at(second.find("3c00010f00").expect("the limits") + 10);
     let third = format!("{before}00{after}");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&third)).as_ref(), Ok(&row));
-    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 3));
+    assert_eq!(KeyRow::from_older(3, &bytes(&third)).as_ref(), Ok(&row), "as version 3 wrote it");
+    // Embed settings end with their policy and, since version 4, a budget and blocked origins.
+    let fourth = |budget: &str, blocked: &str| format!("{before}00{budget}{blocked}{after}");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&fourth("013c", "00"))).as_ref(), Ok(&row));
+    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 4));
+    let mut guarded = row.clone();
+    guarded.embed.query_seconds_per_minute = None;
+    guarded.embed.blocked_origins = vec!["http://a".into()];
+    let text = fourth("00", "0108687474703a2f2f61");
+    assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&guarded), "a blocked origin");
     let mut shown = row.clone();
     shown.embed.policy.endpoints = Some(vec![Endpoint::Metrics, Endpoint::Dashboard]);
     shown.embed.policy.dashboard = Some(DashboardPolicy {
@@ -361,7 +371,10 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         concat!("01046e6f6465", "0203656e7600020161016204686f737401016901", "0163", "02017200017a01010164");
     let endpoints = before.replacen("01020004", "01020005", 1);
     let text = format!("{endpoints}{dashboard}{after}");
+    assert_eq!(KeyRow::from_older(3, &bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
+    let text = format!("{endpoints}{dashboard}013c00{after}");
     assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
+    check(0x22, "fd00a0b83046030000", &DashboardTokensRow(at(0)));
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
     // the default of version 1.
     let usual = KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));

@@ -1,4 +1,4 @@
-// <metric-dashboard>: a dashboard of a promlet server on any page.
+// <metric-dashboard>: a dashboard of a promlet server on any page. Defines <metric-chart>, too.
 //
 //   <script type="module" src="SERVER/embed-dashboard.js"></script>
 //   <metric-dashboard org="acme" uid="node" token-endpoint="/metrics-token"></metric-dashboard>
@@ -27,6 +27,8 @@ import { serverSource, snapshotSource } from './embedded/source.js';
 
 /** The server's public URL: the folder of this file, without that of its version. */
 const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
+/** The pause before <metric-chart> is loaded where a browser does not tell that it is idle, in milliseconds. */
+const CHART_MS = 2000;
 /** Attributes that say which dashboard is shown, and with which right. */
 const SUBJECT = new Set(['org', 'uid', 'src', 'link', 'token-endpoint']);
 /** Attributes that say what of it is shown, beside those of variables. */
@@ -126,3 +128,9 @@ class MetricDashboard extends HTMLElement {
 }
 
 if (!customElements.get('metric-dashboard')) customElements.define('metric-dashboard', MetricDashboard);
+
+/** Defines <metric-chart>, too: at once for a page that has one, or else when the browser has nothing to do. */
+const defineChart = () => import('./embed.js').catch(() => {});
+if (document.querySelector('metric-chart')) defineChart();
+else if ('requestIdleCallback' in window) requestIdleCallback(defineChart);
+else setTimeout(defineChart, CHART_MS);

@@ -11,7 +11,7 @@ import { ApiError } from './chart/api_error.js';
 import { DISPLAY_ATTRIBUTES, PROPERTIES, adoptProperties, defineProperties, textOf } from './chart/attributes.js';
 import { Loader } from './chart/loader.js';
 import { QUERY_ATTRIBUTES, chartQuery } from './chart/query.js';
-import { isOwnOrigin, reconnectPause } from './chart/request.js';
+import { isOwnOrigin } from './chart/request.js';
 import { ChartView } from './chart/view.js';
 
 /** The server's public URL: the folder of this file, without that of its version. */
@@ -21,6 +21,8 @@ const LIVE_REFRESH = 15;
 /** The longest time between two queries, in seconds. */
 const REFRESH_MAX = 86_400;
 
+/** Seconds until the next query after an error without the module that explains errors. */
+const UNEXPLAINED_PAUSE = 15;
 /** The words for an error without the module that explains errors, as without a network. */
 const UNEXPLAINED = /** @type {import('./chart/problems.js').Words} */ ({
   visitor: 'This chart is not available right now. It comes back by itself.',
@@ -184,7 +186,7 @@ class MetricChart extends HTMLElement {
         if (query?.subject !== this.#loader.query?.subject) this.#forget();
       };
       // On pages of others the chart says that the server asks to wait.
-      if (!(await this.#loader.load(query, scheduled, accept, this.#isOwn ? undefined : 1))) return;
+      if (!(await this.#loader.load(query, scheduled, accept, !this.#isOwn))) return;
       this.#failures = 0;
       this.#show(view);
       this.#follow(query);
@@ -262,12 +264,14 @@ class MetricChart extends HTMLElement {
    */
   async #fail(error, query) {
     const turn = this.#turn;
+    let pause = UNEXPLAINED_PAUSE;
     let [problem, words] = [error, /** @type {import('./chart/problems.js').Words|null} */ (null)];
     if (!this.#isOwn) {
       words = UNEXPLAINED;
       const place = { server: this.#server, page: location.origin, org: this.getAttribute('org') ?? '' };
       const module = await import('./chart/later.js').catch(() => null);
       if (module) ({ problem, words } = await module.explain(error, query, place));
+      pause = module?.reconnectPause(this.#failures + 1, problem.retryAfter, Math.random()) ?? pause;
       if (turn !== this.#turn || !this.isConnected) return;
     }
     this.#view?.settle('error', problem, words);
@@ -275,7 +279,7 @@ class MetricChart extends HTMLElement {
     if (problem.code === 'token_expired') this.#emit('token-expired', problem, { bubbles: true });
     if (words?.retry !== 'self') return this.#schedule(words?.retry === 'never');
     this.#failures += 1;
-    this.#queryIn(reconnectPause(this.#failures, problem.retryAfter, Math.random()));
+    this.#queryIn(pause);
   }
 
   /**

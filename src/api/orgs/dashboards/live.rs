@@ -11,8 +11,8 @@ use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::batch::{Parameter, pairs};
-use crate::api::orgs::query::live::set::{check_ids, since};
-use crate::api::orgs::query::live::{LiveItem, last_event, prepare_expression, stream_set};
+use crate::api::orgs::query::live::set::{check_ids, times};
+use crate::api::orgs::query::live::{LiveItem, StreamSpan, last_event, prepare_expression, stream_set};
 use crate::api::params::Params;
 use crate::model::{TimeRange, Timestamp};
 
@@ -24,6 +24,7 @@ struct LiveBody {
     variables: SentValues,
     queries: Vec<LivePanelItem>,
     since: Option<Parameter>,
+    count: Option<Parameter>,
 }
 
 #[derive(Deserialize)]
@@ -55,11 +56,11 @@ pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest)
             query: item.prepare(&viewing, &access, now),
         };
         let items: Vec<LiveItem> = body.queries.iter().map(item).collect();
-        let since = since(body.since.map(|Parameter(text)| text), now)?;
-        Ok((access, items, since))
+        let (since, count) = times([("since", body.since), ("count", body.count)], now)?;
+        Ok((access, items, StreamSpan { since: last_event.or(since), count }))
     };
-    let (access, items, since) = deps.read.lanes.run(Lane::Query(org), parse).await??;
-    stream_set(&deps.read, &access, caller, items, last_event.or(since))
+    let (access, items, span) = deps.read.lanes.run(Lane::Query(org), parse).await??;
+    stream_set(&deps.read, &access, caller, items, span)
 }
 
 impl LivePanelItem {

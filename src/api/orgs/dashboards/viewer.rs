@@ -1,9 +1,9 @@
 //! A dashboard for its viewers: members, and embed tokens that grant this dashboard
 //! (docs/specification.md C5).
 //!
-//! The expressions of a dashboard stay on the server. A viewer names a query by its panel, and sends
-//! values for the variables that it may set. Locked variables are matchers of the scope, so no value
-//! widens them.
+//! The expressions of a dashboard stay on the server. A viewer names a query by its panel, and
+//! sends values for the variables that it may set. Locked variables are matchers of the scope, so
+//! no value widens them.
 //!
 //! | file | subject |
 //! |---|---|
@@ -21,7 +21,7 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::{data, etag_header, live, names, not_found, options};
+use super::{data, etag_header, live, names_tag, not_found, options};
 use crate::api::body::{Json, read_json};
 use crate::api::callers::{Endpoint, Grant, Permission, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -74,15 +74,15 @@ pub struct ViewerDeps {
     /// The stored dashboards.
     identity: Arc<Identity>,
     /// The dependencies of queries.
-    pub(super) read: ReadDeps,
+    pub(in crate::api::orgs) read: ReadDeps,
     /// Parsed documents.
     documents: Arc<OrgLru<Arc<Dashboard>>>,
 }
 
 /// The current version of a dashboard.
 #[derive(Clone)]
-pub(super) struct ViewedDashboard {
-    pub(super) document: Arc<Dashboard>,
+pub(in crate::api::orgs) struct ViewedDashboard {
+    pub(in crate::api::orgs) document: Arc<Dashboard>,
     version: u32,
     /// Identifies the version, also among dashboards that had the same uid before.
     key: String,
@@ -98,7 +98,7 @@ impl ViewerDeps {
     ///
     /// # Errors
     /// 404 `not_found`, 503 `storage_degraded`.
-    pub(super) fn dashboard(&self, org: OrgId, uid: &str) -> ApiResult<ViewedDashboard> {
+    pub(in crate::api::orgs) fn dashboard(&self, org: OrgId, uid: &str) -> ApiResult<ViewedDashboard> {
         let parse = |version: u32, key: String, text: &dyn Fn() -> ApiResult<String>| {
             let cached = self.documents.get(org, &key);
             let document = match cached {
@@ -163,28 +163,28 @@ impl FromRequest<ViewerDeps> for ViewerRequest {
 }
 
 /// The values that a request sends, by variable.
-pub(super) type SentValues = BTreeMap<String, Vec<String>>;
+pub(in crate::api::orgs) type SentValues = BTreeMap<String, Vec<String>>;
 
 /// The part of a request that its queries have in common: the dashboard, and the selected values.
-pub(super) struct Viewing<'r> {
+pub(in crate::api::orgs) struct Viewing<'r> {
     pub(super) dashboard: &'r Dashboard,
     pub(super) grant: &'r Grant,
     selections: ApiResult<Selections>,
 }
 
 /// A query of a panel, as a request names it.
-pub(super) struct PanelQuery<'q> {
-    pub(super) panel: i64,
-    pub(super) ref_id: &'q str,
+pub(in crate::api::orgs) struct PanelQuery<'q> {
+    pub(in crate::api::orgs) panel: i64,
+    pub(in crate::api::orgs) ref_id: &'q str,
     /// Values for this query alone.
-    pub(super) variables: &'q SentValues,
-    pub(super) range: TimeRange,
-    pub(super) intervals: Intervals,
+    pub(in crate::api::orgs) variables: &'q SentValues,
+    pub(in crate::api::orgs) range: TimeRange,
+    pub(in crate::api::orgs) intervals: Intervals,
 }
 
 /// `$__interval` and `$__rate_interval` in milliseconds.
 #[derive(Clone, Copy)]
-pub(super) struct Intervals {
+pub(in crate::api::orgs) struct Intervals {
     interval_ms: i64,
     rate_interval_ms: i64,
 }
@@ -195,7 +195,7 @@ impl Intervals {
     ///
     /// # Errors
     /// 400 `invalid_parameter`.
-    pub(super) fn parse(
+    pub(in crate::api::orgs) fn parse(
         interval: Option<&str>,
         rate_interval: Option<&str>,
         step_ms: Option<i64>,
@@ -226,14 +226,18 @@ impl Intervals {
 impl<'r> Viewing<'r> {
     /// Selects the values of a request. A value that may not be selected is the error of every
     /// query.
-    pub(super) fn new(dashboard: &'r Dashboard, grant: &'r Grant, sent: &SentValues) -> Viewing<'r> {
+    pub(in crate::api::orgs) fn new(
+        dashboard: &'r Dashboard,
+        grant: &'r Grant,
+        sent: &SentValues,
+    ) -> Viewing<'r> {
         let locked = grant.dashboard().into_iter().flat_map(|granted| granted.locked.keys());
         let selections = dashboard.selections(access_of(grant), locked, sent);
         let selections = selections.map_err(|error| refused_value(grant, &error));
         Viewing { dashboard, grant, selections }
     }
 
-    pub(super) fn selections(&self) -> ApiResult<&Selections> {
+    pub(in crate::api::orgs) fn selections(&self) -> ApiResult<&Selections> {
         self.selections.as_ref().map_err(Clone::clone)
     }
 
@@ -242,7 +246,7 @@ impl<'r> Viewing<'r> {
     /// # Errors
     /// For a panel, query, variable or value that the caller may not use, 403 `embed_restricted` for
     /// tokens, and 404 `not_found` or 400 `invalid_parameter` for members.
-    pub(super) fn expression(&self, query: &PanelQuery<'_>) -> ApiResult<String> {
+    pub(in crate::api::orgs) fn expression(&self, query: &PanelQuery<'_>) -> ApiResult<String> {
         let (panel, target): (&Panel, &Target) =
             self.dashboard.target(query.panel, query.ref_id).ok_or_else(|| {
                 self.refused(Code::NotFound, "the dashboard has no such query that can be evaluated")
@@ -263,7 +267,7 @@ impl<'r> Viewing<'r> {
 
     /// Returns the error for something that the dashboard does not have. A token learns nothing
     /// beyond what it grants.
-    pub(super) fn refused(&self, code: Code, detail: &'static str) -> ApiError {
+    pub(in crate::api::orgs) fn refused(&self, code: Code, detail: &'static str) -> ApiError {
         if self.grant.is_token() {
             return ApiError::new(
                 Code::EmbedRestricted,
@@ -291,7 +295,10 @@ fn refused_value(grant: &Grant, error: &SelectionError) -> ApiError {
     if grant.is_token() {
         return ApiError::new(Code::EmbedRestricted, error.to_string());
     }
-    ApiError::invalid_parameter("variables", error.to_string())
+    match error {
+        SelectionError::Unknown(_) => ApiError::new(Code::NotFound, error.to_string()),
+        _ => ApiError::invalid_parameter("variables", error.to_string()),
+    }
 }
 
 pub(super) fn refused_text(grant: &Grant, error: &InterpolateError) -> ApiError {
@@ -338,7 +345,7 @@ async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResu
         let mut hasher = DefaultHasher::new();
         (&found.key, variables.to_string(), max_range_s, min_step_s, grant.is_token()).hash(&mut hasher);
         let tag = format!("\"{}-{:016x}\"", found.version, hasher.finish());
-        if known.is_some_and(|known| names(&known, &tag)) {
+        if known.is_some_and(|known| names_tag(&known, &tag)) {
             return Ok((StatusCode::NOT_MODIFIED, etag_header(&tag)).into_response());
         }
         let body = json!({

@@ -28,7 +28,6 @@ use super::{AcceptedQuery, PreparedQuery, QueryKind, QueryMode, QueryParams};
 use crate::api::body::parse_json;
 use crate::api::callers::{Endpoint, Permission, QueryAccess};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::Lane;
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::Stopwatch;
@@ -73,10 +72,10 @@ pub(in crate::api::orgs) async fn respond(
     parse: impl FnOnce(&ReadDeps, &QueryAccess) -> ApiResult<Batch> + Send + 'static,
 ) -> ApiResult<Response> {
     let since = Stopwatch::start();
-    let (org, coding) = (access.access.org, access.coding);
+    let (lane, coding) = (access.lane(), access.coding);
     let parsing = deps.clone();
     let parse = move || parse(&parsing, &access).map(|batch| (batch, access));
-    let (batch, access) = deps.lanes.run(Lane::Query(org), parse).await??;
+    let (batch, access) = deps.lanes.run(lane, parse).await??;
     let (queue, lines) = BatchQueue::new(deps, access, batch, since);
     let (body, coding) = BatchStream::body(queue, lines, coding);
     Ok(response_of(body, coding, HeaderValue::from_static("application/x-ndjson")))

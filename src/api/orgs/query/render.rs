@@ -1,9 +1,11 @@
 //! `render.svg` and `render.png`: the result of a query as a picture, for mail, chat and pages
 //! without scripts (docs/specification.md C5).
 //!
-//! The query is that of `query/range`, with the same permissions and limits. The picture is drawn
+//! The query is that of `query/range`, or those of a dashboard's panel, with the same permissions and limits. The picture is drawn
 //! where the query runs, in its memory and within its deadline. Errors are JSON: a picture of an
 //! error would be cached and forwarded like one of data.
+
+use std::time::Duration;
 
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -11,23 +13,29 @@ use axum::response::{IntoResponse as _, Response};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
-use super::deps::ReadDeps;
+use super::body::series_count;
 use super::request::{PendingRead, timeout};
 use super::response::{response_of, value_memory_bytes};
-use super::run::{QueryRun, SCOPED};
-use super::{AcceptedQuery, PreparedQuery, QueryMode, QueryParams, QueryWindow, steps_of};
-use crate::api::callers::{Endpoint, Grant};
+use super::run::{EvalOptions, QueryRun, SCOPED};
+use super::{
+    AcceptedQuery, PreparedQuery, QueryKind, QueryMode, QueryParams, QueryWindow, flag, steps_of,
+    warn_of_unused,
+};
+use crate::api::callers::{Endpoint, Grant, Permission};
 use crate::api::encoding::Coding;
-use crate::api::error::{ApiError, ApiResult};
+use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::orgs::dashboards::names_tag;
+use crate::api::orgs::dashboards::viewer::{Intervals, PanelQuery, SentValues, ViewerDeps, Viewing};
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
-use crate::model::{Steps, Timestamp};
-use crate::promql::{QueryError, Value};
+use crate::model::{Steps, TimeRange, Timestamp};
+use crate::promql::{MatrixSeries, QueryError, Value};
 use crate::render::{self, Chart, ChartSeries, Scene, Style, Theme, Zone};
 
 /// The default size, in CSS pixels.
 const SIZE_DEFAULT: (usize, usize) = (800, 320);
+/// The most queries of a panel that are drawn, inclusive.
+const PANEL_QUERIES_MAX: usize = 26;
 /// The longest time for which a client may keep a picture, in seconds.
 const MAX_AGE_S: i64 = 86_400;
 /// Pictures run no scripts and load nothing, also where a browser shows them as a page.
@@ -35,7 +43,7 @@ const POLICY: HeaderValue = HeaderValue::from_static("default-src 'none'; sandbo
 const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
 /// The routes, relative to `/api/v1`.
-pub(super) fn routes() -> Routes<ReadDeps> {
+pub fn routes() -> Routes<ViewerDeps> {
     Routes::new()
         .get(
             "/orgs/{slug}/render.svg",
@@ -51,11 +59,11 @@ pub(super) fn routes() -> Routes<ReadDeps> {
         )
 }
 
-async fn svg(State(deps): State<ReadDeps>, request: PictureRequest) -> ApiResult<Response> {
+async fn svg(State(deps): State<ViewerDeps>, request: PictureRequest) -> ApiResult<Response> {
     picture(deps, request, Format::Svg).await
 }
 
-async fn png(State(deps): State<ReadDeps>, request: PictureRequest) -> ApiResult<Response> {
+async fn png(State(deps): State<ViewerDeps>, request: PictureRequest) -> ApiResult<Response> {
     picture(deps, request, Format::Png).await
 }
 
@@ -71,12 +79,12 @@ struct PictureRequest {
     known: Option<HeaderValue>,
 }
 
-impl FromRequest<ReadDeps> for PictureRequest {
+impl FromRequest<ViewerDeps> for PictureRequest {
     type Rejection = ApiError;
 
-    async fn from_request(request: Request, deps: &ReadDeps) -> ApiResult<PictureRequest> {
+    async fn from_request(request: Request, deps: &ViewerDeps) -> ApiResult<PictureRequest> {
         let known = request.headers().get(header::IF_NONE_MATCH).cloned();
-        Ok(PictureRequest { read: PendingRead::from_request(request, deps).await?, known })
+        Ok(PictureRequest { read: PendingRead::from_request(request, &deps.read).await?, known })
     }
 }
 
@@ -87,26 +95,26 @@ struct Picture {
     tag: String,
 }
 
-async fn picture(deps: ReadDeps, request: PictureRequest, format: Format) -> ApiResult<Response> {
+async fn picture(deps: ViewerDeps, request: PictureRequest, format: Format) -> ApiResult<Response> {
     let PictureRequest { mut read, known } = request;
     let mut params = std::mem::take(&mut read.params);
     // The credential layer has read the token.
     params.many(&["token"]);
-    let style = take_style(&mut params)?;
-    let query = QueryParams::take(&mut params, QueryMode::Range, AcceptedQuery::Any)?;
-    if query.explain {
-        return Err(ApiError::invalid_parameter("explain", "a picture has no plan; explain query/range"));
+    let look = Look::take(&mut params)?;
+    let source = Source::take(&mut params)?;
+    let request = read.enter(Some(source.endpoint()))?;
+    if let Source::Panel(panel) = &source {
+        request.grant().require(Permission::Dashboard(&panel.uid))?;
     }
-    let request = read.enter(Some(query.endpoint()))?;
-    let now = deps.clock.now();
-    let steps = take_steps(&mut params, now, deps.options.range_ms_max, request.grant(), style.width)?;
+    let now = deps.read.clock.now();
+    let range_ms_max = deps.read.options.range_ms_max;
+    let steps = take_steps(&mut params, now, range_ms_max, request.grant(), look.style.width)?;
     let timeout = timeout(&mut params)?;
-    let window = QueryWindow { steps, limit: usize::MAX };
-    let query = PreparedQuery { params: query, window, timeout, unused: params.unknown() };
     let headers = headers(steps, request.grant(), now);
-    let request = request.within(timeout).listed(query.listed());
-    let work = move |run: &mut QueryRun| draw(run, query, &style, format);
-    let Picture { body, coding, tag } = deps.run(request, work).await?;
+    let request = request.within(timeout).listed(source.listed());
+    let drawing = Drawing { look, source, steps, timeout, unused: params.unknown(), format };
+    let read = deps.read.clone();
+    let Picture { body, coding, tag } = read.run(request, move |run| drawing.draw(&deps, run)).await?;
     let media = match format {
         Format::Svg => HeaderValue::from_static("image/svg+xml"),
         Format::Png => HeaderValue::from_static("image/png"),
@@ -123,30 +131,109 @@ async fn picture(deps: ReadDeps, request: PictureRequest, format: Format) -> Api
     Ok(response)
 }
 
-/// Takes the parameters of the look.
-fn take_style(params: &mut Params) -> ApiResult<Style> {
-    let side = |params: &mut Params, name, bounds: std::ops::RangeInclusive<usize>, default: usize| {
-        Ok::<_, ApiError>(params.count(name, *bounds.start(), *bounds.end())?.unwrap_or(default))
-    };
-    let width = side(params, "width", render::WIDTH, SIZE_DEFAULT.0)?;
-    let height = side(params, "height", render::HEIGHT, SIZE_DEFAULT.1)?;
-    let scale = side(params, "scale", render::SCALE, 1)?;
-    let pixels = width * height * scale * scale;
-    if pixels > render::PIXELS_MAX {
-        let message = format!("{pixels} pixels, more than the {} allowed", render::PIXELS_MAX);
-        return Err(ApiError::invalid_parameter("scale", message));
+/// What a picture shows.
+#[derive(Clone)]
+enum Source {
+    /// A structured query or an expression.
+    Query(QueryParams),
+    /// The queries of a panel.
+    Panel(PanelSource),
+}
+
+/// The parameters `dashboard`, `panel`, `ref`, and `var-NAME` for each variable.
+#[derive(Clone)]
+struct PanelSource {
+    uid: String,
+    panel: i64,
+    /// The only query to draw; `None` draws all.
+    ref_id: Option<String>,
+    variables: SentValues,
+    eval: EvalOptions,
+}
+
+impl Source {
+    fn take(params: &mut Params) -> ApiResult<Source> {
+        let Some(uid) = params.one(&["dashboard"])? else {
+            let query = QueryParams::take(params, QueryMode::Range, AcceptedQuery::Any)?;
+            if query.explain {
+                let detail = "a picture has no plan; explain query/range";
+                return Err(ApiError::invalid_parameter("explain", detail));
+            }
+            return Ok(Source::Query(query));
+        };
+        if ["expr", "query", "metric"].iter().any(|name| params.has(name)) {
+            let detail = "a panel and a query of your own exclude each other";
+            return Err(ApiError::invalid_parameter("dashboard", detail));
+        }
+        let panel = params.number("panel", "the id of a panel")?;
+        let panel =
+            panel.ok_or_else(|| ApiError::invalid_parameter("panel", "the id of a panel is expected"))?;
+        let mut variables = SentValues::new();
+        for (name, value) in params.take_prefixed("var-") {
+            variables.entry(name).or_default().push(value);
+        }
+        let eval = EvalOptions { lookback_ms: None, nocache: flag(params, "nocache")? };
+        Ok(Source::Panel(PanelSource { uid, panel, ref_id: params.one(&["ref"])?, variables, eval }))
     }
-    let theme = match params.one(&["theme"])?.as_deref() {
-        None | Some("light") => Theme::Light,
-        Some("dark") => Theme::Dark,
-        Some(_) => return Err(ApiError::invalid_parameter("theme", "light or dark is expected")),
-    };
-    let zone = params.one(&["tz"])?.unwrap_or_default();
-    let zone = Zone::parse(&zone).map_err(|error| ApiError::invalid_parameter("tz", error.to_string()))?;
-    let title = take_text(params, "title")?.unwrap_or_default();
-    let unit = take_text(params, "unit")?.unwrap_or_default();
-    let legend = take_text(params, "legend")?;
-    Ok(Style { width, height, scale, theme, title, unit, legend, zone })
+
+    /// Returns the endpoint that a token must grant.
+    fn endpoint(&self) -> Endpoint {
+        match self {
+            Source::Query(query) => query.endpoint(),
+            Source::Panel(_) => Endpoint::Dashboard,
+        }
+    }
+
+    /// Returns the text for the list of running queries.
+    fn listed(&self) -> String {
+        match self {
+            Source::Query(query) => query.listed(),
+            Source::Panel(panel) => format!("panel {} of the dashboard {}", panel.panel, panel.uid),
+        }
+    }
+}
+
+/// The look of a picture. What a request leaves out, a panel may state.
+#[derive(Clone)]
+struct Look {
+    style: Style,
+    legend: Option<String>,
+}
+
+/// A query and the names of its series.
+struct NamedQuery {
+    query: QueryParams,
+    legend: Option<String>,
+}
+
+impl Look {
+    /// Takes the parameters of the look.
+    fn take(params: &mut Params) -> ApiResult<Look> {
+        let side = |params: &mut Params, name, bounds: std::ops::RangeInclusive<usize>, default: usize| {
+            Ok::<_, ApiError>(params.count(name, *bounds.start(), *bounds.end())?.unwrap_or(default))
+        };
+        let width = side(params, "width", render::WIDTH, SIZE_DEFAULT.0)?;
+        let height = side(params, "height", render::HEIGHT, SIZE_DEFAULT.1)?;
+        let scale = side(params, "scale", render::SCALE, 1)?;
+        let pixels = width * height * scale * scale;
+        if pixels > render::PIXELS_MAX {
+            let message = format!("{pixels} pixels, more than the {} allowed", render::PIXELS_MAX);
+            return Err(ApiError::invalid_parameter("scale", message));
+        }
+        let theme = match params.one(&["theme"])?.as_deref() {
+            None | Some("light") => Theme::Light,
+            Some("dark") => Theme::Dark,
+            Some(_) => return Err(ApiError::invalid_parameter("theme", "light or dark is expected")),
+        };
+        let zone = params.one(&["tz"])?.unwrap_or_default();
+        let zone =
+            Zone::parse(&zone).map_err(|error| ApiError::invalid_parameter("tz", error.to_string()))?;
+        let title = take_text(params, "title")?.unwrap_or_default();
+        let unit = take_text(params, "unit")?.unwrap_or_default();
+        let legend = take_text(params, "legend")?;
+        let style = Style { width, height, scale, theme, title, unit, zone };
+        Ok(Look { style, legend })
+    }
 }
 
 fn take_text(params: &mut Params, name: &'static str) -> ApiResult<Option<String>> {
@@ -197,45 +284,153 @@ fn headers(steps: Steps, grant: &Grant, now: Timestamp) -> HeaderMap {
     headers
 }
 
-/// Evaluates a query and draws its result. Runs on the query lane.
-fn draw(run: &mut QueryRun, query: PreparedQuery, style: &Style, format: Format) -> ApiResult<Picture> {
-    let steps = query.window.steps;
-    let evaluated = query.evaluate(run)?;
-    let value = evaluated.envelope.value;
-    let Value::Matrix(all) = &value else {
-        return Err(ApiError::internal("the result of a range query is no matrix"));
+/// A picture before it is drawn.
+#[derive(Clone)]
+struct Drawing {
+    look: Look,
+    source: Source,
+    steps: Steps,
+    timeout: Option<Duration>,
+    unused: Vec<String>,
+    format: Format,
+}
+
+impl Drawing {
+    /// Evaluates the queries and draws their results. Runs on the query lane.
+    fn draw(mut self, deps: &ViewerDeps, run: &mut QueryRun) -> ApiResult<Picture> {
+        let queries = self.queries(deps, run)?;
+        warn_of_unused(run, std::mem::take(&mut self.unused));
+        let (mut infos, mut results) = (Vec::new(), Vec::new());
+        let (mut total, mut drawn) = (0, 0);
+        for NamedQuery { query, legend } in queries {
+            // A token that does not know the expression learns nothing from what is noted about it.
+            let is_hidden = query.hides_expression;
+            let window = QueryWindow { steps: self.steps, limit: usize::MAX };
+            let prepared = PreparedQuery { params: query, window, timeout: self.timeout, unused: Vec::new() };
+            let evaluated = prepared.evaluate(run)?;
+            if is_hidden {
+                run.warnings.clear();
+            } else {
+                infos.extend(evaluated.infos);
+            }
+            let mut value = evaluated.envelope.value;
+            total += series_count(&value);
+            if let Value::Matrix(series) = &mut value {
+                series.truncate(render::SERIES_MAX - drawn);
+                drawn += series.len();
+            }
+            run.charge(usize::try_from(value_memory_bytes(&value)).unwrap_or(usize::MAX))?;
+            results.push((value, legend));
+        }
+        // A scope is not news to the readers of a picture.
+        let warnings = run.warnings.iter().filter(|text| *text != SCOPED).cloned();
+        let messages: Vec<String> = warnings.chain(infos).collect();
+        let series: Vec<ChartSeries<'_>> =
+            results.iter().flat_map(|(value, legend)| series_of(value, legend.as_deref())).collect();
+        self.paint(run, &series, total, &messages)
+    }
+
+    fn paint(
+        &self,
+        run: &QueryRun,
+        series: &[ChartSeries<'_>],
+        total: usize,
+        messages: &[String],
+    ) -> ApiResult<Picture> {
+        let style = &self.look.style;
+        let bytes = render::memory_bytes(style, series.len(), self.steps.len(), self.format == Format::Png);
+        run.charge(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+        let chart = Chart { series, total, steps: self.steps, style, messages };
+        let continues = || run.deadline.admit(0).is_ok();
+        let _computing = run.lanes.workers().begin_query();
+        let drawn = chart.scene(&continues).and_then(|scene: Scene| match self.format {
+            Format::Svg => Ok(scene.svg().into_bytes()),
+            Format::Png => scene.png(&continues),
+        });
+        let Ok(body) = drawn else {
+            run.deadline.admit(0)?;
+            return Err(QueryError::Cancelled.into());
+        };
+        let digest = Sha256::digest(&body);
+        let tag = format!("\"{}\"", HEXLOWER.encode(&digest[..16]));
+        let (body, coding) = match self.format {
+            Format::Svg => run.coding.whole(body),
+            Format::Png => (body, Coding::Identity),
+        };
+        Ok(Picture { body, coding, tag })
+    }
+
+    /// Returns the queries of the source. Those of a panel come with what the panel states about
+    /// its look.
+    fn queries(&mut self, deps: &ViewerDeps, run: &QueryRun) -> ApiResult<Vec<NamedQuery>> {
+        let source = match &self.source {
+            Source::Query(query) => {
+                return Ok(vec![NamedQuery { query: query.clone(), legend: self.look.legend.clone() }]);
+            }
+            Source::Panel(source) => source,
+        };
+        let dashboard = deps.dashboard(run.access.org, &source.uid)?.document;
+        let viewing = Viewing::new(&dashboard, &run.grant, &source.variables);
+        let no_query =
+            || viewing.refused(Code::NotFound, "the dashboard has no such query that can be evaluated");
+        let panel = dashboard.panel(source.panel).ok_or_else(no_query)?;
+        let selections = viewing.selections()?;
+        let style = &mut self.look.style;
+        if style.title.is_empty() {
+            style.title = panel.title(selections);
+        }
+        if style.unit.is_empty() {
+            style.unit = unit_of(&panel.unit);
+        }
+        let wanted = |name: &str| source.ref_id.as_ref().is_none_or(|wanted| wanted == name);
+        let targets = panel.targets.iter().filter(|target| wanted(&target.ref_id)).take(PANEL_QUERIES_MAX);
+        let mut queries = Vec::new();
+        for target in targets {
+            let expr = viewing.expression(&PanelQuery {
+                panel: source.panel,
+                ref_id: &target.ref_id,
+                variables: &SentValues::new(),
+                range: TimeRange::new(self.steps.start(), self.steps.end()),
+                intervals: Intervals::parse(None, None, Some(self.steps.step_ms()))?,
+            })?;
+            let legend = self.look.legend.clone().or_else(|| target.legend(selections));
+            let legend = legend.map(|text| text.chars().take(render::TEXT_CHARS_MAX).collect());
+            let query = QueryParams {
+                kind: QueryKind::Expression(expr),
+                mode: QueryMode::Range,
+                explain: false,
+                eval: source.eval,
+                hides_expression: run.grant.is_token(),
+            };
+            queries.push(NamedQuery { query, legend });
+        }
+        if queries.is_empty() { Err(no_query()) } else { Ok(queries) }
+    }
+}
+
+/// Returns the series of a result. A range query has a matrix.
+fn series_of<'v>(value: &'v Value, legend: Option<&'v str>) -> Vec<ChartSeries<'v>> {
+    let Value::Matrix(series) = value else { return Vec::new() };
+    let of = |one: &'v MatrixSeries| ChartSeries {
+        labels: &one.labels,
+        samples: &one.samples,
+        has_histograms: !one.histograms.is_empty(),
+        legend,
     };
-    let drawing = render::memory_bytes(style, all.len(), steps.len(), format == Format::Png);
-    let held = value_memory_bytes(&value).saturating_add(drawing);
-    run.charge(usize::try_from(held).unwrap_or(usize::MAX))?;
-    // A scope is not news to the readers of a picture.
-    let messages = run.warnings.iter().filter(|text| *text != SCOPED).cloned();
-    let messages: Vec<String> = messages.chain(evaluated.infos).collect();
-    let series: Vec<ChartSeries<'_>> = all
-        .iter()
-        .take(render::SERIES_MAX)
-        .map(|one| ChartSeries {
-            labels: &one.labels,
-            samples: &one.samples,
-            has_histograms: !one.histograms.is_empty(),
-        })
-        .collect();
-    let chart = Chart { series: &series, total: all.len(), steps, style, messages: &messages };
-    let continues = || run.deadline.admit(0).is_ok();
-    let _computing = run.lanes.workers().begin_query();
-    let drawn = chart.scene(&continues).and_then(|scene: Scene| match format {
-        Format::Svg => Ok(scene.svg().into_bytes()),
-        Format::Png => scene.png(&continues),
-    });
-    let Ok(body) = drawn else {
-        run.deadline.admit(0)?;
-        return Err(QueryError::Cancelled.into());
+    series.iter().map(of).collect()
+}
+
+/// Returns the unit of a picture for a unit of Grafana; the name itself if it is a custom one.
+fn unit_of(unit: &str) -> String {
+    let known = match unit {
+        "bytes" | "decbytes" => "bytes",
+        "Bps" | "binBps" => "bytes/s",
+        "s" => "seconds",
+        "percentunit" => "percent",
+        "percent" => "%",
+        "reqps" => "req/s",
+        "ops" => "ops/s",
+        _ => unit.strip_prefix("suffix:").unwrap_or_default(),
     };
-    let digest = Sha256::digest(&body);
-    let tag = format!("\"{}\"", HEXLOWER.encode(&digest[..16]));
-    let (body, coding) = match format {
-        Format::Svg => run.coding.whole(body),
-        Format::Png => (body, Coding::Identity),
-    };
-    Ok(Picture { body, coding, tag })
+    known.to_owned()
 }

@@ -15,10 +15,11 @@ use super::request::QueryRequest;
 use super::response::QueryBody;
 use super::selectors::{pattern_bytes, selectors};
 use crate::api::callers::{Grant, Permission, QueryAccess};
+use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult};
-use crate::api::lanes::{CancelOnDrop, Lane, Lanes};
+use crate::api::lanes::{CancelOnDrop, Lanes};
 use crate::clock::Stopwatch;
 use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped};
 use crate::promql::explain::{self, Estimate, PlanNode};
@@ -53,6 +54,8 @@ pub(in crate::api::orgs) struct QueryRun {
     /// Bytes that stay charged until the run ends: compiled patterns and the texts of listings. The
     /// buffers of listings and bodies are charged separately.
     charged_bytes: Cell<u64>,
+    /// Charges the evaluations of an embed token to its key.
+    usage: Option<EmbedUsage>,
 }
 
 /// Checks the work and the memory of a listing, and stores the reason of a refusal.
@@ -108,6 +111,7 @@ impl ReadDeps {
         let request = request.into();
         let (org, sole_connection, fingerprint) =
             (request.caller.access.org, request.caller.sole_connection, request.inline_fingerprint());
+        let lane = request.caller.lane();
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let start = self.start(request, cancelled);
@@ -125,7 +129,7 @@ impl ReadDeps {
             }
             self.inline.record(org, fingerprint, Duration::MAX);
             run.snapshot.wait_for_locks();
-            return self.lanes.run(Lane::Query(org), move || run.execute(again)).await?;
+            return self.lanes.run(lane, move || run.execute(again)).await?;
         }
         let inline = fingerprint.map(|fingerprint| (Arc::clone(&self.inline), fingerprint));
         let work = move || {
@@ -138,7 +142,7 @@ impl ReadDeps {
             }
             done
         };
-        self.lanes.run(Lane::Query(org), work).await?
+        self.lanes.run(lane, work).await?
     }
 
     /// Lists a query, and returns a function that starts it. The query sees the data that is stored
@@ -149,7 +153,7 @@ impl ReadDeps {
         cancelled: Arc<AtomicBool>,
     ) -> impl FnOnce(Option<InlineDeadline>) -> QueryRun + Send + 'static {
         let QueryRequest { caller, timeout, listed, .. } = request;
-        let QueryAccess { access, grant, quota, requester, coding, .. } = caller;
+        let QueryAccess { access, grant, quota, requester, coding, usage, .. } = caller;
         let (tsdb, options) = (Arc::clone(&self.tsdb), Arc::clone(&self.options));
         let longest = quota.timeout(options.timeout);
         let timeout = timeout.unwrap_or(longest).min(longest);
@@ -194,6 +198,7 @@ impl ReadDeps {
             listed,
             large: Cell::new(false),
             charged_bytes: Cell::new(0),
+            usage,
         }
     }
 }
@@ -217,6 +222,14 @@ impl QueryRun {
         if self.deadline.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled.into());
         }
+        // Other queries may have used up the time of the key meanwhile.
+        let _evaluation = match &self.usage {
+            Some(usage) => {
+                usage.admit()?;
+                Some(usage.begin())
+            }
+            None => None,
+        };
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
         let deadline = self.deadline.clone();
         deadline.with_patterns(&patterns, org, || work(self))
@@ -336,12 +349,16 @@ impl QueryRun {
     /// The mapping of [`promql::QueryError`]. The wait for a thread counts towards `query_timeout`.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.admit_evaluation(query, eval.lookback_ms)?;
-        self.within(|budget| {
+        let result = self.within(|budget| {
             if eval.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
             }
             self.cache.run(query, &self.access, &self.snapshot, &options, budget)
-        })
+        })?;
+        if let Some(usage) = &self.usage {
+            usage.add_samples(result.stats.samples);
+        }
+        Ok(result)
     }
 
     /// Evaluates a query without the cache, and returns its result and the cost of each plan node.

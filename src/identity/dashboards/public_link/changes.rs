@@ -143,6 +143,27 @@ impl Identity {
         Ok(())
     }
 
+    /// Deletes all public links of a dashboard. Blocks (a commit for each).
+    ///
+    /// # Errors
+    /// [`PublicLinkError::Store`]; then some links may remain.
+    pub fn delete_public_links(
+        &self,
+        org: OrgId,
+        uid: &str,
+        actor: Option<UserId>,
+        now: Timestamp,
+    ) -> Result<(), PublicLinkError> {
+        for link in self.public_links(org, uid) {
+            match self.delete_public_link((org, uid.to_owned(), link.key.id), actor, now) {
+                // Another member may delete links at the same time.
+                Ok(()) | Err(PublicLinkError::NotFound(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Removes the links of a deleted dashboard whose last version was `version`. Blocks (commits).
     pub(in crate::identity) fn remove_links_of_dashboard(
         &self,

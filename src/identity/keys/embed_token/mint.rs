@@ -12,7 +12,7 @@ use crate::identity::tables::store::StoreError;
 
 use super::claims::{MintedClaims, TokenRestrictions};
 use super::token_key::TokenKey;
-use super::{AUDIENCE, TOKEN_BYTES_MAX, granted_endpoints, whole_second};
+use super::{AUDIENCE, DashboardDates, TOKEN_BYTES_MAX, first_valid, granted_endpoints};
 
 /// A request to mint a token.
 #[derive(Clone, Debug)]
@@ -68,6 +68,7 @@ pub(in crate::identity) fn mint(
     key: &ApiKey,
     keys: &TokenKey,
     request: &MintRequest,
+    dashboards: &DashboardDates<'_>,
     now: Timestamp,
 ) -> Result<MintedToken, MintError> {
     if key.is_refused(now) || !key.scopes.embed {
@@ -98,7 +99,9 @@ pub(in crate::identity) fn mint(
     }
     // A token minted soon after a revocation gets the first valid date, so that it does not count
     // as revoked. Its expiry does not change.
-    let iat = now.as_s().max(key.tokens_valid_after.map_or(i64::MIN, whole_second));
+    let unrestricted = EmbedPolicy::default();
+    let first_valid = first_valid(key, request.ms.as_ref().unwrap_or(&unrestricted), dashboards);
+    let iat = first_valid.map_or(now.as_s(), |first| now.as_s().max(first));
     let exp = now.as_s().saturating_add(i64::from(request.ttl_s));
     let header = Header { kid: Some(key.id.to_string()), ..Header::new(Algorithm::HS256) };
     let ms = request.ms.clone().map(TokenRestrictions::from);

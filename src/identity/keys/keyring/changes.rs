@@ -8,7 +8,7 @@ use crate::model::{OrgId, Timestamp};
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
 use crate::identity::keys::api_key::{
-    self, ApiKey, ApiKeyChange, CreatedKey, FieldError, KEYS_MAX, KeyError, NewApiKey,
+    self, ApiKey, ApiKeyChange, CreatedKey, EmbedChange, FieldError, KEYS_MAX, KeyError, NewApiKey,
 };
 use crate::identity::keys::embed_token;
 use crate::identity::tables::id::{KeyId, UserId};
@@ -125,6 +125,35 @@ impl Identity {
         Ok(())
     }
 
+    /// Refuses the tokens of a key on the pages of an origin from now on. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`KeyError`].
+    pub fn block_origin(
+        &self,
+        org: OrgId,
+        actor: Option<UserId>,
+        key: KeyId,
+        origin: String,
+        now: Timestamp,
+    ) -> Result<Arc<ApiKey>, KeyError> {
+        self.change(move |txn| {
+            let row = read::<KeyRow>(txn, &(org, key))?.ok_or(KeyError::NotFound)?;
+            let mut blocked = row.embed.blocked_origins.clone();
+            if blocked.contains(&origin) {
+                return Ok(());
+            }
+            blocked.push(origin.clone());
+            let embed = EmbedChange { blocked_origins: Some(blocked), ..EmbedChange::default() };
+            let changed = changed(row, ApiKeyChange { embed, ..ApiKeyChange::default() }, now)?;
+            txn.put(&(org, key), &changed);
+            let detail = format!("blocked origin {origin}");
+            audit::record(txn, &event(actor, "key.updated", org, key).detail(&detail), now)?;
+            Ok::<_, KeyError>(())
+        })?;
+        self.reload_key(org, key)?.ok_or(KeyError::NotFound)
+    }
+
     /// Deletes a key; from then on the key and its tokens are refused. Blocks (commit).
     ///
     /// # Errors
@@ -176,6 +205,8 @@ fn differences(before: &KeyRow, after: &KeyRow) -> Vec<&'static str> {
         ("embed.max_token_ttl_s", one.max_token_ttl_s != other.max_token_ttl_s),
         ("embed.origins", one.origins != other.origins),
         ("embed.policy", one.policy != other.policy),
+        ("embed.query_seconds_per_minute", one.query_seconds_per_minute != other.query_seconds_per_minute),
+        ("embed.blocked_origins", one.blocked_origins != other.blocked_origins),
         ("ingest.rate_limit_rps", wrote.rate_limit_rps != writes.rate_limit_rps),
         ("ingest.samples_per_s", wrote.samples_per_s != writes.samples_per_s),
         ("ingest.labels", wrote.labels != writes.labels),

@@ -56,6 +56,16 @@ impl VerifiedToken {
         self.entry.key.embed.rate_limit_rps
     }
 
+    /// Returns the uid of the dashboard that the token or its key names.
+    pub fn dashboard(&self) -> Option<&str> {
+        embed_token::dashboard_of(&self.entry.key, &self.claims.policy)
+    }
+
+    /// Returns the viewer that the token names.
+    pub fn sub(&self) -> Option<&str> {
+        self.claims.sub.as_deref()
+    }
+
     /// Returns the allow-lists of [`EmbedGrant::origins`].
     pub fn origins(&self) -> Vec<Vec<String>> {
         embed_token::origins(&self.entry.key, &self.claims.policy)
@@ -104,7 +114,7 @@ impl Identity {
         now: Timestamp,
     ) -> Result<VerifiedToken, TokenRefusal> {
         let entry = self.named_by(request)?;
-        let verified = verify(&entry, request, now);
+        let verified = self.verify_with(&entry, request, now);
         if let Err(refusal) = &verified {
             self.record_refused(entry.key.org, entry.key.id, refusal, now);
         }
@@ -162,7 +172,7 @@ impl Identity {
         if entry.key.org != org {
             return Err(UNKNOWN_KEY);
         }
-        self.granted(verify(&entry, request, now)?, now)
+        self.granted(self.verify_with(&entry, request, now)?, now)
     }
 
     /// Returns the dashboard that a page may show with an embed token, and its organisation; `None`
@@ -203,7 +213,8 @@ impl Identity {
             return Err(MintError::SecretNotKept);
         }
         let tokens = entry.tokens.as_ref().ok_or(MintError::UnknownKey)?;
-        embed_token::mint(&entry.key, tokens, request, now)
+        let dashboards = |uid: &str| self.dashboard_tokens.first_valid(org, uid);
+        embed_token::mint(&entry.key, tokens, request, &dashboards, now)
     }
 
     fn record_use(&self, key: &Arc<ApiKey>, now: Timestamp) {
@@ -220,20 +231,22 @@ impl Identity {
         times.iter().for_each(|(key, at)| key.usage.flushed(*at));
         Ok(())
     }
-}
 
-/// Verifies with the current secret, or with the previous one while it is valid.
-fn verify(
-    entry: &Arc<KeyEntry>,
-    request: &EmbedRequest<'_>,
-    now: Timestamp,
-) -> Result<VerifiedToken, TokenRefusal> {
-    let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
-    let mut verified = embed_token::verify(&entry.key, tokens, request, now);
-    if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
-        && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
-    {
-        verified = embed_token::verify(&entry.key, tokens, request, now);
+    /// Verifies with the current secret, or with the previous one while it is valid.
+    fn verify_with(
+        &self,
+        entry: &Arc<KeyEntry>,
+        request: &EmbedRequest<'_>,
+        now: Timestamp,
+    ) -> Result<VerifiedToken, TokenRefusal> {
+        let dashboards = |uid: &str| self.dashboard_tokens.first_valid(entry.key.org, uid);
+        let verify = |tokens| embed_token::verify(&entry.key, tokens, request, &dashboards, now);
+        let mut verified = verify(entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?);
+        if verified.as_ref().is_err_and(|refusal| *refusal == embed_token::FOREIGN_SIGNATURE)
+            && let Some(tokens) = entry.previous(now).and_then(|previous| previous.tokens.as_ref())
+        {
+            verified = verify(tokens);
+        }
+        Ok(VerifiedToken { entry: Arc::clone(entry), claims: verified? })
     }
-    Ok(VerifiedToken { entry: Arc::clone(entry), claims: verified? })
 }

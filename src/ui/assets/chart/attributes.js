@@ -4,9 +4,8 @@ import { QUERY_ATTRIBUTES } from './query.js';
 
 /** Attributes that change only how a response is shown. */
 export const DISPLAY_ATTRIBUTES = ['title', 'unit', 'legend', 'theme', 'refresh', 'live'];
-/** Properties that are a number or null, and a boolean. All others are text. */
+/** Properties that are a number or null. `live` is a boolean, and all others are text. */
 const NUMBERS = ['start', 'end', 'refresh'];
-const BOOLEANS = ['live'];
 
 /** The greatest length of a text that is drawn, in characters. */
 const TEXT_MAX = 200;
@@ -41,15 +40,16 @@ export function defineProperties(prototype) {
       enumerable: true,
       /** @this {HTMLElement} */
       get() {
-        if (BOOLEANS.includes(name)) return this.hasAttribute(name);
         const text = this.getAttribute(name);
+        if (name === 'live') return text !== null;
         if (!NUMBERS.includes(name)) return text ?? '';
-        return text === null || Number.isNaN(Number(text)) ? null : Number(text);
+        const number = parseFloat(text ?? '');
+        return Number.isNaN(number) ? null : number;
       },
       /** @this {HTMLElement} @param {any} value */
       set(value) {
-        if (value === null || value === undefined || value === false || value === '') this.removeAttribute(name);
-        else this.setAttribute(name, value === true ? '' : String(value));
+        if (value || value === 0) this.setAttribute(name, value === true ? '' : value);
+        else this.removeAttribute(name);
       },
     });
   }

@@ -1,13 +1,15 @@
 // Why a request to the server got no readable answer, and the words for it.
 //
 // fetch reports each of these as the same TypeError. What is provable: the browser knows that it is
-// offline, it announces requests that the page's policy blocks, it states a denied permission for
-// local networks, and the element's module is readable from any origin. If that module can be read
-// and a repeated request fails again, the server refuses to show its answer to this page.
+// offline, it announces requests that the page's policy blocks, and it states a denied permission
+// for local networks. Every origin may read that a token is wrong (docs/specification.md B4). If
+// this page can read that and a repeated request fails again, the server refuses to show its answer
+// to this page. A file in place of the API would not prove it: caches and proxies have files.
 
 import { ApiError } from './api_error.js';
 import { embedWords, warnOnce } from './problems.js';
-import { answerOf, pause, tokenSource } from './request.js';
+import { answerOf, tokenSource } from './request.js';
+import { pause } from './retry.js';
 import { claims } from './token_source.js';
 
 /** All charts of a page share the result of one probe for this long, in milliseconds. */
@@ -27,14 +29,14 @@ document.addEventListener('securitypolicyviolation', ({ effectiveDirective, bloc
 });
 
 /**
- * Whether a server answers with a file that every origin may read.
- * @param {string} base
+ * Whether the API refuses a wrong token, which every origin may read.
+ * @param {import('./query.js').ChartQuery} query
  */
-function isReachable(base) {
+function isReachable({ base, path }) {
   const known = probes.get(base);
   if (known && performance.now() - known.at < PROBE_MS) return known.result;
-  const result = fetch(`${base}/embed.js`, { method: 'HEAD', cache: 'no-store', credentials: 'omit' }).then(
-    (response) => response.ok,
+  const result = answerOf({ base, path }, 'none').then(
+    ({ status }) => status === 401,
     () => false,
   );
   probes.set(base, { at: performance.now(), result });
@@ -59,7 +61,7 @@ async function diagnose(query) {
   const error = (/** @type {string} */ code, /** @type {string} */ detail) => new ApiError({ code, detail });
   const origin = URL.parse(base, document.baseURI)?.origin;
   if (!origin) return error('wrong_src', 'The attribute src is no URL.');
-  if (await isReachable(base)) {
+  if (await isReachable(query)) {
     const bearer = (await tokenSource({ token, tokenEndpoint })?.take('')) ?? token;
     try {
       await answerOf(query, bearer);

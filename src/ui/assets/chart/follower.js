@@ -23,8 +23,8 @@ const [STEP_MIN, STEP_MAX] = [1, 3600];
  */
 
 /**
- * The step of the live query of a grid, in seconds: a short one that meets all steps of the grid, so
- * that the points between them are the tail. null if the grid's own step is too long.
+ * The step of the live query of a grid, in seconds: a short one that meets all steps of the grid,
+ * so that the points between them are the tail. null if no step of a live query does.
  * @param {number} step of the grid, in seconds
  */
 export function liveStep(step) {

@@ -1,8 +1,9 @@
-// The parts of a chart that most charts never need: the live stream, explanations of errors, and
-// the event `select`.
+// The parts of a chart that most charts never need: the live stream, explanations of errors, retries,
+// and the event `select`.
 
 import { explain } from './diagnosis.js';
 import { follow } from './follower.js';
+import { reconnectPause, waitToRetry } from './retry.js';
 import { selection } from './selection.js';
 
-export { explain, follow, selection };
+export { explain, follow, reconnectPause, selection, waitToRetry };

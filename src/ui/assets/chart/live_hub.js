@@ -7,7 +7,8 @@
 
 import { ApiError, problemOf, readError } from './api_error.js';
 import { EventReader } from './event_reader.js';
-import { answerOf, reconnectPause, tokenSource } from './request.js';
+import { answerOf, tokenSource } from './request.js';
+import { reconnectPause } from './retry.js';
 
 /** Queries that come within this time share one opening of the stream, in milliseconds. */
 const JOIN_MS = 150;
@@ -15,7 +16,7 @@ const JOIN_MS = 150;
 const LEAVE_MS = 10_000;
 /** A page that is hidden for this long has no stream, in milliseconds. */
 const HIDDEN_MS = 5000;
-/** The server sends a comment every 15 s; a stream silent for this long is lost, in milliseconds. */
+/** The server sends a comment every 15 s. A stream that is silent for longer is lost, in ms. */
 const SILENCE_MS = 45_000;
 /** The greatest delay of a timer, in milliseconds. */
 const TIMER_MAX = 2 ** 31 - 1;
@@ -272,8 +273,8 @@ class LiveStream {
    */
   #fail(error, bearer) {
     // Any other error is that of a connection that broke while it was read.
-    const lost = () => new ApiError({ code: 'unreachable', detail: `The live stream of ${this.#address.base} was lost.` });
-    const problem = error instanceof ApiError ? error : lost();
+    const detail = `The live stream of ${this.#address.base} was lost.`;
+    const problem = error instanceof ApiError ? error : new ApiError({ code: 'unreachable', detail });
     this.#pause();
     this.#failures += 1;
     const renews = this.#source !== null && problem.status === 401;

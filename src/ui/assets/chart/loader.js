@@ -51,10 +51,10 @@ export class Loader {
    * @param {ChartQuery} query
    * @param {boolean} scheduled whether a response of the same steps may be kept
    * @param {() => void} accept called before the responses change
-   * @param {number} [tries] requests of each, where the server asks to wait
+   * @param {boolean} [isOnce] whether to throw even if the server asks to wait
    * @throws {import('./api_error.js').ApiError} unless a newer call replaced this one
    */
-  async load(query, scheduled, accept, tries) {
+  async load(query, scheduled, accept, isOnce) {
     this.abort();
     const request = new AbortController();
     const { signal } = request;
@@ -62,8 +62,8 @@ export class Loader {
     const kept = scheduled && this.#keeps(query) ? this.answer : null;
     try {
       const [answer, tail] = await Promise.all([
-        kept ?? fetchData({ ...query, signal, tries }),
-        query.tailParams && fetchData({ ...query, params: query.tailParams, signal, tries }),
+        kept ?? fetchData({ ...query, signal, isOnce }),
+        query.tailParams && fetchData({ ...query, params: query.tailParams, signal, isOnce }),
       ]);
       if (signal.aborted) return false;
       accept();

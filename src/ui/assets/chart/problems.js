@@ -53,7 +53,11 @@ const BY_CODE = {
   ],
   token_not_yet_valid: [LATER, 'Compare the clocks of the backend that signs and of promlet.', 'ask'],
   org_mismatch: [UNAVAILABLE, 'The token belongs to another organisation than the attribute org.', 'never'],
-  embed_restricted: [UNAVAILABLE, "Widen ms of the token or the policy of its key, or narrow the chart's query.", 'never'],
+  embed_restricted: [
+    UNAVAILABLE,
+    "Widen ms of the token or the policy of its key, or narrow the chart's query.",
+    'never',
+  ],
   attribute_too_long: [WRONG, 'Shorten the attribute.', 'never'],
   wrong_src: [WRONG, 'Set src to the URL of the server, or leave it out.', 'never'],
   not_a_matrix: [WRONG, 'Write an expression that returns a vector or a scalar.', 'never'],
@@ -63,6 +67,7 @@ const BY_CODE = {
     'Check that SERVER runs, that this network reaches it, and that no extension of the browser blocks it.',
     'self',
   ],
+  shutting_down: ['The chart cannot be reached. It comes back by itself.', '', 'self'],
   token_endpoint: [LATER, 'See the response of token-endpoint in the network log of the browser.', 'self'],
 };
 

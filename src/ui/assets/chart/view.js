@@ -48,7 +48,7 @@ export class ChartView {
   /** @type {Series|null} */
   #lit = null;
   #visibility = new Visibility();
-  /** Width and height of the plot, which the observer reports: reading them would lay out the page. */
+  /** Width and height of the plot, as observed: reading them would lay out the page. */
   #size = [0, 0];
   /** Whether the canvas of the cursor is empty. */
   #clean = true;

@@ -1,6 +1,7 @@
 // One request with the queries of many panels; the answers arrive one by one as they are ready.
 
-import { ApiError, waitToRetry } from '../chart/request.js';
+import { ApiError } from '../chart/request.js';
+import { waitToRetry } from '../chart/retry.js';
 import { readLines } from './lines.js';
 import { request } from './server.js';
 

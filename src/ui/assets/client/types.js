@@ -32,7 +32,7 @@
  * @property {number|null} [max_range_s]
  * @property {number|null} [max_lookback_s]
  * @property {number|null} [min_step_s]
- * @property {Object<string, any>|null} [dashboard]
+ * @property {Object<string, any>|null} [dashboard] a dashboard, its locked and its open variables
  *
  * @typedef {Object} ApiKey
  * @property {string} id
@@ -43,7 +43,8 @@
  * @property {string|null} last_used_at
  * @property {boolean} disabled
  * @property {{alg: string, public_key?: string|null, origins: string[], policy: Policy,
- *   rate_limit_rps: number, max_token_ttl_s: number}} embed
+ *   rate_limit_rps: number, max_token_ttl_s: number, query_seconds_per_minute: number|null,
+ *   blocked_origins: string[]}} embed
  * @property {{labels: Object<string, string>, rate_limit_rps: number, samples_per_s: number}}
  *   ingest
  * @property {{rate_limit_rps: number}} read

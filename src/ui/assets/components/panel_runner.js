@@ -88,11 +88,16 @@ export class PanelRunner {
     this.#entries.delete(frame.node);
   }
 
-  /** Asks all panels again: those in sight now, the others when they come into sight. */
-  refresh() {
-    for (const request of this.#requests) request.abort();
-    this.#requests.clear();
-    for (const entry of this.#entries.values()) entry.due = true;
+  /**
+   * Asks panels again: those in sight now, the others when they come into sight.
+   * @param {(frame: Runnable) => boolean} [wanted] the panels; without it all, and requests under way are aborted
+   */
+  refresh(wanted) {
+    if (!wanted) {
+      for (const request of this.#requests) request.abort();
+      this.#requests.clear();
+    }
+    for (const entry of this.#entries.values()) if (!wanted || wanted(entry.frame)) entry.due = true;
     this.#schedule();
   }
 

@@ -1,8 +1,8 @@
 // A dialog with the stored samples of one series: exact times, values, and the gaps between them.
 
 import { h } from '../chart/dom.js';
-import { formatDuration } from '../chart/scale.js';
 import { readOrg } from '../client/server.js';
+import { formatDuration } from '../model/duration.js';
 import { counted } from '../model/metrics.js';
 import { errorText } from '../model/error_text.js';
 import { selectorOf } from '../model/promql.js';

@@ -28,6 +28,9 @@ import { messageOf, reasonOf, visitorWords } from './words.js';
  * @property {() => 'light' | 'dark'} theme
  */
 
+/** How often a live dashboard asks for what has no stream. */
+const LIVE_REFRESH = '30s';
+
 export class DashboardView {
   /** @type {import('./view.js').View | null} */
   #view = null;
@@ -81,9 +84,9 @@ export class DashboardView {
       failed: (error) => this.#report(error),
     });
     this.#refreshes = refreshTimer({
-      interval: () => (snapshot || this.#isLive ? null : this.#refresh()),
+      interval: () => (snapshot ? null : this.#refresh() || (this.#isLive ? LIVE_REFRESH : null)),
       busy: () => this.#runner.busy,
-      refresh: () => this.refresh(),
+      refresh: () => this.#tick(),
     });
     this.variables = new Variables(this.source);
     this.#grid = new PanelGrid(this.#runner, {
@@ -313,6 +316,15 @@ export class DashboardView {
     this.#now = Date.now();
     this.#showHead();
     this.#runner.refresh();
+    this.#refreshes.plan();
+  }
+
+  /** Asks for what is not live, in each interval. */
+  #tick() {
+    const live = this.#live;
+    if (!live) return this.refresh();
+    this.#now = Date.now();
+    this.#runner.refresh((frame) => !live.isComplete(frame));
     this.#refreshes.plan();
   }
 

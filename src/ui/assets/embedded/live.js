@@ -17,6 +17,8 @@ export class LivePanels {
   #host;
   /** Ends the subscriptions of each panel. @type {Map<PanelFrame, (() => void)[]>} */
   #followed = new Map();
+  /** Those with a query that has no stream. @type {Set<PanelFrame>} */
+  #partial = new Set();
 
   /**
    * @param {StreamAddress} address
@@ -34,6 +36,7 @@ export class LivePanels {
     const { shown } = frame;
     if (!shown || shown.plan.range.info) return;
     let { plan } = shown;
+    // `$__range` would be the step: instant queries, which often have it, are asked in an interval.
     const answers = shown.answers.map((one) => ({ ...one }));
     let redraw = 0;
     const show = (/** @type {number} */ time) => {
@@ -46,31 +49,35 @@ export class LivePanels {
         frame.update(plan, answers);
       });
     };
-    const ends = answers.flatMap((one) => {
-      const end = this.#subscribe(one, plan, show, () => this.#host.retry(frame));
-      return end ? [end] : [];
-    });
-    this.#followed.set(frame, [...ends, () => cancelAnimationFrame(redraw)]);
+    const ends = answers.map((one) => this.#subscribe(one, plan, show, () => this.#host.retry(frame)));
+    this.#followed.set(frame, [...ends.flatMap((end) => end ?? []), () => cancelAnimationFrame(redraw)]);
+    if (ends.includes(null)) this.#partial.add(frame);
   }
 
   /**
-   * @param {Answered} answered is changed
+   * Whether all points of a panel come with the stream.
+   * @param {import('../components/panel_runner.js').Runnable} frame
+   */
+  isComplete(frame) {
+    const panel = /** @type {PanelFrame} */ (frame);
+    return this.#followed.has(panel) && !this.#partial.has(panel);
+  }
+
+  /**
+   * @param {Answered} answered its answer becomes a copy with new points
    * @param {import('../model/panel_queries.js').PanelPlan} plan
    * @param {(time: number) => void} show
    * @param {() => void} retry
    */
   #subscribe(answered, plan, show, retry) {
-    const { query, answer } = answered;
-    const { step, type, ask } = query;
-    if (!answer.data || !Number.isInteger(step) || step < STEP_MIN || step > STEP_MAX) return null;
-    const points = type === 'range' ? rangePoints(answered, plan) : null;
-    if (type === 'range' && !points) return null;
+    const { step, ask } = answered.query;
+    const points = rangePoints(answered, plan);
+    if (!points || !Number.isInteger(step) || step < STEP_MIN || step > STEP_MAX) return null;
     return subscribe(this.#address, {
       query: { ...ask, step },
       since: Math.floor(plan.range.to / 1000 / step) * step,
       points: ({ time, data }) => {
-        if (points) points.append(time, data?.result ?? []);
-        else answered.answer = { ...answer, data: { resultType: 'vector', result: (data?.result ?? []).flatMap(last) } };
+        points.append(time, data?.result ?? []);
         show(time);
       },
       gap: retry,
@@ -84,6 +91,7 @@ export class LivePanels {
   leave(frame) {
     for (const end of this.#followed.get(frame) ?? []) end();
     this.#followed.delete(frame);
+    this.#partial.delete(frame);
   }
 
   stop() {
@@ -97,8 +105,8 @@ export class LivePanels {
  * @param {import('../model/panel_queries.js').PanelPlan} plan
  */
 function rangePoints(answered, { range }) {
-  const { query: { step }, answer } = answered;
-  if (answer.data?.resultType !== 'matrix') return null;
+  const { query: { step, type }, answer } = answered;
+  if (type !== 'range' || answer.data?.resultType !== 'matrix') return null;
   const rows = /** @type {import('../model/frame.js').Row[]} */ (answer.data.result);
   if (rows.some((row) => row.histograms)) return null;
   // The answer that the runner continues stays as it is.
@@ -108,10 +116,4 @@ function rangePoints(answered, { range }) {
   const [start, end] = [range.from, range.to].map((time) => Math.floor(time / 1000 / step) * step);
   const query = { grid: { start, end, step, tail: null } };
   return new LivePoints(/** @type {any} */ ({ answer: own, tail: null, query }));
-}
-
-/** A row of a vector from one of a matrix. @param {import('../model/frame.js').Row} row */
-function last({ metric, values, histograms }) {
-  const [value, histogram] = [values?.at(-1), histograms?.at(-1)];
-  return value || histogram ? [{ metric, ...(value && { value }), ...(histogram && { histogram }) }] : [];
 }

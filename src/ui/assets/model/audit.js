@@ -21,6 +21,7 @@ const ACTIONS = new Map(
     'dashboard.created': 'Dashboard created',
     'dashboard.deleted': 'Dashboard deleted',
     'dashboard.restored': 'Dashboard version restored',
+    'dashboard.tokens_revoked': 'Embed tokens of a dashboard revoked',
     'dashboard.updated': 'Dashboard changed',
     'email.changed': 'E-mail address changed',
     'email.proven': 'E-mail address confirmed',

@@ -1,6 +1,6 @@
 // Time of a dashboard: `now-6h`, time zones, query intervals. Times are ms since 1970.
 
-import { formatDuration } from '../chart/scale.js';
+import { formatDuration } from './duration.js';
 import { numberOf, textOf } from './limits.js';
 import { utcParts, wallTime, zoned } from './time_zone.js';
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::{Batch, BatchQuery};
 use crate::api::callers::QueryAccess;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::Lanes;
+use crate::api::lanes::{Lane, Lanes};
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::body::EncodedLine;
 use crate::api::orgs::query::deps::ReadDeps;
@@ -99,6 +99,10 @@ impl BatchQueue {
 
     pub(super) fn org(&self) -> OrgId {
         self.access.access.org
+    }
+
+    pub(super) fn lane(&self) -> Lane {
+        self.access.lane()
     }
 
     pub(super) fn since(&self) -> Stopwatch {

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::queue::{BatchQueue, QueuedLine};
 use crate::api::encoding::{Coding, Encoder};
 use crate::api::error::ApiResult;
-use crate::api::lanes::{Lane, Reply};
+use crate::api::lanes::Reply;
 use crate::api::orgs::query::body::EncodedLine;
 use crate::api::orgs::query::response::{CHUNK_BYTES, DOWNLOAD_MAX};
 
@@ -186,7 +186,7 @@ impl BatchStream {
 /// Runs a slice on the query lane.
 async fn run_slice(queue: Arc<BatchQueue>) {
     let running = Arc::clone(&queue);
-    if let Err(refused) = queue.lanes().run(Lane::Query(queue.org()), move || running.run_slice()).await {
+    if let Err(refused) = queue.lanes().run(queue.lane(), move || running.run_slice()).await {
         queue.after_refusal(refused).await;
     }
 }

@@ -61,9 +61,11 @@ impl LiveKey {
     }
 
     /// Returns a text that callers of equal restrictions have in common. Their queries with equal
-    /// parameters have equal results.
+    /// parameters have equal results. Queries of two keys are not shared: each key is charged its
+    /// own evaluations, and one whose evaluation time is used up ends none of others.
     pub(super) fn restrictions(access: &QueryAccess) -> String {
-        format!("{} {}", access.grant.key(), access.access.scope.series_key())
+        let charged = access.charged_key();
+        format!("{charged:?} {} {}", access.grant.key(), access.access.scope.series_key())
     }
 }
 
@@ -222,6 +224,11 @@ impl LiveQuery {
     fn results(&self) -> MutexGuard<'_, Results> {
         // A result that was not trimmed is trimmed with the next one.
         self.results.lock().ignore_poison()
+    }
+
+    /// Returns the result of a step if it is kept.
+    pub(super) fn known(&self, at: Timestamp) -> Option<StepResult> {
+        self.results().cells.get(&at)?.get().cloned()
     }
 
     /// Returns the result of a step, which is evaluated unless it is kept or being evaluated.

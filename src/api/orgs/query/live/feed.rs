@@ -229,12 +229,12 @@ impl Feed {
             while let Some(joined) = done {
                 // An evaluation that panicked is reported by its lane. Nothing aborts one.
                 if let Ok((index, result)) = joined
-                    && let Some(member) = members.get_mut(index)
+                    && let (Some(progress), Some(member)) = (members.get_mut(index), self.members.get(index))
                 {
-                    let at = member.next;
-                    member.is_over = result.is_final();
-                    member.is_running = false;
-                    member.next = at.plus_ms(self.members[index].step_ms);
+                    let at = progress.next;
+                    progress.is_over = result.is_final();
+                    progress.is_running = false;
+                    progress.next = at.plus_ms(member.step_ms);
                     pending.push(FeedEvent { at, member: index, content: EventContent::Result(result) });
                     flush_at.get_or_insert_with(|| Instant::now() + GRACE);
                 }

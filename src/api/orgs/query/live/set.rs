@@ -82,7 +82,7 @@ pub(super) async fn live_set(State(deps): State<ReadDeps>, request: LiveSetReque
 ///
 /// # Errors
 /// 400 `invalid_parameter`.
-fn times(
+pub(in crate::api::orgs) fn times(
     members: [(&str, Option<Parameter>); 2],
     now: Timestamp,
 ) -> ApiResult<(Option<Timestamp>, Option<usize>)> {

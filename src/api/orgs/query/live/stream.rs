@@ -112,18 +112,22 @@ fn next_step(feed: &Feed, positions: &Positions, after: Timestamp) -> Option<(Ti
     Some((first, (0..steps.len()).filter(|index| steps.get(*index) == Some(&Some(first))).collect()))
 }
 
-/// Evaluates queries at their steps, or returns the kept results. They were started together, so
-/// waiting for one after the other takes no longer.
+/// Returns the results of queries at their steps, the earliest first. Those that are not kept are
+/// evaluated together.
 async fn results(feed: &Feed, steps: Vec<(usize, Timestamp)>) -> Vec<(usize, Timestamp, StepResult)> {
-    let mut tasks = tokio::task::JoinSet::new();
+    let (mut known, mut tasks) = (Vec::with_capacity(steps.len()), tokio::task::JoinSet::new());
     for (index, at) in steps {
         let Some(member) = feed.members.get(index) else { continue };
+        if let Some(result) = member.query.known(at) {
+            known.push((index, at, result));
+            continue;
+        }
         let query = Arc::clone(&member.query);
         tasks.spawn(async move { (index, at, query.at(at).await) });
     }
-    let mut results = tasks.join_all().await;
-    results.sort_by_key(|(index, at, _)| (*at, *index));
-    results
+    known.extend(tasks.join_all().await);
+    known.sort_by_key(|(index, at, _)| (*at, *index));
+    known
 }
 
 impl Viewer {

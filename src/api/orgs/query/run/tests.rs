@@ -38,6 +38,7 @@ fn entered() -> QueryAccess {
         requester: "usr_a".into(),
         coding: Coding::Identity,
         sole_connection: false,
+        usage: None,
     }
 }
 
