@@ -19,8 +19,8 @@ use crate::ui::{Asset, NOWHERE, Ui};
 /// A body and its coding.
 type CodedBody = (Bytes, Coding);
 
-/// The files of the UI, and the compressed bodies of those with an immutable path, by name and
-/// wanted coding.
+/// The files of the UI, and the compressed bodies of those that have a key, by it and by wanted
+/// coding.
 #[derive(Clone)]
 struct Pages {
     ui: Ui,
@@ -33,20 +33,20 @@ pub fn router(ui: Ui) -> Router {
 }
 
 impl Pages {
-    /// Compresses the body of a file. The result for an immutable path is kept: the files of the
+    /// Compresses the body of a file. The result for a file with a key is kept: the files of the
     /// binary bound their number.
     fn code(&self, asset: &mut Asset, coding: Coding) -> CodedBody {
         let bytes = std::mem::take(&mut asset.bytes);
-        let Some(name) = asset.immutable.filter(|_| coding != Coding::Identity) else {
+        let Some(key) = asset.key.filter(|_| coding != Coding::Identity) else {
             let (body, coding) = coding.whole(bytes.into_owned());
             return (Bytes::from(body), coding);
         };
-        if let Some(known) = self.coded.lock().ignore_poison().get(&(name, coding)) {
+        if let Some(known) = self.coded.lock().ignore_poison().get(&(key, coding)) {
             return known.clone();
         }
         let (body, used) = coding.whole_once(bytes.into_owned());
         let made = (Bytes::from(body), used);
-        self.coded.lock().ignore_poison().insert((name, coding), made.clone());
+        self.coded.lock().ignore_poison().insert((key, coding), made.clone());
         made
     }
 }
@@ -180,5 +180,19 @@ mod tests {
         assert_eq!((status, body.len()), (StatusCode::NOT_MODIFIED, 0));
         let (_, status, _) = get(&router, &script.replace("/assets/", "/assets/0"), &[]).await;
         assert_eq!(status, StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn files_for_other_origins_are_as_small_as_those_with_an_immutable_path() {
+        let router = router(Ui::embedded());
+        for (path, most) in [("/embed.js", 20_000), ("/embed-dashboard.js", 60_000)] {
+            let (_, _, plain) = get(&router, path, &[]).await;
+            for _ in 0..2 {
+                let (headers, _, body) = get(&router, path, &[(header::ACCEPT_ENCODING, "gzip")]).await;
+                assert_eq!(headers[header::CACHE_CONTROL], "no-cache");
+                assert!(body.len() <= most, "{path}: {} bytes", body.len());
+                assert_eq!(unzipped(&body).as_bytes(), plain, "{path}");
+            }
+        }
     }
 }

@@ -111,6 +111,9 @@ pub struct Asset {
     /// The name of the file if its path contains the hash of its content: the path returns the same
     /// bytes for ever.
     pub immutable: Option<&'static str>,
+    /// A key of these bytes, if they are sent often and never change while the program runs: its
+    /// files with an immutable path, and those for pages of other origins.
+    pub key: Option<&'static str>,
 }
 
 impl Asset {
@@ -122,6 +125,7 @@ impl Asset {
             kind: file.kind,
             any_origin: file.any_origin,
             immutable: None,
+            key: None,
         }
     }
 
@@ -638,7 +642,8 @@ impl Ui {
             },
         };
         let immutable = below.map(|_| file.name);
-        Ok(Some(Asset { immutable, ..Asset::new(file, bytes) }))
+        let shared = file.paths.first().copied().filter(|_| file.any_origin && self.folder.is_none());
+        Ok(Some(Asset { immutable, key: immutable.or(shared), ..Asset::new(file, bytes) }))
     }
 
     /// Returns the page for URLs that do not exist.

@@ -248,7 +248,7 @@ async function refusedFlow() {
   complaints.length = 0;
   await other.evaluate(() => {
     window.problems = [];
-    document.addEventListener('error', (event) => event instanceof CustomEvent && window.problems.push(event.detail));
+    document.addEventListener('error', (event) => event instanceof CustomEvent && window.problems.push(event.detail), true);
     const bad = document.createElement('metric-dashboard');
     const known = document.querySelector('metric-dashboard');
     for (const name of ['org', 'token-endpoint']) bad.setAttribute(name, known.getAttribute(name));

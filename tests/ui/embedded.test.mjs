@@ -101,6 +101,11 @@ test('a choice keeps the other values as far as their options have them', async 
   assert.deepEqual(kept.values, { region: ['eu'], host: ['eu-2'], words: ['b'] });
 });
 
+test('a variable without options is not sent', async () => {
+  const { sent } = await resolved([query('none', { multi: true })], { none: { access: 'open', values: null } }, { none: [] });
+  assert.deepEqual({ ...sent }, {});
+});
+
 test('attributes name variables whatever their capitals, and only open ones are set', async () => {
   const list = variables([query('podName', { multi: true }), query('x')]);
   const values = attributeValues(

@@ -3,23 +3,7 @@
 //   <script type="module" src="SERVER/embed-dashboard.js"></script>
 //   <metric-dashboard org="acme" uid="node" token-endpoint="/metrics-token"></metric-dashboard>
 //
-// Attributes
-//   org, uid               the organisation and the dashboard
-//   panel                  the id of the only panel that is shown; default: all panels
-//   src                    the server; default: the origin of this file
-//   token, token-endpoint  an embed token of the dashboard, and the URL of the next one
-//   link                   the secret of a public link, instead of a token; without all of them the session
-//                          cookie is sent, which only works on the server's own pages
-//   from, to               the time range, such as now-6h and now; default: that of the dashboard
-//   live                   shows new points as they come, instead of asking in an interval
-//   refresh                the interval of refreshes, such as 30s; default: that of the dashboard
-//   var-NAME               the value of an open variable; several with commas
-//   hide                   parts to leave out: title, time, variables
-//   theme                  light, dark or auto; default: the page's color-scheme
-// Property `snapshot`: what is shown, as an object; an element that gets one shows it and asks nothing.
-// Events, which bubble: load, error (detail: code, message), zoom (cancelable; detail: start and end in unix
-// seconds, or null for a reset), select (detail: panel, title, series, time), token-expired.
-// Style: the variables of <metric-chart>, and the parts title, time, variables, panels, panel and panel-title.
+// docs/guide/embed.md lists the attributes, the property `snapshot`, events, CSS variables and parts.
 
 import { DashboardView } from './embedded/dashboard.js';
 import { sheets } from './embedded/sheets.js';
@@ -87,8 +71,11 @@ class MetricDashboard extends HTMLElement {
         read: (name) => this.#read(name),
         has: (name) => this.hasAttribute(name),
         attributes: () => this.attributes,
-        emit: (name, detail, cancelable = false) =>
-          this.dispatchEvent(new CustomEvent(name, { detail, cancelable, bubbles: true, composed: true })),
+        // Pages listen to every `load` and `error` on the window, so these do not bubble.
+        emit: (name, detail, cancelable = false) => {
+          const bubbles = !['load', 'error'].includes(name);
+          return this.dispatchEvent(new CustomEvent(name, { detail, cancelable, bubbles, composed: true }));
+        },
         theme: () => (getComputedStyle(this.#probe).color === 'rgb(0, 0, 0)' ? 'light' : 'dark'),
       },
       source,

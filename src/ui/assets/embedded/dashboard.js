@@ -370,10 +370,10 @@ export class DashboardView {
     const key = `${known.code} ${known.message}`;
     if (this.#reported.has(key)) return;
     this.#reported.add(key);
-    const { code, message } = reasonOf(error instanceof ApiError ? await this.source.explain(error) : error);
-    if (!(error instanceof ApiError)) console.warn(`metric-dashboard: ${message}`);
-    this.host.emit('error', { code, message });
-    if (code === 'token_expired') this.host.emit('token-expired', {});
+    const reason = reasonOf(error instanceof ApiError ? await this.source.explain(error) : error);
+    if (!(error instanceof ApiError)) console.warn(`metric-dashboard: ${reason.message}`);
+    this.host.emit('error', reason);
+    if (reason.code === 'token_expired') this.host.emit('token-expired', reason);
   }
 
   stop() {

@@ -118,7 +118,9 @@ export function sentValues(selections, access) {
   const sent = Object.create(null);
   for (const [name, { value, type }] of selections) {
     if (access.get(name)?.access !== 'open' || type === 'datasource' || type === 'constant' || type === 'adhoc') continue;
-    sent[name] = [value].flat().map(String);
+    const values = [value].flat().map(String);
+    // The server takes the saved value of a variable without options.
+    if (values.length > 0) sent[name] = values;
   }
   return sent;
 }

@@ -4,10 +4,11 @@ import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 
 /** The reason of an error, for events. @param {unknown} error */
-export const reasonOf = (error) => ({
-  code: error instanceof ApiError ? error.code : 'unreadable_answer',
-  message: error instanceof Error ? error.message : String(error),
-});
+export function reasonOf(error) {
+  const known = error instanceof ApiError ? error : new ApiError({ code: 'unreadable_answer', detail: String(error) });
+  const { code, message, hint, status, requestId, retryAfter } = known;
+  return { code, message, hint, status, requestId, retryAfter };
+}
 
 /** @param {unknown} error */
 export function visitorText(error) {

@@ -105,7 +105,8 @@ export function snapshotTab({ org, range, dashboard }) {
     h('a', { href: url, download: name }).click();
     // The download has its own reference after a moment.
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
-    status.textContent = `${name}: ${sizeText(file.size)} with ${counted(series, 'series', 'series')} and ${counted(points, 'point')}.`;
+    const held = `${counted(series, 'series', 'series')} and ${counted(points, 'point')}`;
+    status.textContent = `${name}: ${sizeText(file.size)} with ${held}.`;
   }
 
   save.addEventListener('click', async () => {
@@ -127,7 +128,10 @@ export function snapshotTab({ org, range, dashboard }) {
     h('p', { text: 'Download a file that holds the data and asks nothing.' }),
     h('p', {
       class: 'hint',
-      text: 'It shows the dashboard with the range and the values that you see now, in any browser and without a network. It contains the results of the queries, names and labels included, but no query and no token. Whoever has the file has the data; it cannot be revoked.',
+      text:
+        'It shows the dashboard with the range and values that you see now, in any browser and without a network. ' +
+        'It contains the results of the queries, names and labels included, but no query and no token. ' +
+        'Whoever has the file has the data; it cannot be revoked.',
     }),
     h('div', { class: 'row' }, save),
     alert,
