@@ -85,7 +85,7 @@ export function publicTab({ org, role, dashboard }) {
         ? {
             heading: 'Permit public links?',
             loss:
-              `Editors of ${org} can then share a dashboard with anybody who reaches this server, without an account. ` +
+              `Editors of ${org} can then share a dashboard with anybody who reaches the server, without an account. ` +
               'Each link shows one dashboard, can be limited, disabled and deleted, and is in the audit log. ' +
               'You can turn this off at any time.',
             action: 'Permit public links',
