@@ -216,6 +216,29 @@ async function aloneFlow() {
   await drawn(PANELS);
 }
 
+async function liveFlow() {
+  const newest = () => element.evaluate((node) =>
+    Math.max(...node.snapshot.answers['1:A:range'].data.result.map(({ values }) => values.at(-1)[0])));
+  const before = asked.length;
+  await element.evaluate((node) => {
+    node.setAttribute('from', 'now-5m');
+    node.setAttribute('live', '');
+  });
+  for (let turn = 0; bodies('live').length === 0 && turn < 100; turn += 1) await other.waitForTimeout(100);
+  const { variables, queries } = bodies('live')[0];
+  check(JSON.stringify(variables) === '{"route":["/cart","/checkout"]}', `values of the stream: ${JSON.stringify(variables)}`);
+  check(queries.every(({ panel }) => panel === 1 || panel === 2), `range queries are live: ${JSON.stringify(queries)}`);
+  const first = await newest();
+  for (let turn = 0; (await newest()) === first; turn += 1) {
+    check(turn < 400, 'a point arrives within 40 s');
+    await other.waitForTimeout(100);
+  }
+  const ranges = asked.slice(before).filter(({ path }) => path.endsWith('/data'))
+    .flatMap(({ body }) => body.queries.filter(({ type }) => type === 'range'));
+  check(ranges.length === 2, `live queries are asked once: ${ranges.length}`);
+  await element.evaluate((node) => node.removeAttribute('live'));
+}
+
 async function snapshotFlow() {
   const stored = await element.evaluate((node) => JSON.stringify(node.snapshot));
   check(!stored.includes('shop_http_requests_total{'), 'a snapshot has no expression');
@@ -269,4 +292,4 @@ async function calmFlow() {
   check(complaints.length === 0, `the other page has no complaints:\n  ${complaints.join('\n  ')}`);
 }
 
-await run(start, [drawFlow, variableFlow, zoomFlow, aloneFlow, snapshotFlow, calmFlow, lockedFlow, refusedFlow]);
+await run(start, [drawFlow, variableFlow, zoomFlow, aloneFlow, liveFlow, snapshotFlow, calmFlow, lockedFlow, refusedFlow]);

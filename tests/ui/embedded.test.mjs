@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
-import { snapshotAnswers, snapshotSource } from '../../src/ui/assets/embedded/source.js';
+import { readSnapshot, snapshotAnswers, snapshotSource } from '../../src/ui/assets/embedded/source.js';
 import { Variables } from '../../src/ui/assets/embedded/variables.js';
 import {
   allowedOptions, attributeValues, boundedRange, readView, sentValues, snapshotKey, visitorVariables, writeReference,
@@ -97,6 +97,9 @@ test('a choice keeps the other values as far as their options have them', async 
   const answers = { region: ['eu', 'us'], host: ({ region }) => [`${region[0]}-1`, `${region[0]}-2`] };
   const { values } = await resolved(list, access, answers, { choice: ['region', ['us']] });
   assert.deepEqual(values, { region: ['us'], host: ['us-1'], words: ['a'] });
+  const attributes = [{ name: 'var-host', value: 'eu-2' }];
+  const replaced = await resolved(list, access, answers, { attributes, choice: ['region', ['us']] });
+  assert.equal(replaced.values.host[0], 'us-1', 'a value of an attribute, too');
   const kept = await resolved(list, access, answers, { choice: ['words', ['b']] });
   assert.deepEqual(kept.values, { region: ['eu'], host: ['eu-2'], words: ['b'] });
 });
@@ -144,6 +147,16 @@ test('a snapshot answers what it holds, for any range and width, and nothing els
   const queries = [{ id: 'x', type: 'range', ask: { ...ask, interval: '1m' } }, { id: 'y', type: 'range', ask: { ...ask, ref: '__proto__' } }];
   assert.deepEqual(await source.send({ queries, answered: (answer) => got.push(answer) }), []);
   assert.deepEqual(got.map(({ id, data: { result } }) => [id, result.length]), [['x', 1], ['y', 0]]);
+});
+
+test('a snapshot of any shape is read', () => {
+  for (const value of [null, undefined, 'x', 4, []]) assert.equal(readSnapshot(value), null);
+  const none = { view: undefined, answers: {}, range: { from: 0, to: 0 }, selections: {} };
+  assert.deepEqual(readSnapshot({}), none);
+  const odd = { answers: { a: null, b: 'x' }, range: 'x', selections: { a: 'x', b: [1, 'y'] } };
+  assert.deepEqual(readSnapshot(odd), { ...none, selections: { a: [], b: ['y'] } });
+  readSnapshot(JSON.parse('{"answers":{"__proto__":{"status":"x"}},"selections":{"__proto__":["y"]}}'));
+  assert.equal({}.status, undefined);
 });
 
 test('visitors read a calm sentence that names no code, path or query', () => {

@@ -7,7 +7,7 @@
 
 import { DashboardView } from './embedded/dashboard.js';
 import { sheets } from './embedded/sheets.js';
-import { serverSource, snapshotSource } from './embedded/source.js';
+import { readSnapshot, serverSource, snapshotSource } from './embedded/source.js';
 
 /** The server's public URL: the folder of this file, without that of its version. */
 const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
@@ -31,6 +31,11 @@ class MetricDashboard extends HTMLElement {
   #observer = new MutationObserver((changes) => this.#changed(new Set(changes.map((change) => change.attributeName ?? ''))));
 
   connectedCallback() {
+    // A property that was set before the element was defined hides that of the class.
+    if (Object.hasOwn(this, 'snapshot')) {
+      this.#snapshot = readSnapshot(this.snapshot);
+      delete (/** @type {any} */ (this).snapshot);
+    }
     this.#observer.observe(this, { attributes: true });
     this.#scheme.addEventListener('change', this.#redraw);
     this.#start();
@@ -49,7 +54,7 @@ class MetricDashboard extends HTMLElement {
   }
 
   set snapshot(value) {
-    this.#snapshot = value;
+    this.#snapshot = readSnapshot(value);
     if (this.isConnected) this.#start();
   }
 
@@ -109,7 +114,7 @@ class MetricDashboard extends HTMLElement {
     if ([...names].some((name) => SUBJECT.has(name))) this.#start();
     else if (names.has('token')) this.#view?.renewed();
     if ([...names].some((name) => SHOWN.has(name) || name.startsWith('var-'))) {
-      this.#view?.changed();
+      this.#view?.changed(names);
     } else if (names.has('theme')) this.#redraw();
   }
 }

@@ -1,4 +1,4 @@
-// Types of <metric-chart>. Save this file beside your sources, as `promlet-embed.d.ts` or so, and
+// Types of <metric-chart> and <metric-dashboard>. Save this file beside your sources, as `promlet-embed.d.ts` or so, and
 // include it in the compilation; or refer to it with `/// <reference path="..." />`.
 
 /** A range in unix seconds, with both ends. */
@@ -151,8 +151,53 @@ export type MetricChartJsx = Partial<MetricChartProperties> & {
   ref?: ((element: MetricChartElement | null) => void) | { current: MetricChartElement | null } | null;
 };
 
+/** Everything that a dashboard shows, as plain data: JSON keeps it. */
+export interface MetricDashboardSnapshot {
+  view: unknown;
+  /** By the names of queries. */
+  answers: Record<string, unknown>;
+  /** Milliseconds. */
+  range: { from: number; to: number };
+  /** The values of variables. */
+  selections: Record<string, string[]>;
+}
+
+/** The detail of `select` of a dashboard. */
+export interface MetricDashboardSelection extends MetricSelection {
+  /** The id of the panel, and its title as the dashboard has it. */
+  panel: number | null;
+  title: string;
+}
+
+export interface MetricDashboardEventMap {
+  load: CustomEvent<{ uid: string; title: string; version: number }>;
+  error: CustomEvent<MetricError>;
+  zoom: CustomEvent<MetricRange | null>;
+  select: CustomEvent<MetricDashboardSelection>;
+  'token-expired': CustomEvent<MetricError>;
+}
+
+/** The element of embed-dashboard.js. */
+export interface MetricDashboardElement extends HTMLElement {
+  /** What is shown; null before that. One that is set is shown without a request, and null asks the server again. */
+  snapshot: MetricDashboardSnapshot | null;
+  /** Asks for new data. */
+  reload(): void;
+  addEventListener<Name extends keyof MetricDashboardEventMap>(
+    name: Name,
+    listener: (this: MetricDashboardElement, event: MetricDashboardEventMap[Name]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    name: string,
+    listener: EventListenerOrEventListenerObject,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+}
+
 declare global {
   interface HTMLElementTagNameMap {
     'metric-chart': MetricChartElement;
+    'metric-dashboard': MetricDashboardElement;
   }
 }

@@ -328,13 +328,18 @@ export class DashboardView {
     this.#refreshes.plan();
   }
 
-  /** Shows what the attributes say, of the time range, the variables and the parts. */
-  changed() {
-    this.#chosen = this.snapshot?.range ?? null;
-    this.#only = this.host.read('panel');
-    this.#interval = null;
-    this.#reset.hidden = true;
-    this.variables.setAttributes(this.host.attributes());
+  /**
+   * Shows what attributes say that have changed; what the visitor chose of others stays.
+   * @param {Set<string>} names
+   */
+  changed(names) {
+    if (names.has('from') || names.has('to')) {
+      this.#chosen = this.snapshot?.range ?? null;
+      this.#reset.hidden = true;
+    }
+    if (names.has('panel')) this.#only = this.host.read('panel');
+    if (names.has('refresh')) this.#interval = null;
+    this.variables.setAttributes([...this.host.attributes()].filter(({ name }) => names.has(name)));
     this.#loadControls()
       .then(() => this.#update(true))
       .catch((error) => this.#report(error));

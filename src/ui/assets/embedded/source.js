@@ -2,6 +2,7 @@
 
 import { fetchAnswer, fetchData } from '../chart/request.js';
 import { readLines } from '../client/lines.js';
+import { isObject, numberOf, objectOf, textsOf } from '../model/limits.js';
 import { snapshotKey } from './view.js';
 
 /**
@@ -69,6 +70,24 @@ export function serverSource({ org, uid, credential }) {
 }
 
 /**
+ * Reads a snapshot of any shape; null for anything but an object.
+ * @param {unknown} value
+ * @returns {Snapshot | null}
+ */
+export function readSnapshot(value) {
+  if (!isObject(value)) return null;
+  const { from, to } = objectOf(value.range);
+  const answers = Object.entries(objectOf(value.answers)).filter(([, answer]) => isObject(answer));
+  const selections = Object.entries(objectOf(value.selections)).map(([name, values]) => [name, textsOf(values)]);
+  return {
+    view: value.view,
+    answers: Object.fromEntries(answers),
+    range: { from: numberOf(from) ?? 0, to: numberOf(to) ?? 0 },
+    selections: Object.fromEntries(selections),
+  };
+}
+
+/**
  * @param {Snapshot} snapshot
  * @returns {DashboardSource}
  */
@@ -79,9 +98,7 @@ export const snapshotSource = (snapshot) => ({
   explain: async (error) => error,
   async send({ queries, answered }) {
     for (const { id, ask, type } of queries) {
-      const key = snapshotKey(ask, type);
-      const known = Object.hasOwn(snapshot.answers, key) ? snapshot.answers[key] : null;
-      answered({ ...(known ?? { status: 'success', data: { resultType: 'matrix', result: [] } }), id });
+      answered({ ...(snapshot.answers[snapshotKey(ask, type)] ?? { status: 'success', data: { resultType: 'matrix', result: [] } }), id });
     }
     return [];
   },
