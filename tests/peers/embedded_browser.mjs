@@ -1,7 +1,7 @@
 // Drives Chromium over <metric-dashboard> on a page of another origin, which has a strict policy and hostile styles.
 //
-//   node embedded_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ..., "link": ...,
-//     "org": ...}'
+//   node embedded_browser.mjs '{"module": ..., "axe": ..., "chromium": ..., "pictures": ..., "server": ...,
+//     "link": ..., "org": ...}'
 //
 // `module` and `axe` are folders with playwright-core and axe-core; `link` is a sign-in link of a demo.
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
@@ -16,7 +16,8 @@ const { browser, page, axe, run } = await scenario('embedded', given);
 const HOSTILE = '<img src=x onerror=alert(1)>';
 const at = (x, y, w, h) => ({ x, y, w, h });
 const query = (expr, more = {}) => ({ refId: 'A', expr, legendFormat: '{{route}}', ...more });
-const RATE = 'sum by (route) (rate(shop_http_requests_total{instance=~"$instance", route=~"$route"}[$__rate_interval]))';
+const RATE =
+  'sum by (route) (rate(shop_http_requests_total{instance=~"$instance", route=~"$route"}[$__rate_interval]))';
 const dashboard = {
   uid: 'embedded-flow',
   title: `Shop ${HOSTILE}`,
@@ -25,22 +26,57 @@ const dashboard = {
   graphTooltip: 1,
   templating: {
     list: [
-      { name: 'route', type: 'query', query: 'label_values(shop_http_requests_total, route)', multi: true,
-        includeAll: true, current: { text: ['All'], value: ['$__all'] } },
-      { name: 'instance', type: 'query', query: 'label_values(shop_http_requests_total, instance)', multi: true,
-        includeAll: true, current: { text: ['All'], value: ['$__all'] } },
+      {
+        name: 'route',
+        type: 'query',
+        query: 'label_values(shop_http_requests_total, route)',
+        multi: true,
+        includeAll: true,
+        current: { text: ['All'], value: ['$__all'] },
+      },
+      {
+        name: 'instance',
+        type: 'query',
+        query: 'label_values(shop_http_requests_total, instance)',
+        multi: true,
+        includeAll: true,
+        current: { text: ['All'], value: ['$__all'] },
+      },
       { name: 'factor', type: 'custom', query: '1,2', current: { text: '2', value: '2' } },
     ],
   },
   panels: [
-    { id: 1, type: 'timeseries', title: `Rate × $factor ${HOSTILE}`, gridPos: at(0, 0, 12, 8),
-      options: { legend: { displayMode: 'table', calcs: ['mean'] } }, targets: [query(`${RATE} * $factor`)] },
-    { id: 2, type: 'timeseries', title: 'Rate', gridPos: at(12, 0, 12, 8), options: { legend: {} }, targets: [query(RATE)] },
+    {
+      id: 1,
+      type: 'timeseries',
+      title: `Rate × $factor ${HOSTILE}`,
+      gridPos: at(0, 0, 12, 8),
+      options: { legend: { displayMode: 'table', calcs: ['mean'] } },
+      targets: [query(`${RATE} * $factor`)],
+    },
+    {
+      id: 2,
+      type: 'timeseries',
+      title: 'Rate',
+      gridPos: at(12, 0, 12, 8),
+      options: { legend: {} },
+      targets: [query(RATE)],
+    },
     { id: 3, type: 'stat', title: 'Now', gridPos: at(0, 8, 6, 4), targets: [query(`sum(${RATE})`, { instant: true })] },
-    { id: 4, type: 'table', title: 'Table', gridPos: at(6, 8, 10, 4),
-      targets: [query(RATE, { instant: true, format: 'table' })] },
-    { id: 5, type: 'text', title: '', gridPos: at(16, 8, 8, 4),
-      options: { mode: 'markdown', content: `# Words\n${HOSTILE} [bad](javascript:alert(1)) **$route**` } },
+    {
+      id: 4,
+      type: 'table',
+      title: 'Table',
+      gridPos: at(6, 8, 10, 4),
+      targets: [query(RATE, { instant: true, format: 'table' })],
+    },
+    {
+      id: 5,
+      type: 'text',
+      title: '',
+      gridPos: at(16, 8, 8, 4),
+      options: { mode: 'markdown', content: `# Words\n${HOSTILE} [bad](javascript:alert(1)) **$route**` },
+    },
     { id: 6, type: 'piechart', title: 'Shares', gridPos: at(0, 12, 8, 6), targets: [query(RATE, { instant: true })] },
   ],
 };
@@ -57,7 +93,9 @@ let grant = {};
 
 const api = async (method, path, body, headers = {}) => {
   const answer = await fetch(`${given.server}/api/v1/orgs/${given.org}${path}`, {
-    method, headers: { 'Content-Type': 'application/json', ...headers }, body: body && JSON.stringify(body),
+    method,
+    headers: { 'Content-Type': 'application/json', ...headers },
+    body: body && JSON.stringify(body),
   });
   check(answer.ok, `${method} ${path}: ${answer.status} ${await answer.clone().text()}`);
   return answer.status === 204 ? null : answer.json();
@@ -67,7 +105,12 @@ const host = createServer(async (request, response) => {
   const { pathname } = new URL(request.url, 'http://host');
   if (pathname === '/token') {
     tokens += 1;
-    const { token } = await api('POST', '/embed/tokens', { ms: { dashboard: grant } }, { Authorization: `Bearer ${secret}` });
+    const { token } = await api(
+      'POST',
+      '/embed/tokens',
+      { ms: { dashboard: grant } },
+      { Authorization: `Bearer ${secret}` },
+    );
     response.writeHead(200, { 'Content-Type': 'application/json' });
     return response.end(JSON.stringify({ token }));
   }
@@ -82,7 +125,8 @@ const host = createServer(async (request, response) => {
   return response.end(
     '<!doctype html><html lang="en"><head><title>Host</title><link rel="stylesheet" href="/styles.css"></head>' +
       `<body><main><h1>Host</h1><metric-dashboard org="${given.org}" uid="${dashboard.uid}" token-endpoint="/token">` +
-      `</metric-dashboard></main><script type="module" src="${given.server}/embed-dashboard.js"></script></body></html>`,
+      '</metric-dashboard></main>' +
+      `<script type="module" src="${given.server}/embed-dashboard.js"></script></body></html>`,
   );
 });
 await new Promise((listening) => host.listen(0, '127.0.0.1', listening));
@@ -104,11 +148,13 @@ other.on('request', (request) => {
 });
 
 const element = other.locator('metric-dashboard').first();
-const drawn = (count) => other.waitForFunction(
-  (wanted) =>
-    document.querySelector('metric-dashboard').shadowRoot?.querySelectorAll('.panel[data-state="drawn"]').length >= wanted,
-  count,
-);
+const drawn = (count) =>
+  other.waitForFunction(
+    (wanted) =>
+      document.querySelector('metric-dashboard').shadowRoot?.querySelectorAll('.panel[data-state="drawn"]').length >=
+      wanted,
+    count,
+  );
 const bodies = (end) => asked.filter(({ path }) => path.endsWith(`/${end}`)).map(({ body }) => body);
 
 async function start() {
@@ -118,7 +164,11 @@ async function start() {
     async ({ org, document }) => {
       const post = async (path, body) => {
         const headers = { 'Content-Type': 'application/json' };
-        const answer = await fetch(`/api/v1/orgs/${org}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+        const answer = await fetch(`/api/v1/orgs/${org}${path}`, {
+          method: 'POST',
+          headers,
+          body: JSON.stringify(body),
+        });
         return { status: answer.status, body: await answer.json() };
       };
       const key = { name: 'embedded', scopes: ['embed'], embed: { origins: ['*'] } };
@@ -137,20 +187,34 @@ async function drawFlow() {
   await drawn(PANELS);
   check(tokens === 1, `one token is asked, not ${tokens}`);
   check((await element.locator('h1').textContent()) === dashboard.title, 'the title is a text');
-  check(await element.locator('.panel-title', { hasText: `Rate × 2 ${HOSTILE}` }).isVisible(), 'a fixed value is in a title');
-  check(await element.locator('.prose', { hasText: `${HOSTILE} [bad](javascript:alert(1)) All` }).isVisible(), 'texts stay texts');
+  check(
+    await element.locator('.panel-title', { hasText: `Rate × 2 ${HOSTILE}` }).isVisible(),
+    'a fixed value is in a title',
+  );
+  check(
+    await element.locator('.prose', { hasText: `${HOSTILE} [bad](javascript:alert(1)) All` }).isVisible(),
+    'texts stay texts',
+  );
   const names = await element.locator('.variable').evaluateAll((all) => all.map((one) => one.dataset.variable));
   check(JSON.stringify(names) === '["route"]', `only open variables have controls, not ${names}`);
-  const inside = await element.locator('.panel-title').first().evaluate((node) => {
-    const { color, letterSpacing } = getComputedStyle(node);
-    return { color, letterSpacing, grid: getComputedStyle(node.getRootNode().querySelector('.panel-grid')).display };
-  });
-  check(inside.letterSpacing === 'normal' && inside.color !== 'rgb(255, 0, 0)' && inside.grid === 'grid',
-    `styles of the page stay outside: ${JSON.stringify(inside)}`);
+  const inside = await element
+    .locator('.panel-title')
+    .first()
+    .evaluate((node) => {
+      const { color, letterSpacing } = getComputedStyle(node);
+      return { color, letterSpacing, grid: getComputedStyle(node.getRootNode().querySelector('.panel-grid')).display };
+    });
+  check(
+    inside.letterSpacing === 'normal' && inside.color !== 'rgb(255, 0, 0)' && inside.grid === 'grid',
+    `styles of the page stay outside: ${JSON.stringify(inside)}`,
+  );
   check(!asked.some(({ body }) => JSON.stringify(body).includes('shop_http')), 'no request contains an expression');
   await other.evaluate(axe);
   const { violations } = await other.evaluate(() => window.axe.run('metric-dashboard'));
-  check(violations.length === 0, `axe has no complaints: ${JSON.stringify(violations.map(({ id, nodes }) => [id, nodes[0].html]))}`);
+  check(
+    violations.length === 0,
+    `axe has no complaints: ${JSON.stringify(violations.map(({ id, nodes }) => [id, nodes[0].html]))}`,
+  );
   for (const width of [1200, 700, 320]) {
     await other.setViewportSize({ width, height: 900 });
     await other.screenshot({ path: join(given.pictures, `embedded-${width}.png`), fullPage: true });
@@ -161,14 +225,22 @@ async function drawFlow() {
 async function variableFlow() {
   await element.evaluate((node) => node.setAttribute('var-route', '/cart'));
   await other.waitForFunction(() =>
-    document.querySelector('metric-dashboard').shadowRoot.querySelector('.prose').textContent.includes('/cart'));
+    document.querySelector('metric-dashboard').shadowRoot.querySelector('.prose').textContent.includes('/cart'),
+  );
   const last = bodies('data').at(-1);
-  check(JSON.stringify(last.variables) === '{"route":["/cart"]}', `the value is sent: ${JSON.stringify(last.variables)}`);
+  check(
+    JSON.stringify(last.variables) === '{"route":["/cart"]}',
+    `the value is sent: ${JSON.stringify(last.variables)}`,
+  );
   await element.locator('#variable-route').click();
   await element.locator('.variable-options label', { hasText: '/checkout' }).click();
   await element.getByRole('button', { name: 'Apply' }).click();
   await other.waitForFunction(() =>
-    document.querySelector('metric-dashboard').shadowRoot.querySelector('.prose').textContent.includes('/cart + /checkout'));
+    document
+      .querySelector('metric-dashboard')
+      .shadowRoot.querySelector('.prose')
+      .textContent.includes('/cart + /checkout'),
+  );
 }
 
 async function zoomFlow() {
@@ -196,10 +268,16 @@ async function zoomFlow() {
   await drag();
   await element.getByRole('button', { name: 'Reset zoom' }).click();
   const zooms = await other.evaluate(() => window.zooms);
-  check(zooms.length === 3 && zooms[1].end - zooms[1].start > 300 && zooms[2] === null, `zooms: ${JSON.stringify(zooms)}`);
+  check(
+    zooms.length === 3 && zooms[1].end - zooms[1].start > 300 && zooms[2] === null,
+    `zooms: ${JSON.stringify(zooms)}`,
+  );
   await plot.click();
   const selected = await other.evaluate(() => window.selected);
-  check(selected.panel === 1 && selected.nearest.labels.route.startsWith('/'), `a selection: ${JSON.stringify(selected)}`);
+  check(
+    selected.panel === 1 && selected.nearest.labels.route.startsWith('/'),
+    `a selection: ${JSON.stringify(selected)}`,
+  );
 }
 
 async function aloneFlow() {
@@ -217,8 +295,10 @@ async function aloneFlow() {
 }
 
 async function liveFlow() {
-  const newest = () => element.evaluate((node) =>
-    Math.max(...node.snapshot.answers['1:A:range'].data.result.map(({ values }) => values.at(-1)[0])));
+  const newest = () =>
+    element.evaluate((node) =>
+      Math.max(...node.snapshot.answers['1:A:range'].data.result.map(({ values }) => values.at(-1)[0])),
+    );
   const before = asked.length;
   await element.evaluate((node) => {
     node.setAttribute('from', 'now-5m');
@@ -226,14 +306,22 @@ async function liveFlow() {
   });
   for (let turn = 0; bodies('live').length === 0 && turn < 100; turn += 1) await other.waitForTimeout(100);
   const { variables, queries } = bodies('live')[0];
-  check(JSON.stringify(variables) === '{"route":["/cart","/checkout"]}', `values of the stream: ${JSON.stringify(variables)}`);
-  check(queries.every(({ panel }) => panel === 1 || panel === 2), `range queries are live: ${JSON.stringify(queries)}`);
+  check(
+    JSON.stringify(variables) === '{"route":["/cart","/checkout"]}',
+    `values of the stream: ${JSON.stringify(variables)}`,
+  );
+  check(
+    queries.every(({ panel }) => panel === 1 || panel === 2),
+    `range queries are live: ${JSON.stringify(queries)}`,
+  );
   const first = await newest();
   for (let turn = 0; (await newest()) === first; turn += 1) {
     check(turn < 400, 'a point arrives within 40 s');
     await other.waitForTimeout(100);
   }
-  const ranges = asked.slice(before).filter(({ path }) => path.endsWith('/data'))
+  const ranges = asked
+    .slice(before)
+    .filter(({ path }) => path.endsWith('/data'))
     .flatMap(({ body }) => body.queries.filter(({ type }) => type === 'range'));
   check(ranges.length === 2, `live queries are asked once: ${ranges.length}`);
   await element.evaluate((node) => node.removeAttribute('live'));
@@ -255,10 +343,16 @@ async function snapshotFlow() {
 }
 
 async function lockedFlow() {
-  const series = (await api('GET', `/query/expr-instant?expr=${encodeURIComponent('shop_http_requests_total')}`, undefined, {
-    Cookie: (await browser.cookies()).map(({ name, value }) => `${name}=${value}`).join('; '),
-  })).data.result;
-  const [{ metric: { instance } }] = series;
+  const series = (
+    await api('GET', `/query/expr-instant?expr=${encodeURIComponent('shop_http_requests_total')}`, undefined, {
+      Cookie: (await browser.cookies()).map(({ name, value }) => `${name}=${value}`).join('; '),
+    })
+  ).data.result;
+  const [
+    {
+      metric: { instance },
+    },
+  ] = series;
   grant = { uid: dashboard.uid, locked: { instance }, open: { route: ['/cart', '/checkout'] } };
   await other.goto(origin);
   await drawn(PANELS);
@@ -271,7 +365,11 @@ async function refusedFlow() {
   complaints.length = 0;
   await other.evaluate(() => {
     window.problems = [];
-    document.addEventListener('error', (event) => event instanceof CustomEvent && window.problems.push(event.detail), true);
+    document.addEventListener(
+      'error',
+      (event) => event instanceof CustomEvent && window.problems.push(event.detail),
+      true,
+    );
     const bad = document.createElement('metric-dashboard');
     const known = document.querySelector('metric-dashboard');
     for (const name of ['org', 'token-endpoint']) bad.setAttribute(name, known.getAttribute(name));
@@ -279,12 +377,18 @@ async function refusedFlow() {
     known.replaceWith(bad);
   });
   await element.locator('.message').waitFor();
-  check((await element.locator('.message').textContent()) === 'This is not shared with you.', 'a visitor reads one calm sentence');
+  check(
+    (await element.locator('.message').textContent()) === 'This is not shared with you.',
+    'a visitor reads one calm sentence',
+  );
   await other.waitForFunction(() => window.problems.length > 0);
   const [{ code }] = await other.evaluate(() => window.problems);
   check(code === 'embed_restricted', `the page learns the reason, not ${code}`);
   // The browser writes the refused request itself.
-  check(complaints.every((text) => text.includes('403')), `no other complaint: ${complaints}`);
+  check(
+    complaints.every((text) => text.includes('403')),
+    `no other complaint: ${complaints}`,
+  );
   complaints.length = 0;
 }
 
@@ -292,4 +396,14 @@ async function calmFlow() {
   check(complaints.length === 0, `the other page has no complaints:\n  ${complaints.join('\n  ')}`);
 }
 
-await run(start, [drawFlow, variableFlow, zoomFlow, aloneFlow, liveFlow, snapshotFlow, calmFlow, lockedFlow, refusedFlow]);
+await run(start, [
+  drawFlow,
+  variableFlow,
+  zoomFlow,
+  aloneFlow,
+  liveFlow,
+  snapshotFlow,
+  calmFlow,
+  lockedFlow,
+  refusedFlow,
+]);

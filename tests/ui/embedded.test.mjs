@@ -6,7 +6,14 @@ import { test } from 'node:test';
 import { readSnapshot, snapshotAnswers, snapshotSource } from '../../src/ui/assets/embedded/source.js';
 import { Variables } from '../../src/ui/assets/embedded/variables.js';
 import {
-  allowedOptions, attributeValues, boundedRange, readView, sentValues, snapshotKey, visitorVariables, writeReference,
+  allowedOptions,
+  attributeValues,
+  boundedRange,
+  readView,
+  sentValues,
+  snapshotKey,
+  visitorVariables,
+  writeReference,
 } from '../../src/ui/assets/embedded/view.js';
 import { visitorText } from '../../src/ui/assets/embedded/words.js';
 import { ApiError } from '../../src/ui/assets/chart/api_error.js';
@@ -44,7 +51,11 @@ async function resolved(list, access, answers, { attributes = [], choice } = {})
 test('an answer of any shape is a view that opens nothing', () => {
   for (const answer of [null, [], 'x', { variables: [] }, { variables: { a: null, b: { access: 'all' }, c: 4 } }]) {
     const { access, longest, leastStep, document } = readView(answer);
-    assert.deepEqual([...access.values()].filter((one) => one.access === 'open'), [], JSON.stringify(answer));
+    assert.deepEqual(
+      [...access.values()].filter((one) => one.access === 'open'),
+      [],
+      JSON.stringify(answer),
+    );
     assert.deepEqual([longest, leastStep, document], [Infinity, 0, {}]);
   }
   const { access } = readView(JSON.parse('{"variables":{"__proto__":{"access":"open","values":null}}}'));
@@ -53,11 +64,22 @@ test('an answer of any shape is a view that opens nothing', () => {
 });
 
 test('locked and fixed variables have the values of the answer, no control, and are not sent', async () => {
-  const list = [query('tenant', { current: { text: 'saved', value: 'saved' } }), { name: 'n', type: 'custom', query: '1,2' }];
+  const list = [
+    query('tenant', { current: { text: 'saved', value: 'saved' } }),
+    { name: 'n', type: 'custom', query: '1,2' },
+  ];
   const access = { tenant: { access: 'locked', value: ['a', 'b'] }, n: { access: 'fixed', value: ['2'] } };
-  const { values, asked, sent } = await resolved(list, access, {}, {
-    attributes: [{ name: 'var-tenant', value: 'c' }, { name: 'var-n', value: '1' }],
-  });
+  const { values, asked, sent } = await resolved(
+    list,
+    access,
+    {},
+    {
+      attributes: [
+        { name: 'var-tenant', value: 'c' },
+        { name: 'var-n', value: '1' },
+      ],
+    },
+  );
   assert.deepEqual(values, { tenant: ['a', 'b'], n: ['2'] });
   assert.deepEqual([asked, { ...sent }], [[], {}]);
   const shown = visitorVariables(variables(list), view(access).access);
@@ -66,14 +88,22 @@ test('locked and fixed variables have the values of the answer, no control, and 
 
 test('an open variable with a list offers that list only, and All stands for it', async () => {
   const list = [query('route', { multi: true, includeAll: true, current: { text: ['All'], value: ['$__all'] } })];
-  const { sent, values } = await resolved(list, { route: { access: 'open', values: ['/a', '/b'] } }, { route: ['/b', '/c', '/a'] });
+  const { sent, values } = await resolved(
+    list,
+    { route: { access: 'open', values: ['/a', '/b'] } },
+    { route: ['/b', '/c', '/a'] },
+  );
   assert.deepEqual({ ...sent }, { route: ['$__all'] });
   assert.deepEqual(values, { route: ['$__all'] });
-  assert.deepEqual(allowedOptions(['/b', '/c', { text: 'A', value: '/a' }], { access: 'open', values: ['/a', '/b'] }),
-    ['/b', { text: 'A', value: '/a' }]);
+  assert.deepEqual(allowedOptions(['/b', '/c', { text: 'A', value: '/a' }], { access: 'open', values: ['/a', '/b'] }), [
+    '/b',
+    { text: 'A', value: '/a' },
+  ]);
   assert.deepEqual(allowedOptions(['/x'], { access: 'open', values: ['/a'] }), ['/a']);
-  const custom = visitorVariables(variables([{ name: 'c', type: 'custom', query: 'One : 1, Two : 2, 3' }]),
-    view({ c: { access: 'open', values: ['2'] } }).access);
+  const custom = visitorVariables(
+    variables([{ name: 'c', type: 'custom', query: 'One : 1, Two : 2, 3' }]),
+    view({ c: { access: 'open', values: ['2'] } }).access,
+  );
   assert.deepEqual(JSON.parse(custom[0].query), [{ text: 'Two', value: '2' }]);
 });
 
@@ -84,15 +114,21 @@ test('a variable that depends on another one is asked again once that one is kno
   const { values, asked } = await resolved(list, { region: open, host: open }, answers);
   assert.deepEqual(values, { region: ['eu'], host: ['eu-1'] });
   assert.ok(asked.length <= 5, `${asked.length} questions`);
-  const saved = [query('region', { current: { text: 'eu', value: 'eu' } }), query('host', { current: { text: 'eu-1', value: 'eu-1' } })];
+  const saved = [
+    query('region', { current: { text: 'eu', value: 'eu' } }),
+    query('host', { current: { text: 'eu-1', value: 'eu-1' } }),
+  ];
   const once = await resolved(saved, { region: open, host: open }, answers);
   assert.equal(once.asked.length, 2, 'saved values that the options have are asked in one round');
 });
 
 test('a choice keeps the other values as far as their options have them', async () => {
   const open = { access: 'open', values: null };
-  const list = [query('region', { current: { text: 'eu', value: 'eu' } }), query('host', { current: { text: 'eu-2', value: 'eu-2' } }),
-    { name: 'words', type: 'textbox', query: 'a' }];
+  const list = [
+    query('region', { current: { text: 'eu', value: 'eu' } }),
+    query('host', { current: { text: 'eu-2', value: 'eu-2' } }),
+    { name: 'words', type: 'textbox', query: 'a' },
+  ];
   const access = { region: open, host: open, words: open };
   const answers = { region: ['eu', 'us'], host: ({ region }) => [`${region[0]}-1`, `${region[0]}-2`] };
   const { values } = await resolved(list, access, answers, { choice: ['region', ['us']] });
@@ -105,48 +141,105 @@ test('a choice keeps the other values as far as their options have them', async 
 });
 
 test('a variable without options is not sent', async () => {
-  const { sent } = await resolved([query('none', { multi: true })], { none: { access: 'open', values: null } }, { none: [] });
+  const { sent } = await resolved(
+    [query('none', { multi: true })],
+    { none: { access: 'open', values: null } },
+    { none: [] },
+  );
   assert.deepEqual({ ...sent }, {});
 });
 
 test('attributes name variables whatever their capitals, and only open ones are set', async () => {
   const list = variables([query('podName', { multi: true }), query('x')]);
   const values = attributeValues(
-    [{ name: 'var-podname', value: 'a, b' }, { name: 'var-x', value: 'a,b' }, { name: 'var-none', value: '1' }, { name: 'x', value: '2' }],
+    [
+      { name: 'var-podname', value: 'a, b' },
+      { name: 'var-x', value: 'a,b' },
+      { name: 'var-none', value: '1' },
+      { name: 'x', value: '2' },
+    ],
     list,
   );
-  assert.deepEqual([...values], [['podName', ['a', 'b']], ['x', ['a,b']]]);
+  assert.deepEqual(
+    [...values],
+    [
+      ['podName', ['a', 'b']],
+      ['x', ['a,b']],
+    ],
+  );
 });
 
 test('a query is a reference with its intervals, and a repeated panel has its own value', () => {
-  const { dashboard } = readWith({ title: 't', panels: [{ id: 7, type: 'timeseries', fieldConfig: {}, options: {},
-    targets: [{ refId: 'A', queried: true }, { refId: 'B', queried: false }, { refId: 'C', queried: true, hide: true }] }] }, currentPanel);
+  const { dashboard } = readWith(
+    {
+      title: 't',
+      panels: [
+        {
+          id: 7,
+          type: 'timeseries',
+          fieldConfig: {},
+          options: {},
+          targets: [
+            { refId: 'A', queried: true },
+            { refId: 'B', queried: false },
+            { refId: 'C', queried: true, hide: true },
+          ],
+        },
+      ],
+    },
+    currentPanel,
+  );
   const [panel] = dashboard.panels;
   const scoped = new Map([['host', { name: 'host', value: 'a', text: 'a' }]]);
-  const plan = (write, leastStep = 0) => planPanel(panel, { selections: new Map(), range: RANGE, now: RANGE.to, width: 400,
-    dashboard: { title: '', uid: '' }, leastStep, write });
+  const plan = (write, leastStep = 0) =>
+    planPanel(panel, {
+      selections: new Map(),
+      range: RANGE,
+      now: RANGE.to,
+      width: 400,
+      dashboard: { title: '', uid: '' },
+      leastStep,
+      write,
+    });
   const { queries } = plan(writeReference(7, scoped));
-  assert.deepEqual(queries.map(({ ask, expr, step }) => [ask, expr, step]),
-    [[{ panel: 7, ref: 'A', interval: '15s', rate_interval: '1m', variables: { host: ['a'] } }, '', 15]]);
+  assert.deepEqual(
+    queries.map(({ ask, expr, step }) => [ask, expr, step]),
+    [[{ panel: 7, ref: 'A', interval: '15s', rate_interval: '1m', variables: { host: ['a'] } }, '', 15]],
+  );
   assert.equal(plan(writeReference(7, new Map()), 60_000).queries[0].step, 60, 'the shortest step of the server holds');
   assert.equal(plan(writeReference(null, new Map())).queries.length, 0, 'a panel without an id cannot be asked');
 });
 
 test('a range is cut to the longest one that the server allows', () => {
   assert.equal(boundedRange(RANGE, 3_600_000), RANGE);
-  assert.deepEqual(boundedRange(RANGE, 600_000), { from: 3_000_000, to: 3_600_000, raw: { from: 3_000_000, to: 3_600_000 } });
+  assert.deepEqual(boundedRange(RANGE, 600_000), {
+    from: 3_000_000,
+    to: 3_600_000,
+    raw: { from: 3_000_000, to: 3_600_000 },
+  });
 });
 
 test('a snapshot answers what it holds, for any range and width, and nothing else', async () => {
   const ask = { panel: 4, ref: 'A', interval: '15s', rate_interval: '1m', variables: { host: ['a'] } };
   const data = { resultType: 'matrix', result: [{ metric: {}, values: [[1, '2']] }] };
-  const answers = snapshotAnswers([{ plan: {}, answers: [{ query: { ask, type: 'range' }, answer: { id: '0.0', status: 'success', data } }] }]);
+  const answers = snapshotAnswers([
+    { plan: {}, answers: [{ query: { ask, type: 'range' }, answer: { id: '0.0', status: 'success', data } }] },
+  ]);
   assert.deepEqual(Object.keys(answers), [snapshotKey(ask, 'range')]);
   const source = snapshotSource(JSON.parse(JSON.stringify({ view: {}, answers, range: {}, selections: {} })));
   const got = [];
-  const queries = [{ id: 'x', type: 'range', ask: { ...ask, interval: '1m' } }, { id: 'y', type: 'range', ask: { ...ask, ref: '__proto__' } }];
+  const queries = [
+    { id: 'x', type: 'range', ask: { ...ask, interval: '1m' } },
+    { id: 'y', type: 'range', ask: { ...ask, ref: '__proto__' } },
+  ];
   assert.deepEqual(await source.send({ queries, answered: (answer) => got.push(answer) }), []);
-  assert.deepEqual(got.map(({ id, data: { result } }) => [id, result.length]), [['x', 1], ['y', 0]]);
+  assert.deepEqual(
+    got.map(({ id, data: { result } }) => [id, result.length]),
+    [
+      ['x', 1],
+      ['y', 0],
+    ],
+  );
 });
 
 test('a snapshot of any shape is read', () => {
@@ -161,7 +254,9 @@ test('a snapshot of any shape is read', () => {
 
 test('visitors read a calm sentence that names no code, path or query', () => {
   for (const status of [0, 400, 401, 403, 404, 429, 500, 503]) {
-    const text = visitorText(new ApiError({ status, code: 'some_code', detail: 'at POST /api/v1/x: rate(secret[5m])' }));
+    const text = visitorText(
+      new ApiError({ status, code: 'some_code', detail: 'at POST /api/v1/x: rate(secret[5m])' }),
+    );
     assert.match(text, /^[A-Z][a-z ]+\.$/, `${status}`);
   }
   assert.match(visitorText(new TypeError('undefined is not a function')), /^This cannot/);
@@ -178,23 +273,43 @@ test('a dashboard that needs no conversion of old panels is read the same withou
   }
   assert.ok(checked >= 3);
   const old = (panel) => needsConversion({ panels: [panel] });
-  for (const panel of [{ type: 'graph' }, { type: 'singlestat', fieldConfig: {} }, { type: 'table' }, { type: 'stat', options: {} },
-    { type: 'gauge', fieldConfig: {}, options: { fieldOptions: {} } }, { type: 'text', options: {} },
-    { type: 'row', panels: [{ type: 'graph' }] }]) assert.ok(old(panel), JSON.stringify(panel));
+  for (const panel of [
+    { type: 'graph' },
+    { type: 'singlestat', fieldConfig: {} },
+    { type: 'table' },
+    { type: 'stat', options: {} },
+    { type: 'gauge', fieldConfig: {}, options: { fieldOptions: {} } },
+    { type: 'text', options: {} },
+    { type: 'row', panels: [{ type: 'graph' }] },
+  ])
+    assert.ok(old(panel), JSON.stringify(panel));
   assert.ok(needsConversion({ rows: [] }));
 });
 
 test('the address of a shared page gives attributes, and unknown ones are left out', () => {
-  assert.deepEqual(frameAttributes('?token=a.b.c&var-host=a&var-host=b&onload=x&org=evil&uid=evil&src=http://evil&theme=dark&__proto__=1'),
-    { token: 'a.b.c', 'var-host': 'a,b', theme: 'dark' });
+  assert.deepEqual(
+    frameAttributes(
+      '?token=a.b.c&var-host=a&var-host=b&onload=x&org=evil&uid=evil&src=http://evil&theme=dark&__proto__=1',
+    ),
+    { token: 'a.b.c', 'var-host': 'a,b', theme: 'dark' },
+  );
   assert.deepEqual(frameAttributes(`?var-${'x'.repeat(200)}=1&token=${'y'.repeat(5000)}&var-a b=1`), {});
 });
 
 test('only a message with a token is one, and nothing else of it counts', () => {
   assert.equal(renewedToken({ type: 'promlet-token', token: 'a.b-c.d_e', org: 'x' }), 'a.b-c.d_e');
-  for (const message of [null, 'promlet-token', [], { type: 'promlet-token' }, { type: 'promlet-token', token: ['a.b.c'] },
-    { type: 'other', token: 'a.b.c' }, { type: 'promlet-token', token: 'mpl_x' }, { type: 'promlet-token', token: `${'a'.repeat(5000)}.b.c` },
-    { type: 'promlet-token', token: 'a.b.c\r\nx' }]) assert.equal(renewedToken(message), null, JSON.stringify(message));
+  for (const message of [
+    null,
+    'promlet-token',
+    [],
+    { type: 'promlet-token' },
+    { type: 'promlet-token', token: ['a.b.c'] },
+    { type: 'other', token: 'a.b.c' },
+    { type: 'promlet-token', token: 'mpl_x' },
+    { type: 'promlet-token', token: `${'a'.repeat(5000)}.b.c` },
+    { type: 'promlet-token', token: 'a.b.c\r\nx' },
+  ])
+    assert.equal(renewedToken(message), null, JSON.stringify(message));
 });
 
 test('a refusal that is not known has words, too', () => {

@@ -28,7 +28,9 @@ class MetricDashboard extends HTMLElement {
   #probe = document.createElement('i');
   #scheme = matchMedia('(prefers-color-scheme: dark)');
   #redraw = () => this.#view?.redraw();
-  #observer = new MutationObserver((changes) => this.#changed(new Set(changes.map((change) => change.attributeName ?? ''))));
+  #observer = new MutationObserver((changes) =>
+    this.#changed(new Set(changes.map((change) => change.attributeName ?? ''))),
+  );
 
   connectedCallback() {
     // A property that was set before the element was defined hides that of the class.

@@ -16,7 +16,9 @@ const written = (name) => document.querySelector(`meta[name="promlet-${name}"]`)
 function showRefusal(refusal) {
   const { heading, advice } = refusalText(refusal);
   document.title = `${heading} · promlet`;
-  page.replaceChildren(h('div', { class: 'notice', role: 'alert' }, h('h1', { text: heading }), h('p', { text: advice })));
+  page.replaceChildren(
+    h('div', { class: 'notice', role: 'alert' }, h('h1', { text: heading }), h('p', { text: advice })),
+  );
 }
 
 function showDashboard() {

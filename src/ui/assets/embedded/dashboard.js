@@ -2,6 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
+import { textButton } from '../components/buttons.js';
 import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
 import { refreshTimer } from '../components/refresh_timer.js';
@@ -74,9 +75,8 @@ export class DashboardView {
     this.snapshot = snapshot;
     this.#chosen = snapshot?.range ?? null;
     this.#only = host.read('panel');
-    this.#reset = h('button', {
-      type: 'button', class: 'reset', part: 'reset', text: 'Reset zoom', hidden: true, on: { click: () => this.#zoom(null) },
-    });
+    const reset = { class: 'reset', part: 'reset', hidden: true };
+    this.#reset = textButton('Reset zoom', () => this.#zoom(null), reset);
     this.#head = h('div', { class: 'head' }, this.#title, this.#reset);
     this.node = h('div', { class: 'frame' }, this.#head, this.#bar, this.#content);
     this.#runner = new PanelRunner({
@@ -134,10 +134,11 @@ export class DashboardView {
   get #range() {
     const { time, weekStart } = this.#dashboard ?? {};
     const { read } = this.host;
-    const range = resolveRange(
-      this.#chosen ?? { from: read('from') || time?.from, to: read('to') || time?.to },
-      { now: this.#now, weekStart: weekStartOf(weekStart), timeZone: this.#zone },
-    );
+    const range = resolveRange(this.#chosen ?? { from: read('from') || time?.from, to: read('to') || time?.to }, {
+      now: this.#now,
+      weekStart: weekStartOf(weekStart),
+      timeZone: this.#zone,
+    });
     return boundedRange(range, this.#view?.longest ?? Infinity);
   }
 
@@ -153,7 +154,13 @@ export class DashboardView {
 
   /** Whether the page leaves a part out. @param {'title' | 'time' | 'variables'} part */
   #isHidden(part) {
-    return this.host.read('hide').split(/[\s,]+/).includes(part) || (part !== 'title' && this.snapshot !== null);
+    return (
+      this.host
+        .read('hide')
+        .split(/[\s,]+/)
+        .includes(part) ||
+      (part !== 'title' && this.snapshot !== null)
+    );
   }
 
   /** Loads the controls that are shown. */
@@ -199,7 +206,7 @@ export class DashboardView {
     if (!this.#dashboard) this.#content.replaceChildren(h('p', { class: 'quiet', role: 'status', text: 'Loading…' }));
     try {
       const controls = this.#loadControls();
-      // A failure is reported below; without this line it would count as unhandled while the view is asked.
+      // It is awaited below; until then it would count as unhandled.
       controls.catch(() => {});
       const answer = await this.source.view(signal);
       const view = readView(answer);
@@ -210,7 +217,8 @@ export class DashboardView {
       this.#dashboard = readWith(view.document, convert).dashboard;
       const { panels, variables } = this.#dashboard;
       // The modules of the panels arrive while the server answers.
-      for (const type of new Set(panels.map((panel) => panel.type))) if (type !== 'row') loadPanel(type).catch(() => {});
+      for (const type of new Set(panels.map((panel) => panel.type)))
+        if (type !== 'row') loadPanel(type).catch(() => {});
       this.variables.adopt(visitorVariables(variables, view.access), view.access, this.snapshot?.selections ?? null);
       this.variables.setAttributes(this.host.attributes());
       await controls;
@@ -278,7 +286,9 @@ export class DashboardView {
   #showVariables(resolved) {
     const { activeElement } = /** @type {Document | ShadowRoot} */ (this.node.getRootNode());
     const focus =
-      activeElement instanceof HTMLElement && this.#bar.contains(activeElement) ? activeElement.dataset.focus : undefined;
+      activeElement instanceof HTMLElement && this.#bar.contains(activeElement)
+        ? activeElement.dataset.focus
+        : undefined;
     for (const one of resolved.values()) if (one.problem) this.#report(one.problem);
     const calm = new Map([...resolved].map(([name, one]) => [name, { ...one, problem: null }]));
     const change = (/** @type {string} */ name, /** @type {string[]} */ values) => {

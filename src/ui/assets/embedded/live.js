@@ -105,7 +105,10 @@ export class LivePanels {
  * @param {import('../model/panel_queries.js').PanelPlan} plan
  */
 function rangePoints(answered, { range }) {
-  const { query: { step, type }, answer } = answered;
+  const {
+    query: { step, type },
+    answer,
+  } = answered;
   if (type !== 'range' || answer.data?.resultType !== 'matrix') return null;
   const rows = /** @type {import('../model/frame.js').Row[]} */ (answer.data.result);
   if (rows.some((row) => row.histograms)) return null;

@@ -1,6 +1,9 @@
 // The style sheets of <metric-dashboard>, constructed because pages forbid inline styles.
 
-/** The texts of the sheets by name: the build script writes them, so that none is requested. @type {Record<string, string>} */
+/**
+ * The texts of the sheets by name: the build script writes them, so that none is requested.
+ * @type {Record<string, string>}
+ */
 const TEXTS = {};
 
 /** Later sheets win. */

@@ -40,7 +40,9 @@ export function serverSource({ org, uid, credential }) {
     view: (signal) => fetchData(request('view', undefined, signal)),
     async options(variable, variables, { from, to }) {
       const times = { start: from / 1000, end: to / 1000 };
-      const { data } = await fetchData(request('options', { variable, variables, ...times }, AbortSignal.timeout(60_000)));
+      const { data } = await fetchData(
+        request('options', { variable, variables, ...times }, AbortSignal.timeout(60_000)),
+      );
       return Array.isArray(data) ? data : [];
     },
     async send({ start, end, queries, signal, answered }, variables) {
@@ -98,7 +100,13 @@ export const snapshotSource = (snapshot) => ({
   explain: async (error) => error,
   async send({ queries, answered }) {
     for (const { id, ask, type } of queries) {
-      answered({ ...(snapshot.answers[snapshotKey(ask, type)] ?? { status: 'success', data: { resultType: 'matrix', result: [] } }), id });
+      answered({
+        ...(snapshot.answers[snapshotKey(ask, type)] ?? {
+          status: 'success',
+          data: { resultType: 'matrix', result: [] },
+        }),
+        id,
+      });
     }
     return [];
   },

@@ -58,7 +58,8 @@ export function visitorVariables(variables, access) {
     // The length of an automatic interval depends on the range.
     if (type === 'interval') return { ...variable, hide: 2, current: { text: value[0] ?? '', value: value[0] ?? '' } };
     const all = value[0] === '$__all';
-    const options = type === 'custom' ? optionsOf({ ...variable, includeAll: false }).map((option) => option.value) : [];
+    const options =
+      type === 'custom' ? optionsOf({ ...variable, includeAll: false }).map((option) => option.value) : [];
     return {
       ...listed(variable, all ? options : value),
       hide: 2,
@@ -117,7 +118,8 @@ export function sentValues(selections, access) {
   /** @type {Record<string, string[]>} */
   const sent = Object.create(null);
   for (const [name, { value, type }] of selections) {
-    if (access.get(name)?.access !== 'open' || type === 'datasource' || type === 'constant' || type === 'adhoc') continue;
+    if (access.get(name)?.access !== 'open' || type === 'datasource' || type === 'constant' || type === 'adhoc')
+      continue;
     const values = [value].flat().map(String);
     // The server takes the saved value of a variable without options.
     if (values.length > 0) sent[name] = values;
@@ -143,14 +145,16 @@ export function boundedRange(range, longest) {
  * @param {Selections} scoped of a repeated panel: its one value of each variable, open or not
  * @returns {import('../model/panel_queries.js').Write}
  */
-export const writeReference = (panel, scoped) => ({ refId }, selections, { interval }) => {
-  if (panel === null || !interval) return null;
-  const variables = Object.fromEntries([...scoped].map(([name, { value }]) => [name, [value].flat().map(String)]));
-  const own = scoped.size > 0 ? { variables } : {};
-  const { intervalMs, rateIntervalMs } = interval;
-  const times = { interval: durationText(intervalMs), rate_interval: durationText(rateIntervalMs) };
-  return { expr: '', ask: { panel, ref: refId, ...times, ...own } };
-};
+export const writeReference =
+  (panel, scoped) =>
+  ({ refId }, selections, { interval }) => {
+    if (panel === null || !interval) return null;
+    const variables = Object.fromEntries([...scoped].map(([name, { value }]) => [name, [value].flat().map(String)]));
+    const own = scoped.size > 0 ? { variables } : {};
+    const { intervalMs, rateIntervalMs } = interval;
+    const times = { interval: durationText(intervalMs), rate_interval: durationText(rateIntervalMs) };
+    return { expr: '', ask: { panel, ref: refId, ...times, ...own } };
+  };
 
 /**
  * The name of a query in a snapshot: the same for every range and width.

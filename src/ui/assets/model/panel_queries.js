@@ -145,7 +145,8 @@ export function panelFrames(panel, answers, replace, transform) {
       { several },
     ),
   );
-  const { frames, unsupported } = transform?.(raw, panel.transformations, { replace }) ?? { frames: raw, unsupported: [] };
+  const transformed = transform?.(raw, panel.transformations, { replace });
+  const { frames, unsupported } = transformed ?? { frames: raw, unsupported: [] };
   return { frames: applyFieldConfig(frames, configOf(panel), { replace }), unsupported };
 }
 
