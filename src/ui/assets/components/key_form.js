@@ -19,7 +19,7 @@ const ENDPOINTS = {
   range: 'Structured queries over a range',
   instant: 'Structured queries at one time',
   expr: 'Any PromQL',
-  dashboard: 'The dashboard that the token names',
+  dashboard: 'The dashboard of the token',
 };
 /** What a key may do, by scope. @type {Object<string, string>} */
 export const SCOPES = { ingest: 'Write samples', read: 'Query', embed: 'Sign embed tokens' };
@@ -86,17 +86,6 @@ export function policyFields(policy = {}) {
       ),
     ),
     only('exprs', 'expression', 'One per line: the exact PromQL that is permitted.'),
-    ...(policy.dashboard
-      ? [
-          lines(
-            'Only this dashboard',
-            'dashboard',
-            JSON.stringify(policy.dashboard, null, 2),
-            4,
-            'As JSON, with its locked and open variables. Without it, tokens may name any dashboard.',
-          ),
-        ]
-      : []),
     h(
       'div',
       { class: 'settings' },
@@ -110,10 +99,11 @@ export function policyFields(policy = {}) {
 /**
  * The policy of such fields.
  * @param {Values} values
+ * @param {Policy} [before] the policy that it replaces: its dashboard has no field and stays
  * @returns {Policy & {match: string[]}}
- * @throws {Error} for a value that is no duration, and for a dashboard that is no JSON
+ * @throws {Error} for a value that is no duration
  */
-export function policyOf(values) {
+export function policyOf(values, before = {}) {
   const duration = (/** @type {string} */ name, /** @type {string} */ label) => {
     if (!values[name].trim()) return null;
     const seconds = parseDuration(values[name]);
@@ -133,7 +123,7 @@ export function policyOf(values) {
     max_range_s: duration('max_range_s', 'Longest range'),
     max_lookback_s: duration('max_lookback_s', 'Oldest data'),
     min_step_s: duration('min_step_s', 'Smallest step'),
-    ...(values.dashboard?.trim() ? { dashboard: parseJson(values.dashboard, 'Only this dashboard') } : {}),
+    dashboard: before.dashboard ?? null,
   };
 }
 
@@ -271,7 +261,7 @@ export function keyFields(row) {
     h('details', {}, h('summary', { text: 'As JSON' }), json),
   ];
   const changes = (/** @type {Values} */ values) => {
-    if (values.json !== shown) return parseJson(values.json, 'The settings');
+    if (values.json !== shown) return parseJson(values.json);
     const held = scopesOf(values);
     /** @type {Object<string, any>} */
     const set = { name: values.name, scopes: held };
@@ -279,7 +269,7 @@ export function keyFields(row) {
       const budget = parseLimit(values.query_time, 'seconds');
       set.embed = {
         origins: nonEmptyLines(values.origins),
-        policy: policyOf(values),
+        policy: policyOf(values, row.embed.policy),
         rate_limit_rps: countOf(values.rps),
         max_token_ttl_s: parseLimit(values.ttl, 'seconds'),
         query_seconds_per_minute: budget === 'none' ? null : budget,
@@ -304,11 +294,11 @@ export function keyFields(row) {
   return { fields: /** @type {HTMLElement[]} */ (fields.filter(Boolean)), changes };
 }
 
-/** @param {string} text @param {string} what names the text in the error */
-function parseJson(text, what) {
+/** @param {string} text */
+function parseJson(text) {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw new Error(`${what}: this is not JSON: ${error instanceof Error ? error.message : error}`);
+    throw new Error(`The settings are not JSON: ${error instanceof Error ? error.message : error}`);
   }
 }

@@ -25,3 +25,14 @@ export function stylesheet(name) {
   loaded.set(name, found);
   return found;
 }
+
+/**
+ * Waits for a module and for its style sheet.
+ * @template Module
+ * @param {string} name of the sheet
+ * @param {Promise<Module>} module
+ */
+export async function withStylesheet(name, module) {
+  await stylesheet(name);
+  return module;
+}

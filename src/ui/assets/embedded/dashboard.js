@@ -113,11 +113,8 @@ export class DashboardView {
       words: visitorWords((error) => this.#report(error)),
       actions: ({ panel }) => {
         if (host.read('panel')) return [];
-        return [
-          this.#only
-            ? { text: 'Back to the dashboard', run: () => this.#alone('') }
-            : { text: 'View alone', run: () => this.#alone(String(panel.id)) },
-        ];
+        if (this.#only) return [{ text: 'Back to the dashboard', run: () => this.#alone('') }];
+        return [{ text: 'View alone', run: () => this.#alone(String(panel.id)) }];
       },
     });
   }

@@ -15,6 +15,7 @@ import { PanelGrid } from '../components/panel_grid.js';
 import { PanelRunner } from '../components/panel_runner.js';
 import { MEMBER_WORDS } from '../components/panel_words.js';
 import { refreshTimer } from '../components/refresh_timer.js';
+import { withStylesheet } from '../components/stylesheet.js';
 import { timeControl } from '../components/time_control.js';
 import { variableControls } from '../components/variable_bar.js';
 import { readDashboard } from '../model/dashboard.js';
@@ -186,7 +187,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** @param {import('../model/drafts.js').Draft} draft */
   async function offerDraft(draft) {
     if (!stored) return;
-    const { draftBar } = await styled(import('../components/draft_bar.js'));
+    const { draftBar } = await withStylesheet('editor.css', import('../components/draft_bar.js'));
     address.edit = false;
     const discarded = () => {
       showHead();
@@ -198,21 +199,10 @@ export function dashboardPage({ org, role, user, signedOut }) {
     await update('variables');
   }
 
-  /**
-   * Waits for a module of the editor and for its style sheet.
-   * @template Module
-   * @param {Promise<Module>} module
-   */
-  async function styled(module) {
-    const { stylesheet } = await import('../components/stylesheet.js');
-    await stylesheet('editor.css');
-    return module;
-  }
-
   /** Turns the view into edit mode. @param {import('../model/drafts.js').Draft | null} [draft] */
   async function edit(draft = null) {
     if (!stored || editing) return;
-    const { EditMode: Mode } = await styled(import('../components/edit_mode.js'));
+    const { EditMode: Mode } = await withStylesheet('editor.css', import('../components/edit_mode.js'));
     if (editing) return;
     const was = address.edit;
     address = { ...address, edit: true, panel: '', tab: was ? address.tab : '' };
@@ -295,7 +285,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
       if (turn !== views) return;
       content.replaceChildren(jsonView({ org, stored, editable: editable(), changed, gone }));
     } else {
-      const { versionsView } = await styled(import('../components/dashboard_versions.js'));
+      const { versionsView } = await withStylesheet('editor.css', import('../components/dashboard_versions.js'));
       if (turn !== views) return;
       content.replaceChildren(versionsView({ org, stored, user, editable: editable(), changed }));
     }

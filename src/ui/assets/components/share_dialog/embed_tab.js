@@ -143,8 +143,8 @@ export function embedTab(subject) {
           : []),
       ]);
       backend.show(backendSnippets({ org, kid: key.key()?.id ?? NO_KEY, ttl, ms }));
-      const locked = ms.dashboard?.locked ? ' Replace the values of locked variables by those of the visitor.' : '';
-      about.textContent = `It signs a token for each visitor with the secret of the key, and keeps the secret.${locked}`;
+      const locked = ms.dashboard?.locked ? ' Replace locked values by those of the visitor.' : '';
+      about.textContent = `It signs a token for each visitor with the secret of the key, which stays there.${locked}`;
       json.textContent = JSON.stringify(ms, null, 2);
       results.hidden = false;
     } catch (error) {

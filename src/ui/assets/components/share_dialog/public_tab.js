@@ -84,12 +84,17 @@ export function publicTab({ org, role, dashboard }) {
       on
         ? {
             heading: 'Permit public links?',
-            loss: `Editors of ${org} can then give anybody on the Internet who can reach this server access to a dashboard without an account. Each link shows one dashboard, can be limited, disabled and deleted, and is in the audit log. You can turn this off at any time.`,
+            loss:
+              `Editors of ${org} can then share a dashboard with anybody who reaches the server, without an account. ` +
+              'Each link shows one dashboard, can be limited, disabled and deleted, and is in the audit log. ' +
+              'You can turn this off at any time.',
             action: 'Permit public links',
           }
         : {
             heading: 'Turn public links off?',
-            loss: `All public links of all dashboards of ${org} stop working at once. They work again if you turn this on later.`,
+            loss:
+              `All public links of all dashboards of ${org} stop working at once. ` +
+              'They work again if you turn this on later.',
             action: 'Turn off',
           },
     );

@@ -70,6 +70,8 @@ export function snapshotTab({ org, range, dashboard }) {
   async function make() {
     status.textContent = 'Reading the data…';
     const script = await textOf('embed-dashboard.js');
+    // With PROMLET_UI_DIR the server serves sources.
+    if (/^import /m.test(script)) throw new Error('This server has no bundle of the element, which a snapshot needs.');
     await define('metric-dashboard');
     const names = laterParts(script);
     const texts = await Promise.all(names.map(textOf));
@@ -103,7 +105,8 @@ export function snapshotTab({ org, range, dashboard }) {
     h('a', { href: url, download: name }).click();
     // The download has its own reference after a moment.
     setTimeout(() => URL.revokeObjectURL(url), 10_000);
-    status.textContent = `${name}: ${sizeText(file.size)} with ${counted(series, 'series', 'series')} and ${counted(points, 'point')}.`;
+    const held = `${counted(series, 'series', 'series')} and ${counted(points, 'point')}`;
+    status.textContent = `${name}: ${sizeText(file.size)} with ${held}.`;
   }
 
   save.addEventListener('click', async () => {
@@ -125,7 +128,10 @@ export function snapshotTab({ org, range, dashboard }) {
     h('p', { text: 'Download a file that holds the data and asks nothing.' }),
     h('p', {
       class: 'hint',
-      text: 'It shows the dashboard with the range and the values that you see now, in any browser and without a network. It contains the results of the queries, names and labels included, but no query and no token. Whoever has the file has the data; it cannot be revoked.',
+      text:
+        'It shows the dashboard with the range and values that you see now, in any browser and without a network. ' +
+        'It contains the results of the queries, names and labels included, but no query and no token. ' +
+        'Whoever has the file has the data; it cannot be revoked.',
     }),
     h('div', { class: 'row' }, save),
     alert,
