@@ -3,12 +3,12 @@
 //!
 //! Starts the built server, and opens 10,000 connections over loopback (VIEWERS). Each is a stream
 //! of 30 queries (QUERIES) with steps of 1 s (STEP), of one token or of SCOPES tokens that each may
-//! see a different host. Samples arrive each second, shortly before the step. After all viewers have
-//! connected, SECONDS are measured (30): how long after a step its last event has arrived, and the
-//! memory and CPU time of the server. The driver runs on the same cores.
+//! see a different host. Samples arrive each second, shortly before the step. After all viewers
+//! have connected, SECONDS are measured (30): how long after a step its last event has arrived, and
+//! the memory and CPU time of the server. The driver runs on the same cores.
 //!
-//! Fails if a viewer misses, doubles or reorders a step, if the 99th percentile exceeds 250 ms, or if
-//! the server has more than 1 GiB.
+//! Fails if a viewer misses, doubles or reorders a step, if the 99th percentile exceeds 250 ms, or
+//! if the server has more than 1 GiB.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 #![expect(clippy::cast_possible_truncation, reason = "places within a list")]
@@ -18,7 +18,7 @@ mod cpu_time;
 #[path = "../tests/binary/harness.rs"]
 #[expect(dead_code, reason = "the tests of the binary use the rest")]
 mod harness;
-#[path = "../tests/binary/viewers.rs"]
+#[path = "common/viewers.rs"]
 mod viewers;
 
 use std::process::ExitCode;
@@ -59,7 +59,7 @@ fn series(hosts: usize, queries: usize) -> Vec<(Labels, Vec<Sample>)> {
 /// Mints a token, at most 20 a second.
 fn token(server: &Server, secret: &str, restrictions: &Value) -> String {
     let bearer = format!("Bearer {secret}");
-    let path = format!("/api/v1/orgs/{ORG}/embed-tokens");
+    let path = format!("/api/v1/orgs/{ORG}/embed/tokens");
     loop {
         let answer = server.post_json(
             &path,
@@ -119,6 +119,7 @@ impl Plan {
             path: format!("/api/v1/orgs/{ORG}/query/live"),
             token: token(server, secret, &restrictions),
             body: body.clone(),
+            viewing: Arc::default(),
         };
         match self.scopes {
             1 => vec![target(json!({}))],

@@ -7,7 +7,7 @@
 mod harness;
 #[path = "peers/https.rs"]
 mod https;
-#[path = "binary/viewers.rs"]
+#[path = "../benches/common/viewers.rs"]
 mod viewers;
 
 #[path = "binary/admin_cli.rs"]

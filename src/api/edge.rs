@@ -9,15 +9,15 @@
 //!
 //! With [`Certificates`] the timeouts apply below TLS: a handshake is part of the first header.
 //!
-//! The limits are in `admission`. A connection with a valid credential counts for its session or API
-//! key, all others for their address.
+//! The limits are in `admission`. A connection with a valid credential counts for its session or
+//! API key, all others for their address.
 //!
-//! The last 16 of 1,024 connections without a credential are reserved. They serve health and logout paths only, once
-//! each, and have a fifth of the header timeout. If none of them is free either, the oldest
-//! connection that has not sent its first header within a second is closed for the next one. If
-//! there is none, the oldest reserved connection that has not sent its header is closed. Slow
-//! senders can therefore not hold the reserved connections, however many there are: operators can
-//! still see that the process runs, and users can log out. In a flood of up to 1,024 silent
+//! The last 16 of 1,024 connections without a credential are reserved. They serve health and logout
+//! paths only, once each, and have a fifth of the header timeout. If none of them is free either,
+//! the oldest connection that has not sent its first header within a second is closed for the next
+//! one. If there is none, the oldest reserved connection that has not sent its header is closed.
+//! Slow senders can therefore not hold the reserved connections, however many there are: operators
+//! can still see that the process runs, and users can log out. In a flood of up to 1,024 silent
 //! connections a second, a client has one second for its first header.
 
 mod admission;

@@ -3,9 +3,10 @@
 //!
 //! A connection begins as a stranger's. It takes one of few places, counts for its address, and is
 //! closed for others if it sends nothing. With the first valid credential it becomes known: it then
-//! counts for its session or API key instead, and its place is free for the next stranger. A credential
-//! with too many connections keeps further ones among the strangers. So a page with many viewers
-//! behind one address is not refused, and no number of strangers takes the places of the viewers.
+//! counts for its session or API key instead, and its place is free for the next stranger. A
+//! credential with too many connections keeps further ones among the strangers. So a page with many
+//! viewers behind one address is not refused, and no number of strangers takes the places of the
+//! viewers.
 //!
 //! A connection of a trusted proxy carries requests of many clients, so each request counts for the
 //! address of its client while it is being answered.

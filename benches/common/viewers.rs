@@ -2,6 +2,7 @@
 //! measures how late they are. They need little memory, so that one process can be ten thousand.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,6 +41,16 @@ pub(crate) struct LiveTarget {
     pub(crate) path: String,
     pub(crate) token: String,
     pub(crate) body: String,
+    pub(crate) viewing: Arc<Viewing>,
+}
+
+/// What the viewers of a target share.
+#[derive(Debug, Default)]
+pub(crate) struct Viewing {
+    /// The number of steps that all have received.
+    pub(crate) steps: AtomicUsize,
+    /// Ends all viewers with their next step.
+    pub(crate) stop: AtomicBool,
 }
 
 impl LiveTarget {
@@ -63,7 +74,7 @@ struct Lines {
 
 impl Viewed {
     /// Reads a piece of a response. Returns whether it is still a stream.
-    fn take(&mut self, lines: &mut Lines, mut piece: &[u8]) -> bool {
+    fn take(&mut self, lines: &mut Lines, mut piece: &[u8], viewing: &Viewing) -> bool {
         self.bytes += piece.len();
         while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
             let room = PREFIX_BYTES.saturating_sub(lines.prefix.len());
@@ -78,6 +89,7 @@ impl Viewed {
                     if let Some(id) = line.strip_prefix("id: ") {
                         let step: i64 = id.parse().expect("an id");
                         self.steps.push(step);
+                        viewing.steps.fetch_add(1, Ordering::Relaxed);
                         self.late_ms.push(Clock::System.now().as_ms() - step);
                     }
                     match line.strip_prefix("event: ") {
@@ -112,7 +124,7 @@ impl Viewed {
             }
         }
         let mut lines = Lines::default();
-        loop {
+        while !target.viewing.stop.load(Ordering::Relaxed) {
             if timeout_at(until, stream.readable()).await.is_err() {
                 return Ok(());
             }
@@ -121,7 +133,7 @@ impl Viewed {
             match stream.try_read(&mut buffer) {
                 Ok(0) => return Ok(()),
                 Ok(bytes) => {
-                    if !self.take(&mut lines, &buffer[..bytes]) {
+                    if !self.take(&mut lines, &buffer[..bytes], &target.viewing) {
                         self.refused += 1;
                         return Ok(());
                     }
@@ -130,13 +142,14 @@ impl Viewed {
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 }
 
-/// Views a stream until `until`, and connects again after each end of it.
+/// Views a stream until `until` or a stop, and connects again after each end of it.
 pub(crate) async fn view(target: LiveTarget, until: Instant) -> Viewed {
     let mut viewed = Viewed::default();
-    while Instant::now() < until {
+    while Instant::now() < until && !target.viewing.stop.load(Ordering::Relaxed) {
         // A connection that broke is made again, as after an end.
         let _ = timeout_at(until, viewed.read(&target, until)).await;
         tokio::time::sleep(RETRY).await;
