@@ -1,6 +1,7 @@
 //! Viewers of a live stream over real connections: each checks the steps that it receives, and
 //! measures how late they are. They need little memory, so that one process can be ten thousand.
 
+use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -12,6 +13,11 @@ use tokio::time::{Instant, timeout_at};
 
 /// The pause before a viewer connects again.
 const RETRY: Duration = Duration::from_millis(200);
+thread_local! {
+    /// The buffer of all reads, so that a viewer that waits holds none.
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; 64 * 1_024]);
+}
+
 /// The bytes of a line that are looked at.
 const PREFIX_BYTES: usize = 40;
 
@@ -74,11 +80,14 @@ struct Lines {
 
 impl Viewed {
     /// Reads a piece of a response. Returns whether it is still a stream.
-    fn take(&mut self, lines: &mut Lines, mut piece: &[u8], viewing: &Viewing) -> bool {
+    fn take(&mut self, lines: &mut Lines, piece: &[u8], viewing: &Viewing) -> bool {
         self.bytes += piece.len();
-        while let Some(end) = piece.iter().position(|byte| *byte == b'\n') {
+        // The search in a text is several times as fast as a loop over bytes.
+        let piece = String::from_utf8_lossy(piece);
+        let mut piece = &*piece;
+        while let Some(end) = piece.find('\n') {
             let room = PREFIX_BYTES.saturating_sub(lines.prefix.len());
-            lines.prefix.extend_from_slice(&piece[..end.min(room)]);
+            lines.prefix.extend_from_slice(&piece.as_bytes()[..end.min(room)]);
             piece = &piece[end + 1..];
             let line = String::from_utf8_lossy(&lines.prefix);
             let line = line.trim_end();
@@ -103,7 +112,7 @@ impl Viewed {
             lines.prefix.clear();
         }
         let room = PREFIX_BYTES.saturating_sub(lines.prefix.len());
-        lines.prefix.extend_from_slice(&piece[..piece.len().min(room)]);
+        lines.prefix.extend_from_slice(&piece.as_bytes()[..piece.len().min(room)]);
         true
     }
 
@@ -128,18 +137,18 @@ impl Viewed {
             if timeout_at(until, stream.readable()).await.is_err() {
                 return Ok(());
             }
-            // On the stack, so that a viewer that waits holds no buffer.
-            let mut buffer = [0; 16 * 1_024];
-            match stream.try_read(&mut buffer) {
-                Ok(0) => return Ok(()),
+            let is_open = BUFFER.with_borrow_mut(|buffer| match stream.try_read(buffer) {
+                Ok(0) => Ok(false),
                 Ok(bytes) => {
-                    if !self.take(&mut lines, &buffer[..bytes], &target.viewing) {
-                        self.refused += 1;
-                        return Ok(());
-                    }
+                    let is_stream = self.take(&mut lines, &buffer[..bytes], &target.viewing);
+                    self.refused += usize::from(!is_stream);
+                    Ok(is_stream)
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Ok(true),
+                Err(error) => Err(error),
+            })?;
+            if !is_open {
+                return Ok(());
             }
         }
         Ok(())

@@ -13,13 +13,14 @@
 //!
 //! Organisations take turns: a free thread runs work of the organisation with the fewest running
 //! threads, and among those of the one whose last turn is longest ago. Among the work of one
-//! organisation, queries of embed tokens come last, and make room first in a full queue. So an organisation that
-//! sends one request waits for at most one job of each other organisation. On the query lane one
-//! organisation never uses more than half of the threads (docs/specification.md C5), and on the
-//! answer lane no more than half, rounded up. While other organisations are active, it leaves one
-//! core free on the query lane and one thread free on the ingest lane, so that their requests wait
-//! for no thread to be preempted. In a full queue the newest job of the organisation with the most
-//! waiting jobs makes room for an organisation with fewer.
+//! organisation, queries of embed tokens come last, and make room first in a full queue. So an
+//! organisation that sends one request waits for at most one job of each other organisation. On
+//! the query lane one organisation never uses more than half of the threads
+//! (docs/specification.md C5), and on the answer lane no more than half, rounded up. While other
+//! organisations are active, it leaves one core free on the query lane and one thread free on the
+//! ingest lane, so that their requests wait for no thread to be preempted. In a full queue the
+//! newest job of the organisation with the most waiting jobs makes room for an organisation with
+//! fewer.
 //!
 //! A query that is known to be fast does not go through the queue: [`Lanes::try_inline`] counts it
 //! as a running job of the query lane, and the thread of the connection evaluates it.

@@ -85,6 +85,7 @@ async fn editors_create_list_change_and_delete_public_links() {
     for (field, expected) in expected {
         assert_eq!(value[field], expected, "{field}");
     }
+    server.pass(Duration::from_secs(1));
     let soon = server.clock.now().plus(Duration::from_secs(600)).to_rfc3339();
     let settings = json!({
         "name": "for a customer",

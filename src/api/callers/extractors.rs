@@ -111,8 +111,8 @@ pub struct StandingCaller {
 pub(in crate::api) enum StandingKey {
     /// A session, and the slug of the organisation that it has entered.
     Session(SessionId, Box<str>),
-    /// The address of the key as it was when the token was verified, and what else a check compares.
-    /// The address belongs to no other key while a caller with this key exists.
+    /// The address of the key as it was when the token was verified, and what else is checked. The
+    /// address belongs to no other key while a caller with this key exists.
     Token {
         /// The address of the key.
         key: usize,

@@ -235,7 +235,7 @@ async fn queries_of_embed_tokens_wait_behind_those_of_members_and_make_room_for_
     let (order, done) = mpsc::channel();
     let submit = |lane, n: u32| {
         let (lanes, order) = (lanes.clone(), order.clone());
-        tokio::spawn(async move { lanes.run(lane, move || drop(order.send(n))).await })
+        tokio::spawn(async move { lanes.run(lane, move || order.send(n).unwrap_or_default()).await })
     };
     let (release, work) = held();
     let running = tokio::spawn({

@@ -66,12 +66,13 @@ impl SharedPages {
     fn page(&self, request: &Parts) -> ApiResult<Response> {
         self.limits.charge_address(self.proxies.client(host::peer(request), &request.headers))?;
         let mut params = Params::of_query(request.uri.query())?;
+        let is_one = !(params.has("link") && params.has("token"));
         let (link, token) = (params.one(&["link"])?, params.one(&["token"])?);
         // The script of the page chooses its bearer by the same parameters. Two of them, or an
         // empty one, must not make it send another credential than the one that is checked here.
         let shared = match request.uri.path() {
-            SHARE => self.of_link(link.filter(|_| token.is_none())),
-            _ => self.of_token(token.filter(|_| link.is_none())),
+            SHARE => self.of_link(link.filter(|_| is_one)),
+            _ => self.of_token(token.filter(|_| is_one)),
         };
         let file = self.ui.file(request.uri.path()).map_err(ApiError::internal)?;
         let file = file.ok_or_else(|| ApiError::internal("the UI has no shared page"))?;

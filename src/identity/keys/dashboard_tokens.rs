@@ -1,7 +1,7 @@
 //! Revocation of all embed tokens that name a dashboard, whatever key signed them.
 //!
 //! The first valid date of each revoked dashboard is stored by organisation and uid. It stays when
-//! the dashboard is deleted, so that its tokens do not work for a later dashboard with the same uid.
+//! the dashboard is deleted, so that its tokens do not work for a later one with the same uid.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -73,7 +73,9 @@ impl Identity {
         })?;
         let mut all = self.dashboard_tokens.write();
         let own = all.entry(org).or_default();
-        replaced.iter().for_each(|uid| drop(own.remove(uid)));
+        if let Some(replaced) = replaced {
+            own.remove(&replaced);
+        }
         let date = own.entry(uid.to_owned()).or_insert(first);
         *date = first.max(*date);
         Ok(())

@@ -189,7 +189,8 @@ impl Identity {
         let entry = self.named_by(&EmbedRequest { token, slug: "", origin: None })?;
         // The page names no organisation, so it is that of the key.
         let slug = entry.key.slug.clone();
-        let verified = verify(&entry, &EmbedRequest { token, slug: slug.as_str(), origin: None }, now)?;
+        let verified =
+            self.verify_with(&entry, &EmbedRequest { token, slug: slug.as_str(), origin: None }, now)?;
         let origins = verified.origins();
         let tokens = entry.tokens.as_ref().ok_or(UNKNOWN_KEY)?;
         let grant = embed_token::effective(&entry.key, &tokens.restriction, verified.claims, &[], now);
