@@ -309,7 +309,10 @@ mod tests {
             (vec![("entry.js", "export default 1;")], "cannot have"),
             (vec![("entry.js", "export const{a}=b;")], "cannot have"),
             (vec![("entry.js", "f(import(a));")], "dynamic"),
-            (vec![("entry.js", "import('./a.js');"), ("a.js", "import{}from'./entry.js';")], "imports itself"),
+            (
+                vec![("entry.js", "import('./a.js');"), ("a.js", "import{}from'./entry.js';")],
+                "imports itself",
+            ),
             (vec![("entry.js", "const a=1;\nexport{a as b};")], "as they are"),
             (vec![("entry.js", "import'./none.js';")], "missing"),
         ] {
