@@ -2,9 +2,9 @@
 //! with values of variables in it.
 //!
 //! The page does the same in JavaScript (`src/ui/assets/model/`); a test of the peers' tier
-//! compares both. Here values come from viewers of other people's pages, so they cannot leave their place in
-//! a query: inside quotes they are escaped, and elsewhere only a number, a duration or a list of
-//! names is accepted ([`interpolate`]).
+//! compares both. Here values come from viewers of other people's pages, so they cannot leave their
+//! place in a query: inside quotes they are escaped, and elsewhere only a number, a duration or a
+//! list of names is accepted ([`interpolate`]).
 //!
 //! | file | subject |
 //! |---|---|

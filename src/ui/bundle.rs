@@ -16,8 +16,8 @@ use super::imports::{imports, joined};
 /// `chunks`: each has the name of its file, relative to that of `entry`, and the modules for whose
 /// dynamic import it is loaded. `read` returns a minified module by name.
 ///
-/// A chunk exports a function with a name that depends on all files: a file of another version has no
-/// such export, so the import fails as if the file were missing.
+/// A chunk exports a function with a name that depends on all files: a file of another version has
+/// no such export, so the import fails as if the file were missing.
 ///
 /// # Errors
 /// The reason, with the name of the module.
@@ -144,8 +144,8 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Returns the module with promises and calls that load chunks in place of dynamic imports. Adds
-    /// the modules that no chunk has.
+    /// Returns the module with promises and calls that load chunks in place of dynamic imports.
+    /// Adds the modules that no chunk has.
     fn without_dynamic_imports(&mut self, name: &str, module: &str) -> Result<String, String> {
         let mut parts = module.split("import(");
         let mut out = parts.next().unwrap_or_default().to_owned();

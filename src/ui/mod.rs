@@ -496,8 +496,8 @@ const FILES: &[Embedded] = files! {
     Module own "client/variables.js" => ["/client/variables.js"];
 };
 
-/// The parts of the bundle of [`DASHBOARD`] that it loads when it needs them. The build script makes
-/// them from modules of [`FILES`].
+/// The parts of the bundle of [`DASHBOARD`] that it loads when it needs them. The build script
+/// makes them from modules of [`FILES`].
 const CHUNKS: &[Embedded] = files! {
     Module any "embed-dashboard.controls.js" => ["/embed-dashboard.controls.js"];
     Module any "embed-dashboard.live.js" => ["/embed-dashboard.live.js"];
@@ -539,9 +539,9 @@ static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(||
     modules.map(|file| (file.name, imported(file))).collect()
 });
 
-/// What is served in place of a file of the binary: pages that refer to the immutable paths, and the
-/// bundles of [`EMBED`], [`EMBED_LATER`] and [`DASHBOARD`]. Below the immutable paths, the first two
-/// are the modules that pages of the cabinet share with others.
+/// What is served in place of a file of the binary: pages that refer to the immutable paths, and
+/// the bundles of [`EMBED`], [`EMBED_LATER`] and [`DASHBOARD`]. Below the immutable paths, the
+/// first two are the modules that pages of the cabinet share with others.
 static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
     let pages = pages.map(|page| (page.name, with_immutable_paths(page)));

@@ -70,14 +70,14 @@ fn gzip_bytes(file: &Embedded) -> usize {
 }
 
 #[test]
-fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_ui_390_kb() {
+fn the_first_page_is_at_most_60_kb_of_gzip_and_the_whole_ui_425_kb() {
     let mut first = BTreeSet::from(["index.html", "app.css"]);
     first.extend(with_imports("app.js"));
     assert!(first.contains("chart/request.js") && !first.contains("pages/account.js"), "{first:?}");
     let bytes: usize = first.into_iter().map(|name| gzip_bytes(named(name))).sum();
     assert!(bytes <= 60_000, "{bytes} bytes for the first page");
     let total: usize = FILES.iter().map(gzip_bytes).sum();
-    assert!(total <= 390_000, "{total} bytes");
+    assert!(total <= 425_000, "{total} bytes");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The native query endpoints: `query/range`, `query/instant`, `query/expr-instant`,
 //! `query/expr-range` (docs/specification.md C5), `query/estimate`, which estimates the cost of a
-//! query, `query/batch`, which runs many queries, and `query/live`, which streams the points of one.
-//! `render.svg` and `render.png` draw one.
+//! query, `query/batch`, which runs many queries, and `query/live`, which streams their points.
+//! `render.svg` and `render.png` draw the result of a query.
 //!
 //! The grant that a caller needs depends on whether the request has an expression, not on the path.
 
