@@ -196,7 +196,7 @@ async fn administrators_can_lower_every_setting_and_invalid_values_are_refused()
     let fixture = DataFixture::new().await;
     let all = json!({ "retention_days": 30, "retention_bytes": 1 << 30, "max_series": 1_000, "max_new_series_per_s": 10,
         "max_labels": 20, "max_label_value_bytes": 100, "max_disk_bytes": 1i64 << 31, "max_memory_bytes": 1 << 28,
-        "max_samples_per_query": 1_000, "query_timeout_s": 5, "ooo_window_s": 0 });
+        "max_samples_per_query": 1_000, "query_timeout_s": 5, "ooo_window_s": 0, "public_links": true });
     set(&fixture, "acme", all.clone()).await;
     let shown = fixture.server.get("/api/v1/orgs/acme", &fixture.cabinet).await.value();
     assert_eq!(shown["settings"], all);
