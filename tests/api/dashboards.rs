@@ -106,6 +106,30 @@ async fn a_document_is_returned_byte_by_byte_with_its_version() {
 }
 
 #[tokio::test]
+async fn a_view_has_a_tag_and_nothing_is_shown_of_a_dashboard_that_is_missing() {
+    let server = TestServer::new();
+    let ada = server.log_in().await;
+    create(&server, &ada, json!({ "uid": "a", "title": "One" }), "").await;
+    let path = format!("{}/view", place("a"));
+    let shown = server.get(&path, &ada).await;
+    assert_eq!((shown.status.as_u16(), shown.text("title")), (200, "One".to_owned()), "{}", shown.body);
+    let known = ask("GET", &path, &ada).header(header::IF_NONE_MATCH, shown.header("etag"));
+    let unchanged = server.send(known.body(Body::empty()).expect("a request")).await;
+    assert_eq!((unchanged.status.as_u16(), unchanged.body.as_str()), (304, ""));
+    server.get(&format!("{}/view", place("none")), &ada).await.is(404, "not_found");
+    let query = json!([{ "id": "A", "panel": 1, "ref": "A", "type": "range" }]);
+    let live = json!([{ "id": "A", "panel": 1, "ref": "A" }]);
+    for (last, body) in [
+        ("data", json!({ "queries": query })),
+        ("live", json!({ "queries": live })),
+        ("options", json!({ "variable": "job" })),
+    ] {
+        let path = format!("{}/{last}", place("none"));
+        server.post(&path, &ada, body).await.is(404, "not_found");
+    }
+}
+
+#[tokio::test]
 async fn a_change_needs_the_version_that_it_replaces() {
     let server = TestServer::new();
     let ada = server.log_in().await;
