@@ -403,7 +403,7 @@ async fn a_fixed_variable_keeps_its_saved_value_and_a_repeated_panel_takes_one_o
     for refused in
         [with(4, json!(["bravo"])), with(4, json!([])), with(4, json!(["$__all"])), with(1, json!(["stage"]))]
     {
-        let line = data_of(&fixture, &token, path, &json!({}), &[refused.clone()]).await;
+        let line = data_of(&fixture, &token, path, &json!({}), std::slice::from_ref(&refused)).await;
         assert_eq!(line[0]["code"], "embed_restricted", "{refused}");
     }
 }

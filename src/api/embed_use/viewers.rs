@@ -76,7 +76,6 @@ impl Viewers {
     }
 }
 
-#[expect(clippy::cast_possible_truncation, reason = "less than 64")]
 fn set_bit(set: &mut BitSet, viewer: u64) {
     let bit = viewer % u64::from(BITS);
     set[(bit / 64) as usize] |= 1 << (bit % 64);

@@ -51,7 +51,8 @@ async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Js
             let uid = row.dashboard.as_deref()?.to_owned();
             Some(identity.public_link(&(org, uid, row.key))?.key.name.clone())
         };
-        let data: Vec<Value> = rows.iter().map(|row| row_json(row, &keys, link_name(row), &titles)).collect();
+        let data: Vec<Value> =
+            rows.iter().map(|row| row_json(row, &keys, link_name(row).as_deref(), &titles)).collect();
         Ok::<_, ApiError>(Json(json!({
             "since": uses.since().to_rfc3339(),
             "rows_max": ORG_ROWS_MAX,
@@ -72,7 +73,7 @@ fn title(identity: &Identity, org: OrgId, uid: &str) -> Result<Option<String>, S
 fn row_json(
     row: &EmbedRow,
     keys: &[Arc<ApiKey>],
-    link_name: Option<String>,
+    link_name: Option<&str>,
     titles: &BTreeMap<&str, Option<String>>,
 ) -> Value {
     let key = keys.iter().find(|key| key.id == row.key);

@@ -152,7 +152,7 @@ fn a_link_is_refused_at_once_when_it_is_changed_disabled_expired_deleted_or_turn
         |instance: &TestInstance, link| instance.identity().recheck_public_link(link, instance.now).err();
     let change = |instance: &TestInstance, change: PublicLinkChange| {
         let identity = instance.identity();
-        identity.change_public_link(key.clone(), None, change, instance.now).expect("changed")
+        identity.change_public_link(&key, None, change, instance.now).expect("changed")
     };
     assert_eq!(standing(&instance, &link), None);
 
@@ -166,7 +166,7 @@ fn a_link_is_refused_at_once_when_it_is_changed_disabled_expired_deleted_or_turn
     let made = create(&mut instance, org, new_link("node"));
     assert!(matches!(made, Err(PublicLinkError::Off)));
     let enable = PublicLinkChange { disabled: Some(false), ..Default::default() };
-    let enabled = instance.identity().change_public_link(key.clone(), None, enable, instance.now);
+    let enabled = instance.identity().change_public_link(&key, None, enable, instance.now);
     assert!(matches!(enabled, Err(PublicLinkError::Off)));
     allow(&instance, org, true);
     assert_eq!(refusal(&instance, &secret), None);
@@ -189,10 +189,10 @@ fn a_link_is_refused_at_once_when_it_is_changed_disabled_expired_deleted_or_turn
     let endless = change(&instance, PublicLinkChange { expires_at: Some(None), ..Default::default() });
     assert_eq!(refusal(&instance, &secret), None);
 
-    instance.identity().delete_public_link(key.clone(), None, instance.now).expect("deleted");
+    instance.identity().delete_public_link(&key, None, instance.now).expect("deleted");
     assert_eq!(standing(&instance, &endless), Some(PublicLinkRefusal::Unknown));
     assert_eq!(refusal(&instance, &secret), Some(PublicLinkRefusal::Unknown));
-    let again = instance.identity().delete_public_link(key, None, instance.now);
+    let again = instance.identity().delete_public_link(&key, None, instance.now);
     assert!(matches!(again, Err(PublicLinkError::NotFound(_))));
     instance.crash();
     assert_eq!(refusal(&instance, &secret), Some(PublicLinkRefusal::Unknown));
@@ -213,9 +213,9 @@ fn links_of_another_organisation_or_dashboard_are_not_found() {
         let identity = instance.identity();
         assert!(identity.public_link(&key).is_none());
         let change = PublicLinkChange { disabled: Some(true), ..Default::default() };
-        let changed = identity.change_public_link(key.clone(), None, change, now);
+        let changed = identity.change_public_link(&key, None, change, now);
         assert!(matches!(changed, Err(PublicLinkError::NotFound(_))));
-        assert!(matches!(identity.delete_public_link(key, None, now), Err(PublicLinkError::NotFound(_))));
+        assert!(matches!(identity.delete_public_link(&key, None, now), Err(PublicLinkError::NotFound(_))));
     }
     assert_eq!(refusal(&instance, &secret), None);
     assert!(instance.identity().public_links(other, "node").is_empty());
@@ -260,7 +260,7 @@ fn a_deleted_dashboard_takes_its_links_along_and_a_new_one_of_its_uid_has_none()
     instance.crash();
     assert_eq!(refusal(&instance, &secret), Some(PublicLinkRefusal::Unknown), "not loaded");
     let change = PublicLinkChange { disabled: Some(false), ..Default::default() };
-    let changed = instance.identity().change_public_link(key.clone(), None, change, instance.now);
+    let changed = instance.identity().change_public_link(&key, None, change, instance.now);
     assert!(matches!(changed, Err(PublicLinkError::NotFound(_))), "and not brought back by a change");
     instance.identity().drop_sealed(instance.now).expect("dropped");
     assert_eq!(refusal(&instance, &secret), Some(PublicLinkRefusal::Unknown), "nor by a new master key");

@@ -291,8 +291,8 @@ fn version_1_of_invitation_links_and_removals_is_readable() {
     check(0x12, "fbc2a2fb2c01", &DailyUsageRow { day: 20_833, samples: 300 });
 }
 
-#[test]
-fn old_versions_of_keys_and_audit_entries_are_readable() {
+/// An API key with every setting that version 1 had.
+fn full_key() -> KeyRow {
     let policy = EmbedPolicy {
         endpoints: Some(vec![Endpoint::Metrics, Endpoint::Expr]),
         metrics: Some(vec!["http_*".into()]),
@@ -304,13 +304,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         origins: None,
         dashboard: None,
     };
-    let first = concat!(
-        "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
-        "090b6d736b5fe280a64b7833660101010101010101010101fd00a0b8304603000001fdd0a7b830460300000102",
-        "010370656d323c01012a01020004010106687474705f2a0103613d310101027570013c00010f0064fc400d0300",
-        "0106736f75726365066c6170746f7001fda0afb83046030000"
-    );
-    let row = KeyRow {
+    KeyRow {
         name: "website".into(),
         scopes: KeyScopes { ingest: true, read: false, embed: true },
         secret: HASH,
@@ -339,7 +333,18 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
         // In version 1 the rate limit of tokens also limited reading: a rate that was chosen keeps
         // limiting it.
         read: ReadSettings { rate_limit_rps: 50 },
-    };
+    }
+}
+
+#[test]
+fn old_versions_of_keys_and_audit_entries_are_readable() {
+    let first = concat!(
+        "077765627369746501000102020202020202020202020202020202020202020202020202020202020202020101",
+        "090b6d736b5fe280a64b7833660101010101010101010101fd00a0b8304603000001fdd0a7b830460300000102",
+        "010370656d323c01012a01020004010106687474705f2a0103613d310101027570013c00010f0064fc400d0300",
+        "0106736f75726365066c6170746f7001fda0afb83046030000"
+    );
+    let row = full_key();
     assert_eq!(KeyRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
     let second = format!("{first}32");
     assert_eq!(KeyRow::from_older(2, &bytes(&second)).as_ref(), Ok(&row), "as version 2 wrote it");

@@ -151,7 +151,7 @@ async fn change(
     };
     let public_url = deps.public_url.clone();
     let change = move |identity: &Identity| -> ApiResult<Json<Value>> {
-        let changed = identity.change_public_link(key, Some(user), change, now)?;
+        let changed = identity.change_public_link(&key, Some(user), change, now)?;
         Ok(Json(public_link_json(identity, &changed, &public_url)))
     };
     deps.change(&caller, change).await
@@ -164,7 +164,7 @@ async fn delete(
 ) -> ApiResult<StatusCode> {
     let (user, now) = (caller.user(), deps.clock.now());
     let key = link_key(caller.org().id, &uid, &id)?;
-    deps.change(&caller, move |identity| identity.delete_public_link(key, Some(user), now)).await?;
+    deps.change(&caller, move |identity| identity.delete_public_link(&key, Some(user), now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

@@ -91,12 +91,12 @@ impl Identity {
     /// while the organisation does not allow any.
     pub fn change_public_link(
         &self,
-        key: LinkKey,
+        key: &LinkKey,
         actor: Option<UserId>,
         change: PublicLinkChange,
         now: Timestamp,
     ) -> Result<Arc<PublicLink>, PublicLinkError> {
-        if self.public_link(&key).is_none() {
+        if self.public_link(key).is_none() {
             return Err(NO_LINK);
         }
         let stored = key.clone();
@@ -113,7 +113,7 @@ impl Identity {
             audit::record(txn, &event.detail(&format!("{} {differences}", stored.1)), now)?;
             Ok(())
         })?;
-        self.reload_public_link(&key)?.ok_or(NO_LINK)
+        self.reload_public_link(key)?.ok_or(NO_LINK)
     }
 
     /// Deletes a public link; from then on it is refused. Blocks (commit).
@@ -123,11 +123,11 @@ impl Identity {
     /// next start.
     pub fn delete_public_link(
         &self,
-        key: LinkKey,
+        key: &LinkKey,
         actor: Option<UserId>,
         now: Timestamp,
     ) -> Result<(), PublicLinkError> {
-        if self.public_link(&key).is_none() {
+        if self.public_link(key).is_none() {
             return Err(NO_LINK);
         }
         self.public_links.remove(key.2);
@@ -139,7 +139,7 @@ impl Identity {
             Ok::<_, PublicLinkError>(())
         })?;
         // A concurrent change of the same link may have inserted it again.
-        self.reload_public_link(&key)?;
+        self.reload_public_link(key)?;
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Identity {
         now: Timestamp,
     ) -> Result<(), PublicLinkError> {
         for link in self.public_links(org, uid) {
-            match self.delete_public_link((org, uid.to_owned(), link.key.id), actor, now) {
+            match self.delete_public_link(&(org, uid.to_owned(), link.key.id), actor, now) {
                 // Another member may delete links at the same time.
                 Ok(()) | Err(PublicLinkError::NotFound(_)) => {}
                 Err(error) => return Err(error),
@@ -173,15 +173,16 @@ impl Identity {
     ) -> Result<(), StoreError> {
         let rows = self.rows::<PublicLinkRow>(&(org, uid.to_owned()))?;
         let gone = rows.into_iter().filter(|(_, row)| row.dashboard_version <= version);
-        self.remove_public_links(gone.map(|(key, _)| key).collect())
+        self.remove_public_links(&gone.map(|(key, _)| key).collect::<Vec<_>>())
     }
 
     /// Removes the links of a deleted organisation. Blocks (commits).
     pub(in crate::identity) fn remove_links_of_org(&self, org: OrgId) -> Result<(), StoreError> {
-        self.remove_public_links(self.rows::<PublicLinkRow>(&org)?.into_iter().map(|(key, _)| key).collect())
+        let rows = self.rows::<PublicLinkRow>(&org)?;
+        self.remove_public_links(&rows.into_iter().map(|(key, _)| key).collect::<Vec<_>>())
     }
 
-    fn remove_public_links(&self, links: Vec<LinkKey>) -> Result<(), StoreError> {
+    fn remove_public_links(&self, links: &[LinkKey]) -> Result<(), StoreError> {
         for some in links.chunks(LINKS_A_CHANGE) {
             let rows = some.to_vec();
             self.change(move |txn| {

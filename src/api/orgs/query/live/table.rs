@@ -218,7 +218,8 @@ impl LiveQueries {
         entry.streams += 1;
         let shared = Arc::clone(&entry.shared);
         if !table.feeds.contains_key(&key) {
-            let feed = self.start_feed(&mut table, deps, access, &shared, queries, keys);
+            let queries = queries.into_iter().zip(keys).collect();
+            let feed = self.start_feed(&mut table, deps, access, &shared, queries);
             let (running, clock) = (Arc::clone(&feed), deps.clock.clone());
             let task = tokio::spawn(async move { running.run(&clock).await }).abort_handle();
             table.feeds.insert(key.clone(), FeedEntry { feed, streams: 0, task });
@@ -246,13 +247,12 @@ impl LiveQueries {
         deps: &ReadDeps,
         access: &QueryAccess,
         shared: &Arc<LiveOrg>,
-        queries: Vec<StreamQuery>,
-        keys: Vec<LiveKey>,
+        queries: Vec<(StreamQuery, LiveKey)>,
     ) -> Arc<Feed> {
         let org = access.access.org;
         let mut members = Vec::with_capacity(queries.len());
         let mut started = 0;
-        for (StreamQuery { id, query }, key) in queries.into_iter().zip(keys) {
+        for (StreamQuery { id, query }, key) in queries {
             let step_ms = query.window.steps.step_ms();
             let entry = table.queries.entry(key.clone()).or_insert_with(|| {
                 started += 1;
