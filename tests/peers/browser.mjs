@@ -599,7 +599,8 @@ const scenarios = {
     const results = await page.evaluate(async () => {
       const { formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
       const { formatDuration } = await import('/model/duration.js');
-      const { columns, fullName } = await import('/chart/columns.js');
+      const { columns } = await import('/chart/columns.js');
+      const { fullName } = await import('/chart/scale.js');
       const { splitMatchers } = await import('/chart/query.js');
       const { atCaret, firstQuery, unitOf } = await import('/model/promql.js');
       const caret = (text) => { const found = atCaret(text); return found && [found.kind, found.word, found.metric, found.label].filter(Boolean).join(' '); };
@@ -1012,7 +1013,8 @@ const scenarios = {
     await shown(page, 'dialog', 'Secret of website');
     check(/msk_\w{60,}/.test(await dialog.locator('.notice .snippet').textContent()), 'the secret is shown');
     await copies(page, dialog, 'Copy secret', /^msk_\w{60,}$/);
-    await copies(page, dialog, 'Copy snippet', /Bearer msk_\w{60,}'[^]*embed\/tokens/);
+    await dialog.locator('.segments label', { hasText: 'Embed token' }).click();
+    await copies(page, dialog, 'Copy Embed token', /Bearer msk_\w{60,}'[^]*embed\/tokens/);
     await everyLook(page, 'organisation-key-made');
     await dialog.getByRole('button', { name: 'Done' }).click();
     await keys.locator('summary:has-text("website")').click();
