@@ -656,6 +656,23 @@ fn has_comment(line: &str) -> bool {
 }
 
 /// A reader who meets a type name must not have to choose between many modules.
+/// A number that two rooms give to a table would mix their rows.
+#[test]
+fn every_table_of_control_has_a_number_of_its_own() {
+    let mut tables: BTreeMap<String, String> = BTreeMap::new();
+    for Source { path, code } in sources().into_iter().filter(|source| !source.path.contains("test")) {
+        for (_, rest) in
+            code.match_indices("const TABLE: u8 = 0x").map(|(at, found)| code.split_at(at + found.len()))
+        {
+            let number = rest.chars().take_while(char::is_ascii_hexdigit).collect::<String>();
+            if let Some(other) = tables.insert(number.clone(), path.clone()) {
+                panic!("table 0x{number} of {path} is also a table of {other}");
+            }
+        }
+    }
+    assert!(tables.len() > 40, "{tables:?}");
+}
+
 #[test]
 fn no_type_name_is_defined_in_more_than_two_modules() {
     let mut modules: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();

@@ -18,7 +18,8 @@ import { join } from 'node:path';
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { ALL, interpolate, isAll } from '../../src/ui/assets/model/interpolate.js';
 import { queryText } from '../../src/ui/assets/model/panel_queries.js';
-import { parseVariableQuery, savedSelections } from '../../src/ui/assets/model/variables.js';
+import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
+import { savedSelections } from '../../src/ui/assets/model/variables.js';
 
 const [, , folder = '.', out = ''] = process.argv;
 const files = readdirSync(folder, { recursive: true }).map(String).filter((name) => name.endsWith('.json')).sort();

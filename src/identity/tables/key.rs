@@ -398,8 +398,8 @@ impl Record for RotatedRow {
 pub(in crate::identity) struct DashboardTokensRow(pub(in crate::identity) Timestamp);
 
 impl Record for DashboardTokensRow {
-    const TABLE: u8 = 0x22;
-    const KIND: u8 = 0x22;
+    const TABLE: u8 = 0x31;
+    const KIND: u8 = 0x31;
     const VERSION: u8 = 1;
     type Key = (OrgId, String);
 }

@@ -379,7 +379,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
     assert_eq!(KeyRow::from_older(3, &bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     let text = format!("{endpoints}{dashboard}013c00{after}");
     assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
-    check(0x22, "fd00a0b83046030000", &DashboardTokensRow(at(0)));
+    check(0x31, "fd00a0b83046030000", &DashboardTokensRow(at(0)));
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
     // the default of version 1.
     let usual = KeyRow::from_older(1, &bytes(&first.replacen("323c01012a", "643c01012a", 1)));
