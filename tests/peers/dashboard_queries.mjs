@@ -17,7 +17,7 @@ import { join } from 'node:path';
 
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { ALL, interpolate, isAll } from '../../src/ui/assets/model/interpolate.js';
-import { queryText } from '../../src/ui/assets/model/panel_queries.js';
+import { queryText } from '../../src/ui/assets/model/query_text.js';
 import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
 import { savedSelections } from '../../src/ui/assets/model/variables.js';
 
