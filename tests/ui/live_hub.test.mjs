@@ -63,7 +63,7 @@ class Server {
   }
 }
 
-const settle = () => new Promise((resolve) => setTimeout(resolve, 10));
+const settle = () => new Promise((resolve) => setTimeout(resolve, 30));
 const listener = (query, since, log) => ({
   query,
   since,
