@@ -26,7 +26,8 @@ const PEER = join(given.uplot, 'node_modules/uplot/dist');
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.css': 'text/css', '.html': 'text/html' };
 const PAGE = `<!doctype html><meta charset="utf-8"><title>Charts</title>
 <link rel="stylesheet" href="/uplot/uPlot.min.css"><link rel="stylesheet" href="/ui/app.css">
-<link rel="stylesheet" href="/ui/dashboards.css"><script type="module" src="/here/uplot_page.mjs"></script>`;
+<link rel="stylesheet" href="/ui/dashboards.css"><link rel="stylesheet" href="/ui/panels.css">
+<script type="module" src="/here/uplot_page.mjs"></script>`;
 
 const server = createServer((request, response) => {
   const path = new URL(request.url, 'http://x').pathname;
