@@ -11,7 +11,7 @@ use crate::api::error::ApiResult;
 use crate::api::lanes::Lane;
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::batch::{Parameter, pairs};
-use crate::api::orgs::query::live::set::{check_ids, times};
+use crate::api::orgs::query::live::set::{check_queries, times};
 use crate::api::orgs::query::live::{LiveItem, StreamSpan, last_event, prepare_expression, stream_set};
 use crate::api::params::Params;
 use crate::model::{TimeRange, Timestamp};
@@ -48,7 +48,7 @@ pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest)
     let (org, viewer, now) = (access.access.org, deps.clone(), deps.read.clock.now());
     let parse = move || -> ApiResult<_> {
         let body: LiveBody = parse_json(&body)?;
-        check_ids(body.queries.iter().map(|item| item.id.as_str()))?;
+        check_queries(body.queries.iter().map(|item| item.id.as_str()))?;
         let found = viewer.dashboard(org, &uid)?;
         let viewing = Viewing::new(&found.document, &access.grant, &body.variables);
         let item = |item: &LivePanelItem| LiveItem {

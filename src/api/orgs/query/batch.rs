@@ -370,24 +370,31 @@ impl<T> BatchItems<T> {
                 ApiError::invalid_field("queries", "too_many", message).with("limit", QUERIES_MAX as u64)
             );
         }
-        let mut ids = HashSet::with_capacity(listed.len());
-        for (place, item) in listed.iter().enumerate() {
-            let refused = |code, message: String| {
-                let field = Cow::from(format!("queries[{place}].id"));
-                Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message))
-            };
-            let id = id_of(item);
-            let chars = id.chars().count();
-            if !(1..=ID_CHARS_MAX).contains(&chars) {
-                let message = format!("an id of {chars} characters; 1 to {ID_CHARS_MAX} are allowed");
-                return refused("length", message);
-            }
-            if !ids.insert(id) {
-                return refused("duplicate", format!("two queries have the id {id:?}"));
-            }
-        }
-        Ok(())
+        check_ids(listed.iter().map(id_of))
     }
+}
+
+/// Checks the lengths of the ids of queries, and that no two are equal.
+///
+/// # Errors
+/// 422 `validation_failed`.
+pub(super) fn check_ids<'i>(ids: impl Iterator<Item = &'i str>) -> ApiResult<()> {
+    let mut known = HashSet::new();
+    for (place, id) in ids.enumerate() {
+        let refused = |code, message: String| {
+            let field = Cow::from(format!("queries[{place}].id"));
+            Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message))
+        };
+        let chars = id.chars().count();
+        if !(1..=ID_CHARS_MAX).contains(&chars) {
+            let message = format!("an id of {chars} characters; 1 to {ID_CHARS_MAX} are allowed");
+            return refused("length", message);
+        }
+        if !known.insert(id) {
+            return refused("duplicate", format!("two queries have the id {id:?}"));
+        }
+    }
+    Ok(())
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for BatchItems<T> {

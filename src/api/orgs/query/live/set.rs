@@ -1,8 +1,5 @@
 //! `POST query/live`: one stream for all queries of a page.
 
-use std::borrow::Cow;
-use std::collections::HashSet;
-
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::response::Response;
@@ -11,16 +8,14 @@ use serde::Deserialize;
 use super::{COUNT_MAX, LiveItem, StreamSpan, last_event, prepare_expression, stream_set};
 use crate::api::body::{self, parse_json};
 use crate::api::callers::{Endpoint, QueryAccess, QueryCaller, StandingCaller};
-use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::orgs::query::batch::{Parameter, pairs};
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::orgs::query::batch::{self, Parameter, pairs};
 use crate::api::orgs::query::deps::ReadDeps;
 use crate::api::params::{Params, PathOf};
 use crate::model::Timestamp;
 
 /// The most queries of one stream, inclusive.
 pub(in crate::api::orgs) const STREAM_QUERIES_MAX: usize = 100;
-/// The most characters of a query's id, inclusive.
-const ID_CHARS_MAX: usize = 64;
 
 /// A request whose caller has entered the organisation in the path.
 pub(super) struct LiveSetRequest {
@@ -66,7 +61,7 @@ struct LiveSetItem {
 pub(super) async fn live_set(State(deps): State<ReadDeps>, request: LiveSetRequest) -> ApiResult<Response> {
     let LiveSetRequest { access, caller, last_event, body } = request;
     let body: LiveSetBody = parse_json(&body)?;
-    check_ids(body.queries.iter().map(|item| item.id.as_str()))?;
+    check_queries(body.queries.iter().map(|item| item.id.as_str()))?;
     let now = deps.clock.now();
     let (since, count) = times([("since", body.since), ("count", body.count)], now)?;
     let text = |parameter: Option<Parameter>| parameter.map(|Parameter(text)| text);
@@ -94,7 +89,7 @@ pub(in crate::api::orgs) fn times(
 ///
 /// # Errors
 /// 422 `validation_failed`.
-pub(in crate::api::orgs) fn check_ids<'i>(ids: impl ExactSizeIterator<Item = &'i str>) -> ApiResult<()> {
+pub(in crate::api::orgs) fn check_queries<'i>(ids: impl ExactSizeIterator<Item = &'i str>) -> ApiResult<()> {
     let count = ids.len();
     if !(1..=STREAM_QUERIES_MAX).contains(&count) {
         let message = format!("{count} queries; 1 to {STREAM_QUERIES_MAX} are allowed");
@@ -102,20 +97,5 @@ pub(in crate::api::orgs) fn check_ids<'i>(ids: impl ExactSizeIterator<Item = &'i
         let refused = ApiError::invalid_field("queries", code, message);
         return Err(refused.with("limit", STREAM_QUERIES_MAX as u64));
     }
-    let mut known = HashSet::with_capacity(count);
-    for (place, id) in ids.enumerate() {
-        let refused = |code, message: String| {
-            let field = Cow::from(format!("queries[{place}].id"));
-            Err(ApiError::new(Code::ValidationFailed, message.clone()).with_field(field, code, message))
-        };
-        let chars = id.chars().count();
-        if !(1..=ID_CHARS_MAX).contains(&chars) {
-            let message = format!("an id of {chars} characters; 1 to {ID_CHARS_MAX} are allowed");
-            return refused("length", message);
-        }
-        if !known.insert(id) {
-            return refused("duplicate", format!("two queries have the id {id:?}"));
-        }
-    }
-    Ok(())
+    batch::check_ids(ids)
 }
