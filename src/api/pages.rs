@@ -119,6 +119,20 @@ fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -
     response
 }
 
+/// Returns a text that is no markup, inside or outside of double quotes.
+pub(super) fn escaped(text: &str) -> String {
+    text.chars().fold(String::new(), |mut out, c| {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            c => out.push(c),
+        }
+        out
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;

@@ -17,6 +17,7 @@ use crate::api::body::{self, Json};
 use crate::api::callers::AnyCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
+use crate::api::pages::escaped;
 use crate::entropy::Entropy;
 use crate::identity::{LinkLogin, LinkOutcome, LinkProof, LinkRequest, LoginOutcome};
 use crate::outbound::MailKind;
@@ -235,17 +236,4 @@ fn form_page(deps: &AuthDeps, status: StatusCode, token: &str, asks: PromptFor) 
     page.push_str("<p class=\"foot\">promlet: metrics in one place</p></main></body></html>");
     let media = HeaderValue::from_static("text/html; charset=utf-8");
     (status, [(header::CONTENT_TYPE, media)], page).into_response()
-}
-
-fn escaped(text: &str) -> String {
-    text.chars().fold(String::new(), |mut out, c| {
-        match c {
-            '&' => out.push_str("&amp;"),
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '"' => out.push_str("&quot;"),
-            c => out.push(c),
-        }
-        out
-    })
 }

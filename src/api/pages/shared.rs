@@ -22,6 +22,7 @@ use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::host::{self, TrustedProxies};
 use crate::api::limits::Limits;
+use crate::api::pages::escaped;
 use crate::api::params::Params;
 use crate::clock::Clock;
 use crate::identity::{Identity, SharedDashboard};
@@ -116,10 +117,9 @@ impl SharedPages {
 
 /// Writes a value into the empty `content` of a meta element.
 fn filled(html: &str, name: &str, value: &str) -> String {
-    let escaped = value.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
     html.replacen(
         &format!("name=\"{name}\" content=\"\""),
-        &format!("name=\"{name}\" content=\"{escaped}\""),
+        &format!("name=\"{name}\" content=\"{}\"", escaped(value)),
         1,
     )
 }
