@@ -126,7 +126,7 @@ struct TokenCharge {
 pub(super) enum Payer {
     /// A session.
     Session(SessionId),
-    /// An API key, for itself and all of its tokens.
+    /// An API key, for itself and all of its tokens, or a public link.
     Key(KeyId),
 }
 
@@ -394,14 +394,10 @@ impl Callers {
             true => ApiError::new(Code::TokenInvalid, UNKNOWN_BEARER),
             false => refusal.into(),
         })?;
-        let charge = self.limits.charge_key(verified.key(), verified.rate_limit_rps());
         let key = verified.source();
         let (dashboard, viewer) = (verified.dashboard(), verified.sub());
         let used = EmbedUse { key: &key, is_link: false, origin, dashboard, viewer, client: client.ip };
-        let usage = self.embeds.record(used, now);
-        let (origins, used) = (verified.origins(), usage.clone());
-        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
-        charge?;
+        let usage = self.charge_embed(used, verified.origins(), token_charge, now)?;
         let grant = if self.identity.grants_at_once(&verified) {
             with_origin(&from, || self.identity.grant(verified, now))?
         } else {
@@ -426,23 +422,34 @@ impl Callers {
         if link.slug().as_str() != slug {
             return Err(org_mismatch());
         }
-        let settings = &link.key.embed;
-        let origins = AllowedOrigins(vec![settings.origins.clone()]);
+        let origins = AllowedOrigins(vec![link.key.embed.origins.clone()]);
         let origin = self.foreign_origin(parts);
         if origin.is_some_and(|origin| !origins.allows(origin)) {
             let detail = "this public link may not be used on this origin";
             return Err(ApiError::new(Code::OriginNotAllowed, detail));
         }
-        let charge = self.limits.charge_key(link.key.id, settings.rate_limit_rps);
         let dashboard = Some(link.dashboard.as_str());
         let used =
             EmbedUse { key: &link.key, is_link: true, origin, dashboard, viewer: None, client: client.ip };
-        let usage = self.embeds.record(used, now);
-        let (origins, used) = (origins.0, usage.clone());
-        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: used });
-        charge?;
+        let usage = self.charge_embed(used, origins.0, token_charge, now)?;
         let grant = self.identity.use_public_link(&link, now)?;
         Ok(Credential::Link { grant: Arc::new(grant), link, usage })
+    }
+
+    /// Charges a request with a token or link to its key, and records its use, also if it is
+    /// refused.
+    fn charge_embed(
+        &self,
+        used: EmbedUse<'_>,
+        origins: Vec<Vec<String>>,
+        token_charge: &mut Option<TokenCharge>,
+        now: Timestamp,
+    ) -> ApiResult<EmbedUsage> {
+        let charge = self.limits.charge_key(used.key.id, used.key.embed.rate_limit_rps);
+        let usage = self.embeds.record(used, now);
+        *token_charge = Some(TokenCharge { charge: charge.clone(), origins, usage: usage.clone() });
+        charge?;
+        Ok(usage)
     }
 
     /// Returns the origin of the page that sent a request, unless it is a page of this server, such

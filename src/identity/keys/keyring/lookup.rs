@@ -9,7 +9,6 @@ use crate::identity::keys::api_key::{self, ApiKey};
 use crate::identity::keys::embed_token::{
     self, CheckedClaims, EmbedGrant, EmbedRequest, MintError, MintRequest, MintedToken, TokenRefusal,
 };
-use crate::identity::tables::id::KeyId;
 use crate::identity::tables::key::{Endpoint, UsedRow};
 use crate::identity::tables::store::StoreError;
 
@@ -36,12 +35,7 @@ pub struct SharedDashboard {
 }
 
 impl VerifiedToken {
-    /// The API key that signed it.
-    pub fn key(&self) -> KeyId {
-        self.entry.key.id
-    }
-
-    /// Returns the key as it was when the token was verified.
+    /// Returns the API key that signed it, as it was when the token was verified.
     pub fn source(&self) -> Arc<ApiKey> {
         Arc::clone(&self.entry.key)
     }
@@ -49,11 +43,6 @@ impl VerifiedToken {
     /// The organisation of that key.
     pub fn org(&self) -> OrgId {
         self.entry.key.org
-    }
-
-    /// The requests a second that all tokens of this key share.
-    pub fn rate_limit_rps(&self) -> u32 {
-        self.entry.key.embed.rate_limit_rps
     }
 
     /// Returns the uid of the dashboard that the token or its key names.
