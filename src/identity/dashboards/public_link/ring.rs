@@ -183,6 +183,11 @@ impl Identity {
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
         let used: HashMap<LinkKey, PublicLinkUsedRow> =
             self.rows::<PublicLinkUsedRow>(&())?.into_iter().collect();
+        let mut deleted: HashMap<(OrgId, String), u32> = HashMap::new();
+        for ((org, uid, version), _) in self.rows::<DashboardRemovalRow>(&())? {
+            let newest = deleted.entry((org, uid)).or_default();
+            *newest = version.max(*newest);
+        }
         let mut ring = self.public_links.write();
         for (key, row) in self.rows::<PublicLinkRow>(&())? {
             let Some(slug) = slugs.get(&key.0) else {
@@ -191,7 +196,9 @@ impl Identity {
                 }
                 return Err(StoreError::Inconsistent("a public link of no organisation"));
             };
-            if self.is_removed_with_its_dashboard(&key, &row)? {
+            // The removal of the links of a deleted dashboard was interrupted.
+            let of_deleted = deleted.get(&(key.0, key.1.clone()));
+            if of_deleted.is_some_and(|version| row.dashboard_version <= *version) {
                 continue;
             }
             let usage = Arc::new(KeyUsage::stored(used.get(&key).map(|row| row.0)));
