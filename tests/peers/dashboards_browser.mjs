@@ -12,11 +12,11 @@
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const batches = [];
 const given = { metric: 'shop_http_requests_total', label: 'route', ...JSON.parse(process.argv[2]) };
-const { browser, page, axe, complaints, announced, run } = await scenario('dashboards', given);
+const { browser, page, complaints, announced, checkLooks, run } = await scenario('dashboards', given);
 page.on('request', (request) => {
   if (request.url().endsWith('/query/batch')) batches.push(JSON.parse(request.postData()));
 });
@@ -111,38 +111,8 @@ const dashboard = {
   ],
 };
 
-const picture = (name) => page.screenshot({ path: join(given.pictures, `${name}.png`) });
-async function looks(name) {
-  const size = page.viewportSize();
-  for (const scheme of ['light', 'dark']) {
-    for (const width of [size.width, 320]) {
-      await page.emulateMedia({ colorScheme: scheme });
-      await page.setViewportSize({ width, height: 900 });
-      await page.waitForTimeout(400);
-      const wide = await contentWidth(page);
-      check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-      await page.evaluate(axe);
-      const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-      const found = violations.map(
-        ({ id, nodes }) =>
-          `${id}: ${nodes
-            .slice(0, 3)
-            .map(
-              ({ target: node, any, all, none }) =>
-                `${node.join(' ')} ${[...any, ...all, ...none].map(({ message }) => message).join(', ')}`,
-            )
-            .join('; ')}`,
-      );
-      check(
-        found.length === 0,
-        `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`,
-      );
-      await picture(`${name}-${scheme}-${width}`);
-    }
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
-}
+const looks = (name) =>
+  checkLooks(name, { looks: [['light', null], ['light', 320], ['dark', null], ['dark', 320]], settle: 400 });
 const panel = (title) => page.locator('.panel', { has: page.locator('.panel-title', { hasText: title }) });
 const drawn = (title) => panel(title).and(page.locator('[data-state="drawn"]')).waitFor({ timeout: 10_000 });
 const settled = () => page.waitForFunction(() => !document.querySelector('.panel.loading'));

@@ -9,30 +9,11 @@
 // script error or request to another host is a failure, unless the flow announced it.
 
 import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const given = { org: 'acme', ...JSON.parse(process.argv[2]) };
-const { page, axe, announced, run } = await scenario('data', given, { announced: ['/api/v1/auth/me'] });
-async function looks(name) {
-  const size = page.viewportSize();
-  for (const [scheme, width] of [
-    ['light', size.width],
-    ['dark', size.width],
-    ['light', 320],
-  ]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: 900 });
-    const wide = await contentWidth(page);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-    await page.screenshot({ path: join(given.pictures, `${name}-${scheme}-${width}.png`), fullPage: true });
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
-}
+const { page, announced, checkLooks, run } = await scenario('data', given, { announced: ['/api/v1/auth/me'] });
+const looks = (name) => checkLooks(name, { looks: [['light', null], ['dark', null], ['light', 320]], fullPage: true });
 
 const HOSTILE = '<img src=x onerror=alert(1)>';
 const see = (text) => page.getByText(text).first().waitFor({ timeout: 10_000 });

@@ -10,10 +10,12 @@
 // script error or request to another host is a failure, unless the flow announced it.
 
 import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { page, axe, complaints, announced, run } = await scenario('editor', given, { announced: ['/api/v1/auth/me'] });
+const { page, complaints, announced, checkLooks, run } = await scenario('editor', given, {
+  announced: ['/api/v1/auth/me'],
+});
 // Leaving with unsaved changes asks; the flow leaves.
 page.on('dialog', (dialog) =>
   dialog.type() === 'beforeunload'
@@ -49,28 +51,8 @@ async function expectPlaces(wanted, what) {
   throw new Error(`not so: ${what}: ${found} instead of ${sorted}`);
 }
 
-const picture = (name) => page.screenshot({ path: join(given.pictures, `${name}.png`) });
-async function looks(name, { dark = true } = {}) {
-  const size = page.viewportSize();
-  await page.evaluate(axe);
-  for (const [scheme, width] of [
-    ['light', size.width],
-    ...(dark ? [['dark', size.width]] : []),
-    ['light', 320],
-  ]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: 900 });
-    await page.waitForTimeout(80);
-    const wide = await contentWidth(page);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-    await picture(`${name}-${scheme}-${width}`);
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
-}
+const looks = (name, { dark = true } = {}) =>
+  checkLooks(name, { looks: [['light', null], ...(dark ? [['dark', null]] : []), ['light', 320]], settle: 80 });
 
 /** Sends a request of the API with the session of the page. */
 const api = (method, path, body, headers = {}) =>

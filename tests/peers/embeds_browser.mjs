@@ -8,31 +8,15 @@
 //
 // Ends with 0 when everything held; says what did not, and ends with 1, otherwise.
 
-import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { page, axe, run } = await scenario('embeds', given, { announced: ['/api/v1/auth/me'] });
+const { page, checkLooks, run } = await scenario('embeds', given, { announced: ['/api/v1/auth/me'] });
 const base = `/api/v1/orgs/${given.org}`;
 const SHOP = 'https://shop.example';
 const rows = '.embeds tbody tr';
 
-/** axe-core finds nothing, and nothing is wider than the window: light and wide, dark and narrow. */
-async function looks(name) {
-  for (const [scheme, width] of [['light', 1200], ['dark', 320]]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: 900 });
-    const wide = await contentWidth(page);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ target }) => target.join(' '))}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-    await page.screenshot({ path: join(given.pictures, `embeds-${name}-${scheme}-${width}.png`) });
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize({ width: 1200, height: 900 });
-}
+const looks = (name) => checkLooks(`embeds-${name}`, { looks: [['light', null], ['dark', 320]] });
 /** A request of the signed-in page. Returns the JSON of the response. */
 const send = (method, path, body) =>
   page.evaluate(

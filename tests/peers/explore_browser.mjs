@@ -10,34 +10,19 @@
 
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const RATE = 'sum by (route) (rate(shop_http_requests_total[5m]))';
 const given = JSON.parse(process.argv[2]);
-const { browser, page, axe, announced, run } = await scenario('explore', given, { context: { timezoneId: 'Europe/Berlin' } });
+const { browser, page, announced, checkLooks, run } = await scenario('explore', given, { context: { timezoneId: 'Europe/Berlin' } });
 await browser.grantPermissions(['clipboard-read', 'clipboard-write'], { origin: new URL(given.server).origin });
 
 const picture = (name) => page.screenshot({ path: join(given.pictures, `explore-${name}.png`) });
-/** Checks the page with axe-core, in light and at 320 pixels in dark, and takes two pictures. */
 async function looks(name) {
-  const size = page.viewportSize();
   // The list of metrics is checked elsewhere, and takes longer than the rest.
   const list = (hidden) => page.evaluate((to) => (document.querySelector('.browser').hidden = to), hidden);
   await list(true);
-  for (const [scheme, width] of [['light', size.width], ['dark', 320]]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: 900 });
-    await page.waitForTimeout(150);
-    const wide = await contentWidth(page);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-    await picture(`${name}-${scheme}-${width}`);
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
+  await checkLooks(`explore-${name}`, { looks: [['light', null], ['dark', 320]], settle: 150 });
   await list(false);
 }
 const open = async (parameters) => {

@@ -10,12 +10,12 @@
 // or script error is a failure.
 
 import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 /** Queries of batches, in order. */
 const asked = [];
 const given = JSON.parse(process.argv[2]);
-const { page, axe, run } = await scenario('panel', given, {
+const { page, checkLooks, run } = await scenario('panel', given, {
   announced: ['/api/v1/auth/me'],
   context: { viewport: { width: 1280, height: 900 } },
 });
@@ -28,25 +28,9 @@ page.on('dialog', (dialog) => dialog.accept());
 const button = (name) => page.getByRole('button', { name, exact: true });
 const label = (name) => page.getByLabel(name, { exact: true });
 const editor = page.locator('.panel-editor');
-const picture = (name) => page.screenshot({ path: join(given.pictures, `${name}.png`), fullPage: true });
 
-async function looks(name) {
-  const size = page.viewportSize();
-  await page.evaluate(axe);
-  for (const [scheme, width] of [['light', size.width], ['dark', size.width], ['light', 320]]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: 900 });
-    await page.waitForTimeout(120);
-    const wide = await contentWidth(page);
-    await picture(`${name}-${scheme}-${width}`);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
-}
+const looks = (name) =>
+  checkLooks(name, { looks: [['light', null], ['dark', null], ['light', 320]], settle: 120, fullPage: true });
 
 /** The document of the dashboard under test: a chart with members that no editor knows. */
 const SHOP = {

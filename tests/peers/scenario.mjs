@@ -14,7 +14,8 @@ export function check(holds, what) {
 }
 
 /**
- * The width that the content of a page needs, in CSS pixels, once observers of sizes have followed a change of the window.
+ * The width that the content of a page needs, in CSS pixels, once observers of sizes have followed a change of the
+ * window.
  * @param {any} page
  */
 export function contentWidth(page) {
@@ -22,6 +23,13 @@ export function contentWidth(page) {
     for (let frame = 0; frame < 2; frame += 1) await new Promise(requestAnimationFrame);
     return document.documentElement.scrollWidth;
   });
+}
+
+/** A violation that axe-core found, with its first nodes and what is wrong with each. */
+function complaintOf({ id, nodes }) {
+  const about = ({ target, any, all, none }) =>
+    `${target.join(' ')} ${[...any, ...all, ...none].map(({ message }) => message).join(', ')}`;
+  return `${id}: ${nodes.slice(0, 3).map(about).join('; ')}`;
 }
 
 /**
@@ -83,6 +91,35 @@ export async function scenario(name, given, { announced = [], context = {} } = {
   });
 
   /**
+   * Checks the page in several looks: nothing is wider than the window, and axe-core finds nothing. Takes a picture of
+   * each. Afterwards the page has its size again, and is light.
+   * @param {string} name of the pictures, and of the page in messages
+   * @param {{looks: [scheme: 'light' | 'dark', width: number | null][], height?: number, settle?: number,
+   *   fullPage?: boolean, also?: (where: string) => Promise<void>}} how a `width` of null is that of the page; `settle`:
+   *   milliseconds to wait in each look; `also` checks more
+   */
+  async function checkLooks(name, { looks, height = 900, settle = 0, fullPage = false, also = async () => {} }) {
+    const size = page.viewportSize();
+    await page.evaluate(axe);
+    for (const [scheme, own] of looks) {
+      const width = own ?? size.width;
+      const where = `${name}, ${scheme}, ${width} pixels`;
+      await page.emulateMedia({ colorScheme: scheme });
+      await page.setViewportSize({ width, height });
+      await page.waitForTimeout(settle);
+      const wide = await contentWidth(page);
+      check(wide <= width, `${where}: nothing is wider than the window: ${wide}`);
+      await also(where);
+      const { violations } = await page.evaluate(() => globalThis.axe.run(document, { resultTypes: ['violations'] }));
+      const found = violations.map(complaintOf).join('\n  ');
+      check(violations.length === 0, `${where}: axe-core finds nothing:\n  ${found}`);
+      await page.screenshot({ path: join(given.pictures, `${name}-${scheme}-${width}.png`), fullPage });
+    }
+    await page.emulateMedia({ colorScheme: 'light' });
+    await page.setViewportSize(size);
+  }
+
+  /**
    * Runs the flows one after the other, each with the result of an earlier one, and ends the process.
    * @param {() => Promise<void>} start @param {((result: any) => Promise<any>)[]} flows
    */
@@ -110,5 +147,5 @@ export async function scenario(name, given, { announced = [], context = {} } = {
     console.log(`${name}: everything held`);
     process.exit(0);
   }
-  return { browser, page, axe, complaints, announced, run };
+  return { browser, page, axe, complaints, announced, checkLooks, run };
 }

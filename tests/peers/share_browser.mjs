@@ -11,37 +11,23 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { browser, page, axe, announced, run } = await scenario('share', given);
+const { browser, page, announced, checkLooks, run } = await scenario('share', given);
 const dialog = page.getByRole('dialog').first();
 /** Would end a string, an attribute or a script if it were copied into one as it is. */
 const HOSTILE = `</script>'"\\$x`;
 
-/** The page in both schemes and on a small screen: nothing is wider than the window, and axe-core finds nothing. */
-async function looks(name) {
-  const size = page.viewportSize();
-  for (const [scheme, width] of [
-    ['light', size.width],
-    ['dark', size.width],
-    ['dark', 320],
-  ]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: size.height });
-    const wide = await contentWidth(page);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    const inner = await dialog.evaluate((node) => [node.scrollWidth, node.clientWidth]);
-    check(inner[0] <= inner[1], `${name}, ${width} pixels: nothing is wider than the dialog: ${inner}`);
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target.join(' ')).join('; ')}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-    await page.screenshot({ path: join(given.pictures, `share-${name}-${scheme}-${width}.png`) });
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
-}
+const looks = (name) =>
+  checkLooks(`share-${name}`, {
+    looks: [['light', null], ['dark', null], ['dark', 320]],
+    height: page.viewportSize().height,
+    also: async (where) => {
+      const inner = await dialog.evaluate((node) => [node.scrollWidth, node.clientWidth]);
+      check(inner[0] <= inner[1], `${where}: nothing is wider than the dialog: ${inner}`);
+    },
+  });
 
 const button = (name) => dialog.getByRole('button', { name, exact: true });
 const tab = (name) => dialog.getByRole('tab', { name, exact: true }).click();

@@ -10,10 +10,10 @@
 // violation, script error or failed request is a failure, unless the flow announced it.
 
 import { join } from 'node:path';
-import { check, contentWidth, scenario } from './scenario.mjs';
+import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const { browser, page, axe, run } = await scenario('shell', given, { announced: ['/api/v1/auth/me'] });
+const { browser, page, axe, checkLooks, run } = await scenario('shell', given, { announced: ['/api/v1/auth/me'] });
 /** Loads of a document since the last look. */
 let loads = 0;
 page.on('domcontentloaded', () => {
@@ -21,23 +21,7 @@ page.on('domcontentloaded', () => {
 });
 
 const picture = (name) => page.screenshot({ path: join(given.pictures, `shell-${name}.png`) });
-/** axe-core finds nothing, and nothing is wider than the window: light and wide, dark and narrow. */
-async function looks(name) {
-  const size = page.viewportSize();
-  for (const [scheme, width] of [['light', size.width], ['dark', 320]]) {
-    await page.emulateMedia({ colorScheme: scheme });
-    await page.setViewportSize({ width, height: 900 });
-    const wide = await contentWidth(page);
-    check(wide <= width, `${name}: nothing is wider than ${width} pixels: ${wide}`);
-    await page.evaluate(axe);
-    const { violations } = await page.evaluate(() => axe.run(document, { resultTypes: ['violations'] }));
-    const found = violations.map(({ id, nodes }) => `${id}: ${nodes.slice(0, 3).map(({ target }) => target.join(' '))}`);
-    check(found.length === 0, `${name}, ${scheme}, ${width} pixels: axe-core finds nothing:\n  ${found.join('\n  ')}`);
-    await picture(`${name}-${scheme}-${width}`);
-  }
-  await page.emulateMedia({ colorScheme: 'light' });
-  await page.setViewportSize(size);
-}
+const looks = (name) => checkLooks(`shell-${name}`, { looks: [['light', null], ['dark', 320]] });
 const focused = () => page.evaluate(() => document.activeElement?.textContent?.trim() ?? '');
 const focusIs = (text) =>
   page.waitForFunction((wanted) => document.activeElement?.textContent?.trim() === wanted, text).catch(async () => {
