@@ -6,6 +6,8 @@
 
 #[path = "folder/mod.rs"]
 mod folder;
+#[path = "../src/kv/scratch.rs"]
+mod scratch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -28,7 +30,7 @@ struct Found {
 
 /// A folder with every kind of file in it, as a killed server leaves it, and what it holds.
 fn killed(dir: &Path) -> FolderContents {
-    let live = tempfile::tempdir().expect("made");
+    let live = crate::scratch::temporary_folder().expect("made");
     let (opened, held) = make(live.path());
     copy_tree(live.path(), dir);
     drop(opened);
@@ -147,14 +149,14 @@ fn table() -> BTreeMap<(String, &'static str), String> {
 
 #[test]
 fn every_file_cut_short_changed_or_deleted_has_the_outcome_of_the_table() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::scratch::temporary_folder().expect("made");
     let whole = killed(origin.path());
     let table = table();
     let (mut tried, mut wrong) = (BTreeSet::new(), Vec::new());
     for file in files(origin.path()) {
         let kind = kind(origin.path(), &file);
         for how in DAMAGES {
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::scratch::temporary_folder().expect("made");
             copy_tree(origin.path(), dir.path());
             damage(&dir.path().join(file.strip_prefix(origin.path()).expect("below")), how);
             let first = start(dir.path(), &whole);
@@ -188,7 +190,7 @@ fn every_file_cut_short_changed_or_deleted_has_the_outcome_of_the_table() {
 
 /// The verdict of a deep check, and its findings; the check must not change the folder.
 fn check(dir: &Path) -> (Weight, Vec<Finding>) {
-    let scratch = tempfile::tempdir().expect("made");
+    let scratch = crate::scratch::temporary_folder().expect("made");
     let options = CheckOptions {
         deep: true,
         users_table: AccountRow::TABLE,
@@ -263,7 +265,7 @@ fn disagreements(
         }
         let other = fs::read(&all[(number + 7) % all.len()]).expect("read");
         for (how, content) in damages(&fs::read(file).expect("read"), &other) {
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::scratch::temporary_folder().expect("made");
             copy_tree(origin, dir.path());
             let path = dir.path().join(below);
             match content {
@@ -309,7 +311,7 @@ fn disagreements(
 
 #[test]
 fn a_check_and_a_start_agree_over_every_file_damaged_in_every_way() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::scratch::temporary_folder().expect("made");
     let whole = killed(origin.path());
     assert_eq!(check(origin.path()), (Weight::Note, Vec::new()));
     let (tried, wrong) = disagreements(origin.path(), &whole, &|_| true);
@@ -322,11 +324,11 @@ fn a_check_and_a_start_agree_over_every_file_damaged_in_every_way() {
 /// and the result of a start.
 #[test]
 fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories() {
-    let sealed = tempfile::tempdir().expect("made");
+    let sealed = crate::scratch::temporary_folder().expect("made");
     let whole = killed(sealed.path());
-    let fresh = tempfile::tempdir().expect("made");
+    let fresh = crate::scratch::temporary_folder().expect("made");
     let written = {
-        let live = tempfile::tempdir().expect("made");
+        let live = crate::scratch::temporary_folder().expect("made");
         let opened = try_open(live.path(), false).expect("opens");
         opened.bind_key().expect("bound");
         folder::write(&opened.tsdb, 3_000, 3);
@@ -336,9 +338,9 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
         drop(opened);
         held
     };
-    let clean = tempfile::tempdir().expect("made");
+    let clean = crate::scratch::temporary_folder().expect("made");
     {
-        let live = tempfile::tempdir().expect("made");
+        let live = crate::scratch::temporary_folder().expect("made");
         let (opened, _) = make(live.path());
         opened.tsdb.checkpoint().expect("made");
         opened.close();
@@ -370,7 +372,7 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
         ("segments is a file", clean.path(), &whole, "refuses to start", &replaced("segments")),
     ];
     for (name, origin, whole, word, change) in cases {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::scratch::temporary_folder().expect("made");
         copy_tree(origin, dir.path());
         change(dir.path());
         let (verdict, findings) = check(dir.path());
@@ -380,10 +382,10 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
     }
 
     // What repair saves of a log that was mended and not named yet is all of it.
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::scratch::temporary_folder().expect("made");
     copy_tree(sealed.path(), dir.path());
     fs::rename(dir.path().join("wal"), dir.path().join("wal.mended")).expect("renamed");
-    let out = tempfile::tempdir().expect("made");
+    let out = crate::scratch::temporary_folder().expect("made");
     let saved = out.path().join("saved");
     let scratch = out.path().join("scratch");
     let mut rng = promlet::entropy::Entropy::seeded(9);
@@ -394,11 +396,11 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
 /// The records are read with the other copy.
 #[test]
 fn a_check_and_a_start_report_each_damaged_copy_of_a_secret() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::scratch::temporary_folder().expect("made");
     let whole = killed(origin.path());
     for file in files(&origin.path().join("wal")) {
         for place in [70, 4_100] {
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::scratch::temporary_folder().expect("made");
             copy_tree(origin.path(), dir.path());
             let path = dir.path().join(file.strip_prefix(origin.path()).expect("below"));
             let mut bytes = fs::read(&path).expect("read");
@@ -419,9 +421,9 @@ fn a_check_and_a_start_report_each_damaged_copy_of_a_secret() {
 /// data.
 #[test]
 fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_to_writes() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::scratch::temporary_folder().expect("made");
     let whole = {
-        let live = tempfile::tempdir().expect("made");
+        let live = crate::scratch::temporary_folder().expect("made");
         let (opened, held) = make(live.path());
         opened.tsdb.seal(NOW).expect("sealed");
         opened.tsdb.checkpoint().expect("made");
@@ -431,7 +433,7 @@ fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_t
     };
     assert_eq!(check(origin.path()), (Weight::Note, Vec::new()));
     let (tried, mut wrong) = disagreements(origin.path(), &whole, &|kind| kind.contains("wal/"));
-    let no_log = tempfile::tempdir().expect("made");
+    let no_log = crate::scratch::temporary_folder().expect("made");
     copy_tree(origin.path(), no_log.path());
     fs::remove_dir_all(no_log.path().join("wal")).expect("removed");
     assert_eq!(check(no_log.path()).0, Weight::Repairable);
@@ -441,7 +443,7 @@ fn damage_of_a_log_that_ended_in_order_loses_nothing_and_leaves_the_store_open_t
     }
     for file in files(&origin.path().join("wal")) {
         for (how, content) in damages(&fs::read(&file).expect("read"), b"other") {
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::scratch::temporary_folder().expect("made");
             copy_tree(origin.path(), dir.path());
             let path = dir.path().join(file.strip_prefix(origin.path()).expect("below"));
             match content {
@@ -473,7 +475,7 @@ fn all_rows(dir: &Path) -> (bool, FolderContents, Vec<u8>) {
     let opened = try_open(dir, false).expect("opens");
     let (held, warnings) = opened.read();
     assert_eq!(warnings, Vec::<String>::new());
-    let copies = tempfile::tempdir().expect("made");
+    let copies = crate::scratch::temporary_folder().expect("made");
     opened.control.copy_to(copies.path()).expect("copied");
     let newest = files(&copies.path().join("exports")).pop().expect("an export");
     (opened.rebuilt.is_some(), held, fs::read(newest).expect("read"))
@@ -484,10 +486,10 @@ fn all_rows(dir: &Path) -> (bool, FolderContents, Vec<u8>) {
 /// by row.
 #[test]
 fn a_flipped_bit_of_the_accounts_database_is_noticed_or_no_row_has_it() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::scratch::temporary_folder().expect("made");
     killed(origin.path());
     let copy = || {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::scratch::temporary_folder().expect("made");
         copy_tree(origin.path(), dir.path());
         dir
     };

@@ -6,6 +6,9 @@
 //! store with a model. Every change also sets its thread's progress row in the same commit. The
 //! store therefore records which changes it holds, and a partial change is detected.
 
+#[path = "../src/kv/scratch.rs"]
+mod scratch;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
@@ -185,7 +188,7 @@ fn check(control: &Control, answered: &BTreeMap<u32, u32>, context: &str) {
 
 #[test]
 fn kill_nine_loses_no_answered_change_and_invents_none() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::scratch::temporary_folder().expect("temp");
     let path = temp.path().join("store");
     let mut rng = Entropy::seeded(SEED);
     let mut changes = 0;

@@ -13,6 +13,8 @@ mod laws;
 mod native;
 #[path = "kernels/oracle.rs"]
 mod oracle;
+#[path = "../src/kv/scratch.rs"]
+mod scratch;
 #[path = "kernels/subquery_cache.rs"]
 mod subquery_cache;
 #[path = "kernels/windows.rs"]

@@ -15,6 +15,8 @@
 
 #[expect(dead_code, reason = "others damage such folders")]
 mod folder;
+#[path = "../src/kv/scratch.rs"]
+mod scratch;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -107,7 +109,7 @@ fn content(tsdb: &Tsdb, org: OrgId) -> Content {
 
 fn opens(pack: &[u8]) {
     let (acme, beta) = expected();
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::scratch::temporary_folder().expect("made");
     unpack(pack, dir.path());
     for start in 0..2 {
         let mut rng = Entropy::seeded(1);
@@ -136,7 +138,10 @@ fn a_folder_of_version_1_opens_and_holds_everything() {
 
 #[test]
 fn a_folder_with_everything_beside_the_floats_opens_and_holds_it() {
-    let (made, dir) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let (made, dir) = (
+        crate::scratch::temporary_folder().expect("made"),
+        crate::scratch::temporary_folder().expect("made"),
+    );
     let (_open, expected) = folder::make_of(made.path(), 40, 40);
     unpack(include_bytes!("fixtures/v1-everything.pack"), dir.path());
     for start in 0..2 {

@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_finished_part_returns_its_rows_in_key_order_and_leaves_blobs_empty() {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let dir = temp.path().join("00");
         let summary = part(&dir, 2_048, 1_600);
         assert_eq!((summary.rows, summary.bytes), (2_048, 2_048 * 1_600));
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn rows_of_the_greatest_size_stay_out_of_blobs() {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let dir = temp.path().join("00");
         let summary = part(&dir, 500, BODY_BYTES_MAX);
         assert_eq!(std::fs::read_dir(dir.join("blobs")).expect("there").count(), 0);
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_row_over_four_thousand_bytes_or_out_of_order_is_refused() {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let mut writer = HeadWriter::create(&temp.path().join("00")).expect("created");
         assert!(matches!(
             writer.put(key(1, 0), &vec![0; BODY_BYTES_MAX + 1]),
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn a_part_that_differs_from_its_summary_is_detected() {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let dir = temp.path().join("00");
         let summary = part(&dir, 10, 100);
         for wrong in [
@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_damaged_part_is_an_error_and_never_a_panic() {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let dir = temp.path().join("00");
         let summary = part(&dir, 200, 300);
         let path = dir.join("db");

@@ -29,6 +29,8 @@ pub(crate) mod plain;
 mod record;
 mod reserve;
 mod rows;
+#[cfg(test)]
+pub(crate) mod scratch;
 pub(crate) mod zeros;
 
 pub use control::{

@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_reserve_is_removed_below_the_floor_and_created_again_with_enough_space() {
-        let dir = tempfile::tempdir().expect("temp");
+        let dir = crate::kv::scratch::temporary_folder().expect("temp");
         let reserve = Reserve::new(dir.path());
         let pretend = |bytes| reserve.pretended.store(bytes, Ordering::SeqCst);
         let blocks = || fs::metadata(&reserve.path).map(|found| found.blocks() * 512);

@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn read(text: &str) -> Result<Manifest, ManifestError> {
-        let dir = tempfile::tempdir().expect("temp");
+        let dir = crate::kv::scratch::temporary_folder().expect("temp");
         fs::write(dir.path().join(NAME), text).expect("written");
         Manifest::read(dir.path())
     }

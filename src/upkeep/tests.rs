@@ -31,7 +31,7 @@ fn files_below(dir: &Path, ending: &str) -> Vec<PathBuf> {
 }
 
 fn check_deep(dir: &Path) -> CheckReport {
-    let scratch = tempfile::tempdir().expect("made");
+    let scratch = crate::kv::scratch::temporary_folder().expect("made");
     let options = CheckOptions {
         deep: true,
         users_table: AccountRow::TABLE,
@@ -43,7 +43,7 @@ fn check_deep(dir: &Path) -> CheckReport {
 }
 
 fn repair_to(dir: &Path, to: &Path) -> Result<RepairReport, RepairError> {
-    let scratch = tempfile::tempdir().expect("made");
+    let scratch = crate::kv::scratch::temporary_folder().expect("made");
     repair(dir, to, &scratch.path().join("scratch"), &mut Entropy::seeded(6), &mut |_| ())
 }
 
@@ -69,10 +69,10 @@ fn stage(opened: &OpenedFolder, dir: &Path, to: &Path) -> Facts {
 
 #[test]
 fn a_backup_and_a_repaired_copy_hold_everything_that_the_folder_holds() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let held = make(dir.path());
     assert_eq!(check_deep(dir.path()).findings, []);
-    let out = tempfile::tempdir().expect("made");
+    let out = crate::kv::scratch::temporary_folder().expect("made");
     let (staged, backup) = (dir.path().join("backup.new"), out.path().join("backup"));
     let opened = open(dir.path());
     let facts = stage(&opened, dir.path(), &staged);
@@ -100,7 +100,7 @@ fn a_backup_and_a_repaired_copy_hold_everything_that_the_folder_holds() {
 /// Every missing sample is counted, and other missing data is reported.
 #[test]
 fn of_a_damaged_segment_every_sample_that_a_repair_loses_is_counted() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::kv::scratch::temporary_folder().expect("made");
     let held = make(origin.path());
     let segments = files_below(&origin.path().join("segments"), ".seg");
     assert_eq!(segments.len(), 2, "floats, and histograms");
@@ -109,7 +109,7 @@ fn of_a_damaged_segment_every_sample_that_a_repair_loses_is_counted() {
         let bytes = fs::read(segment).expect("read");
         let stride = (bytes.len() / 24) | 1;
         for position in (3..bytes.len()).step_by(stride) {
-            let copy = tempfile::tempdir().expect("made");
+            let copy = crate::kv::scratch::temporary_folder().expect("made");
             let (dir, to) = (copy.path().join("damaged"), copy.path().join("repaired"));
             copy_tree(origin.path(), &dir);
             let below = segment.strip_prefix(origin.path()).expect("inside");

@@ -32,7 +32,10 @@ fn again(stream: &mut Stream) -> String {
 
 #[test]
 fn sighup_reloads_the_certificate_and_drops_no_connection() {
-    let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let (dir, files) = (
+        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::temporary_folder().expect("a folder"),
+    );
     put("one", files.path());
     let (cert, key) = (files.path().join("tls.crt"), files.path().join("tls.key"));
     let env = [
@@ -62,7 +65,10 @@ fn sighup_reloads_the_certificate_and_drops_no_connection() {
 
 #[test]
 fn a_start_without_a_usable_certificate_ends_with_the_reason() {
-    let (dir, files) = (tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder"));
+    let (dir, files) = (
+        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::temporary_folder().expect("a folder"),
+    );
     put("one", files.path());
     std::fs::copy(fixture("two.key"), files.path().join("tls.key")).expect("copied");
     let mut command = crate::harness::command(&Start {

@@ -330,7 +330,7 @@ pub(crate) fn store_samples(store: &Tsdb, sent: &SentSamples, seal: impl FnOnce(
 
 /// Runs `work` with a store in a folder, which can seal.
 pub(crate) fn in_folder<T>(work: impl FnOnce(&Tsdb) -> T) -> T {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::scratch::temporary_folder().expect("a folder");
     let now = Timestamp::from_s(1_000);
     let folder = DataFolder::open(dir.path(), now, &mut Entropy::seeded(1)).expect("a data folder");
     let (control, _) = Control::open(&folder, &ControlOptions { now, users_table: 1 }).expect("accounts");

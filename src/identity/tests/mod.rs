@@ -67,7 +67,7 @@ impl TestInstance {
     }
 
     pub(super) fn with(options: IdentityOptions) -> TestInstance {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = crate::kv::scratch::temporary_folder().expect("a folder");
         let now = Timestamp::from_rfc3339("2026-11-21T10:00:00Z").expect("a time");
         let mut instance = TestInstance { dir, now, rng: Entropy::seeded(7), options, open: None };
         instance.open(MasterKey([9; 32]));

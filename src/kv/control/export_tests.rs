@@ -45,7 +45,7 @@ fn trimmed(dir: &Path) -> (DataFolder, Vec<(u32, TestUser)>) {
 
 #[test]
 fn an_export_is_due_after_two_mib_or_fifteen_minutes_with_a_change_and_at_a_clean_stop() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let exports = folder.path().join("exports");
     let control = opened(&folder);
@@ -73,7 +73,7 @@ fn an_export_is_due_after_two_mib_or_fifteen_minutes_with_a_change_and_at_a_clea
 
 #[test]
 fn journal_files_are_removed_once_the_older_export_covers_them_and_either_export_suffices() {
-    let whole = tempfile::tempdir().expect("temp");
+    let whole = crate::kv::scratch::temporary_folder().expect("temp");
     let (kept, all) = trimmed(whole.path());
     let journal = names(&kept.path().join("journal"));
     assert!(!journal.contains(&"00000001.jnl".to_owned()), "{journal:?}");
@@ -81,7 +81,7 @@ fn journal_files_are_removed_once_the_older_export_covers_them_and_either_export
     assert_eq!(names(&kept.path().join("exports")), exports);
     // The bits select which of control, older export and newer export are intact.
     for bits in 0..8_u8 {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         copy_tree(kept.path(), &temp.path().join("store"));
         let folder = folder(temp.path());
         let [control, older, newer] = [1, 2, 4].map(|bit| bits & bit != 0);
@@ -122,7 +122,7 @@ fn journal_files_are_removed_once_the_older_export_covers_them_and_either_export
 
 #[test]
 fn an_export_truncated_or_changed_at_any_byte_is_never_used() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     for n in 0..4 {
@@ -152,7 +152,7 @@ fn an_export_truncated_or_changed_at_any_byte_is_never_used() {
 
 #[test]
 fn the_export_has_the_documented_layout() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     put(&control, 7, user("a")).expect("put");
@@ -180,7 +180,7 @@ fn the_export_has_the_documented_layout() {
 /// The states that a crash during an export, or during the removals after it, leaves.
 #[test]
 fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuilt() {
-    let before = tempfile::tempdir().expect("temp");
+    let before = crate::kv::scratch::temporary_folder().expect("temp");
     let kept = folder(before.path());
     let control = opened(&kept);
     for n in 0..40 {
@@ -206,7 +206,7 @@ fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuil
     // journal file after the other.
     for step in 0..2 + gone.len() {
         for without_control in [false, true] {
-            let temp = tempfile::tempdir().expect("temp");
+            let temp = crate::kv::scratch::temporary_folder().expect("temp");
             let store = temp.path().join("store");
             copy_tree(&before_dir, &store);
             match step {
@@ -235,7 +235,7 @@ fn a_crash_at_any_step_of_an_export_leaves_a_folder_that_opens_and_can_be_rebuil
 /// The replacement of a damaged journal by a new one, stopped after each of its steps.
 #[test]
 fn a_crash_at_any_step_of_replacing_the_journal_leaves_a_folder_that_opens_and_can_be_rebuilt() {
-    let whole = tempfile::tempdir().expect("temp");
+    let whole = crate::kv::scratch::temporary_folder().expect("temp");
     let (kept, all) = trimmed(whole.path());
     let old: Vec<PathBuf> = names(&kept.path().join("journal"))
         .iter()
@@ -248,7 +248,7 @@ fn a_crash_at_any_step_of_replacing_the_journal_leaves_a_folder_that_opens_and_c
     drop(control);
     for back in 0..=old.len() {
         for without_control in [false, true] {
-            let temp = tempfile::tempdir().expect("temp");
+            let temp = crate::kv::scratch::temporary_folder().expect("temp");
             let store = temp.path().join("store");
             copy_tree(kept.path(), &store);
             // The last `back` files have not been moved away yet.
@@ -272,7 +272,7 @@ fn a_crash_at_any_step_of_replacing_the_journal_leaves_a_folder_that_opens_and_c
 
 #[test]
 fn revoked_rows_stay_revoked_after_any_damage_of_control_and_the_newest_export() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let kept = folder(temp.path());
     let mut rng = Entropy::seeded(20_261_121);
     let mut control = opened(&kept);
@@ -301,7 +301,7 @@ fn revoked_rows_stay_revoked_after_any_damage_of_control_and_the_newest_export()
         // The machine stops here. The files are copied, because every confirmed change is synced.
         let expected: Vec<_> = model.iter().map(|(key, value)| (*key, value.clone())).collect();
         for damage in 0..4 {
-            let crashed = tempfile::tempdir().expect("temp");
+            let crashed = crate::kv::scratch::temporary_folder().expect("temp");
             let store = crashed.path().join("store");
             copy_tree(kept.path(), &store);
             let newest = names(&store.join("exports")).pop();
@@ -327,7 +327,7 @@ fn revoked_rows_stay_revoked_after_any_damage_of_control_and_the_newest_export()
 
 #[test]
 fn another_stores_export_is_ignored_and_a_newer_one_is_refused() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (folder, all) = trimmed(temp.path());
     let other = DataFolder::open(&temp.path().join("other"), NOW, &mut Entropy::seeded(2)).expect("folder");
     let control = opened(&other);
@@ -353,7 +353,7 @@ fn another_stores_export_is_ignored_and_a_newer_one_is_refused() {
 
 #[test]
 fn a_copy_made_during_changes_suffices_to_rebuild_control() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (kept, _) = trimmed(temp.path());
     let control = opened(&kept);
     let copy = temp.path().join("copy");
@@ -376,7 +376,7 @@ fn a_copy_made_during_changes_suffices_to_rebuild_control() {
 
 /// Records changes and exports. A reply to a change promises that all changes up to it are durable.
 fn trace() -> crate::kv::ops::recording::Trace {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let recording = crate::kv::ops::recording::Recording::start(temp.path());
     let folder = folder(temp.path());
     let control = opened(&folder);
@@ -394,7 +394,7 @@ fn trace() -> crate::kv::ops::recording::Trace {
 /// Checks the state after a cut. The disk has no files of sled: only exports and journal are
 /// tested.
 fn judge(cut: &crate::kv::ops::recording::Cut) -> Option<String> {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     cut.put(temp.path());
     if !temp.path().join("store").exists() {
         return None;

@@ -157,7 +157,7 @@ pub(super) fn users(control: &Control) -> Vec<(u32, String)> {
 
 #[test]
 fn a_change_is_visible_to_later_changes_and_present_after_a_restart() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let (control, report) = open(&folder).expect("new");
     assert_eq!((report.start, report.seq, report.rows), (Start::Created, 0, 0));
@@ -187,7 +187,7 @@ fn a_change_is_visible_to_later_changes_and_present_after_a_restart() {
 
 #[test]
 fn a_refused_a_panicking_and_an_overlong_change_store_nothing() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let control = opened(&folder(temp.path()));
     let refused = control.commit(|tx| {
         tx.put(&1, &user("a"));
@@ -239,7 +239,7 @@ fn a_refused_a_panicking_and_an_overlong_change_store_nothing() {
 
 #[test]
 fn of_thirty_two_concurrent_uses_of_a_use_once_row_exactly_one_succeeds() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let control = opened(&folder(temp.path()));
     for round in 0..10_u32 {
         let code = move || (round, "code".to_owned());
@@ -277,7 +277,7 @@ fn of_thirty_two_concurrent_uses_of_a_use_once_row_exactly_one_succeeds() {
 
 #[test]
 fn a_late_side_row_is_never_stored_without_its_main_row() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     for key in 0..100 {
@@ -302,7 +302,7 @@ fn a_late_side_row_is_never_stored_without_its_main_row() {
 
 #[test]
 fn a_long_value_is_split_joined_shrunk_and_removed_without_leftovers_and_blobs_stays_empty() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     let long = |n: usize| TestUser { name: "long".to_owned(), bio: (0..=250).cycle().take(n).collect() };
@@ -334,7 +334,7 @@ fn a_long_value_is_split_joined_shrunk_and_removed_without_leftovers_and_blobs_s
 #[test]
 fn after_a_failed_sync_every_change_is_refused_and_reads_still_work() {
     for at_database in [false, true] {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let folder = folder(temp.path());
         let control = opened(&folder);
         put(&control, 1, user("before")).expect("put");
@@ -363,7 +363,7 @@ fn after_a_failed_sync_every_change_is_refused_and_reads_still_work() {
 
 #[test]
 fn without_room_for_a_journal_file_nothing_is_written_and_the_change_may_be_retried() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     let journal = folder.path().join("journal");
@@ -411,7 +411,7 @@ fn without_room_for_a_journal_file_nothing_is_written_and_the_change_may_be_retr
 #[test]
 fn a_change_refused_for_lack_of_resources_never_reappears() {
     for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let folder = folder(temp.path());
         let control = opened(&folder);
         put(&control, 1, user("before")).expect("put");
@@ -451,7 +451,7 @@ fn a_change_refused_for_lack_of_resources_never_reappears() {
 
 #[test]
 fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_resume_with_free_space() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     let reserve = folder.path().join("reserve");
@@ -478,7 +478,7 @@ fn on_a_full_disk_changes_use_the_reserve_then_are_refused_and_resume_with_free_
 
 #[test]
 fn concurrent_writers_read_their_confirmed_changes() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     std::thread::scope(|scope| {
@@ -517,7 +517,7 @@ fn concurrent_writers_read_their_confirmed_changes() {
 
 #[test]
 fn an_old_version_is_read_and_a_newer_one_or_another_kind_is_damage() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     control
@@ -539,7 +539,7 @@ fn an_old_version_is_read_and_a_newer_one_or_another_kind_is_damage() {
 
 #[test]
 fn a_master_key_is_bound_once() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let bind = |control: &Control, mark| control.bind_master_key([mark; 32]).expect("committed");
     let control = opened(&folder);
@@ -591,7 +591,7 @@ fn restore(dir: &Path, folder: &DataFolder, name: &str) {
 
 #[test]
 fn a_database_behind_its_journal_catches_up() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     restore(temp.path(), &folder, "control");
     let (control, report) = open(&folder).expect("recovered");
@@ -641,7 +641,7 @@ fn a_journal_that_lacks_confirmed_changes_is_replaced_after_an_export_while_cont
         }),
     ];
     for (name, damage) in damages {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let (folder, all) = store_with_a_past(temp.path());
         let journal = folder.path().join("journal");
         damage(&journal, temp.path());
@@ -665,7 +665,7 @@ fn a_journal_that_lacks_confirmed_changes_is_replaced_after_an_export_while_cont
 
 #[test]
 fn without_control_a_journal_that_lacks_confirmed_changes_is_refused_with_their_numbers_and_unchanged() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     let journal = folder.path().join("journal");
     copy_tree(&journal, &temp.path().join("whole"));
@@ -751,7 +751,7 @@ fn a_damaged_database_is_rebuilt_from_the_journal_and_kept_in_quarantine() {
         }),
     ];
     for (name, damage) in damages {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let (folder, all) = store_with_a_past(temp.path());
         let path = folder.path().join("control");
         let stays = name != "deleted" && name != "half swapped";
@@ -778,7 +778,7 @@ fn a_damaged_database_is_rebuilt_from_the_journal_and_kept_in_quarantine() {
 
 #[test]
 fn another_stores_database_is_not_used() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     let other = DataFolder::open(&temp.path().join("other"), NOW, &mut Entropy::seeded(2)).expect("folder");
     put(&opened(&other), 1, user("stranger")).expect("put");
@@ -798,7 +798,7 @@ fn another_stores_database_is_not_used() {
 fn first_set_up_is_offered_only_if_no_user_ever_existed() {
     for bits in 0..16 {
         let [in_control, in_journal, in_export, initialised] = [1, 2, 4, 8].map(|bit| bits & bit != 0);
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let folder = folder(temp.path());
         let control = opened(&folder);
         put(&control, 1, user("owner")).expect("put");
@@ -821,7 +821,7 @@ fn first_set_up_is_offered_only_if_no_user_ever_existed() {
         assert_eq!(folder.is_initialised().expect("read"), initialised || anywhere, "{bits}");
     }
     // An emptied table of users counts as missing as well.
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     opened(&folder).close().expect("clean");
     folder.mark_initialised(NOW).expect("marked");
@@ -833,7 +833,7 @@ fn first_set_up_is_offered_only_if_no_user_ever_existed() {
 
 #[test]
 fn a_damaged_identity_is_rewritten_from_journal_and_exports_and_never_becomes_another_stores() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let made = folder(temp.path());
     let (id, dir) = (made.store_id(), made.path().to_owned());
     let control = opened(&made);
@@ -858,7 +858,7 @@ fn a_damaged_identity_is_rewritten_from_journal_and_exports_and_never_becomes_an
         assert_eq!((again.store_id(), again.notes()), (id, &[][..]));
     }
     // Files of another store prevent the decision.
-    let other = tempfile::tempdir().expect("temp");
+    let other = crate::kv::scratch::temporary_folder().expect("temp");
     let stranger =
         DataFolder::open(&other.path().join("store"), NOW, &mut Entropy::seeded(4)).expect("folder");
     assert_ne!(stranger.store_id(), id);
@@ -895,7 +895,7 @@ fn a_damaged_identity_is_rewritten_from_journal_and_exports_and_never_becomes_an
 #[test]
 fn a_start_without_room_for_the_database_serves_reads_and_changes_without_loss() {
     const ENOSPC: i32 = 28;
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     for n in 0..30 {
@@ -936,7 +936,7 @@ fn a_start_without_room_for_the_database_serves_reads_and_changes_without_loss()
 
 #[test]
 fn files_in_blobs_are_synced_and_empty_snapshots_removed_at_opening() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (folder, all) = store_with_a_past(temp.path());
     let control = folder.path().join("control");
     std::fs::write(control.join("snap.0000000000000001.generating"), b"").expect("written");
@@ -949,7 +949,7 @@ fn files_in_blobs_are_synced_and_empty_snapshots_removed_at_opening() {
 
 #[test]
 fn control_equals_a_map_through_random_changes_and_restarts() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let mut rng = Entropy::seeded(42);
     let mut model: BTreeMap<u32, TestUser> = BTreeMap::new();
@@ -995,7 +995,7 @@ fn control_equals_a_map_through_random_changes_and_restarts() {
 
 #[test]
 fn the_meta_row_has_the_documented_layout() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = folder(temp.path());
     let control = opened(&folder);
     put(&control, 1, user("a")).expect("put");

@@ -14,7 +14,7 @@ fn mode(path: &Path) -> u32 {
 
 #[test]
 fn a_new_folder_gets_its_identity_once_and_private_modes() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let path = temp.path().join("a/b/store");
     let folder = open(&path).expect("new");
     assert_eq!((folder.last_stop(), folder.created()), (LastStop::New, NOW));
@@ -38,7 +38,7 @@ fn a_new_folder_gets_its_identity_once_and_private_modes() {
 
 #[test]
 fn a_second_process_gets_the_pid_and_start_time_of_the_first() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let first = open(temp.path()).expect("first");
     match open(temp.path()) {
         Err(FolderError::InUse { holder, .. }) => {
@@ -52,7 +52,7 @@ fn a_second_process_gets_the_pid_and_start_time_of_the_first() {
 
 #[test]
 fn the_last_stop_is_clean_only_directly_after_a_clean_stop() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     open(temp.path()).expect("new").close_clean(NOW).expect("clean");
     let folder = open(temp.path()).expect("second");
     assert_eq!(folder.last_stop(), LastStop::Clean);
@@ -68,7 +68,7 @@ fn the_last_stop_is_clean_only_directly_after_a_clean_stop() {
 
 #[test]
 fn unclean_stops_are_counted_once_each_and_a_damaged_count_restarts() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let counted = |folder: &DataFolder| {
         let count = folder.unclean_stops().expect("read");
         folder.begin_serving(NOW).expect("counted");
@@ -99,7 +99,7 @@ fn unclean_stops_are_counted_once_each_and_a_damaged_count_restarts() {
 /// Only unclean stops of a server are counted; a folder may lack `CLEAN` for other reasons.
 #[test]
 fn restored_folders_and_refused_starts_are_not_counted() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let counted = |folder: &DataFolder| {
         let count = folder.unclean_stops().expect("read");
         folder.begin_serving(NOW).expect("counted");
@@ -129,7 +129,7 @@ fn restored_folders_and_refused_starts_are_not_counted() {
 
 #[test]
 fn a_foreign_folder_and_a_newer_layout_stay_unchanged() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let names = || files::names(temp.path()).expect("listed");
     fs::write(temp.path().join("photo.jpg"), "x").expect("written");
     assert!(matches!(open(temp.path()), Err(FolderError::Foreign { found, .. }) if found == "photo.jpg"));
@@ -153,7 +153,7 @@ fn a_foreign_folder_and_a_newer_layout_stay_unchanged() {
 
 #[test]
 fn any_changed_byte_of_the_identity_is_detected() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     drop(open(temp.path()).expect("new"));
     let path = temp.path().join("STORE");
     let whole = fs::read(&path).expect("read");
@@ -175,7 +175,7 @@ fn any_changed_byte_of_the_identity_is_detected() {
 
 #[test]
 fn the_master_key_is_created_once_private_and_never_replaced() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = open(&temp.path().join("store")).expect("new");
     let mut rng = Entropy::seeded(9);
     let key = folder.master_key(&MasterKeySource::Folder, &mut rng).expect("made");
@@ -210,7 +210,7 @@ fn the_master_key_is_created_once_private_and_never_replaced() {
 
 #[test]
 fn quarantine_keeps_every_file_moved_there() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let folder = open(&temp.path().join("store")).expect("new");
     let mut kept = Vec::new();
     for n in 0..3 {

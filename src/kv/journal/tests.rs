@@ -84,7 +84,7 @@ fn header_and_record_have_the_documented_layout() {
 
 #[test]
 fn appended_changes_are_replayed_over_many_files_and_after_reopening() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let groups: Vec<Vec<RowChanges>> = (0..200).map(|n| vec![change(n, 3_900), change(n, 10)]).collect();
     for half in groups.chunks(100) {
         written(temp.path(), half);
@@ -117,7 +117,7 @@ fn appended_changes_are_replayed_over_many_files_and_after_reopening() {
 
 #[test]
 fn covered_files_are_removed_oldest_first_and_the_rest_is_a_journal() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let groups: Vec<Vec<RowChanges>> = (0..250).map(|n| vec![change(n, 3_900)]).collect();
     let found = survey(temp.path(), STORE).expect("empty");
     let mut journal = Journal::open(temp.path(), STORE, key(), &found, 0, at(1_000)).expect("open");
@@ -138,7 +138,7 @@ fn covered_files_are_removed_oldest_first_and_the_rest_is_a_journal() {
 
 #[test]
 fn a_journal_torn_at_any_byte_gives_a_prefix() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let all: Vec<RowChanges> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
     written(temp.path(), std::slice::from_ref(&all));
     let found = survey(temp.path(), STORE).expect("whole");
@@ -170,7 +170,7 @@ fn a_journal_torn_at_any_byte_gives_a_prefix() {
 
 #[test]
 fn a_journal_file_truncated_at_any_byte_gives_its_prefix_and_counts_as_damaged() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let all: Vec<RowChanges> = (0..6).map(|n| change(n, usize::from(n) * 9)).collect();
     written(temp.path(), std::slice::from_ref(&all));
     let path = temp.path().join("00000001.jnl");
@@ -187,7 +187,7 @@ fn a_journal_file_truncated_at_any_byte_gives_its_prefix_and_counts_as_damaged()
 
 #[test]
 fn a_damaged_spare_file_is_distinguished_from_one_that_had_changes() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     written(temp.path(), &[vec![change(1, 5)]]);
     let spare = temp.path().join("00000002.jnl");
     let whole = std::fs::read(&spare).expect("read");
@@ -222,7 +222,7 @@ fn record_ends(bytes: &[u8]) -> Vec<usize> {
 fn flip_every_bit(groups: &[Vec<RowChanges>]) {
     let all = groups.concat();
     let last_group = all.len() - groups.last().expect("one").len();
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     written(temp.path(), groups);
     let path = survey(temp.path(), STORE).expect("whole").files[0].path.clone();
     let whole = std::fs::read(&path).expect("read");
@@ -281,7 +281,7 @@ fn damage_in_the_last_group_is_a_torn_tail() {
 
 #[test]
 fn a_later_file_proves_the_end_of_the_previous_one() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let groups: Vec<Vec<RowChanges>> = (0..80).map(|n| vec![change(n, 3_900)]).collect();
     written(temp.path(), &groups);
     let found = survey(temp.path(), STORE).expect("whole");
@@ -329,7 +329,7 @@ fn the_content_of_a_value_is_never_taken_for_a_record_after_any_damage_or_tear()
         (Layout::Keyed(key()), Layout::Plain),
         (Layout::Keyed(key()), others),
     ] {
-        let temp = tempfile::tempdir().expect("temp");
+        let temp = crate::kv::scratch::temporary_folder().expect("temp");
         let (whole, second, third) = with_a_planted_record(temp.path(), layout, planted);
         let path = temp.path().join("00000001.jnl");
         let forged = change(66, 3);
@@ -386,7 +386,7 @@ fn the_content_of_a_value_is_never_taken_for_a_record_after_any_damage_or_tear()
 
 #[test]
 fn a_planted_number_cannot_be_greater_than_the_bytes_allow() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let layout = Layout::Keyed(key());
     let header = JournalHeader { store: STORE, number: 1, previous: 0, created: at(1), layout };
     let mut bytes = encode_header(&header);
@@ -401,7 +401,7 @@ fn a_planted_number_cannot_be_greater_than_the_bytes_allow() {
 
 #[test]
 fn a_journal_of_version_1_continues_in_a_file_of_version_2() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let plain = |number: u64, records: &[(u64, RowChanges)]| {
         let header = JournalHeader {
             store: STORE,
@@ -430,7 +430,7 @@ fn a_journal_of_version_1_continues_in_a_file_of_version_2() {
 
 #[test]
 fn another_stores_a_newer_and_a_renamed_file_are_refused() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     written(temp.path(), &[vec![change(1, 1)]]);
     let other = StoreId([7; 16]);
     assert!(matches!(survey(temp.path(), other), Err(JournalError::Foreign { found: STORE, .. })));

@@ -586,13 +586,13 @@ mod tests {
 
     /// Returns whether some cut after the promise loses the file or a part of it.
     fn may_lose(synced: bool, named: bool) -> bool {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let recording = Recording::start(dir.path());
         write(dir.path(), "a", &[7; 2_000], synced, named);
         recording.answered(1);
         let trace = recording.finish();
         let lost = |cut: &Cut| {
-            let to = tempfile::tempdir().expect("made");
+            let to = crate::kv::scratch::temporary_folder().expect("made");
             cut.put(to.path());
             let whole = fs::read(to.path().join("a")).is_ok_and(|found| found == [7; 2_000]);
             (cut.answered.contains(&1) && !whole).then_some(())
@@ -608,7 +608,7 @@ mod tests {
 
     #[test]
     fn a_write_may_reach_the_disk_partially_and_a_rename_only_completely() {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         write(dir.path(), "a", &[1; 2_000], true, true);
         let recording = Recording::start(dir.path());
         let path = dir.path().join("a");

@@ -649,7 +649,7 @@ mod tests {
 
     #[test]
     fn a_closed_marker_with_any_changed_byte_is_invalid() {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let at = |name: &str| dir.path().join(name);
         let store = StoreId([0x5a; 16]);
         let folder =

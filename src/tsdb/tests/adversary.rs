@@ -542,7 +542,10 @@ impl AdversaryRun {
 
     /// Repairs the store like `promlet repair`.
     fn repair(&mut self) {
-        let (to, scratch) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+        let (to, scratch) = (
+            crate::kv::scratch::temporary_folder().expect("made"),
+            crate::kv::scratch::temporary_folder().expect("made"),
+        );
         let from = self.machine.dir.path();
         let accounts = from.join("accounts");
         let mut control = OfflineControl::read(&accounts, &scratch.path().join("scratch")).expect("read");

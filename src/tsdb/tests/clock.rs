@@ -27,7 +27,7 @@ impl FakeMachine {
     pub(super) fn new() -> FakeMachine {
         let faults = faults();
         faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = crate::kv::scratch::temporary_folder().expect("a folder");
         FakeMachine { dir, faults, ran_ms: Arc::default(), ahead_ms: 0, true_ms: NOW.as_ms(), built: None }
     }
 

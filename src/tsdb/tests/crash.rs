@@ -11,7 +11,7 @@ type DamageCase = (&'static str, fn(&Path));
 
 /// Returns a folder with a closed log of some records, and the path of the log file.
 fn small_log() -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     for n in 0..6u32 {
         write(&tsdb, ORG, &up(&format!("job-{}", n % 3)), &[ago(100 - i64::from(n), f64::from(n) + 0.5)]);
@@ -53,7 +53,7 @@ fn a_log_cut_anywhere_holds_a_prefix_of_its_records() {
     let (_dir, path) = small_log();
     let whole = std::fs::read(&path).expect("read");
     let content = &whole[..log_bytes(&path)];
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let file = dir.path().join("0000000001.wal");
     std::fs::write(&file, content).expect("written");
     let (all, damaged) = replayed(dir.path());
@@ -82,7 +82,7 @@ fn every_flipped_bit_of_a_log_is_detected_or_harmless() {
     let (_dir, path) = small_log();
     let whole = std::fs::read(&path).expect("read");
     let content = &whole[..log_bytes(&path) + 24];
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let file = dir.path().join("0000000001.wal");
     std::fs::write(&file, content).expect("written");
     let (all, _) = replayed(dir.path());
@@ -154,7 +154,7 @@ fn a_torn_tail_is_cleared_and_the_log_continues() {
 
 #[test]
 fn a_copy_taken_during_writes_holds_every_acknowledged_sample() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let over = AtomicBool::new(false);
     let acknowledged = AtomicBool::new(false);
@@ -175,7 +175,7 @@ fn a_copy_taken_during_writes_holds_every_acknowledged_sample() {
         }
         for _ in 0..10 {
             let before: Vec<i64> = counts.iter().map(|c| c.load(Ordering::SeqCst)).collect();
-            let image = tempfile::tempdir().expect("made");
+            let image = crate::kv::scratch::temporary_folder().expect("made");
             copy_tree(dir.path(), image.path());
             let (copy, report) = open(image.path());
             assert_eq!(report.read_only, None);
@@ -218,7 +218,7 @@ fn damage_outside_the_log_costs_time_only() {
         ("registry gone", |dir| std::fs::remove_file(dir.join("series/3.reg")).expect("removed")),
     ];
     for (what, damage) in damages {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         for n in 0..100u32 {
             write(&tsdb, ORG, &up(&format!("job-{}", n % 7)), &[ago(100 - i64::from(n), f64::from(n))]);
@@ -280,7 +280,7 @@ fn fill(tsdb: &Tsdb, from: u64, batches: u64) -> Result<(), AppendError> {
 
 #[test]
 fn a_full_log_file_is_followed_by_the_next_and_a_missing_one_is_damage() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, 0, 220).expect("stored");
     let before = content(&tsdb, ORG);
@@ -302,7 +302,7 @@ fn wal(dir: &Path, number: u64) -> PathBuf {
 
 /// Creates a folder whose log continues in a second file, and closes it.
 fn two_files(checkpoint: bool) -> tempfile::TempDir {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, 0, 13).expect("stored");
     if checkpoint {
@@ -367,7 +367,7 @@ fn the_log_continues_in_the_file_that_a_switch_names() {
     for torn in [0, 300] {
         // The store is killed, because after a clean stop control knows of the records of the
         // second file.
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, 0, 13).expect("stored");
         write(&tsdb, ORG, &up("after"), &[ago(0, 1.0)]);
@@ -430,7 +430,7 @@ fn a_shortened_or_missing_log_is_never_taken_for_an_empty_one() {
 
 #[test]
 fn a_crash_before_the_first_log_file_leaves_a_new_store() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     std::fs::create_dir(dir.path().join("wal")).expect("made");
     std::fs::write(dir.path().join("wal/0000000001.wal.new"), [0; 100]).expect("written");
     let (tsdb, report) = open(dir.path());
@@ -440,7 +440,7 @@ fn a_crash_before_the_first_log_file_leaves_a_new_store() {
 
 #[test]
 fn a_damaged_registry_that_a_checkpoint_relies_on_is_copied_before_it_is_cut() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
     tsdb.checkpoint().expect("made");
@@ -456,7 +456,7 @@ fn a_damaged_registry_that_a_checkpoint_relies_on_is_copied_before_it_is_cut() {
 
 #[test]
 fn a_full_disk_refuses_and_resumes_without_a_restart() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), options(&faults));
     faults.free_bytes.store(1_000, Ordering::SeqCst);

@@ -25,7 +25,7 @@ fn samples(ms: i64) -> Vec<Sample> {
 
 #[test]
 fn deleted_samples_are_not_read_from_the_cache() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     for job in ["a", "b"] {
         write(&tsdb, ORG, &up(job), &samples(0));
@@ -55,7 +55,7 @@ fn deleted_samples_are_not_read_from_the_cache() {
 
 #[test]
 fn the_cache_knows_which_blocks_are_non_decreasing() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     // Several blocks. The other series fall at any place, between two blocks and inside of one.
     write(
@@ -87,7 +87,7 @@ fn the_cache_knows_which_blocks_are_non_decreasing() {
 
 #[test]
 fn samples_that_retention_drops_are_removed_from_the_cache() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &samples(5 * 86_400_000));
     tsdb.seal(NOW).expect("sealed");
@@ -103,7 +103,7 @@ fn samples_that_retention_drops_are_removed_from_the_cache() {
 
 #[test]
 fn organisations_with_the_same_series_numbers_have_separate_caches() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let other = OrgId(4);
     write(&tsdb, ORG, &up("a"), &samples(0));

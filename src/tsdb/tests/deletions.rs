@@ -44,7 +44,7 @@ fn sealed(tsdb: &Tsdb) -> u64 {
 
 #[test]
 fn a_deletion_waits_for_no_seal_of_another_organisation() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     for org in [ORG, OTHER] {
         hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
@@ -64,7 +64,7 @@ fn a_deletion_waits_for_no_seal_of_another_organisation() {
 
 #[test]
 fn an_organisation_is_dropped_while_another_is_sealed() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     for org in [ORG, OTHER] {
         hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
@@ -88,7 +88,7 @@ fn an_organisation_is_dropped_while_another_is_sealed() {
 #[test]
 fn a_seal_that_reaches_a_dropped_organisation_leaves_it_dropped() {
     for _ in 0..10 {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = crate::kv::scratch::temporary_folder().expect("a folder");
         let tsdb = store(dir.path());
         for org in [ORG, OTHER] {
             hour(&tsdb, org, "a", MIDNIGHT - 3 * HOUR);
@@ -114,7 +114,7 @@ fn a_seal_that_reaches_a_dropped_organisation_leaves_it_dropped() {
 
 #[test]
 fn pending_deletions_are_bounded_and_a_seal_carries_them_out() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 10 * HOUR);
     for n in 0..10 {
@@ -148,7 +148,7 @@ fn pending_deletions_are_bounded_and_a_seal_carries_them_out() {
 
 #[test]
 fn a_seal_carries_out_deletions_of_the_newest_samples() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 3 * HOUR);
     hour(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR);
@@ -162,7 +162,7 @@ fn a_seal_carries_out_deletions_of_the_newest_samples() {
 #[test]
 fn a_seal_after_a_start_carries_out_deletions_of_the_newest_samples() {
     for checkpoint in [false, true] {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = crate::kv::scratch::temporary_folder().expect("a folder");
         let tsdb = store(dir.path());
         hour(&tsdb, ORG, "a", MIDNIGHT - 3 * HOUR);
         hour(&tsdb, ORG, "a", MIDNIGHT - 2 * HOUR);
@@ -181,7 +181,7 @@ fn a_seal_after_a_start_carries_out_deletions_of_the_newest_samples() {
 
 #[test]
 fn a_deletion_that_covers_earlier_ones_replaces_them() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     for job in ["a", "b"] {
         hour(&tsdb, ORG, job, MIDNIGHT - 3 * HOUR);
@@ -211,7 +211,7 @@ fn a_deletion_that_covers_earlier_ones_replaces_them() {
 
 #[test]
 fn deleted_samples_are_gone_from_the_disk_within_a_day_even_without_other_merges() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 2 * DAY);
     hour(&tsdb, ORG, "b", MIDNIGHT - 2 * DAY);
@@ -236,7 +236,7 @@ fn deleted_samples_are_gone_from_the_disk_within_a_day_even_without_other_merges
 
 #[test]
 fn deletions_found_at_a_start_come_before_other_merges() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     hour(&tsdb, ORG, "a", MIDNIGHT - 5 * DAY);
     tsdb.seal_and_merge(NOW).expect("sealed");
@@ -257,7 +257,7 @@ fn deletions_found_at_a_start_come_before_other_merges() {
 
 #[test]
 fn an_organisation_with_unmergeable_segments_delays_no_other() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let tsdb = store(dir.path());
     // With one loop per organisation the clock would go back between them and set the end of the
     // sealed time back.

@@ -167,7 +167,7 @@ impl ModelRun {
         faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
         let mut run = ModelRun {
             rng: Dice(Entropy::seeded(seed)),
-            dir: tempfile::tempdir().expect("made"),
+            dir: crate::kv::scratch::temporary_folder().expect("made"),
             faults,
             tsdb: None,
             now: NOW.as_ms(),

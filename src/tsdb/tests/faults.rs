@@ -7,7 +7,7 @@ use super::*;
 use crate::kv::ops::recording::Failing;
 
 fn check(fail: impl Fn(&Faults)) {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), options(&faults));
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
@@ -49,14 +49,14 @@ fn by_interval(faults: &Arc<Faults>, interval: Duration) -> Options {
 
 #[test]
 fn with_an_interval_a_killed_process_loses_nothing() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), by_interval(&faults(), Duration::from_secs(3_600)));
     let syncs = tsdb.stats().wal_syncs;
     for n in 0..50 {
         write(&tsdb, ORG, &up(&format!("job-{}", n % 3)), &[ago(100 - n, n as f64)]);
     }
     // A killed process leaves the content of the page cache.
-    let image = tempfile::tempdir().expect("made");
+    let image = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(dir.path(), image.path());
     assert!(tsdb.stats().wal_syncs < syncs + 50, "not each write is synced");
     let (copy, report) = open(image.path());
@@ -66,7 +66,7 @@ fn with_an_interval_a_killed_process_loses_nothing() {
 
 #[test]
 fn with_an_interval_the_log_is_synced_without_further_writes() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), by_interval(&faults(), Duration::from_millis(100)));
     let syncs = tsdb.stats().wal_syncs;
     write(&tsdb, ORG, &up("a"), &[ago(0, 1.0)]);
@@ -77,7 +77,7 @@ fn with_an_interval_the_log_is_synced_without_further_writes() {
 
 #[test]
 fn with_an_interval_a_failed_sync_closes_the_log_as_well() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), by_interval(&faults, Duration::from_secs(3_600)));
     faults.log_syncs_left.store(0, Ordering::SeqCst);
@@ -89,7 +89,7 @@ fn with_an_interval_a_failed_sync_closes_the_log_as_well() {
 
 #[test]
 fn a_closed_store_serves_reads_and_refuses_writes() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0)]);
     tsdb.close();
@@ -114,7 +114,7 @@ fn a_full_head_refuses_new_series() {
 
 #[test]
 fn once_the_disk_has_space_again_no_write_is_refused_for_an_earlier_failure_to_create_a_file() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(8_160, Ordering::SeqCst);
     let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -142,7 +142,7 @@ fn once_the_disk_has_space_again_no_write_is_refused_for_an_earlier_failure_to_c
 #[test]
 fn without_descriptors_or_memory_for_a_new_file_the_log_refuses_and_continues_afterwards() {
     for errno in [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE, rustix::io::Errno::NOMEM] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         faults.log_file_bytes.store(8_160, Ordering::SeqCst);
         let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -196,7 +196,7 @@ fn wait_for_mark(tsdb: &Tsdb) {
 /// A flush holds the lock of an idle log, which waits without a timeout.
 #[test]
 fn records_that_arrive_while_a_flush_holds_the_log_are_written() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let Sink::Log(log) = &tsdb.log else { panic!("a log on disk") };
     for n in 0..20 {
@@ -227,7 +227,7 @@ fn records_that_arrive_while_a_flush_holds_the_log_are_written() {
 #[test]
 fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
     for errno in [rustix::io::Errno::NOMEM, rustix::io::Errno::INTR] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         write(&tsdb, ORG, &up("a"), &[ago(100_000, 0.5)]);
         let log = dir.path().join("wal/0000000001.wal");
@@ -254,7 +254,7 @@ fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
         let expected = content(&tsdb, ORG);
         assert_eq!(expected.values().map(Vec::len).sum::<usize>(), 16_385);
         // The state that a killed process leaves.
-        let image = tempfile::tempdir().expect("made");
+        let image = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(dir.path(), image.path());
         let (killed, report) = open(image.path());
         assert_eq!((report.read_only, content(&killed, ORG)), (None, expected));
@@ -264,7 +264,7 @@ fn a_write_that_lacks_resources_is_refused_and_nothing_of_it_reappears() {
 
 #[test]
 fn marks_and_switches_that_lack_resources_are_written_later() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(8_160, Ordering::SeqCst);
     let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -289,7 +289,7 @@ fn marks_and_switches_that_lack_resources_are_written_later() {
     assert!((400..600).contains(&stored), "{stored} stored");
     let expected = content(&tsdb, ORG);
     assert_eq!(expected.len(), stored);
-    let image = tempfile::tempdir().expect("made");
+    let image = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(dir.path(), image.path());
     let (killed, report) = open(image.path());
     assert_eq!((report.read_only, content(&killed, ORG)), (None, expected));
@@ -297,7 +297,7 @@ fn marks_and_switches_that_lack_resources_are_written_later() {
 
 #[test]
 fn a_sync_of_the_log_that_a_signal_interrupts_is_retried() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let log = dir.path().join("wal/0000000001.wal");
     let code = rustix::io::Errno::INTR.raw_os_error();
@@ -315,7 +315,7 @@ fn a_sync_of_the_log_that_a_signal_interrupts_is_retried() {
 /// docs/storage.md section 12, row by row.
 #[test]
 fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free_space() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(8_160, Ordering::SeqCst);
     let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -364,7 +364,7 @@ fn a_disk_that_fills_up_stops_growth_then_samples_and_never_operations_that_free
 
 #[test]
 fn without_free_inodes_writes_that_need_a_log_file_are_refused_until_there_are_some() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
     let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -399,7 +399,7 @@ fn fill_files(tsdb: &Tsdb) {
 
 #[test]
 fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_is_removed_as_soon_as_possible() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     faults.log_file_bytes.store(64 << 10, Ordering::SeqCst);
     // With one file more than the current one, everything would be sealed early, every minute.
@@ -435,7 +435,7 @@ fn a_log_file_that_cannot_be_unlinked_forces_no_seals_and_is_removed_as_soon_as_
 
 #[test]
 fn a_trimmed_log_file_that_cannot_be_unlinked_does_not_prevent_a_start() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let first = dir.path().join("wal").join("0000000001.wal");
     let expected = {
         let faults = faults();

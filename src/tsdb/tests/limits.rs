@@ -124,7 +124,7 @@ fn forced_labels_make_another_series() {
 
 #[test]
 fn descriptions_survive_a_restart_and_are_bounded() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     tsdb.set_limits(ORG, OrgLimits { metadata_max: 2, help_bytes_max: 5, ..OrgLimits::default() });
     let mut batch = BatchBuilder::default();

@@ -147,7 +147,7 @@ proptest! {
 
     #[test]
     fn segments_are_listed_like_the_head(drawn in drawn(), sealed in 1usize..60, query in query()) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, &drawn, sealed);
         check_all(&tsdb, &query)?;
@@ -168,7 +168,7 @@ fn no_listing_shows_what_a_scope_hides_even_if_later_samples_follow() {
         ("histograms before and after", &[]),
     ];
     for sealed in [false, true] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         let histogram = crate::tsdb::side_data::tests::exponential(0, 0.0, &[], &[], 0.0, 3, &[]);
         // The second organisation never had the samples that the scope of the first one hides.

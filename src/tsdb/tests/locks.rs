@@ -16,7 +16,7 @@ fn batch(job: &str) -> BatchBuilder {
 
 #[test]
 fn neither_the_log_nor_statistics_wait_for_the_series_table() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open(dir.path());
     tsdb.append(ORG, &batch("a").batch(), NOW).expect("stored");
     let more = batch("b");

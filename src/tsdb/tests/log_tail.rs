@@ -51,13 +51,13 @@ fn delete_all(tsdb: &Tsdb, job: &str) {
 #[test]
 fn samples_acknowledged_after_an_accepted_loss_survive_a_deletion_whose_record_was_lost() {
     for loss in [Loss::CutBeforeTheDeletion, Loss::Emptied, Loss::ZerosFromTheDeletion] {
-        let live = tempfile::tempdir().expect("made");
+        let live = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(live.path());
         write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0), ago(8_000_000, 2.0)]);
         write(&tsdb, ORG, &up("b"), &[ago(9_000_000, 3.0)]);
         let (_, deletion_at) = end_of_log(live.path());
         delete_all(&tsdb, "a");
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(live.path(), dir.path());
         drop(tsdb);
         lose(&end_of_log(dir.path()).0, deletion_at, loss);
@@ -78,7 +78,7 @@ fn samples_acknowledged_after_an_accepted_loss_survive_a_deletion_whose_record_w
         }
         let seen = content(&tsdb, ORG);
         assert_eq!(seen[&up("a").to_string()].len() as i64, NEW_SAMPLES, "{loss:?}");
-        let killed = tempfile::tempdir().expect("made");
+        let killed = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(dir.path(), killed.path());
         drop(tsdb);
         let (tsdb, report) = open(killed.path());
@@ -88,7 +88,7 @@ fn samples_acknowledged_after_an_accepted_loss_survive_a_deletion_whose_record_w
 
 #[test]
 fn a_lost_deletion_hides_earlier_samples_and_not_later_readable_ones() {
-    let live = tempfile::tempdir().expect("made");
+    let live = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(live.path());
     write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0)]);
     let (_, deletion_at) = end_of_log(live.path());
@@ -96,7 +96,7 @@ fn a_lost_deletion_hides_earlier_samples_and_not_later_readable_ones() {
     write(&tsdb, ORG, &up("a"), &[ago(8_000_000, 2.0)]);
     write(&tsdb, ORG, &up("a"), &[ago(7_000_000, 3.0)]);
     let seen = content(&tsdb, ORG);
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(live.path(), dir.path());
     drop(tsdb);
     let (path, _) = end_of_log(dir.path());
@@ -116,7 +116,7 @@ fn a_lost_deletion_hides_earlier_samples_and_not_later_readable_ones() {
 #[test]
 fn a_log_file_replaced_by_an_older_copy_or_by_zeros_is_damage_after_a_clean_stop() {
     for zeros in [false, true] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0)]);
         tsdb.close();

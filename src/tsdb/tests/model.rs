@@ -89,7 +89,7 @@ proptest! {
 
     #[test]
     fn a_store_equals_a_map_through_restarts(steps in prop::collection::vec(step(), 1..40)) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         let open = |dir| open_with(dir, options(&faults));
         let mut tsdb = open(dir.path()).0;
@@ -146,7 +146,7 @@ proptest! {
 
 #[test]
 fn a_long_series_survives_checkpoints_with_many_rows() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     // Values without a pattern take 9 kB per thousand, so a series spans several rows.
     let value =
@@ -174,7 +174,7 @@ fn a_long_series_survives_checkpoints_with_many_rows() {
 
 #[test]
 fn checkpoints_replace_each_other_and_shorten_the_start() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, report) = open(dir.path());
     assert_eq!(report.mode, RecoveryMode::Fresh);
     for n in 1..=3u32 {
@@ -197,7 +197,7 @@ fn checkpoints_replace_each_other_and_shorten_the_start() {
 
 #[test]
 fn a_checkpoint_is_due_by_samples() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let options = Options { checkpoint_samples: 2, ..options(&faults()) };
     let (tsdb, _) = open_with(dir.path(), options);
     write(&tsdb, ORG, &up("a"), &[ago(9, 1.0)]);
@@ -210,7 +210,7 @@ fn a_checkpoint_is_due_by_samples() {
 
 #[test]
 fn the_result_of_racing_writers_equals_that_of_a_replay() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     std::thread::scope(|scope| {
         for writer in 0..4i64 {

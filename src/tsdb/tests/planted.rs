@@ -96,7 +96,7 @@ struct Planted {
 /// record follows.
 fn planted(forge: impl Fn(u64) -> String, is_plain: bool) -> Planted {
     for attempt in 0..40 {
-        let live = tempfile::tempdir().expect("made");
+        let live = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(live.path());
         write(&tsdb, OTHER, &up("b"), &[ago(9_000, 1.0), ago(8_000, 2.0)]);
         let held = content(&tsdb, OTHER);
@@ -105,7 +105,7 @@ fn planted(forge: impl Fn(u64) -> String, is_plain: bool) -> Planted {
         let value = format!("{}{forgery}", "p".repeat(attempt % 8));
         write(&tsdb, ORG, &labels(&[("__name__", "up"), ("job", &value)]), &[ago(7_000, 3.0)]);
         write(&tsdb, ORG, &up("later"), &[ago(7_000, 3.0)]);
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(live.path(), dir.path());
         drop(tsdb);
         if is_plain {
@@ -141,7 +141,7 @@ fn a_record_planted_in_a_label_value_is_never_applied() {
             } else {
                 bytes[around.start + at] ^= 0x10;
             }
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::kv::scratch::temporary_folder().expect("made");
             copy_tree(origin.path(), dir.path());
             std::fs::write(log_file(dir.path()), bytes).expect("written");
             let (tsdb, report) = open(dir.path());
@@ -194,7 +194,7 @@ fn no_changed_byte_of_a_header_of_version_1_lets_a_search_enter_the_body() {
             hits += usize::from(
                 end < around.end && matches!(Layout::Plain.parse(&bytes[end..]), ParsedRecord::Record(..)),
             );
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::kv::scratch::temporary_folder().expect("made");
             let file = dir.path().join("0000000001.wal");
             std::fs::write(&file, &bytes).expect("written");
             let (mut found, mut forged) = (Vec::new(), false);
@@ -221,7 +221,7 @@ fn no_changed_byte_of_a_header_of_version_1_lets_a_search_enter_the_body() {
             if std::mem::replace(&mut bytes[around.start + at], byte) == byte {
                 continue;
             }
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::kv::scratch::temporary_folder().expect("made");
             copy_tree(origin.path(), dir.path());
             std::fs::write(log_file(dir.path()), bytes).expect("written");
             let (tsdb, report) = open(dir.path());
@@ -241,7 +241,7 @@ fn two_changed_bytes_of_a_length_of_version_1_apply_no_forgery() {
         // The checksum is changed as well, so that no length explains it.
         bytes[around.start..around.start + 4].copy_from_slice(&other);
         bytes[around.start + 4] ^= 0x55;
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         std::fs::write(dir.path().join("0000000001.wal"), &bytes).expect("written");
         let end = replay::replay(dir.path(), STORE, LogOrigin::default(), 0, &mut |header, _, _| {
             assert_ne!(header.kind, Some(RecordKind::Dropped), "length {length}");
@@ -264,12 +264,12 @@ fn the_planted_sample_decodes_to_one_sample() {
 
 #[test]
 fn a_log_of_version_1_opens_and_continues_in_a_file_of_version_2() {
-    let live = tempfile::tempdir().expect("made");
+    let live = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(live.path());
     for n in 0..5 {
         write(&tsdb, ORG, &up("a"), &[ago(9_000 - n, n as f64)]);
     }
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(live.path(), dir.path());
     drop(tsdb);
     make_plain(dir.path());
@@ -296,11 +296,11 @@ fn a_log_of_version_1_opens_and_continues_in_a_file_of_version_2() {
 
 #[test]
 fn a_verified_record_with_too_great_a_number_for_its_offset_is_not_applied() {
-    let live = tempfile::tempdir().expect("made");
+    let live = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(live.path());
     write(&tsdb, ORG, &up("a"), &[ago(9_000, 1.0)]);
     let held = content(&tsdb, ORG);
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(live.path(), dir.path());
     drop(tsdb);
     let path = log_file(dir.path());
@@ -320,7 +320,7 @@ fn a_verified_record_with_too_great_a_number_for_its_offset_is_not_applied() {
 
 #[test]
 fn secrets_of_log_files_differ() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(9_000, 1.0)]);
     tsdb.seal(NOW).expect("sealed");

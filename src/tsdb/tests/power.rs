@@ -47,7 +47,7 @@ fn trace(control: &Arc<Control>) -> Trace {
 }
 
 fn trace_with(control: &Arc<Control>, options: Options) -> Trace {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let recording = Recording::start(dir.path());
     let home = Home { dir: dir.path(), store: STORE, control: Arc::clone(control) };
     let (tsdb, _) = Tsdb::open(home, options, &mut Entropy::seeded(1), NOW).expect("opens");
@@ -61,7 +61,7 @@ fn trace_with(control: &Arc<Control>, options: Options) -> Trace {
 
 /// Describes what is wrong with the state after a cut, if anything.
 fn judge(cut: &Cut, control: &Arc<Control>) -> Option<String> {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     cut.put(dir.path());
     let (tsdb, report) = match open_beside(dir.path(), control) {
         Ok(opened) => opened,
@@ -114,14 +114,14 @@ fn judge_found(answered: &BTreeSet<usize>, found: StoreContent) -> Option<String
 
 #[test]
 fn every_state_that_a_power_cut_can_leave_of_the_log_opens_with_all_acknowledged_samples() {
-    let accounts = tempfile::tempdir().expect("made");
+    let accounts = crate::kv::scratch::temporary_folder().expect("made");
     let (control, _folder) = control(accounts.path());
     assert_eq!(trace(&control).cuts(STATES, &[], |cut| judge(cut, &control)), None);
 }
 
 #[test]
 fn every_state_that_a_power_cut_can_leave_of_an_allocated_log_opens_with_all_acknowledged_samples() {
-    let accounts = tempfile::tempdir().expect("made");
+    let accounts = crate::kv::scratch::temporary_folder().expect("made");
     let (control, _folder) = control(accounts.path());
     let faults = faults();
     faults.log_file_bytes.store(FILE_BYTES, Ordering::SeqCst);
@@ -134,7 +134,7 @@ fn every_state_that_a_power_cut_can_leave_of_an_allocated_log_opens_with_all_ack
 
 #[test]
 fn without_any_one_sync_of_the_log_some_power_cut_loses_samples() {
-    let accounts = tempfile::tempdir().expect("made");
+    let accounts = crate::kv::scratch::temporary_folder().expect("made");
     let (control, _folder) = control(accounts.path());
     let trace = trace(&control);
     let redundant: Vec<(usize, String)> = trace
@@ -151,7 +151,10 @@ fn without_any_one_sync_of_the_log_some_power_cut_loses_samples() {
 /// A checkpoint makes earlier writes durable. Later ones may be lost, which is not damage.
 #[test]
 fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
-    let (dir, accounts) = (tempfile::tempdir().expect("made"), tempfile::tempdir().expect("made"));
+    let (dir, accounts) = (
+        crate::kv::scratch::temporary_folder().expect("made"),
+        crate::kv::scratch::temporary_folder().expect("made"),
+    );
     let (control, _folder) = control(accounts.path());
     let recording = Recording::start(dir.path());
     let durability = Durability::Interval(std::time::Duration::from_secs(3_600));
@@ -168,7 +171,7 @@ fn with_an_interval_every_cut_opens_with_all_that_a_checkpoint_covers() {
     drop(tsdb);
     // Accounts from before the checkpoint: the current ones record how far the log was durable at
     // the checkpoint.
-    let before = tempfile::tempdir().expect("made");
+    let before = crate::kv::scratch::temporary_folder().expect("made");
     let (before, _folder) = super::control(before.path());
     assert_eq!(recording.finish().cuts(STATES, &[], |cut| judge(cut, &before)), None);
 }

@@ -29,7 +29,7 @@ fn asked(tsdb: &Tsdb) -> Vec<(usize, usize)> {
 
 #[test]
 fn a_start_reads_the_newest_segments_up_to_the_limit_and_others_on_demand() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let content_before = sealed(dir.path());
     let with = |warm_bytes_max| {
         let (tsdb, report) = open_with(dir.path(), Options { warm_bytes_max, ..options(&faults()) });
@@ -59,7 +59,7 @@ fn a_start_reads_the_newest_segments_up_to_the_limit_and_others_on_demand() {
 
 #[test]
 fn closing_a_store_during_the_prefetch_loses_nothing() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let content_before = sealed(dir.path());
     let (tsdb, _) = open_with(dir.path(), Options { warm_bytes_max: u64::MAX, ..options(&faults()) });
     assert_eq!(content(&tsdb, ORG), content_before);

@@ -36,7 +36,7 @@ fn new_series_are_limited_by_rate_and_known_ones_are_accepted() {
 
 #[test]
 fn late_samples_are_accepted_within_the_window_before_the_newest() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let limits = OrgLimits { ooo_window: Some(Duration::from_secs(60)), ..OrgLimits::default() };
     tsdb.set_limits(ORG, limits.clone());
@@ -146,7 +146,7 @@ fn the_samples_stored_today_are_counted_from_midnight() {
 
 #[test]
 fn an_organisation_out_of_memory_is_sealed_and_accepts_samples_again() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     tsdb.set_limits(ORG, OrgLimits { memory_bytes_max: Some(1 << 20), ..OrgLimits::default() });
     write(&tsdb, OrgId(4), &up("a"), &[ago(0, 1.0)]);
@@ -172,7 +172,7 @@ fn an_organisation_out_of_memory_is_sealed_and_accepts_samples_again() {
 
 #[test]
 fn samples_that_a_longer_retention_admits_are_read_before_the_next_maintenance() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let keep = |hours: Option<u64>| {
         let retention = hours.map(|hours| Duration::from_secs(hours * 3_600));

@@ -202,7 +202,7 @@ fn duplicate_step() -> impl Strategy<Value = DuplicateStep> {
 /// Returns the responses to the writes, and the content at the end. `expects` is what the store
 /// expects before each write: duplicates or not.
 fn responses(steps: &[DuplicateStep], expects: bool) -> (Vec<AppendReport>, StoreContent) {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let mut reports = Vec::new();
     for step in steps {

@@ -127,7 +127,7 @@ proptest! {
         registry in prop_oneof![registry(), ordinary()],
         flipped in proptest::option::weighted(0.2, any::<prop::sample::Index>()),
     ) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let description = MetricMetadata { name: "up", kind: MetricKind::Gauge, help: "Is it.", unit: "" };
         let mut records: Vec<(RecordKind, Vec<u8>)> =
             registry.iter().map(|series| (RecordKind::RegistrySeries, body(series))).collect();
@@ -167,7 +167,7 @@ proptest! {
 /// columns of every width.
 #[test]
 fn a_large_registry_loads_like_one_record_after_the_other() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let pairs = |id: u32| -> LabelPairs {
         let (instance, metric) = (id / 40, id % 40);
         let mut pairs = vec![
@@ -206,7 +206,7 @@ fn an_observer_sees_every_record_and_can_stop_the_load_at_any() {
     // A registry that repeats a label set is read one record after the other.
     let odd = [ordinary.clone(), vec![body(&series(3, "a"))]].concat();
     for bodies in [ordinary, odd] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let records: Vec<_> = bodies.into_iter().map(|body| (RecordKind::RegistrySeries, body)).collect();
         registry::append(dir.path(), STORE, ORG, End::default(), &records).expect("written");
         let files = [(ORG, registry::path_of(dir.path(), ORG))];

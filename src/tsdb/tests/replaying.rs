@@ -118,7 +118,7 @@ proptest! {
     fn a_replay_by_several_threads_equals_one_by_one_thread_to_the_bit(
         actions in prop::collection::vec(action(), 1..14),
     ) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         seeded(dir.path(), &faults);
         let (tsdb, _) = open_with(dir.path(), options(&faults));
@@ -126,7 +126,7 @@ proptest! {
         // Like a crash: nothing is sealed, no mark is written.
         drop(tsdb);
         let replayed = |threads: usize| {
-            let copy = tempfile::tempdir().expect("made");
+            let copy = crate::kv::scratch::temporary_folder().expect("made");
             copy_tree(dir.path(), copy.path());
             let (tsdb, report) = open_with(copy.path(), Options { replay_threads: threads, ..options(&faults) });
             assert_eq!(report.read_only, None);
@@ -161,7 +161,7 @@ fn crashed(dir: &Path, faults: &Arc<Faults>) -> u64 {
 
 #[test]
 fn a_start_reports_its_progress_and_completes_each_phase() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let stored = crashed(dir.path(), &faults);
     let steps: Arc<Mutex<Vec<OpenStep>>> = Arc::default();
@@ -197,7 +197,7 @@ fn a_start_reports_its_progress_and_completes_each_phase() {
 #[test]
 fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
     for (rounds, checkpoint) in [(18, None), (40, None), (48, None), (40, Some(15)), (48, Some(48))] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         let mut most = 0;
@@ -230,11 +230,11 @@ fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
 
 #[test]
 fn a_start_that_is_stopped_at_any_step_leaves_everything_to_the_next_one() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     crashed(dir.path(), &faults);
     let expected = {
-        let copy = tempfile::tempdir().expect("made");
+        let copy = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(dir.path(), copy.path());
         let (tsdb, _) = open_with(copy.path(), options(&faults));
         (heads(&tsdb), content(&tsdb, OrgId(1)).len())

@@ -83,7 +83,7 @@ fn segment_files(dir: &Path, org: OrgId) -> Vec<std::path::PathBuf> {
 
 #[test]
 fn a_seal_moves_all_samples_and_changes_nothing_for_readers() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     fill(&tsdb, OrgId(9));
@@ -113,7 +113,7 @@ fn a_seal_moves_all_samples_and_changes_nothing_for_readers() {
 
 #[test]
 fn samples_after_a_seal_are_read_together_with_sealed_ones() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     let mut expected = content(&tsdb, ORG);
@@ -143,7 +143,7 @@ fn samples_after_a_seal_are_read_together_with_sealed_ones() {
 
 #[test]
 fn a_window_is_sealed_once_the_clock_is_past_it_and_it_is_quiet() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     let before = content(&tsdb, ORG);
@@ -168,7 +168,7 @@ fn a_window_is_sealed_once_the_clock_is_past_it_and_it_is_quiet() {
 
 #[test]
 fn a_backfill_delays_a_seal_but_not_forever() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("now"), &[ago(0, 1.0)]);
     for minute in 0..15 {
@@ -182,7 +182,7 @@ fn a_backfill_delays_a_seal_but_not_forever() {
 
 #[test]
 fn a_temporarily_wrong_clock_makes_no_later_sample_late() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     let in_2099 = NOW.plus_ms(73 * 365 * 86_400_000);
@@ -195,7 +195,7 @@ fn a_temporarily_wrong_clock_makes_no_later_sample_late() {
 
 #[test]
 fn late_samples_wait_for_the_end_of_a_window() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     tsdb.seal(NOW).expect("sealed");
@@ -218,7 +218,7 @@ fn high_memory_use_a_long_log_or_late_samples_cause_an_early_seal() {
         |options: &mut Options| options.seal_log_bytes = 1,
         |options: &mut Options| options.seal_late_samples = 0,
     ] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let mut options = options(&faults());
         limit(&mut options);
         let (tsdb, _) = open_with(dir.path(), options);
@@ -231,7 +231,7 @@ fn high_memory_use_a_long_log_or_late_samples_cause_an_early_seal() {
 
 #[test]
 fn a_repeated_sample_after_its_seal_is_judged_alike_live_and_after_a_restart() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0), ago(5, 2.0)]);
     tsdb.seal(NOW).expect("sealed");
@@ -253,7 +253,7 @@ fn a_repeated_sample_after_its_seal_is_judged_alike_live_and_after_a_restart() {
 fn a_seal_that_stops_at_any_step_loses_and_duplicates_nothing() {
     let mut stopped = 0;
     for after in 0..20 {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         fill(&tsdb, ORG);
@@ -285,7 +285,7 @@ fn a_seal_that_stops_at_any_step_loses_and_duplicates_nothing() {
 
 #[test]
 fn a_failed_seal_is_reported_and_retried_after_a_minute() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     tsdb.seal_if_due(NOW).expect("asked");
@@ -306,7 +306,7 @@ fn a_failed_seal_is_reported_and_retried_after_a_minute() {
 
 #[test]
 fn free_space_is_checked_before_a_seal() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), options(&faults));
     fill(&tsdb, ORG);
@@ -319,7 +319,7 @@ fn free_space_is_checked_before_a_seal() {
 
 #[test]
 fn readers_see_every_sample_at_every_moment_of_a_seal() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let series: Vec<Labels> = (0..4).map(|n| up(&format!("job-{n}"))).collect();
     let acknowledged = std::sync::atomic::AtomicI64::new(0);
@@ -379,7 +379,7 @@ fn readers_see_every_sample_at_every_moment_of_a_seal() {
 
 #[test]
 fn samples_around_the_epoch_are_sealed_and_read() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let at = |ms: i64| Sample { at: Timestamp::from_ms(ms), value: ms as f64 };
     let all = [at(-5_000_000_000_000), at(-86_400_001), at(-1), at(0), at(1), at(86_400_000)];
@@ -404,7 +404,7 @@ fn samples_around_the_epoch_are_sealed_and_read() {
 
 #[test]
 fn years_of_samples_become_a_bounded_number_of_segments() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let days: Vec<Sample> = (0..900).map(|day| ago((900 - day) * 86_400_000, day as f64)).collect();
     write(&tsdb, ORG, &up("a"), &days);
@@ -423,7 +423,7 @@ fn years_of_samples_become_a_bounded_number_of_segments() {
 
 #[test]
 fn selections_and_listings_include_sealed_series() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("old"), &[ago(10_000_000, 1.0), ago(9_000_000, 1.0)]);
     tsdb.seal(NOW).expect("sealed");
@@ -483,7 +483,7 @@ fn a_missing_or_damaged_segment_costs_only_its_samples_and_is_reported() {
         }),
     ];
     for (what, damage) in damages {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, OrgId(9));
         fill(&tsdb, ORG);
@@ -521,7 +521,7 @@ fn a_missing_or_damaged_segment_costs_only_its_samples_and_is_reported() {
 
 #[test]
 fn a_flipped_block_is_a_warning_and_never_a_wrong_value() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     let before = content(&tsdb, ORG);
@@ -563,7 +563,7 @@ fn names_are_restored_from_segments_if_the_registry_is_lost() {
         },
     ];
     for (damage, with_copy) in damages.into_iter().flat_map(|damage| [(damage, false), (damage, true)]) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         fill(&tsdb, ORG);
         tsdb.seal(NOW).expect("sealed");
@@ -589,7 +589,7 @@ fn names_are_restored_from_segments_if_the_registry_is_lost() {
 
 #[test]
 fn a_missing_start_of_the_log_is_damage_only_if_it_was_not_trimmed() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     tsdb.seal(NOW).expect("sealed");
@@ -614,7 +614,7 @@ fn a_missing_start_of_the_log_is_damage_only_if_it_was_not_trimmed() {
 
 #[test]
 fn unlisted_segment_files_are_removed_or_quarantined() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     tsdb.seal(NOW).expect("sealed");
@@ -635,7 +635,7 @@ fn unlisted_segment_files_are_removed_or_quarantined() {
 
 #[test]
 fn a_seal_makes_written_records_durable() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let hour = std::time::Duration::from_secs(3_600);
     let (tsdb, _) =
@@ -649,7 +649,7 @@ fn a_seal_makes_written_records_durable() {
 
 #[test]
 fn a_closed_store_seals_nothing_and_does_not_wait() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     fill(&tsdb, ORG);
     tsdb.close();
@@ -659,7 +659,7 @@ fn a_closed_store_seals_nothing_and_does_not_wait() {
 
 #[test]
 fn samples_that_a_failed_seal_made_late_are_late_after_a_checkpoint_and_a_start() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(50_000, 1.0)]);
     write(&tsdb, ORG, &up("b"), &[ago(1_000, 1.0)]);
@@ -681,7 +681,7 @@ fn samples_that_a_failed_seal_made_late_are_late_after_a_checkpoint_and_a_start(
 #[test]
 fn a_sample_that_was_late_before_a_deletion_is_late_in_a_replay() {
     for at_checkpoint in 0..6 {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
         let checkpoint = |step: i32| {
             if at_checkpoint == step {
@@ -710,7 +710,7 @@ fn a_sample_that_was_late_before_a_deletion_is_late_in_a_replay() {
 
 #[test]
 fn a_store_with_a_fenced_control_writes_no_more_segments() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     for hour in [3, 2] {
         write(&tsdb, ORG, &up("a"), &[ago(hour * 3_600_000, 1.0)]);
@@ -738,7 +738,7 @@ fn a_store_with_a_fenced_control_writes_no_more_segments() {
 
 #[test]
 fn a_clock_that_goes_back_delays_no_seal() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let mut options = options(&faults());
     options.seal_head_bytes = 1;
     let (tsdb, _) = open_with(dir.path(), options);
@@ -750,7 +750,7 @@ fn a_clock_that_goes_back_delays_no_seal() {
 
 #[test]
 fn samples_in_order_after_a_deletion_win_over_late_ones_before_it() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (mut tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(1_000, 1.0), ago(5_000, 2.0), ago(4_000, 2.5)]);
     let matcher = crate::model::Matcher::new("job", MatchOp::Equal, "a").expect("one");
@@ -775,7 +775,7 @@ fn a_seal_of_many_segments_can_stop_between_its_changes() {
     let mut ends = 0;
     #[expect(clippy::explicit_counter_loop, reason = "it counts the stops, which end before the loop does")]
     for after in 0..20 {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         let (tsdb, _) = open_with(dir.path(), options(&faults));
         write(&tsdb, ORG, &up("a"), &week);

@@ -110,7 +110,7 @@ proptest! {
 
     #[test]
     fn histograms_and_starts_equal_maps_through_restarts_and_exemplars_are_unchanged(steps in prop::collection::vec(step(), 1..30)) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let faults = faults();
         let open = |dir| open_with(dir, options(&faults));
         let mut tsdb = open(dir.path()).0;
@@ -189,7 +189,7 @@ proptest! {
 
 #[test]
 fn a_series_of_histograms_is_listed_without_floats_and_restored_by_a_restart() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(5, 1.0)]);
     let samples = (0..300).map(|n| (at(30_000 - n * 100), histogram(n.cast_unsigned())));
@@ -294,7 +294,7 @@ fn a_refused_sample_creates_no_series() {
 
 #[test]
 fn exemplars_are_found_by_selector_time_and_scope_and_survive_a_restart() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let exemplar =
         |id: &str, ms: i64| Exemplar { labels: labels(&[("trace_id", id)]), value: 0.25, at: at(ms) };
@@ -364,7 +364,7 @@ fn start_timestamps_are_changes_that_samples_of_either_kind_can_bring() {
 /// All side data, in segments of both orders, then in one.
 #[test]
 fn sealed_side_data_is_read_merged_deleted_and_verified_like_floats() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let write_all = |from: i64, count: i64, start: i64| {
         let mut batch = BatchBuilder::default();
@@ -429,7 +429,7 @@ fn sealed_side_data_is_read_merged_deleted_and_verified_like_floats() {
 
 #[test]
 fn damaged_histograms_are_reported_and_the_others_are_read() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     for job in ["a", "b"] {
         write_native(&tsdb, ORG, &native(job), (0..50).map(|n| (at(5_000 - n * 10), histogram(3))));
@@ -465,7 +465,7 @@ fn damaged_histograms_are_reported_and_the_others_are_read() {
 
 #[test]
 fn two_months_of_late_samples_and_histograms_are_sealed() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let day = 86_400_000;
     let both = |from: i64, count: i64| {
@@ -489,7 +489,7 @@ fn two_months_of_late_samples_and_histograms_are_sealed() {
 
 #[test]
 fn samples_after_a_deletion_of_the_newest_histogram_are_judged_alike_after_a_start() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let put =
         |ms: i64, count: u64| write_native(&tsdb, ORG, &native("a"), [(at(ms), histogram(count))]).stored;

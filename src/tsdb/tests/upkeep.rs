@@ -59,7 +59,7 @@ fn shape(tsdb: &Tsdb) -> Vec<(u8, i64, i64)> {
 
 #[test]
 fn a_forced_compaction_makes_one_segment_of_a_day_and_changes_no_sample() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in -20..0 {
         minutes(&tsdb, "a", MIDNIGHT + hour * HOUR, 60);
@@ -84,7 +84,7 @@ fn a_forced_compaction_makes_one_segment_of_a_day_and_changes_no_sample() {
 
 #[test]
 fn large_blocks_are_copied_and_small_ones_joined() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for (from, count) in [(-1_200, 300), (-900, 40), (-860, 40), (-800, 700)] {
         minutes(&tsdb, "a", MIDNIGHT + from * 60_000, count);
@@ -107,7 +107,7 @@ fn large_blocks_are_copied_and_small_ones_joined() {
 
 #[test]
 fn a_segment_file_stays_until_its_last_reader_is_gone() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in [-3, -2] {
         minutes(&tsdb, "a", MIDNIGHT + hour * HOUR, 60);
@@ -123,7 +123,7 @@ fn a_segment_file_stays_until_its_last_reader_is_gone() {
 
 #[test]
 fn maintenance_merges_two_hours_and_then_the_day() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in 0..4 {
         minutes(&tsdb, "a", MIDNIGHT - DAY + hour * HOUR, 60);
@@ -152,7 +152,7 @@ fn maintenance_merges_two_hours_and_then_the_day() {
 
 #[test]
 fn a_damaged_segment_is_not_merged_and_no_other_sample_is_lost() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in [-3, -2] {
         minutes(&tsdb, "a", MIDNIGHT + hour * HOUR, 60);
@@ -175,7 +175,7 @@ fn a_damaged_segment_is_not_merged_and_no_other_sample_is_lost() {
 
 #[test]
 fn a_compaction_needs_twice_the_bytes_of_its_sources() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), patient(&faults));
     for hour in [-3, -2] {
@@ -190,7 +190,7 @@ fn a_compaction_needs_twice_the_bytes_of_its_sources() {
 
 #[test]
 fn retention_drops_whole_segments_durably() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for hour in [-72, -48, -2] {
         minutes(&tsdb, "a", MIDNIGHT + hour * HOUR, 60);
@@ -223,7 +223,7 @@ fn retention_drops_whole_segments_durably() {
 
 #[test]
 fn a_server_started_with_the_clock_a_year_ahead_drops_and_refuses_nothing() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let limits = OrgLimits { retention: Some(Duration::from_secs(90 * 86_400)), ..OrgLimits::default() };
     let (elapsed, expiry_grace) = (Elapsed::default(), Options::default().expiry_grace);
     let options =
@@ -247,7 +247,7 @@ fn a_server_started_with_the_clock_a_year_ahead_drops_and_refuses_nothing() {
 
 #[test]
 fn a_sample_from_the_future_drops_and_hides_nothing() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), Options { ahead_max: None, ..patient(&faults()) });
     let retention = Some(Duration::from_secs(90 * 86_400));
     tsdb.set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
@@ -262,7 +262,7 @@ fn a_sample_from_the_future_drops_and_hides_nothing() {
 
 #[test]
 fn a_segment_dropped_for_its_bytes_restores_no_overridden_value() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 10 * HOUR, 400);
     tsdb.seal(NOW).expect("sealed");
@@ -286,7 +286,7 @@ fn a_segment_dropped_for_its_bytes_restores_no_overridden_value() {
 
 #[test]
 fn deleted_samples_stay_deleted_and_later_ones_are_new() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     for job in ["a", "b"] {
         minutes(&tsdb, job, MIDNIGHT - 3 * HOUR, 60);
@@ -324,7 +324,7 @@ fn deleted_samples_stay_deleted_and_later_ones_are_new() {
 
 #[test]
 fn a_dropped_organisation_leaves_no_files_and_never_reappears() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
     tsdb.seal(NOW).expect("sealed");
@@ -403,7 +403,7 @@ proptest! {
 
     #[test]
     fn a_store_equals_a_map_through_upkeep_and_crashes(steps in prop::collection::vec(step(), 1..30)) {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = crate::kv::scratch::temporary_folder().expect("a folder");
         let faults = faults();
         let (mut tsdb, _) = open_with(dir.path(), patient(&faults));
         let mut model = SampleModel::new();
@@ -469,7 +469,7 @@ proptest! {
 
 #[test]
 fn samples_that_are_too_old_are_hidden_while_their_segment_stays() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
     tsdb.seal(NOW).expect("sealed");
@@ -491,7 +491,7 @@ fn samples_that_are_too_old_are_hidden_while_their_segment_stays() {
 
 #[test]
 fn samples_of_a_dropped_organisation_hold_no_log_file() {
-    let dir = tempfile::tempdir().expect("a folder");
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
     let (tsdb, _) = open_with(dir.path(), patient(&faults()));
     minutes(&tsdb, "a", MIDNIGHT - 3 * HOUR, 60);
     tsdb.drop_org(ORG, NOW).expect("dropped");

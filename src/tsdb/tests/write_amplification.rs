@@ -47,7 +47,7 @@ fn written(ops: &[Op]) -> (u64, u64) {
 
 #[test]
 fn a_sample_of_large_requests_takes_at_most_eight_written_bytes() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let mut builder = BatchBuilder::default();
     for i in 0..SERIES {
         builder.series(&up(&format!("job-{i}")), [ago(0, 0.0)]);

@@ -160,7 +160,7 @@ mod tests {
                 layout.put(&mut content, record, &vec![0xa5; bytes]);
             }
             content.resize(content.len() + READ_BYTES + 13, 0);
-            let dir = tempfile::tempdir().expect("made");
+            let dir = crate::kv::scratch::temporary_folder().expect("made");
             let path = dir.path().join("1.wal");
             std::fs::write(&path, &content).expect("written");
             let mut reader = LogReader::open(&path, u64::MAX, Vec::new()).expect("opened");

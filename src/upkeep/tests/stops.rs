@@ -25,7 +25,7 @@ fn is_whole(folder: &Path, held: &FolderContents) -> Result<bool, String> {
 /// Runs `make` once for each of its operations on the target, and lets that operation fail.
 fn with_each_operation_failing(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
     for left in (0..).step_by(2) {
-        let parent = tempfile::tempdir().expect("made");
+        let parent = crate::kv::scratch::temporary_folder().expect("made");
         let target = parent.path().join("target");
         let failing = Failing::after(parent.path(), left, EIO, false);
         let made = make(&target);
@@ -49,12 +49,12 @@ fn with_each_operation_failing(held: &FolderContents, make: impl Fn(&Path) -> Re
 
 /// Runs `make` and checks the target after each possible power cut.
 fn with_cuts(held: &FolderContents, make: impl Fn(&Path) -> Result<(), String>) {
-    let parent = tempfile::tempdir().expect("made");
+    let parent = crate::kv::scratch::temporary_folder().expect("made");
     let recording = Recording::start(parent.path());
     make(&parent.path().join("target")).expect("made");
     recording.answered(0);
     let judge = |cut: &Cut| {
-        let parent = tempfile::tempdir().expect("made");
+        let parent = crate::kv::scratch::temporary_folder().expect("made");
         cut.put(parent.path());
         match is_whole(&parent.path().join("target"), held) {
             Ok(whole) if whole || cut.answered.is_empty() => None,
@@ -82,7 +82,7 @@ fn restored(target: &Path, backup: &Path) -> Result<(), String> {
 
 #[test]
 fn an_interrupted_restore_leaves_no_store_or_a_complete_one() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (backup, held) = backed_up(dir.path());
     with_each_operation_failing(&held, |target| restored(target, &backup));
     with_cuts(&held, |target| restored(target, &backup));
@@ -90,7 +90,7 @@ fn an_interrupted_restore_leaves_no_store_or_a_complete_one() {
 
 #[test]
 fn an_interrupted_repair_leaves_no_store_or_a_complete_one() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let held = make(dir.path());
     let repaired = |target: &Path| repair_to(dir.path(), target).map(drop).map_err(|e| with_sources(&e));
     with_each_operation_failing(&held, repaired);
@@ -99,7 +99,7 @@ fn an_interrupted_repair_leaves_no_store_or_a_complete_one() {
 
 #[test]
 fn an_interrupted_backup_is_invalid_or_complete() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let folder = dir.path().join("folder");
     let held = make(&folder);
     let opened = open(&folder);
@@ -107,12 +107,12 @@ fn an_interrupted_backup_is_invalid_or_complete() {
     let facts = stage(&opened, &folder, &staged);
     // Restores the backup if it is accepted as complete.
     let is_whole_backup = |backup: &Path| {
-        let target = tempfile::tempdir().expect("made");
+        let target = crate::kv::scratch::temporary_folder().expect("made");
         let target = target.path().join("restored");
         restored(&target, backup).is_ok().then(|| assert_eq!(is_whole(&target, &held), Ok(true))).is_some()
     };
     for left in 0.. {
-        let out = tempfile::tempdir().expect("made");
+        let out = crate::kv::scratch::temporary_folder().expect("made");
         let backup = out.path().join("backup");
         let failing = Failing::after(out.path(), left, EIO, false);
         let made = finish_backup(&staged, &backup, &facts, &mut |_| ());
@@ -125,14 +125,14 @@ fn an_interrupted_backup_is_invalid_or_complete() {
         }
     }
     // Both are in one folder, because a backup links to staged files.
-    let root = tempfile::tempdir().expect("made");
+    let root = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(&staged, &root.path().join("staged"));
     let recording = Recording::start(root.path());
     let (staged, backup) = (root.path().join("staged"), root.path().join("backup"));
     finish_backup(&staged, &backup, &facts, &mut |_| ()).expect("backed up");
     recording.answered(0);
     let judge = |cut: &Cut| {
-        let root = tempfile::tempdir().expect("made");
+        let root = crate::kv::scratch::temporary_folder().expect("made");
         cut.put(root.path());
         let whole = is_whole_backup(&root.path().join("backup"));
         (!whole && !cut.answered.is_empty()).then(|| format!("after {} operations", cut.at))
@@ -168,7 +168,7 @@ fn damaged(dir: &Path) -> (FolderContents, FolderContents) {
     // the only copy of anything.
     fs::remove_dir_all(dir.join("control")).expect("removed");
     let states = [false, true].map(|accept| {
-        let copy = tempfile::tempdir().expect("made");
+        let copy = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(dir, copy.path());
         let opened = try_open(copy.path(), accept).expect("opens");
         assert_eq!(opened.said.iter().any(|said| said.starts_with("read-only")), !accept);
@@ -205,10 +205,10 @@ fn old_or_new(dir: &Path, (old, new): &(FolderContents, FolderContents), is_done
 
 #[test]
 fn an_interrupted_replacement_of_a_damaged_log_leaves_the_old_or_the_new_one() {
-    let origin = tempfile::tempdir().expect("made");
+    let origin = crate::kv::scratch::temporary_folder().expect("made");
     let states = damaged(origin.path());
     for left in (0..).step_by(2) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         copy_tree(origin.path(), dir.path());
         let failing = Failing::after(dir.path(), left, EIO, false);
         let opened = try_open(dir.path(), true).map(drop);
@@ -220,14 +220,14 @@ fn an_interrupted_replacement_of_a_damaged_log_leaves_the_old_or_the_new_one() {
             break;
         }
     }
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     copy_tree(origin.path(), dir.path());
     let recording = Recording::start(dir.path());
     let opened = try_open(dir.path(), true).expect("opens");
     recording.answered(0);
     drop(opened);
     let judge = |cut: &Cut| {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         cut.put(dir.path());
         let wrong = old_or_new(dir.path(), &states, !cut.answered.is_empty());
         wrong.map(|what| format!("after {} operations: {what}", cut.at))

@@ -67,7 +67,7 @@ fn unfinished_files(dir: &Path) -> Vec<String> {
 
 fn fail_every_stride(os_error: i32, lasting: bool, first: usize) {
     for left in (first..).step_by(STRIDE) {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         drop(open_with(dir.path(), small_files()));
         let failing = Failing::after(dir.path(), left, os_error, lasting);
         let stored = live(dir.path(), lasting);

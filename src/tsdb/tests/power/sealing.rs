@@ -8,7 +8,7 @@ use super::*;
 const STATES: usize = 3;
 
 fn sealed_trace() -> Trace {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     // The folder exists already; first starts have their own test.
     drop(open_with(dir.path(), small_files()));
     std::fs::remove_dir_all(dir.path().join("accounts/control")).expect("removed");
@@ -29,7 +29,7 @@ fn sealed_trace() -> Trace {
 }
 
 fn judge_sealed(cut: &Cut) -> Option<String> {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, complaint) = match opened(cut, dir.path()) {
         Ok(opened) => opened,
         Err(complaint) => return Some(complaint),

@@ -18,7 +18,7 @@ const DELETED: usize = 101;
 const EXPIRED: usize = 102;
 
 fn shrinking_trace() -> Trace {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     drop(open_with(dir.path(), small_files()));
     std::fs::remove_dir_all(dir.path().join("accounts/control")).expect("removed");
     let recording = Recording::start(dir.path());
@@ -51,7 +51,7 @@ fn shrinking_trace() -> Trace {
 }
 
 fn judge_shrunk(cut: &Cut) -> Option<String> {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, complaint) = match opened(cut, dir.path()) {
         Ok(opened) => opened,
         Err(complaint) => return Some(complaint),
