@@ -1,11 +1,11 @@
 //! Puts a module and everything that it imports into one module, when the binary is built.
 //!
 //! Each module becomes a function that runs at its first use and returns its exports, so that equal
-//! names of two modules do not meet. Such a function can express named exports of functions, classes
-//! and constants, without cycles. Anything else is an error of the build.
+//! names of two modules do not meet. Such a function can express named exports of functions,
+//! classes and constants, without cycles. Anything else is an error of the build.
 //!
-//! A dynamic import is a promise of the same function, or it loads further files, the chunks. A chunk
-//! has modules that the bundle lacks, and adds them to those of the bundle.
+//! A dynamic import is a promise of the same function, or it loads further files, the chunks. A
+//! chunk has modules that the bundle lacks, and adds them to those of the bundle.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -19,8 +19,8 @@ use super::tokens::{is_name, tokens};
 /// that it has with all that they import.
 pub(crate) struct Chunks<'a> {
     pub(crate) files: &'a [(&'a str, &'a [&'a str])],
-    /// Whether a chunk also has the modules that it shares with chunks before it. Otherwise those are
-    /// loaded, too.
+    /// Whether a chunk also has the modules that it shares with chunks before it. Otherwise those
+    /// are loaded, too.
     pub(crate) complete: bool,
 }
 
@@ -281,8 +281,8 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// Returns the modules of the dynamic imports of a module in their order; none for one whose path is
-/// not a text.
+/// Returns the modules of the dynamic imports of a module in their order; none for one whose path
+/// is not a text.
 fn dynamic_imports(name: &str, module: &str) -> Vec<Option<String>> {
     let (folder, _) = name.rsplit_once('/').unwrap_or_default();
     let path = |part: &str| {

@@ -1,12 +1,12 @@
 //! The web UI: hand-written HTML, CSS and ES modules, compiled into the binary.
 //!
-//! There is no third-party code. The sources in `assets/` are plain ES modules, which [`Ui::from_dir`]
-//! serves as they are. The binary has bundles of them, with short names and without comments and
-//! white space, which the build script makes (`bundles.rs`, `bundle.rs`, `minify.rs`). [`FILES`] lists
-//! every file once, with its paths. The pages comply with the policy of docs/specification.md B
-//! (`default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'`): no inline
-//! script, no inline style, no event-handler attributes, and no address of another host. The tests of
-//! this module check that.
+//! There is no third-party code. The sources in `assets/` are plain ES modules, which
+//! [`Ui::from_dir`] serves as they are. The binary has bundles of them, with short names and
+//! without comments and white space, which the build script makes (`bundles.rs`, `bundle.rs`,
+//! `minify.rs`). [`FILES`] lists every file once, with its paths. The pages comply with the policy
+//! of docs/specification.md B (`default-src 'self'; frame-ancestors 'none'; base-uri 'none';
+//! form-action 'self'`): no inline script, no inline style, no event-handler attributes, and no
+//! address of another host. The tests of this module check that.
 //!
 //! ```text
 //! /  /login  /login/*  /setup      index.html  one small page; the path selects the view
@@ -31,10 +31,10 @@
 //! ```
 //!
 //! What the binary serves, except pages, has a second path below `/assets/<hash>`, where the hash
-//! covers all files of the binary. Pages refer to these paths, so browsers never revalidate them, and
-//! a new binary changes all of them at once. A module is served in its bundle alone ([`BUNDLES`]):
-//! `/app.js` and the files beside it for the cabinet; `/embed.js` and `/embed-dashboard.js` for pages
-//! of other origins.
+//! covers all files of the binary. Pages refer to these paths, so browsers never revalidate them,
+//! and a new binary changes all of them at once. A module is served in its bundle alone
+//! ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js` and
+//! `/embed-dashboard.js` for pages of other origins.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -170,7 +170,8 @@ macro_rules! files {
 /// The path of the page for URLs that do not exist.
 pub const NOWHERE: &str = "/nowhere";
 
-/// Every file of the folder, once. A new file needs a row here; the tests compare the table with the folder.
+/// Every file of the folder, once. A new file needs a row here; the tests compare the table with
+/// the folder.
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
