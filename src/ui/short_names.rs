@@ -70,16 +70,16 @@ pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     let tokens = tokens(source)?;
     let module = Module::new(&tokens);
     let declared = module.declared();
-    let places: Vec<Place> = (0..tokens.len()).map(|at| module.place(at)).collect();
+    let places: Vec<WordRole> = (0..tokens.len()).map(|at| module.place(at)).collect();
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     let mut private: BTreeMap<&str, usize> = BTreeMap::new();
     let mut kept: BTreeSet<&str> = BTreeSet::new();
     for (token, place) in tokens.iter().zip(&places).filter(|(token, _)| token.kind == Kind::Word) {
         if token.text.starts_with('#') {
             *private.entry(token.text).or_default() += 1;
-        } else if declared.contains(token.text) && *place != Place::Property {
+        } else if declared.contains(token.text) && *place != WordRole::Property {
             *uses.entry(token.text).or_default() += 1;
-        } else if *place != Place::Property {
+        } else if *place != WordRole::Property {
             kept.insert(token.text);
         }
     }
@@ -92,8 +92,8 @@ pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
         .map(|(token, place)| {
             let name = names.get(token.text).filter(|_| token.kind == Kind::Word);
             match (place, name) {
-                (Place::Name, Some(name)) => name.clone(),
-                (Place::Shorthand, Some(name)) if name != token.text => format!("{}:{name}", token.text),
+                (WordRole::Name, Some(name)) => name.clone(),
+                (WordRole::Shorthand, Some(name)) if name != token.text => format!("{}:{name}", token.text),
                 _ => private.get(token.text).cloned().unwrap_or_else(|| token.text.to_owned()),
             }
         })
@@ -126,9 +126,9 @@ pub(crate) fn short(number: usize) -> String {
     name
 }
 
-/// What a word is.
+/// What a word is in its statement.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum WordRole {
     /// A keyword, or a name of a variable.
     Name,
     /// The name of a property and of a variable: `{a}`.
@@ -187,7 +187,7 @@ impl<'a> Module<'a> {
                 conditions = 0;
             }
             match token.text {
-                "class" if module.place(at) != Place::Property => class = true,
+                "class" if module.place(at) != WordRole::Property => class = true,
                 "?" => conditions += 1,
                 ":" => {
                     is_label = conditions == 0 && !matches!(open.last(), Some((_, Bracket::Object, _)));
@@ -224,10 +224,10 @@ impl<'a> Module<'a> {
     }
 
     /// Returns what the word is.
-    fn place(&self, at: usize) -> Place {
-        let Some(before) = self.before(at) else { return Place::Name };
+    fn place(&self, at: usize) -> WordRole {
+        let Some(before) = self.before(at) else { return WordRole::Name };
         if before.is(".") || before.is("?.") {
-            return Place::Property;
+            return WordRole::Property;
         }
         let (from, bracket) = self.around.get(at).copied().flatten().unwrap_or((at, Bracket::Other));
         let begins = |at: usize| {
@@ -245,9 +245,9 @@ impl<'a> Module<'a> {
         }
         let is_key = matches!(bracket, Bracket::Object | Bracket::Class) && begins(first);
         match self.tokens.get(at + 1).map(|token| token.text) {
-            _ if !is_key => Place::Name,
-            Some("," | "}" | "=") if bracket == Bracket::Object => Place::Shorthand,
-            _ => Place::Property,
+            _ if !is_key => WordRole::Name,
+            Some("," | "}" | "=") if bracket == Bracket::Object => WordRole::Shorthand,
+            _ => WordRole::Property,
         }
     }
 
@@ -259,7 +259,7 @@ impl<'a> Module<'a> {
     fn declared(&self) -> BTreeSet<&'a str> {
         let mut names = BTreeSet::new();
         for (at, token) in self.tokens.iter().enumerate() {
-            if token.kind == Kind::Word && self.place(at) == Place::Property {
+            if token.kind == Kind::Word && self.place(at) == WordRole::Property {
                 continue;
             }
             match token.text {
