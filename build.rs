@@ -1,17 +1,21 @@
 //! Hands the time of the build to the program, in `BUILT_S`: whole days in seconds since the Unix epoch, so that
 //! building twice a day yields the same program. `SOURCE_DATE_EPOCH` replaces the present, for reproducible builds.
 //!
-//! Minifies the files of the web UI into `OUT_DIR/ui`, from which `src/ui/mod.rs` includes them, and bundles the element
-//! for pages of other origins.
+//! Writes the files of the web UI as they are served into `OUT_DIR/ui`, from which `src/ui/mod.rs` includes them: style
+//! sheets and data without white space, and the modules in bundles (`src/ui/bundles.rs`).
 
 #[path = "src/ui/bundle.rs"]
 mod bundle;
-#[path = "src/ui/import_table.rs"]
-mod import_table;
+#[path = "src/ui/bundles.rs"]
+mod bundles;
 #[path = "src/ui/imports.rs"]
 mod imports;
 #[path = "src/ui/minify.rs"]
 mod minify;
+#[path = "src/ui/short_names.rs"]
+mod short_names;
+#[path = "src/ui/tokens.rs"]
+mod tokens;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,34 +23,7 @@ use std::time::SystemTime;
 
 const DAY_S: u64 = 86_400;
 
-/// The file of the element for charts beside its bundle.
-const CHART_CHUNKS: [(&str, &[&str]); 1] = [("chart/later.js", &["chart/later.js"])];
-
-/// The files of the element for dashboards beside its bundle, and the modules for which it loads each of them.
-const DASHBOARD_CHUNKS: [(&str, &[&str]); 6] = [
-    ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
-    ("embed-dashboard.live.js", &["embedded/live.js", "chart/later.js"]),
-    ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
-    (
-        "embed-dashboard.values.js",
-        &["panels/stat.js", "panels/gauge.js", "panels/bargauge.js", "panels/table.js", "panels/text.js"],
-    ),
-    (
-        "embed-dashboard.more.js",
-        &[
-            "panels/heatmap.js",
-            "panels/state_timeline.js",
-            "panels/barchart.js",
-            "panels/piechart.js",
-            "panels/histogram.js",
-            "model/transformations/index.js",
-            "model/import_legacy.js",
-        ],
-    ),
-    ("embed-dashboard.chart.js", &["embed.js"]),
-];
-
-/// The module that has the style sheets of that element as texts.
+/// The module that has the style sheets of the element for dashboards as texts.
 const SHEETS: &str = "embedded/sheets.js";
 
 #[expect(
@@ -76,32 +53,28 @@ fn main() {
     }
 }
 
-/// Writes the files of the UI as they are served, and the bundle of the element.
+/// Writes the files of the UI as they are served.
 fn ui(from: &Path, to: &Path) -> Result<(), String> {
+    // Files of an earlier build may have other names.
+    _ = std::fs::remove_dir_all(to);
     let mut modules = BTreeMap::new();
     minified(from, to, "", &mut modules)?;
-    let write = |name: &str, text: String| {
-        std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))
-    };
-    let read = |name: &str| modules.get(name).cloned().ok_or_else(|| format!("{name} is missing"));
-    let short = |name: &str| {
-        let module = minify::with_short_private_names(&read(name)?);
-        let module = module.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+    let read = |name: &str| {
+        let module = modules.get(name).ok_or_else(|| format!("{name} is missing"))?;
         match name {
-            SHEETS => with_sheets(&module, to),
-            "chart/style.js" => Ok(minify::style_in_template(&module)),
-            _ => Ok(module),
+            SHEETS => with_sheets(module, to),
+            "chart/style.js" => Ok(minify::style_in_template(module)),
+            _ => Ok(module.clone()),
         }
     };
-    let (chart, later) = bundle::split("embed.js", &CHART_CHUNKS, &short)?;
-    write("embed.bundle.js", chart)?;
-    write("chart/later.bundle.js", later.concat())?;
-    let (dashboard, chunks) = bundle::split("embed-dashboard.js", &DASHBOARD_CHUNKS, &short)?;
-    write("embed-dashboard.bundle.js", dashboard)?;
-    for ((name, _), chunk) in DASHBOARD_CHUNKS.iter().zip(chunks) {
-        write(name, chunk)?;
+    for (entry, chunks) in bundles::BUNDLES {
+        let (module, parts) = bundle::split(entry, chunks, &read)?;
+        let names = chunks.files.iter().map(|(name, _)| *name);
+        for (name, text) in std::iter::once(*entry).chain(names).zip(std::iter::once(module).chain(parts)) {
+            std::fs::write(to.join(name), text).map_err(|why| format!("{name}: {why}"))?;
+        }
     }
-    write(import_table::TABLE, import_table::filled(&modules)?)
+    Ok(())
 }
 
 /// Returns the module [`SHEETS`] with the texts of the sheets that it names.
@@ -118,7 +91,7 @@ fn with_sheets(module: &str, folder: &Path) -> Result<String, String> {
     Ok(module.replace("TEXTS={}", &format!("TEXTS={{{texts}}}")))
 }
 
-/// Minifies all files of a folder and its subfolders into another folder. Collects the modules by
+/// Minifies all files of a folder and its subfolders into another folder, except for the modules, which it collects by
 /// name; names begin with `prefix`.
 fn minified(
     from: &Path,
@@ -141,12 +114,14 @@ fn minified(
         let text = match kind {
             "js" => minify::module(&text),
             "css" => minify::style(&text),
+            "json" => Ok(minify::data(&text)),
             _ => Ok(text),
         };
         let text = text.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
-        std::fs::write(&target, &text).map_err(failed)?;
         if kind == "js" {
             modules.insert(name, text);
+        } else {
+            std::fs::write(&target, &text).map_err(failed)?;
         }
     }
     Ok(())

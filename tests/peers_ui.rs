@@ -59,27 +59,15 @@ fn programs_with_the_element_pass_the_type_checker_where_they_are_right() {
 }
 
 #[test]
-fn served_modules_have_the_tokens_of_their_sources() {
+fn served_modules_do_what_their_sources_do() {
     let served = tempfile::tempdir().expect("a folder");
-    let sources = root().join("src/ui/assets");
-    let mut folders = vec![PathBuf::new()];
-    while let Some(folder) = folders.pop() {
-        std::fs::create_dir_all(served.path().join(&folder)).expect("our folder");
-        for entry in std::fs::read_dir(sources.join(&folder)).expect("a folder") {
-            let entry = entry.expect("an entry");
-            let name = folder.join(entry.file_name());
-            if entry.path().is_dir() {
-                folders.push(name);
-                continue;
-            }
-            let asset = promlet::ui::file(&format!("/{}", name.display()));
-            if let Some(asset) = asset {
-                std::fs::write(served.path().join(name), asset.bytes).expect("our folder");
-            }
-        }
+    for path in promlet::ui::bundles() {
+        let file = served.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("our folder");
+        std::fs::write(file, promlet::ui::file(path).expect("a file").bytes).expect("our folder");
     }
     let mut compare = script("minified.mjs");
-    compare.arg(npm("typescript", TYPESCRIPT)).arg(sources).arg(served.path());
+    compare.arg(npm("typescript", TYPESCRIPT)).arg(root().join("src/ui/assets")).arg(served.path());
     println!("{}", run(&mut compare, "a served module differs from its source"));
 }
 

@@ -1,20 +1,31 @@
 //! Puts a module and everything that it imports into one module, when the binary is built.
 //!
-//! Each module becomes a function that runs once and returns its exports, so that equal names of
-//! two modules do not meet. Such a function can express named exports of functions, classes and
-//! constants, without cycles. Anything else is an error of the build.
+//! Each module becomes a function that runs at its first use and returns its exports, so that equal
+//! names of two modules do not meet. Such a function can express named exports of functions,
+//! classes and constants, without cycles. Anything else is an error of the build.
 //!
-//! A dynamic import is a promise of the same function, or it loads a further file, a chunk. A chunk
-//! has the modules that the bundle lacks, and adds them to those of the bundle.
+//! A dynamic import is a promise of the same function, or it loads further files, the chunks. A
+//! chunk has modules that the bundle lacks, and adds them to those of the bundle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::imports::{imports, joined};
+use super::minify;
+use super::short_names::{short, with_short_names};
+use super::tokens::{is_name, tokens};
 
-/// Returns a module that has the effect of `entry`, and the contents of its chunks in the order of
-/// `chunks`: each has the name of its file, relative to that of `entry`, and the modules for whose
-/// dynamic import it is loaded. `read` returns a minified module by name.
+/// The files of a bundle: the name of each chunk, relative to that of the bundle, and the modules
+/// that it has with all that they import.
+pub(crate) struct Chunks<'a> {
+    pub(crate) files: &'a [(&'a str, &'a [&'a str])],
+    /// Whether a chunk also has the modules that it shares with chunks before it. Otherwise those
+    /// are loaded, too.
+    pub(crate) complete: bool,
+}
+
+/// Returns a module that has the effect of `entry`, and the contents of its chunks in their order.
+/// `read` returns a minified module by name.
 ///
 /// A chunk exports a function with a name that depends on all files: a file of another version has
 /// no such export, so the import fails as if the file were missing.
@@ -23,249 +34,360 @@ use super::imports::{imports, joined};
 /// The reason, with the name of the module.
 pub(crate) fn split(
     entry: &str,
-    chunks: &[(&str, &[&str])],
+    chunks: &Chunks<'_>,
     read: &dyn Fn(&str) -> Result<String, String>,
 ) -> Result<(String, Vec<String>), String> {
-    let roots: Vec<&str> = chunks.iter().flat_map(|(_, roots)| roots.iter().copied()).collect();
+    let roots: Vec<&str> = chunks.files.iter().flat_map(|(_, roots)| roots.iter().copied()).collect();
     let mut bundle = Bundle::new(read, &roots);
+    bundle.find_whole(entry)?;
     bundle.add(entry)?;
     let main = std::mem::take(&mut bundle.out);
-    if chunks.is_empty() {
-        return Ok((main, Vec::new()));
-    }
-    let main_modules = bundle.done.len();
-    bundle.in_chunk = true;
-    let (mut files, mut places) = (Vec::new(), String::new());
-    for (file, roots) in chunks {
-        bundle.written.clear();
+    let entry = bundle.number(entry)?;
+    let mut files = Vec::new();
+    for (number, (_, roots)) in chunks.files.iter().enumerate() {
+        bundle.chunk = Some(number);
+        if chunks.complete {
+            bundle.written.clear();
+        }
         for root in *roots {
-            let included = bundle.done.get(*root).is_some_and(|done| !done.late);
             bundle.add(root)?;
-            let number = bundle.number(root)?;
-            _ = write!(places, "['{}',{number}],", if included { "" } else { file });
         }
         files.push(std::mem::take(&mut bundle.out));
     }
-    let all = files.iter().fold(main.clone(), |all, file| all + file);
-    let version =
-        all.bytes().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    // Without the entry, which may still run when it loads the first chunk.
-    let modules: Vec<String> =
-        (0..main_modules.saturating_sub(1)).map(|number| format!("${number}")).collect();
-    let modules = modules.join(",");
-    let head = format!(
-        "let $all;const $at=[{places}],$in={{}},$chunk=async(a)=>{{const[b,c]=$at[a];$all??=[{modules}];\
-         if(b)await($in[b]??=import('./'+b).then((a)=>a.v{version:08x}($all,$chunk))\
-         .catch((a)=>{{delete $in[b];throw a;}}));return $all[c];}};\n"
-    );
-    let files =
-        files.into_iter().map(|file| format!("export const v{version:08x}=($all,$chunk)=>{{\n{file}}};\n"));
-    Ok((head + &main, files.collect()))
+    let mut places = String::new();
+    for (number, (_, roots)) in chunks.files.iter().enumerate() {
+        for root in *roots {
+            let mut needed = bundle.chunks_of(root);
+            if chunks.complete && !needed.is_empty() {
+                needed = BTreeSet::from([number]);
+            }
+            let needed: String = needed.iter().map(|chunk| format!(",{chunk}")).collect();
+            _ = write!(places, "[{}{needed}],", bundle.number(root)?);
+        }
+    }
+    let mut head = "const $made=[],$=(a)=>$made[a]??=$all[a]();\n".to_owned();
+    if !files.is_empty() {
+        let all = files.iter().fold(main.clone(), |all, file| all + file);
+        let version = all
+            .bytes()
+            .fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+        let names: Vec<String> = chunks.files.iter().map(|(name, _)| format!("'{name}'")).collect();
+        let names = names.join(",");
+        _ = writeln!(
+            head,
+            "const $files=[{names}],$at=[{places}],$in={{}},$chunk=async(a)=>{{const[b,...c]=$at[a];\
+             await Promise.all(c.map((d)=>$in[d]??=import('./'+$files[d]).then((e)=>e.v{version:08x}($all,$,$chunk))\
+             .catch((e)=>{{delete $in[d];throw e;}})));return $(b);}};"
+        );
+        for file in &mut files {
+            *file = format!("export const v{version:08x}=(($all,$,$chunk)=>{{\n{file}}});\n");
+        }
+    }
+    Ok((format!("{head}const $all=[\n{main}];\n$({entry});\n"), files))
 }
 
 /// A module of the bundle.
 struct Done {
     number: usize,
-    exports: Vec<String>,
-    /// Whether it is in a chunk.
-    late: bool,
+    /// The names of the exports, and those that they have in the bundle.
+    exports: BTreeMap<String, String>,
+    /// The chunk that has it; none for the bundle itself.
+    chunk: Option<usize>,
+    imports: Vec<String>,
 }
 
 struct Bundle<'a> {
     read: &'a dyn Fn(&str) -> Result<String, String>,
-    /// The modules for whose dynamic import a chunk is loaded.
+    /// The modules that chunks have.
     roots: &'a [&'a str],
+    /// The modules that others use as a whole: their exports keep their names.
+    whole: BTreeSet<String>,
     done: BTreeMap<String, Done>,
     /// The modules that wait for their imports.
     open: Vec<String>,
     out: String,
-    in_chunk: bool,
-    /// The modules of the chunk: two chunks may have the same one, and the first one that is loaded
-    /// adds it.
-    written: Vec<String>,
+    /// The chunk that is being written.
+    chunk: Option<usize>,
+    /// The modules that are not written again.
+    written: BTreeSet<String>,
 }
 
 impl<'a> Bundle<'a> {
     fn new(read: &'a dyn Fn(&str) -> Result<String, String>, roots: &'a [&'a str]) -> Self {
-        let (done, open, written) = (BTreeMap::new(), Vec::new(), Vec::new());
-        Self { read, roots, done, open, out: String::new(), in_chunk: false, written }
+        Self {
+            read,
+            roots,
+            whole: BTreeSet::new(),
+            done: BTreeMap::new(),
+            open: Vec::new(),
+            out: String::new(),
+            chunk: None,
+            written: BTreeSet::new(),
+        }
     }
 
     fn number(&self, name: &str) -> Result<usize, String> {
         self.done.get(name).map(|done| done.number).ok_or_else(|| format!("{name} is missing"))
     }
 
+    /// Finds the modules that others use as a whole, from a module on.
+    fn find_whole(&mut self, entry: &str) -> Result<(), String> {
+        let (mut seen, mut queue) = (BTreeSet::new(), vec![entry.to_owned()]);
+        queue.extend(self.roots.iter().map(|root| (*root).to_owned()));
+        self.whole.extend(queue.iter().cloned());
+        while let Some(name) = queue.pop() {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            let module = (self.read)(&name)?;
+            for import in imports(&name, &module) {
+                if import.names.starts_with('*') {
+                    self.whole.insert(import.module.clone());
+                }
+                queue.push(import.module);
+            }
+            for path in dynamic_imports(&name, &module).into_iter().flatten() {
+                self.whole.insert(path.clone());
+                queue.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the chunks that have a module or what it imports.
+    fn chunks_of(&self, name: &str) -> BTreeSet<usize> {
+        let (mut seen, mut queue) = (BTreeSet::new(), vec![name]);
+        let mut found = BTreeSet::new();
+        while let Some(name) = queue.pop() {
+            let Some(done) = self.done.get(name).filter(|_| seen.insert(name)) else { continue };
+            found.extend(done.chunk);
+            queue.extend(done.imports.iter().map(String::as_str));
+        }
+        found
+    }
+
     /// Adds a module after all that it imports, unless it is there.
     fn add(&mut self, name: &str) -> Result<(), String> {
         let known = self.done.get(name);
-        if known.is_some_and(|done| !done.late || self.written.iter().any(|written| written == name)) {
+        if known.is_some_and(|done| done.chunk.is_none() || self.written.contains(name)) {
             return Ok(());
         }
-        let known = known.map(|done| done.number);
+        let known = known.map(|done| (done.number, done.chunk));
         if self.open.iter().any(|open| open == name) {
             return Err(format!("{name}: imports itself through {}", self.open.join(", ")));
         }
         self.open.push(name.to_owned());
-        let module = self.without_dynamic_imports(name, &(self.read)(name)?)?;
-        let mut head = String::new();
-        let mut body = String::new();
-        let mut passed_on = Vec::new();
-        let mut copied = 0;
+        let (module, mut imported) = self.without_dynamic_imports(name, &(self.read)(name)?)?;
+        let (mut head, mut body, mut copied) = (String::new(), String::new(), 0);
+        let (mut returned, mut exports) = (String::new(), BTreeMap::new());
+        let mut export = |own: &str, value: &str, is_whole: bool| {
+            let inner = if is_whole { own.to_owned() } else { short(exports.len()) };
+            let entry = if inner == value { inner.clone() } else { format!("{inner}:{value}") };
+            _ = write!(returned, "{}{entry}", if returned.is_empty() { "" } else { "," });
+            exports.insert(own.to_owned(), inner);
+        };
+        let is_whole = self.whole.contains(name);
         for import in imports(name, &module) {
             self.add(&import.module)?;
-            let bound = self.bound(name, &import.module, import.names)?;
             if module.get(import.place.clone()).is_some_and(|statement| statement.starts_with("export")) {
-                let place = self.done.get(&import.module).map(|done| self.place(done.number));
                 let names = import.names.trim_matches(['{', '}']).split(',').filter(|name| !name.is_empty());
-                passed_on.extend(names.map(|name| (name.to_owned(), place.clone().unwrap_or_default())));
+                for own in names {
+                    let (place, inner) = self.export(name, &import.module, own)?;
+                    export(own, &format!("{place}.{inner}"), is_whole);
+                }
             } else {
-                head.push_str(&bound);
+                head.push_str(&self.bound(name, &import.module, import.names)?);
             }
             body.push_str(module.get(copied..import.place.start).unwrap_or_default());
             copied = import.place.end;
+            imported.push(import.module);
         }
         body.push_str(module.get(copied..).unwrap_or_default());
-        let (body, mut exports) = exported(name, &body)?;
-        let mut returned = exports.join(",");
-        for (name, place) in passed_on {
-            _ = write!(returned, "{}{name}:{place}.{name}", if returned.is_empty() { "" } else { "," });
-            exports.push(name);
-        }
-        if exports.iter().any(|export| export.is_empty() || export.contains(' ')) {
-            return Err(format!("{name}: a bundle exports names as they are, not {exports:?}"));
+        let (body, names) = exported(name, &body)?;
+        for own in &names {
+            export(own, own, is_whole);
         }
         self.open.pop();
-        let number = known.unwrap_or(self.done.len());
-        let place = if self.in_chunk { format!("$all[{number}]??=") } else { format!("const ${number}=") };
-        // The entry exports nothing: it runs for its effect.
-        _ = write!(self.out, "{place}(()=>{{{head}{body}\nreturn{{{returned}}}}})();\n");
-        self.done.insert(name.to_owned(), Done { number, exports, late: self.in_chunk });
-        self.written.push(name.to_owned());
+        let text = with_short_names(&format!("{head}{body}\nreturn{{{returned}}}"));
+        let text = text.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        let (number, chunk) = known.unwrap_or((self.done.len(), self.chunk));
+        // Browsers compile a function in parentheses at once, instead of when it is called.
+        match self.chunk {
+            // An element of the list of all modules.
+            None => _ = writeln!(self.out, "(()=>{{{text}}}),"),
+            Some(_) => _ = writeln!(self.out, "$all[{number}]??=(()=>{{{text}}});"),
+        }
+        self.done.insert(name.to_owned(), Done { number, exports, chunk, imports: imported });
+        self.written.insert(name.to_owned());
         Ok(())
     }
 
-    /// Returns the module with promises and calls that load chunks in place of dynamic imports.
-    /// Adds the modules that no chunk has.
-    fn without_dynamic_imports(&mut self, name: &str, module: &str) -> Result<String, String> {
+    /// Returns the module with promises and calls that load chunks in place of dynamic imports, and
+    /// with its own address. Adds the modules that no chunk has, and returns them.
+    fn without_dynamic_imports(&mut self, name: &str, module: &str) -> Result<(String, Vec<String>), String> {
+        let mut added = Vec::new();
         let mut parts = module.split("import(");
         let mut out = parts.next().unwrap_or_default().to_owned();
-        let (folder, _) = name.rsplit_once('/').unwrap_or_default();
-        for part in parts {
-            let path = part.strip_prefix("'.").and_then(|rest| rest.split_once("')"));
-            let (path, rest) =
-                path.ok_or_else(|| format!("{name}: a dynamic import has a path, not {part:.40}"))?;
-            let imported = joined(folder, &format!(".{path}"));
+        for (part, imported) in parts.zip(dynamic_imports(name, module)) {
+            if part.starts_with('`') {
+                // The address of a file that is not of the bundle.
+                out.push_str("import(");
+                out.push_str(part);
+                continue;
+            }
+            let imported =
+                imported.ok_or_else(|| format!("{name}: a dynamic import has a path, not {part:.40}"))?;
             if let Some(root) = self.roots.iter().position(|root| *root == imported) {
                 _ = write!(out, "$chunk({root})");
             } else {
                 self.add(&imported)?;
-                _ = write!(out, "Promise.resolve({})", self.place(self.number(&imported)?));
+                _ = write!(out, "Promise.resolve($({}))", self.number(&imported)?);
+                added.push(imported);
             }
-            out.push_str(rest);
+            out.push_str(part.split_once("')").unwrap_or_default().1);
         }
-        Ok(out)
+        if name.contains('/') {
+            out = out.replace("import.meta.url", &format!("new URL('{name}',import.meta.url)"));
+        }
+        Ok((out, added))
+    }
+
+    /// Returns the expression for the exports of a module, and the name of one of them.
+    fn export(&self, importer: &str, module: &str, name: &str) -> Result<(String, &str), String> {
+        let done = self.done.get(module).ok_or_else(|| format!("{module} is missing"))?;
+        let inner =
+            done.exports.get(name).ok_or_else(|| format!("{importer}: {module} has no export {name}"))?;
+        Ok((format!("$({})", done.number), inner))
     }
 
     /// Returns the statement that binds imported names.
     fn bound(&self, importer: &str, module: &str, names: &str) -> Result<String, String> {
-        let Some(Done { number, exports, .. }) = self.done.get(module).filter(|_| !names.is_empty()) else {
-            return Ok(String::new());
-        };
+        let number = self.number(module)?;
+        if names.is_empty() {
+            return Ok(format!("$({number});"));
+        }
+        if let Some(own) = names.strip_prefix("*as ") {
+            return Ok(format!("const {}=$({number});", own.trim()));
+        }
         let list = names.strip_prefix('{').and_then(|list| list.strip_suffix('}'));
         let list = list.ok_or_else(|| format!("{importer}: a bundle imports by name, not {names}"))?;
         let mut bindings = Vec::new();
         for binding in list.split(',').filter(|binding| !binding.is_empty()) {
             let (name, own) = binding.split_once(" as ").unwrap_or((binding, binding));
-            if !exports.iter().any(|export| export == name) {
-                return Err(format!("{importer}: {module} has no export {name}"));
-            }
-            bindings.push(if name == own { name.to_owned() } else { format!("{name}:{own}") });
+            let (_, inner) = self.export(importer, module, name)?;
+            bindings.push(if inner == own { own.to_owned() } else { format!("{inner}:{own}") });
         }
-        Ok(format!("const{{{}}}={};", bindings.join(","), self.place(*number)))
+        Ok(format!("const{{{}}}=$({number});", bindings.join(",")))
     }
+}
 
-    /// Returns the expression for the exports of a module.
-    fn place(&self, number: usize) -> String {
-        if self.in_chunk { format!("$all[{number}]") } else { format!("${number}") }
-    }
+/// Returns the modules of the dynamic imports of a module in their order; none for one whose path
+/// is not a text.
+fn dynamic_imports(name: &str, module: &str) -> Vec<Option<String>> {
+    let (folder, _) = name.rsplit_once('/').unwrap_or_default();
+    let path = |part: &str| {
+        let (path, _) = part.strip_prefix("'.")?.split_once("')")?;
+        Some(joined(folder, &format!(".{path}")))
+    };
+    module.split("import(").skip(1).map(path).collect()
 }
 
 /// Returns the body of a module without the keyword `export`, and the exported names.
 fn exported(name: &str, body: &str) -> Result<(String, Vec<String>), String> {
-    let mut exports = Vec::new();
-    let mut out = String::with_capacity(body.len());
-    for line in body.split_inclusive('\n') {
-        let Some(rest) = line.strip_prefix("export") else {
-            out.push_str(line);
+    let tokens = tokens(body).map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+    let (mut exports, mut kept) = (Vec::new(), Vec::with_capacity(tokens.len()));
+    let mut rest = tokens.iter();
+    while let Some(token) = rest.next() {
+        if !token.is("export") {
+            kept.push((token, token.text));
             continue;
-        };
-        let declared = ["async function ", "function ", "class ", "const "]
-            .iter()
-            .find_map(|start| rest.trim_start().strip_prefix(start));
-        if let Some(declared) = declared {
-            let end = declared.find(|letter: char| !letter.is_alphanumeric() && !"_$".contains(letter));
-            exports.push(declared.get(..end.unwrap_or_default()).unwrap_or_default().to_owned());
-            out.push_str(rest.trim_start());
-        } else if let Some((list, after)) = rest.strip_prefix('{').and_then(|list| list.split_once('}')) {
-            exports.extend(list.split(',').filter(|name| !name.is_empty()).map(str::to_owned));
-            out.push_str(after.trim_start_matches(';'));
-        } else {
-            return Err(format!("{name}: a bundle cannot have {line:.60}"));
+        }
+        let mut declared = rest.clone().filter(|token| !token.is("async"));
+        let declared = [declared.next(), declared.next()].map(|token| token.map_or("", |token| token.text));
+        match declared {
+            ["function" | "class" | "const", name] if name.starts_with(is_name) => {
+                exports.push(name.to_owned())
+            }
+            ["{", _] => {
+                let list = rest.by_ref().skip(1).take_while(|token| !token.is("}")).map(|token| token.text);
+                let list: Vec<&str> = list.collect();
+                if list.contains(&"as") {
+                    return Err(format!("{name}: a bundle exports names as they are, not {list:?}"));
+                }
+                exports.extend(list.into_iter().filter(|name| *name != ",").map(str::to_owned));
+                rest.next();
+            }
+            [first, second] => return Err(format!("{name}: a bundle cannot have export {first} {second}")),
         }
     }
-    Ok((out, exports))
+    Ok((minify::joined(kept.into_iter()), exports))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::split;
+    use super::{Chunks, split};
 
     fn read(modules: &[(&str, &str)], name: &str) -> Result<String, String> {
         let module = modules.iter().find(|(own, _)| *own == name);
         module.map(|(_, text)| (*text).to_owned()).ok_or_else(|| format!("{name}: missing"))
     }
 
+    /// The functions of the modules in a bundle without chunks.
     fn bundled(modules: &[(&str, &str)]) -> Result<String, String> {
-        Ok(split("entry.js", &[], &|name| read(modules, name))?.0)
+        let (module, _) =
+            split("entry.js", &Chunks { files: &[], complete: true }, &|name| read(modules, name))?;
+        Ok(module.split_once("$all=[\n").unwrap().1.to_owned())
     }
 
     /// Two modules, of which the second is imported when it is needed; both import a third.
     const LATER: [(&str, &str); 5] = [
-        ("entry.js", "import{c}from'./p/c.js';\nimport('./p/b.js').then(f);"),
+        ("entry.js", "import{c}from'./p/c.js';\nimport('./p/b.js').then(c);"),
         ("p/b.js", "import{c}from'./c.js';\nimport{d}from'./d.js';\nexport const b=c+d;"),
         ("p/c.js", "export const c=1;"),
         ("p/d.js", "export const d=2;"),
         ("p/e.js", "import{d}from'../p/d.js';\nexport const e=d;"),
     ];
-    const CHUNKS: [(&str, &[&str]); 2] = [("x.one.js", &["p/b.js", "p/c.js"]), ("x.two.js", &["p/e.js"])];
+    const COMPLETE: Chunks<'_> =
+        Chunks { files: &[("x.one.js", &["p/b.js", "p/c.js"]), ("x.two.js", &["p/e.js"])], complete: true };
+    const APART: Chunks<'_> = Chunks { complete: false, ..COMPLETE };
 
     #[test]
     fn a_dynamic_import_is_a_promise_of_the_same_module() {
-        let module = bundled(&LATER).unwrap();
-        let [own, promise] = ["const{c}=$0;const{d}=$1;", "Promise.resolve($2).then(f);"];
-        assert!(module.contains(own) && module.contains(promise) && !module.contains("import("), "{module}");
+        assert_eq!(
+            bundled(&LATER).unwrap(),
+            "(()=>{const a=1;return{a:a}}),\n(()=>{const a=2;return{a:a}}),\n\
+             (()=>{const{a:b}=$(0);const{a:c}=$(1);const a=b+c;return{b:a}}),\n\
+             (()=>{const{a:a}=$(0);Promise.resolve($(2)).then(a);return{}}),\n];\n$(3);\n"
+        );
     }
 
     #[test]
     fn a_chunk_has_what_the_bundle_lacks() {
-        let (main, files) = split("entry.js", &CHUNKS, &|name| read(&LATER, name)).unwrap();
-        assert!(main.contains("$at=[['x.one.js',3],['',0],['x.two.js',4],]"), "{main}");
-        assert!(main.contains("const $1=(()=>{const{c}=$0;\n$chunk(0).then(f);"), "{main}");
-        assert!(!main.contains("d=2") && !files[0].contains("c=1"), "{files:?}");
+        let (main, files) = split("entry.js", &COMPLETE, &|name| read(&LATER, name)).unwrap();
+        assert!(main.contains("$at=[[3,0],[0],[4,1],]"), "{main}");
+        assert!(main.contains("(()=>{const{c:a}=$(0);$chunk(0).then(a);"), "{main}");
+        assert!(!main.contains("=2") && !files[0].contains("=1"), "{files:?}");
         // Whichever is loaded first adds the module that both need.
-        assert!(files.iter().all(|file| file.contains("$all[2]??=(()=>{const d=2;")), "{files:?}");
-        assert!(files[0].contains("$all[3]??=(()=>{const{c}=$all[0];const{d}=$all[2];"), "{files:?}");
+        assert!(files.iter().all(|file| file.contains("$all[2]??=(()=>{const a=2;")), "{files:?}");
+        assert!(files[0].contains("$all[3]??=(()=>{const{c:b}=$(0);const{a:c}=$(2);"), "{files:?}");
+    }
+
+    #[test]
+    fn files_apart_have_each_module_once_and_are_loaded_together() {
+        let (main, files) = split("entry.js", &APART, &|name| read(&LATER, name)).unwrap();
+        assert!(main.contains("$files=['x.one.js','x.two.js'],$at=[[3,0],[0],[4,0,1],]"), "{main}");
+        assert!(files[0].contains("$all[2]??=") && !files[1].contains("$all[2]??="), "{files:?}");
     }
 
     #[test]
     fn the_files_of_two_versions_do_not_fit_each_other() {
-        let (main, files) = split("entry.js", &CHUNKS, &|name| read(&LATER, name)).unwrap();
-        let (_, export) = main.split_once("=>a.").unwrap();
+        let (main, files) = split("entry.js", &COMPLETE, &|name| read(&LATER, name)).unwrap();
+        let (_, export) = main.split_once("=>e.").unwrap();
         let (export, _) = export.split_once('(').unwrap();
-        assert!(files.iter().all(|file| file.starts_with(&format!("export const {export}=("))), "{files:?}");
+        assert!(files.iter().all(|file| file.starts_with(&format!("export const {export}=(("))), "{files:?}");
         let changed = LATER.map(|(name, text)| (name, text.replace("d=2", "d=3")));
         let changed = changed.each_ref().map(|(name, text)| (*name, text.as_str()));
-        let (other, _) = split("entry.js", &CHUNKS, &|name| read(&changed, name)).unwrap();
+        let (other, _) = split("entry.js", &COMPLETE, &|name| read(&changed, name)).unwrap();
         assert!(!other.contains(export));
     }
 
@@ -278,25 +400,31 @@ mod tests {
         ];
         assert_eq!(
             bundled(&modules).unwrap(),
-            "const $0=(()=>{const a=()=>1;\nreturn{a}})();\n\
-             const $1=(()=>{\nconst c=1;\n\nreturn{c,a:$0.a}})();\n\
-             const $2=(()=>{const{a}=$1;a();\nreturn{}})();\n"
+            "(()=>{const a=()=>1;return{a}}),\n(()=>{const a=1;return{a:$(0).a,b:a}}),\n\
+             (()=>{const{a}=$(1);a();return{}}),\n];\n$(2);\n"
         );
     }
 
     #[test]
     fn modules_become_functions_after_what_they_import() {
         let modules = [
-            ("entry.js", "import{a as x,B}from'./p/a.js';\nimport'./p/c.js';x(B);"),
+            (
+                "entry.js",
+                "import{a as x,B}from'./p/a.js';\nimport'./p/c.js';\nimport*as all from'./p/d.js';x(B,all);",
+            ),
             ("p/a.js", "import{c}from'./c.js';\nexport const a=(y)=>c+y;\nexport class B{}"),
             ("p/c.js", "const c=1;\nexport{c};"),
+            ("p/d.js", "export const long=import.meta.url;"),
         ];
-        assert_eq!(
-            bundled(&modules).unwrap(),
-            "const $0=(()=>{const c=1;\n\nreturn{c}})();\n\
-             const $1=(()=>{const{c}=$0;\nconst a=(y)=>c+y;\nclass B{}\nreturn{a,B}})();\n\
-             const $2=(()=>{const{a:x,B}=$1;\nx(B);\nreturn{}})();\n"
-        );
+        let bundle = bundled(&modules).unwrap();
+        for part in [
+            "(()=>{const a=1;return{a:a}}),\n",
+            "(()=>{const{a:c}=$(0);const b=(d)=>c+d;class a{}\nreturn{a:b,b:a}}),\n",
+            "(()=>{const a=new URL('p/d.js',import.meta.url);return{long:a}}),\n",
+            "(()=>{const{a:c,b:a}=$(1);$(0);const b=$(2);c(a,b);return{}}),\n];\n$(3);\n",
+        ] {
+            assert!(bundle.contains(part), "{part} in {bundle}");
+        }
     }
 
     #[test]
@@ -304,7 +432,6 @@ mod tests {
         for (modules, why) in [
             (vec![("entry.js", "import'./a.js';"), ("a.js", "import'./entry.js';")], "imports itself"),
             (vec![("entry.js", "import{a}from'./a.js';"), ("a.js", "export const b=1;")], "no export a"),
-            (vec![("entry.js", "import*as a from'./a.js';"), ("a.js", "")], "imports by name"),
             (vec![("entry.js", "export let a=1;")], "cannot have"),
             (vec![("entry.js", "export default 1;")], "cannot have"),
             (vec![("entry.js", "export const{a}=b;")], "cannot have"),

@@ -1,11 +1,12 @@
 //! The web UI: hand-written HTML, CSS and ES modules, compiled into the binary.
 //!
-//! There is no bundler and no third-party code: browsers receive the files in `assets/`, without
-//! their comments and indentation, which the build script removes (`minify.rs`). [`FILES`] lists
-//! every file once, with the paths under which it is served. The pages
-//! comply with the policy of docs/specification.md B (`default-src 'self'; frame-ancestors 'none';
-//! base-uri 'none'; form-action 'self'`): no inline script, no inline style, no event-handler
-//! attributes, and no address of another host. The tests of this module check that.
+//! There is no third-party code. The sources in `assets/` are plain ES modules, which
+//! [`Ui::from_dir`] serves as they are. The binary has bundles of them, with short names and
+//! without comments and white space, which the build script makes (`bundles.rs`, `bundle.rs`,
+//! `minify.rs`). [`FILES`] lists every file once, with its paths. The pages comply with the policy
+//! of docs/specification.md B (`default-src 'self'; frame-ancestors 'none'; base-uri 'none';
+//! form-action 'self'`): no inline script, no inline style, no event-handler attributes, and no
+//! address of another host. The tests of this module check that.
 //!
 //! ```text
 //! /  /login  /login/*  /setup      index.html  one small page; the path selects the view
@@ -24,42 +25,41 @@
 //!                                  its parts are /docs/*.js
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
 //! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
-//! /app.css  /dashboards.css  /favicon.svg
-//! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin
 //! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin; its types
 //! /embed.d.ts
 //! ```
 //!
-//! The same files, except pages, have a second path below `/assets/<hash>`, where the hash covers
-//! all files of the binary. Pages refer to these paths, so browsers never revalidate them, and a
-//! new binary changes all of them at once. Each page lists the modules that its script imports, so
-//! that browsers load them together instead of level by level; `client/preload.js` does so for
-//! pages and panels, by a table that the build script fills (`import_table.rs`). `/embed.js` for
-//! pages of other origins is one module: the build script bundles it with all that it imports
-//! (`bundle.rs`), except for `/chart/later.js`, which live charts and errors need.
+//! What the binary serves, except pages, has a second path below `/assets/<hash>`, where the hash
+//! covers all files of the binary. Pages refer to these paths, so browsers never revalidate them,
+//! and a new binary changes all of them at once. A module is served in its bundle alone
+//! ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js` and
+//! `/embed-dashboard.js` for pages of other origins.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
 #[cfg(test)]
 mod bundle;
 #[cfg(test)]
-mod import_table;
-#[cfg_attr(not(test), expect(dead_code, reason = "the build script uses all of it"))]
+mod bundles;
+#[cfg(test)]
 mod imports;
 #[cfg(test)]
 mod minify;
+#[cfg(test)]
+mod short_names;
+#[cfg(test)]
+mod tokens;
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-/// The maximal size in bytes of a file that is read from a folder ([`Ui::from_dir`]). The whole
-/// embedded UI is a tenth of it, so a larger file is a mistake.
+/// The maximal size in bytes of a file that is read from a folder ([`Ui::from_dir`]). The largest
+/// source is a tenth of it, so a larger file is a mistake.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The type of a file, which decides its headers: only a [`AssetKind::Page`] gets the content
@@ -147,7 +147,7 @@ struct Embedded {
     paths: &'static [&'static str],
     kind: AssetKind,
     any_origin: bool,
-    /// The minified content.
+    /// What is served; empty for a module, which is served in a bundle.
     bytes: &'static [u8],
 }
 
@@ -158,9 +158,11 @@ macro_rules! files {
             paths: &[$($path),+],
             kind: AssetKind::$kind,
             any_origin: files!(@ $origin),
-            bytes: include_bytes!(concat!(env!("OUT_DIR"), "/ui/", $name)),
+            bytes: files!(@ $kind $name),
         }),+]
     };
+    (@ Module $name:literal) => { &[] };
+    (@ $kind:ident $name:literal) => { include_bytes!(concat!(env!("OUT_DIR"), "/ui/", $name)) };
     (@ own) => { false };
     (@ any) => { true };
 }
@@ -168,7 +170,8 @@ macro_rules! files {
 /// The path of the page for URLs that do not exist.
 pub const NOWHERE: &str = "/nowhere";
 
-/// Every file, once. A new file needs a row here; the tests compare the table with the folder.
+/// Every file of the folder, once. A new file needs a row here; the tests compare the table with
+/// the folder.
 const FILES: &[Embedded] = files! {
     Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
@@ -488,79 +491,94 @@ const FILES: &[Embedded] = files! {
     Module own "client/embed.js" => ["/client/embed.js"];
     Module own "client/members.js" => ["/client/members.js"];
     Module own "client/navigation.js" => ["/client/navigation.js"];
-    Module own "client/import_table.js" => ["/client/import_table.js"];
     Module own "client/lines.js" => ["/client/lines.js"];
-    Module own "client/preload.js" => ["/client/preload.js"];
+    Module own "client/root.js" => ["/client/root.js"];
     Module own "client/server.js" => ["/client/server.js"];
     Module own "client/types.js" => ["/client/types.js"];
     Module own "client/variables.js" => ["/client/variables.js"];
 };
 
-/// The parts of the bundle of [`DASHBOARD`] that it loads when it needs them. The build script
-/// makes them from modules of [`FILES`].
-const CHUNKS: &[Embedded] = files! {
-    Module any "embed-dashboard.controls.js" => ["/embed-dashboard.controls.js"];
-    Module any "embed-dashboard.live.js" => ["/embed-dashboard.live.js"];
-    Module any "embed-dashboard.plots.js" => ["/embed-dashboard.plots.js"];
-    Module any "embed-dashboard.values.js" => ["/embed-dashboard.values.js"];
-    Module any "embed-dashboard.more.js" => ["/embed-dashboard.more.js"];
-    Module any "embed-dashboard.chart.js" => ["/embed-dashboard.chart.js"];
+macro_rules! bundles {
+    ($($origin:ident $name:literal;)+) => {
+        &[$(Embedded {
+            name: $name,
+            paths: &[concat!("/", $name)],
+            kind: AssetKind::Module,
+            any_origin: files!(@ $origin),
+            bytes: include_bytes!(concat!(env!("OUT_DIR"), "/ui/", $name)),
+        }),+]
+    };
+}
+
+/// The files with the modules, which the build script makes. `bundles.rs` says what each has.
+const BUNDLES: &[Embedded] = bundles! {
+    own "app.js";
+    own "app.parts.js";
+    own "app.model.js";
+    own "app.dashboard.js";
+    own "app.panels.js";
+    own "app.explore.js";
+    own "app.data.js";
+    own "app.organisation.js";
+    own "app.share.js";
+    own "app.edit.js";
+    own "app.editor.js";
+    own "docs.js";
+    own "shared.js";
+    any "embed.js";
+    any "chart/later.js";
+    any "embed-dashboard.js";
+    any "embed-dashboard.controls.js";
+    any "embed-dashboard.live.js";
+    any "embed-dashboard.plots.js";
+    any "embed-dashboard.values.js";
+    any "embed-dashboard.more.js";
+    any "embed-dashboard.chart.js";
 };
+
+/// Returns the paths of the files with the modules.
+pub fn bundles() -> impl Iterator<Item = &'static str> {
+    BUNDLES.iter().flat_map(|file| file.paths.iter().copied())
+}
+
+/// Returns what the binary serves.
+fn served() -> impl Iterator<Item = &'static Embedded> {
+    BUNDLES.iter().chain(FILES.iter().filter(|file| file.kind != AssetKind::Module))
+}
 
 /// Returns the embedded file for `path` (without query and fragment, not percent-decoded).
 ///
 /// The path is looked up in a table and never becomes a file name, so path traversal is impossible.
-/// Cost: one hash over the file, about 30 KiB.
+/// Cost: one hash over the file.
 pub fn file(path: &str) -> Option<Asset> {
     find(path).map(|file| Asset::new(file, Cow::Borrowed(file.bytes)))
 }
 
 fn find(path: &str) -> Option<&'static Embedded> {
-    FILES.iter().chain(CHUNKS).find(|file| file.paths.contains(&path))
+    served().find(|file| file.paths.contains(&path))
 }
 
 /// The start of the immutable paths, without a slash at its end: `/assets/` and 16 hexadecimal
 /// digits.
 static IMMUTABLE_ROOT: LazyLock<String> = LazyLock::new(|| {
-    let hash = FILES
-        .iter()
-        .chain(CHUNKS)
-        .fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
+    let hash = served().fold(FNV_START, |hash, file| fnv(fnv(hash, file.name.as_bytes()), file.bytes));
     format!("/assets/{hash:016x}")
 });
 
-/// The modules that each module imports statically, by name.
-static IMPORTS: LazyLock<BTreeMap<&'static str, Vec<String>>> = LazyLock::new(|| {
-    let modules = FILES.iter().filter(|file| file.kind == AssetKind::Module);
-    let imported = |file: &Embedded| {
-        let module = String::from_utf8_lossy(file.bytes);
-        imports::imports(file.name, &module).into_iter().map(|import| import.module).collect()
-    };
-    modules.map(|file| (file.name, imported(file))).collect()
-});
+/// The files that the page at a path loads after its script, so that browsers fetch them at once.
+const PRELOADS: &[(&str, &[&str])] = &[
+    ("/", &["app.parts.js", "cabinet.css"]),
+    ("/login", &["app.parts.js"]),
+    ("/dashboards", &["app.parts.js", "app.model.js", "app.data.js", "dashboards.css", "panels.css"]),
+    ("/dashboard", &["app.parts.js", "app.model.js", "app.dashboard.js", "dashboards.css", "panels.css"]),
+    ("/explore", &["app.parts.js", "app.model.js", "app.explore.js"]),
+];
 
-/// What is served in place of a file of the binary: pages that refer to the immutable paths, and
-/// the bundles of [`EMBED`], [`EMBED_LATER`] and [`DASHBOARD`]. Below the immutable paths, the
-/// first two are the modules that pages of the cabinet share with others.
-static GENERATED: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
+/// The pages as they are served, by path.
+static PAGES: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let pages = FILES.iter().filter(|file| file.kind == AssetKind::Page);
-    let pages = pages.map(|page| (page.name, with_immutable_paths(page)));
-    let bundles = [(EMBED, EMBED_BUNDLE), (EMBED_LATER, EMBED_LATER_BUNDLE), (DASHBOARD, DASHBOARD_BUNDLE)];
-    pages.chain(bundles.map(|(name, bundle)| (name, bundle.to_vec()))).collect()
+    pages.flat_map(|page| page.paths.iter().map(|path| (*path, with_immutable_paths(page, path)))).collect()
 });
-
-/// Returns the module and all modules that it imports, directly or through others.
-fn with_imports(name: &str) -> BTreeSet<&'static str> {
-    let (mut found, mut queue) = (BTreeSet::new(), vec![name]);
-    while let Some(name) = queue.pop() {
-        if let Some((name, imported)) = IMPORTS.get_key_value(name)
-            && found.insert(*name)
-        {
-            queue.extend(imported.iter().map(String::as_str));
-        }
-    }
-    found
-}
 
 /// The reason why a file of an editing folder could not be served.
 #[derive(Debug, thiserror::Error)]
@@ -627,7 +645,10 @@ impl Ui {
     pub fn file(&self, path: &str) -> Result<Option<Asset>, UiError> {
         // A file of the folder changes, so none has an immutable path.
         let below = path.strip_prefix(IMMUTABLE_ROOT.as_str()).filter(|_| self.folder.is_none());
-        let found = find(below.unwrap_or(path));
+        let found = match &self.folder {
+            Some(_) => FILES.iter().find(|file| file.paths.contains(&path)),
+            None => find(below.unwrap_or(path)),
+        };
         let Some(file) = found.filter(|file| below.is_none() || file.kind != AssetKind::Page) else {
             return Ok(None);
         };
@@ -636,8 +657,8 @@ impl Ui {
         }
         let bytes = match &self.folder {
             Some(folder) => self.placed(file, Cow::Owned(read(folder.join(file.name))?)),
-            None => match GENERATED.get(file.name).filter(|_| below.is_none() || file.name == DASHBOARD) {
-                Some(generated) => self.placed(file, Cow::Borrowed(generated)),
+            None => match PAGES.get(path) {
+                Some(page) => self.placed(file, Cow::Borrowed(page)),
                 None => Cow::Borrowed(file.bytes),
             },
         };
@@ -668,44 +689,23 @@ impl Ui {
     }
 }
 
-/// Returns a page that refers to the immutable paths of its files, and lists the modules that its
-/// script imports.
-fn with_immutable_paths(page: &Embedded) -> Vec<u8> {
+/// Returns a page that refers to the immutable paths of its files, and to those that it loads at a
+/// path.
+fn with_immutable_paths(page: &Embedded, path: &str) -> Vec<u8> {
     let root = IMMUTABLE_ROOT.as_str();
     let mut text = String::from_utf8_lossy(page.bytes).into_owned();
-    let mut preloads = String::new();
-    for file in FILES.iter().chain(CHUNKS).filter(|file| file.kind != AssetKind::Page) {
-        let own = format!("=\"/{}\"", file.name);
-        if !text.contains(&own) {
-            continue;
-        }
-        text = text.replace(&own, &format!("=\"{root}/{}\"", file.name));
-        // A bundle has all that it imports.
-        let imported = if file.name == DASHBOARD { BTreeSet::new() } else { with_imports(file.name) };
-        for name in imported.into_iter().filter(|name| *name != file.name) {
-            _ = writeln!(preloads, "  <link rel=\"modulepreload\" href=\"{root}/{name}\">");
-        }
+    for file in served().filter(|file| file.kind != AssetKind::Page) {
+        text = text.replace(&format!("=\"/{}\"", file.name), &format!("=\"{root}/{}\"", file.name));
     }
-    text.replace("</head>", &format!("{preloads}</head>")).into_bytes()
+    let later = PRELOADS.iter().filter(|(at, _)| *at == path).flat_map(|(_, names)| names.iter());
+    let links: String = later
+        .map(|name| {
+            let kind = if name.ends_with(".js") { "modulepreload\"" } else { "preload\" as=\"style\"" };
+            format!("  <link rel=\"{kind} href=\"{root}/{name}\">\n")
+        })
+        .collect();
+    text.replace("</head>", &format!("{links}</head>")).into_bytes()
 }
-
-/// The module that pages of other origins load.
-const EMBED: &str = "embed.js";
-
-/// [`EMBED`] and everything that it imports in one module, so that a page of another origin sends
-/// one request for the element.
-static EMBED_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed.bundle.js"));
-
-/// The module with the element for dashboards, which pages of other origins load.
-const DASHBOARD: &str = "embed-dashboard.js";
-
-/// [`DASHBOARD`] and what it imports, except for [`CHUNKS`].
-static DASHBOARD_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/embed-dashboard.bundle.js"));
-/// The module that [`EMBED`] imports for a live stream and for an error.
-const EMBED_LATER: &str = "chart/later.js";
-
-/// [`EMBED_LATER`] and what [`EMBED_BUNDLE`] lacks of its imports.
-static EMBED_LATER_BUNDLE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/ui/chart/later.bundle.js"));
 
 fn read(path: PathBuf) -> Result<Vec<u8>, UiError> {
     let mut bytes = Vec::new();

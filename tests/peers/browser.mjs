@@ -12,6 +12,7 @@ import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { check, contentWidth } from './scenario.mjs';
 
 const [scenario, json] = process.argv.slice(2);
@@ -596,13 +597,19 @@ const scenarios = {
     announced.push('/api/v1/auth/me');
     const page = watch(await browser.newPage());
     await page.goto(`${given.server}/login`);
+    // The server has bundles alone.
+    const sources = new URL('../../src/ui/assets/', import.meta.url);
+    await page.route('**/sources/**', (route) => {
+      const path = fileURLToPath(new URL(new URL(route.request().url()).pathname.slice('/sources/'.length), sources));
+      return route.fulfill({ path, contentType: 'text/javascript' });
+    });
     const results = await page.evaluate(async () => {
-      const { formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/chart/scale.js');
-      const { formatDuration } = await import('/model/duration.js');
-      const { columns } = await import('/chart/columns.js');
-      const { fullName } = await import('/chart/scale.js');
-      const { splitMatchers } = await import('/chart/query.js');
-      const { atCaret, firstQuery, unitOf } = await import('/model/promql.js');
+      const { formatValue, niceStep, parseDuration, timeTicks, valueAxis } = await import('/sources/chart/scale.js');
+      const { formatDuration } = await import('/sources/model/duration.js');
+      const { columns } = await import('/sources/chart/columns.js');
+      const { fullName } = await import('/sources/chart/scale.js');
+      const { splitMatchers } = await import('/sources/chart/query.js');
+      const { atCaret, firstQuery, unitOf } = await import('/sources/model/promql.js');
       const caret = (text) => { const found = atCaret(text); return found && [found.kind, found.word, found.metric, found.label].filter(Boolean).join(' '); };
       const grid = columns([{ metric: { job: 'a' }, values: [[100, '1'], [120, '+Inf'], [130, 'NaN']] }, { metric: { job: 'b' }, values: [] }], { start: 100, end: 130, step: 10 });
       return [

@@ -83,7 +83,7 @@ async function createFlow() {
   // The first editor arrives after the page has been left for the grid again: the grid stays.
   let arrive = () => {};
   const late = new Promise((resolve) => (arrive = resolve));
-  await page.route('**/components/panel_editor.js', (route) => late.then(() => route.continue()), { times: 1 });
+  await page.route('**/app.editor.js', (route) => late.then(() => route.continue()), { times: 1 });
   for (const [kind, title] of [
     ['Time series', 'New panel 0,0 12x8'],
     ['Stat', 'New panel 12,0 6x6'],
@@ -96,7 +96,7 @@ async function createFlow() {
     await page.locator('.panel-grid.editing').waitFor();
     check((await places()).includes(title), `a new ${kind} has a place: ${await places()}`);
     if (kind !== 'Time series') continue;
-    const arrived = page.waitForResponse((response) => response.url().endsWith('/components/panel_editor.js'));
+    const arrived = page.waitForResponse((response) => response.url().endsWith('/app.editor.js'));
     arrive();
     await (await arrived).finished();
     await page.waitForTimeout(300);

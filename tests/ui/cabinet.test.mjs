@@ -24,9 +24,9 @@ const ASSETS = new URL('../../src/ui/assets/', import.meta.url);
 
 test('every route is a path of the server, and its module exports its page', () => {
   const server = readFileSync(new URL('../mod.rs', ASSETS), 'utf8').match(/"index\.html" => \[(.*)\]/)[1];
-  for (const { path, module, page, styles = [], modules = [] } of ROUTES) {
+  for (const { path, module, page, styles = [] } of ROUTES) {
     assert.ok(server.includes(`"${path}"`), path);
-    for (const name of [...styles, ...modules]) assert.ok(existsSync(new URL(name, ASSETS)), `${path}: ${name}`);
+    for (const name of styles) assert.ok(existsSync(new URL(name, ASSETS)), `${path}: ${name}`);
     const source = readFileSync(new URL(`pages/${module}`, ASSETS), 'utf8');
     assert.match(source, new RegExp(`export function ${page}\\(`), path);
   }

@@ -1,9 +1,8 @@
 // Entry of the cabinet: finds out the session and shows the page of the address.
 
 import { h } from './chart/dom.js';
-import { preload as preloadModule } from './client/preload.js';
 import { followLinks, pathBelow, visit } from './client/navigation.js';
-import { ROOT, currentUser, ownPath, pageUrl, send } from './client/server.js';
+import { ROOT, askEarly, currentUser, ownPath, pageUrl, send } from './client/server.js';
 import { shell } from './components/shell.js';
 import { stylesheet } from './components/stylesheet.js';
 import { errorText } from './model/error_text.js';
@@ -19,6 +18,18 @@ import { recall, remember } from './model/storage.js';
  * @typedef {import('./model/routes.js').Route} Route
  * @typedef {{node: HTMLElement, start?: () => unknown, stop?: () => void}} Page
  */
+
+/** The pages by the names of their files. @type {Record<string, () => Promise<Record<string, any>>>} */
+const PAGES = {
+  'home.js': () => import('./pages/home.js'),
+  'explore.js': () => import('./pages/explore.js'),
+  'dashboards.js': () => import('./pages/dashboards.js'),
+  'dashboard.js': () => import('./pages/dashboard.js'),
+  'series.js': () => import('./pages/series.js'),
+  'ingest.js': () => import('./pages/ingest.js'),
+  'organisation.js': () => import('./pages/organisation.js'),
+  'account.js': () => import('./pages/account.js'),
+};
 
 const view = /** @type {HTMLElement} */ (document.getElementById('app'));
 /** The page that is shown. @type {Page|null} */
@@ -45,6 +56,8 @@ async function start() {
   leave();
   around = session = null;
   preload();
+  const user = currentUser();
+  user.catch(() => null);
   const config = /** @type {AuthConfig} */ (await send('GET', '/auth/config'));
   const path = location.pathname.slice(ROOT.length).replace(/(.)\/+$/, '$1');
   const fragment = new URLSearchParams(location.hash.slice(1));
@@ -55,7 +68,7 @@ async function start() {
     history.replaceState(null, '', `${ROOT}/login`);
     return mailed(path, view, config, token, restart);
   }
-  const me = config.needs_setup ? null : await currentUser();
+  const me = config.needs_setup ? null : await user;
   if (path === '/invite' && !config.needs_setup)
     return (await import('./pages/invitation.js')).invitation(view, config, me, restart);
   if (me) {
@@ -86,10 +99,14 @@ const signedOut = () => {
   restart();
 };
 
-/** Loads the module of the address while the server is asked for the session. */
+/** Loads what the address shows while the server is asked for the session. */
 function preload() {
-  const route = routeAt(currentPath(pathBelow(), location.search));
+  const path = currentPath(pathBelow(), location.search);
+  const route = routeAt(path);
   if (route) void load(route).catch(() => null);
+  const parameters = new URLSearchParams(location.search);
+  const [org, uid] = ['org', 'uid'].map((name) => encodeURIComponent(parameters.get(name) ?? ''));
+  if (path === '/dashboard' && org && uid) askEarly(`/orgs/${org}/dashboards/${uid}`);
 }
 
 /**
@@ -98,12 +115,7 @@ function preload() {
  * @returns {Promise<(context: any) => Page>}
  */
 async function load(route) {
-  for (const name of [`pages/${route.module}`, ...(route.modules ?? []), ...(route.panels ?? [])]) preloadModule(name);
-  const [module] = await Promise.all([
-    import(`./pages/${route.module}`),
-    ...(route.modules ?? []).map((name) => import(`./${name}`)),
-    ...(route.styles ?? []).map(stylesheet),
-  ]);
+  const [module] = await Promise.all([PAGES[route.module](), ...(route.styles ?? []).map(stylesheet)]);
   return module[route.page];
 }
 

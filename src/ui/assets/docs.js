@@ -1,7 +1,7 @@
 // A viewer of /api/v1/openapi.json with a way to send requests to this server.
 
 import { h } from './chart/dom.js';
-import { ROOT } from './client/server.js';
+import { ROOT } from './client/root.js';
 import { requestForm } from './docs/request_form.js';
 import { kind, shape } from './docs/schema.js';
 

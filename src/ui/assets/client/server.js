@@ -1,9 +1,10 @@
 // Requests of the cabinet, all to its own origin with the session cookie.
 
 import { ApiError, fetchData, readError } from '../chart/request.js';
+import { ROOT } from './root.js';
 
-/** The path prefix of this server: empty, or the path of the public URL behind a proxy. */
-export const ROOT = new URL('..', import.meta.url).pathname.replace(/(\/assets\/[0-9a-f]{16})?\/$/, '');
+export { ROOT };
+
 const BASE = `${location.origin}${ROOT}/api/v1`;
 
 /** Dispatches `change` after each request that changed something on the server. */
@@ -33,6 +34,21 @@ export const pageUrl = (path, parameters) => `${ROOT}${path}?${new URLSearchPara
  * @typedef {{body?: any, headers?: Record<string, string>, signal?: AbortSignal}} RequestOptions
  */
 
+/** The longest age of an answer of `askEarly` in milliseconds. */
+const EARLY_MS = 10_000;
+/**
+ * Answers to requests of `askEarly` by path, and when they were asked for.
+ * @type {Map<string, {answer: Promise<Response>, at: number}>}
+ */
+const early = new Map();
+
+/** Asks for what a page will need: its own request gets the answer. @param {string} path below /api/v1 */
+export function askEarly(path) {
+  const answer = answerTo('GET', path);
+  answer.catch(() => null);
+  early.set(path, { answer, at: performance.now() });
+}
+
 /**
  * Sends a request.
  * @param {string} method
@@ -41,7 +57,17 @@ export const pageUrl = (path, parameters) => `${ROOT}${path}?${new URLSearchPara
  * @returns {Promise<Response>}
  * @throws {ApiError} for an error response, and without a response
  */
-export async function request(method, path, { body, headers = {}, signal } = {}) {
+export function request(method, path, options = {}) {
+  const asked = early.get(path);
+  // Whatever changes the session or the server makes the others old.
+  if (method === 'GET') early.delete(path);
+  else early.clear();
+  const isFresh = method === 'GET' && asked && performance.now() - asked.at < EARLY_MS;
+  return isFresh ? asked.answer : answerTo(method, path, options);
+}
+
+/** @param {string} method @param {string} path @param {RequestOptions} [options] @returns {Promise<Response>} */
+async function answerTo(method, path, { body, headers = {}, signal } = {}) {
   const response = await fetch(`${BASE}${path}`, {
     method,
     credentials: 'same-origin',

@@ -38,14 +38,12 @@ export async function openEditor(node, wanted) {
     if (panelId !== null && !panelById(document, panelId)) throw new Error('The dashboard has no such panel');
     const common = { document, org, host: node, range: view.range, close };
     const apply = (/** @type {Json} */ raw) => wanted.panel(/** @type {number} */ (panelId), raw);
-    /** @type {any} */
-    const { openPanelEditor, openVariableEditor } =
-      await import(panelId === null ? './variable_editor.js' : './panel_editor.js');
-    const made =
-      panelId === null
-        ? openVariableEditor({ ...common, apply: wanted.variables })
-        : openPanelEditor({ ...common, ...view, panelId, apply });
-    return ended(await made);
+    if (panelId === null) {
+      const { openVariableEditor } = await import('./variable_editor.js');
+      return ended(await openVariableEditor({ ...common, apply: wanted.variables }));
+    }
+    const { openPanelEditor } = await import('./panel_editor.js');
+    return ended(await openPanelEditor({ ...common, ...view, panelId, apply }));
   } catch (error) {
     node.replaceChildren(
       h(

@@ -143,8 +143,8 @@ export class PanelRunner {
       entry.generation += 1;
       try {
         const plan = entry.frame.plan();
-        entry.frame.waiting();
         if (plan.queries.length === 0) {
+          entry.frame.waiting();
           entry.frame.show(plan, []);
           continue;
         }
@@ -159,6 +159,8 @@ export class PanelRunner {
         entry.frame.fail(error);
       }
     }
+    // A plan reads the width of its panel: a change before the next one would lay the page out once a panel.
+    for (const { entry } of jobs) entry.frame.waiting();
     for (let at = 0; at < jobs.length;) {
       let [end, queries] = [at, 0];
       while (end < jobs.length && (end === at || queries + jobs[end].left <= BATCH_MAX)) {

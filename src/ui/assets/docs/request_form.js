@@ -2,7 +2,7 @@
 
 import { quotedWord } from '../model/shell.js';
 import { h } from '../chart/dom.js';
-import { ROOT } from '../client/server.js';
+import { ROOT } from '../client/root.js';
 import { copyButton } from '../components/copy.js';
 import { example } from './schema.js';
 

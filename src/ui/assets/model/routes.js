@@ -12,8 +12,6 @@
  * @property {string} page the function that the module exports: `(context) => {node, start, stop}`
  * @property {string} [icon] its name in `components/icons.js`; pages of the navigation have one
  * @property {string[]} [styles] style sheets beside `app.css`
- * @property {string[]} [modules] modules that must be loaded too
- * @property {string[]} [panels] modules that are probably needed: they are fetched early
  * @property {string} [parent] the path of the page above it in the breadcrumbs
  * @property {boolean} [personal] whether the page belongs to the account, not to an organisation
  */
@@ -48,7 +46,6 @@ export const ROUTES = [
     module: 'explore.js',
     page: 'explore',
     icon: 'explore',
-    modules: ['embed.js'],
   },
   {
     path: '/dashboards',
@@ -68,7 +65,6 @@ export const ROUTES = [
     module: 'dashboard.js',
     page: 'dashboardPage',
     styles: ['dashboards.css', 'panels.css'],
-    panels: ['panels/timeseries.js', 'panels/stat.js', 'panels/gauge.js', 'panels/bargauge.js', 'panels/table.js'],
     parent: '/dashboards',
   },
   {

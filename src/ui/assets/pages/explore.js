@@ -1,5 +1,6 @@
 // The explore page: a query, a time range, and the result. Its state is its address.
 
+import '../embed.js';
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { niceStep, parseDuration, useTimeZone } from '../chart/scale.js';

@@ -7,7 +7,6 @@ import { control, iconButton, listButtons, nameInput, select } from './controls.
 import { linksGroup } from './links.js';
 import { mappingsGroup } from './mappings.js';
 import { DEFAULTS, fieldOptionsOf } from './options/index.js';
-import { STANDARD } from './pane.js';
 import { thresholdsForm } from './thresholds.js';
 
 /** @typedef {import('../../model/limits.js').Json} Json */
@@ -25,10 +24,11 @@ const TYPES = [['number', 'Number'], ['string', 'Text'], ['time', 'Time'], ['boo
 /**
  * Properties that an override may set, by their id.
  * @param {string} type of the panel
+ * @param {Option[]} standard
  * @returns {Map<string, Option>}
  */
-function propertiesOf(type) {
-  const options = [...STANDARD.filter(({ path }) => !path.includes('.color.')), ...fieldOptionsOf(type)];
+function propertiesOf(type, standard) {
+  const options = [...standard.filter(({ path }) => !path.includes('.color.')), ...fieldOptionsOf(type)];
   return new Map(options.map((option) => {
     const id = option.path.slice(DEFAULTS.length);
     return [id, { ...option, when: undefined }];
@@ -50,12 +50,13 @@ const HIDDEN = [
 /**
  * @param {import('./draft.js').Draft} draft
  * @param {string} type
+ * @param {Option[]} standard the options of fields that all kinds have
  * @returns {HTMLElement[]}
  */
-export function overridesGroup(draft, type) {
+export function overridesGroup(draft, type, standard) {
   const list = objectsOf(draft.get(PATH));
   const write = (/** @type {Json[]} */ next) => draft.setAt(PATH, next, { rebuild: true });
-  const known = propertiesOf(type);
+  const known = propertiesOf(type, standard);
   const choices = /** @type {Choice[]} */ ([...[...known].map(([id, { label }]) => [id, label]), ...OTHERS]);
 
   /** @param {Json} override @param {number} at */

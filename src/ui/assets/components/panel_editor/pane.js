@@ -30,7 +30,7 @@ const oneColour = (/** @type {(path: string) => any} */ get) =>
   ['fixed', 'shades'].includes(get(`${DEFAULTS}color.mode`));
 
 /** Options of fields that all kinds have. @type {Option[]} */
-export const STANDARD = [
+const STANDARD = [
   { path: `${DEFAULTS}unit`, label: 'Unit', control: 'unit' },
   { path: `${DEFAULTS}decimals`, label: 'Decimals', control: 'number', min: 0, max: 20, step: 1 },
   { path: `${DEFAULTS}min`, label: 'Minimum', control: 'number' },
@@ -112,7 +112,7 @@ export function optionsPane(draft, state) {
       group('Thresholds', thresholdsGroup(draft), false),
       group('Value mappings', mappingsGroup(draft.access(`${DEFAULTS}mappings`)), false),
       group('Data links', linksGroup(draft.access(`${DEFAULTS}links`)), false),
-      group('Overrides', overridesGroup(draft, type), false),
+      group('Overrides', overridesGroup(draft, type, STANDARD), false),
     ]),
     group('Panel links', linksGroup(draft.access('links')), false),
   ];
