@@ -25,7 +25,6 @@ use super::{data, etag_header, live, names_tag, not_found, options};
 use crate::api::body::{Json, read_json};
 use crate::api::callers::{Endpoint, Grant, Permission, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::Lane;
 use crate::api::orgs::query::ReadDeps;
 use crate::api::orgs::query::batch::Parameter;
 use crate::api::params::{Params, PathOf};
@@ -359,5 +358,5 @@ async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResu
         });
         Ok((etag_header(&tag), Json(body)).into_response())
     };
-    deps.read.lanes.run(Lane::Query(org), read).await?
+    deps.read.lanes.run_before_queries(org, read).await?
 }
