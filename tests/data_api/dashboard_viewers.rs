@@ -489,6 +489,37 @@ async fn a_live_stream_has_the_points_of_panels_within_the_scope() {
     assert!(text.contains("embed_restricted") && !text.contains("bravo"), "{text}");
 }
 
+/// The range that a panel shows is longer than the step of its stream.
+#[tokio::test]
+async fn the_range_of_a_live_query_is_the_one_that_its_panel_shows() {
+    let fixture = DataFixture::new().await;
+    store(
+        &fixture,
+        &document("a", &[target("A", "vector($__range_s) + 0 * $__range_ms"), target("B", "up[$__range]")]),
+    )
+    .await;
+    let one = |range: Value| json!({ "id": "x", "panel": 1, "ref": "A", "step": "15s", "range": range });
+    for (range, shown) in [(json!("6h"), "21600"), (json!(90), "90"), (Value::Null, "15")] {
+        let mut item = one(range.clone());
+        if range.is_null() {
+            item.as_object_mut().expect("an object").remove("range");
+        }
+        let text = live_until(&fixture, &fixture.cabinet, &json!({ "queries": [item] }), "points").await;
+        assert!(text.contains(&format!(",\"{shown}\"]")), "{range}: {text}");
+    }
+    for wrong in [json!("0s"), json!("2y"), json!("-1h"), json!("soon")] {
+        let body = json!({ "queries": [one(wrong)] });
+        let text = live_until(&fixture, &fixture.cabinet, &body, "error").await;
+        assert!(text.contains("invalid_parameter") && text.contains("range"), "{text}");
+    }
+    // The window of a token bounds the range, too.
+    let narrow = fixture.embed(json!({ "max_range_s": 60, "dashboard": { "uid": "a" } })).await;
+    let mut wide = one(json!("6h"));
+    wide["ref"] = json!("B");
+    let text = live_until(&fixture, &narrow, &json!({ "queries": [wide] }), "error").await;
+    assert!(text.contains("embed_restricted"), "{text}");
+}
+
 /// The shapes of 100 queries: each place of a reference, with each format, around locked and open
 /// variables.
 fn templates() -> Vec<String> {

@@ -242,12 +242,12 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "LivePanelQuery",
         "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, step?: BatchParameter, \
-         interval?: string | null, rate_interval?: string | null, variables?: map<string[]>, limit?: BatchParameter |}",
+         range?: BatchParameter '$__range: the length of the range that the panel shows; by default the step', interval?: string | null, rate_interval?: string | null, variables?: map<string[]>, limit?: BatchParameter |}",
     ),
     (
         "DashboardView",
         "{ uid: string, title: string, version: integer, dashboard: map<any> 'The document without expressions, queries of \
-         variables and annotations, and links to other dashboards', variables: map<VariableView>, \
+         variables, and links to other dashboards', variables: map<VariableView>, \
          max_range_s: integer | null, min_step_s: integer | null }",
     ),
     (
