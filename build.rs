@@ -24,9 +24,12 @@ const CHART_CHUNKS: [(&str, &[&str]); 1] = [("chart/later.js", &["chart/later.js
 
 /// The files of the element for dashboards beside its bundle, and the modules for which it loads each of them.
 const DASHBOARD_CHUNKS: [(&str, &[&str]); 6] = [
-    ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
+    (
+        "embed-dashboard.controls.js",
+        &["components/time_control.js", "components/variable_bar.js", "components/filter_editor.js"],
+    ),
     ("embed-dashboard.live.js", &["embedded/live.js", "chart/later.js"]),
-    ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
+    ("embed-dashboard.plots.js", &["panels/timeseries.js", "components/annotation_source.js"]),
     (
         "embed-dashboard.values.js",
         &["panels/stat.js", "panels/gauge.js", "panels/bargauge.js", "panels/table.js", "panels/text.js"],

@@ -31,6 +31,16 @@ pub struct Dashboard {
     pub panels: Vec<Panel>,
     /// The variables, in the order of the document.
     pub variables: Vec<Variable>,
+    /// The enabled annotations whose query can be evaluated.
+    annotations: Vec<Annotation>,
+}
+
+/// An annotation with a query.
+#[derive(Clone, Debug)]
+struct Annotation {
+    /// Its place in the list of the document.
+    place: usize,
+    expr: String,
 }
 
 /// A panel with its queries.
@@ -71,8 +81,11 @@ impl Dashboard {
         let variables = variables_of(&root);
         let plugins = Plugins::of(&root, &variables);
         let panels = panels_of(&root, &plugins);
+        let annotations = queried_annotations(&root, &plugins)
+            .map(|(place, raw)| Annotation { place, expr: annotation_expr(raw) })
+            .collect();
         let title = member(&root, "title");
-        Ok(Dashboard { title, uid: uid.to_owned(), panels, variables, root })
+        Ok(Dashboard { title, uid: uid.to_owned(), panels, variables, annotations, root })
     }
 
     /// Returns the query with this name of a panel with this id.
@@ -85,6 +98,13 @@ impl Dashboard {
     /// Returns the panel with this id.
     pub fn panel(&self, id: i64) -> Option<&Panel> {
         self.panels.iter().find(|candidate| candidate.id == Some(id))
+    }
+
+    /// Returns the expression of the annotation at this place in the list of the document, if it is
+    /// enabled and can be evaluated.
+    pub fn annotation(&self, place: usize) -> Option<&str> {
+        let found = self.annotations.iter().find(|annotation| annotation.place == place);
+        found.map(|annotation| annotation.expr.as_str())
     }
 
     /// Returns the variable with this name.
@@ -264,6 +284,27 @@ pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
 pub(super) fn is_queried(plugins: &Plugins, panel: &Object, target: &Object) -> bool {
     let is_shown = !flag(target, "hide") && !PANELS_WITHOUT_QUERIES.contains(&member(panel, "type").as_str());
     is_shown && plugins.is_ours(panel, target) && !member(target, "expr").trim().is_empty()
+}
+
+/// Returns the annotations that are enabled and come from a PromQL query, with their places.
+pub(super) fn queried_annotations<'d>(
+    root: &'d Object,
+    plugins: &'d Plugins,
+) -> impl Iterator<Item = (usize, &'d Object)> {
+    let list = root.get("annotations").and_then(|annotations| annotations.get("list"));
+    objects(list).enumerate().filter(|(_, raw)| {
+        let is_enabled = raw.get("enable") != Some(&Value::Bool(false));
+        let is_built_in = flag(raw, "builtIn") || number(raw.get("builtIn")) == Some(1.0);
+        let target = raw.get("target").and_then(Value::as_object);
+        let is_ours = plugins.is_ours(raw, target.unwrap_or(raw));
+        is_enabled && !is_built_in && is_ours && !annotation_expr(raw).trim().is_empty()
+    })
+}
+
+/// Returns the expression of an annotation, which newer documents have in a target.
+fn annotation_expr(raw: &Object) -> String {
+    let of_target = || raw.get("target").and_then(Value::as_object).map(|target| member(target, "expr"));
+    Some(member(raw, "expr")).filter(|expr| !expr.is_empty()).or_else(of_target).unwrap_or_default()
 }
 
 /// Returns the unit in the field configuration, or in the axes of a panel of an older plugin.

@@ -196,6 +196,7 @@ const FILES: &[Embedded] = files! {
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
     Module any "embed-dashboard.js" => ["/embed-dashboard.js"];
+    Module own "embedded/annotations.js" => ["/embedded/annotations.js"];
     Module own "embedded/dashboard.js" => ["/embedded/dashboard.js"];
     Module own "embedded/live.js" => ["/embedded/live.js"];
     Module own "embedded/sheets.js" => ["/embedded/sheets.js"];

@@ -259,6 +259,23 @@ impl<'r> Viewing<'r> {
         text.map_err(|error| refused_text(self.grant, &error))
     }
 
+    /// Returns the expression of an annotation at a place of the document's list, with the values of
+    /// its variables.
+    ///
+    /// # Errors
+    /// As [`Viewing::expression`].
+    pub(super) fn annotation(
+        &self,
+        place: usize,
+        range: TimeRange,
+        intervals: Intervals,
+    ) -> ApiResult<String> {
+        let missing = || self.refused(Code::NotFound, "the dashboard has no such annotation with a query");
+        let expr = self.dashboard.annotation(place).ok_or_else(missing)?;
+        let text = self.dashboard.query(expr, self.selections()?, &intervals.context(range));
+        text.map_err(|error| refused_text(self.grant, &error))
+    }
+
     /// Returns the context of a variable's query.
     pub(super) fn context(range: TimeRange) -> ApiResult<Context> {
         Ok(Intervals::parse(None, None, None)?.context(range))
