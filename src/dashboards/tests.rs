@@ -178,8 +178,16 @@ fn ad_hoc_filters_are_matchers_of_each_selector() {
     let text = filtered.query("sum(rate(x[5m])) / on() y{a=\"b\"}", &selections, &CONTEXT).expect("a query");
     assert_eq!(text.matches("job=~\"a|b\"").count(), 2, "{text}");
     assert_eq!(text.matches("env!=\"\\\"\"").count(), 2, "{text}");
-    let chosen = filtered.selections(|_| VariableAccess::Open(None), [], &sent(&[("f", &["job|=|x"])]));
-    assert_eq!(chosen.err(), Some(SelectionError::NotOpen("f".to_owned())));
+    let choose = |access: VariableAccess<'static>, texts: &[&str]| {
+        let selections = filtered.selections(move |_| access, [], &sent(&[("f", texts)]))?;
+        Ok(filtered.query("sum(rate(x[5m])) / on() y{a=\"b\"}", &selections, &CONTEXT).expect("a query"))
+    };
+    let refused = choose(VariableAccess::Fixed, &["job|=|x"]);
+    assert_eq!(refused, Err(SelectionError::NotOpen("f".to_owned())));
+    let text = choose(VariableAccess::Open(None), &["job|!~|x__gfp__y__gfc__"]).expect("open");
+    assert_eq!((text.matches("job!~\"x|y,\"").count(), text.matches("env").count()), (2, 0), "{text}");
+    let none = choose(VariableAccess::Open(None), &[]).expect("open");
+    assert!(!none.contains("job") && !none.contains("env"), "{none}");
 }
 
 #[test]

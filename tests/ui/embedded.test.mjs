@@ -230,7 +230,7 @@ test('annotations without expressions are asked by their places', () => {
   const queries = annotationQueries(annotations, { selections: new Map(), range: RANGE }, writeAnnotationReference);
   assert.deepEqual(
     queries.map(({ expr, ask, step }) => [expr, ask, step]),
-    [['', { annotation: 3, interval: '30s', rate_interval: '1m' }, 30]],
+    [['', { annotation: 3, interval: '30s', rate_interval: '2m' }, 30]],
   );
   // A member asks with the expression, and not by a place.
   const own = [{ ...annotations[0], expr: 'up', place: null }];
