@@ -231,6 +231,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/style.js" => ["/chart/style.js"];
     Module any "chart/tip.js" => ["/chart/tip.js"];
     Module any "chart/token_source.js" => ["/chart/token_source.js"];
+    Module any "chart/visitor_words.js" => ["/chart/visitor_words.js"];
     Module any "chart/view.js" => ["/chart/view.js"];
     Module any "chart/visibility.js" => ["/chart/visibility.js"];
     Module own "app.js" => ["/app.js"];

@@ -18,7 +18,7 @@ import {
   writeAnnotationReference,
   writeReference,
 } from '../../src/ui/assets/embedded/view.js';
-import { visitorText } from '../../src/ui/assets/embedded/words.js';
+import { wordsFor } from '../../src/ui/assets/embedded/words.js';
 import { ApiError } from '../../src/ui/assets/chart/api_error.js';
 import { annotationQueries } from '../../src/ui/assets/model/annotations.js';
 import { currentPanel, needsConversion } from '../../src/ui/assets/model/current_panel.js';
@@ -321,12 +321,25 @@ test('a snapshot of any shape is read', () => {
 
 test('visitors read a calm sentence that names no code, path or query', () => {
   for (const status of [0, 400, 401, 403, 404, 429, 500, 503]) {
-    const text = visitorText(
+    const { text } = wordsFor(
       new ApiError({ status, code: 'some_code', detail: 'at POST /api/v1/x: rate(secret[5m])' }),
     );
     assert.match(text, /^[A-Z][a-z ]+\.$/, `${status}`);
   }
-  assert.match(visitorText(new TypeError('undefined is not a function')), /^This cannot/);
+  assert.deepEqual(wordsFor(new TypeError('undefined is not a function')), {
+    text: 'This dashboard is not available right now.',
+    retry: 'ask',
+  });
+});
+
+test('a dashboard promises no return that it does not try, and offers one that may help', () => {
+  const words = (code, status = 0) => wordsFor(new ApiError({ code, status, retryAfter: 7 }));
+  for (const [code, status] of [['unreachable', 0], ['offline', 0], ['rate_limited', 429], ['busy', 503]]) {
+    assert.doesNotMatch(words(code, status).text, /comes back/, code);
+    assert.equal(words(code, status).retry, 'ask', code);
+  }
+  assert.deepEqual(words('no_credential'), { text: 'This dashboard is not set up yet.', retry: 'never' });
+  assert.equal(words('public_link_invalid', 401).retry, 'never');
 });
 
 test('a dashboard that needs no conversion of old panels is read the same without it', () => {

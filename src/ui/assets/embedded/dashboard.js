@@ -16,7 +16,7 @@ import { Annotations } from './annotations.js';
 import { snapshotAnswers } from './source.js';
 import { Variables, replaceControls } from './variables.js';
 import { boundedRange, readView, sentValues, suggestedFilters, visitorVariables, writeReference } from './view.js';
-import { messageOf, reasonOf, visitorWords } from './words.js';
+import { messageOf, panelWords, reasonOf } from './words.js';
 
 /**
  * @typedef {import('./source.js').DashboardSource} DashboardSource
@@ -120,7 +120,7 @@ export class DashboardView {
       retry: (frame) => this.#runner.retry(frame),
       shown: (frame) => this.#live?.follow(frame),
       gone: (frame) => this.#live?.leave(frame),
-      words: visitorWords((error) => this.#report(error)),
+      words: panelWords((error) => this.#report(error)),
       actions: ({ panel }) => {
         if (host.read('panel')) return [];
         if (this.#only) return [{ text: 'Back to the dashboard', run: () => this.#alone('') }];
