@@ -294,6 +294,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/ingest/key_card.js" => ["/components/ingest/key_card.js"];
     Module own "components/key_form.js" => ["/components/key_form.js"];
     Module own "components/key_dialog.js" => ["/components/key_dialog.js"];
+    Module own "components/links_form.js" => ["/components/links_form.js"];
     Module own "components/menu.js" => ["/components/menu.js"];
     Module own "components/newest.js" => ["/components/newest.js"];
     Module own "components/panel_editor.js" => ["/components/panel_editor.js"];
