@@ -201,18 +201,20 @@ impl Lanes {
     }
 
     /// Runs work of some milliseconds that precedes queries, such as parsing a batch. It runs on the
-    /// lane of answers, where it waits for no query.
+    /// lane of answers, where it waits for no query. That of embed tokens waits behind the answers
+    /// of their organisation.
     ///
     /// # Errors
     /// Those of [`Lanes::run`].
     pub async fn run_before_queries<T: Send + 'static>(
         &self,
-        org: OrgId,
+        lane: Lane,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
-        let pool = &self.0.answer;
+        let (pool, (_, org)) = (&self.0.answer, self.pool_of(lane));
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-        let done = pool.run(Some(org), false, pool.options.wait, work).await?;
+        let yields = matches!(lane, Lane::Embed(_));
+        let done = pool.run(org, yields, pool.options.wait, work).await?;
         done.map_err(|panic| pool.panicked(panic.as_ref()))
     }
 

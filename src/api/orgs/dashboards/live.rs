@@ -45,7 +45,8 @@ struct LivePanelItem {
 pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResult<Response> {
     let ViewerRequest { access, caller, uid, headers, body } = request;
     let last_event = last_event(&headers);
-    let (org, viewer, now) = (access.access.org, deps.clone(), deps.read.clock.now());
+    let (org, lane, viewer) = (access.access.org, access.lane(), deps.clone());
+    let now = deps.read.clock.now();
     let parse = move || -> ApiResult<_> {
         let body: LiveBody = parse_json(&body)?;
         check_queries(body.queries.iter().map(|item| item.id.as_str()))?;
@@ -59,7 +60,7 @@ pub(super) async fn live(State(deps): State<ViewerDeps>, request: ViewerRequest)
         let (since, count) = times([("since", body.since), ("count", body.count)], now)?;
         Ok((access, items, StreamSpan { since: last_event.or(since), count }))
     };
-    let (access, items, span) = deps.read.lanes.run_before_queries(org, parse).await??;
+    let (access, items, span) = deps.read.lanes.run_before_queries(lane, parse).await??;
     stream_set(&deps.read, &access, caller, items, span)
 }
 

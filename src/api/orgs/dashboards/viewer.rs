@@ -348,7 +348,7 @@ pub(super) fn time_range(
 
 async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResult<Response> {
     let ViewerRequest { access, uid, headers, .. } = request;
-    let org = access.access.org;
+    let (org, lane) = (access.access.org, access.lane());
     let known = headers.get(header::IF_NONE_MATCH).cloned();
     let viewer = deps.clone();
     let read = move || {
@@ -375,5 +375,5 @@ async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResu
         });
         Ok((etag_header(&tag), Json(body)).into_response())
     };
-    deps.read.lanes.run_before_queries(org, read).await?
+    deps.read.lanes.run_before_queries(lane, read).await?
 }

@@ -73,10 +73,10 @@ pub(in crate::api::orgs) async fn respond(
     parse: impl FnOnce(&ReadDeps, &QueryAccess) -> ApiResult<Batch> + Send + 'static,
 ) -> ApiResult<Response> {
     let since = Stopwatch::start();
-    let (org, coding) = (access.access.org, access.coding);
+    let (lane, coding) = (access.lane(), access.coding);
     let parsing = deps.clone();
     let parse = move || parse(&parsing, &access).map(|batch| (batch, access));
-    let (batch, access) = deps.lanes.run_before_queries(org, parse).await??;
+    let (batch, access) = deps.lanes.run_before_queries(lane, parse).await??;
     let (queue, lines) = BatchQueue::new(deps, access, batch, since);
     let (body, coding) = BatchStream::body(queue, lines, coding);
     Ok(response_of(body, coding, HeaderValue::from_static("application/x-ndjson")))
