@@ -282,11 +282,13 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "Metrics",
-        "{ status: \"success\", data: Metric[] | string[], next_cursor: string | null, warnings?: string[] }",
+        "{ status: \"success\", data: Metric[] | string[], next_cursor: string | null, \
+         queried_since?: number 'All later queries are in last_queried; those before may be forgotten', warnings?: string[] }",
     ),
     (
         "Metric",
-        "{ name: string, type: string, help: string, unit: string, series: integer, last_seen: number | null }",
+        "{ name: string, type: string, help: string, unit: string, series: integer, last_seen: number | null, \
+         last_queried?: number | null 'The last query that names the metric; null if none since queried_since. Absent for tokens' }",
     ),
     (
         "MetricLabels",
