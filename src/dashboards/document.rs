@@ -56,6 +56,82 @@ pub struct Panel {
     title: String,
     /// The unit of its values, such as `percentunit`; may be empty.
     pub unit: String,
+    /// Lines, bars or points, and stacks of them.
+    pub look: PanelLook,
+}
+
+/// How a panel draws samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PanelDraw {
+    /// Lines.
+    #[default]
+    Line,
+    /// Bars.
+    Bars,
+    /// Points.
+    Points,
+}
+
+/// How the series of a panel stand on each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PanelStacking {
+    /// They do not.
+    #[default]
+    None,
+    /// By their values.
+    Normal,
+    /// By their parts of the sum.
+    Percent,
+}
+
+/// The look of the series of a panel, without overrides of single series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PanelLook {
+    /// How samples are drawn.
+    pub draw: PanelDraw,
+    /// How series stand on each other.
+    pub stacking: PanelStacking,
+    /// The opacity of bars and areas in percent, if the panel states one.
+    pub fill_percent: Option<u8>,
+}
+
+impl PanelLook {
+    /// Reads the look of a panel of time series, also of one of the older plugin `graph`.
+    fn of(raw: &Object) -> PanelLook {
+        let percent = |value: Option<f64>| {
+            let percent = value?.clamp(0.0, 100.0).round();
+            format!("{percent:.0}").parse().ok()
+        };
+        if member(raw, "type") == "graph" {
+            let [bars, lines, points] = ["bars", "lines", "points"].map(|name| flag(raw, name));
+            let draw = match (bars, lines, points) {
+                (true, ..) => PanelDraw::Bars,
+                (_, false, true) => PanelDraw::Points,
+                _ => PanelDraw::Line,
+            };
+            let stacking = match (flag(raw, "stack"), flag(raw, "percentage")) {
+                (false, _) => PanelStacking::None,
+                (true, false) => PanelStacking::Normal,
+                (true, true) => PanelStacking::Percent,
+            };
+            let fill = if bars { Some(10.0) } else { number(raw.get("fill")) };
+            return PanelLook { draw, stacking, fill_percent: percent(fill.map(|fill| fill * 10.0)) };
+        }
+        let custom = raw.get("fieldConfig").and_then(|config| config.get("defaults")?.get("custom"));
+        let Some(custom) = custom.and_then(Value::as_object) else { return PanelLook::default() };
+        let draw = match member(custom, "drawStyle").as_str() {
+            "bars" => PanelDraw::Bars,
+            "points" => PanelDraw::Points,
+            _ => PanelDraw::Line,
+        };
+        let stacking = custom.get("stacking").and_then(Value::as_object).map(|one| member(one, "mode"));
+        let stacking = match stacking.as_deref() {
+            Some("normal") => PanelStacking::Normal,
+            Some("percent") => PanelStacking::Percent,
+            _ => PanelStacking::None,
+        };
+        PanelLook { draw, stacking, fill_percent: percent(number(custom.get("fillOpacity"))) }
+    }
 }
 
 /// A query of a panel.
@@ -330,6 +406,7 @@ fn panel_of(raw: &Object, plugins: &Plugins, rows: &[&str]) -> Panel {
             .collect(),
         title: member(raw, "title"),
         unit: unit_of(raw),
+        look: PanelLook::of(raw),
         repeats: repeats.filter(|repeat| !repeat.is_empty()).collect(),
     }
 }
