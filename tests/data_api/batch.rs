@@ -371,8 +371,8 @@ async fn the_timeout_of_a_batch_ends_all_its_queries() {
     post(&fixture, &fixture.cabinet, &all).await.is(400, "invalid_parameter");
 }
 
-/// The lane refuses work that cannot start at once. A batch and a dashboard wait all the same, until
-/// their timeout.
+/// The lane refuses work that cannot start at once. A batch and a dashboard wait all the same,
+/// until their timeout.
 #[tokio::test]
 async fn a_batch_beside_an_endless_one_waits_for_its_turn_and_is_never_busy() {
     let mut options = TestServerOptions::default();

@@ -8,9 +8,9 @@
 //! viewers behind one address is not refused, and no number of strangers takes the places of the
 //! viewers.
 //!
-//! An organisation (by all of its API keys and public links) and an account (by all of its sessions)
-//! may have three times as many known connections as are free. So one of them alone gets three
-//! quarters, N that want all get `3 / (1 + 3 N)` each, and a newcomer always finds free ones.
+//! An organisation (by all of its API keys and public links) and an account (by all of its
+//! sessions) may have three times as many known connections as are free. So one of them alone gets
+//! three quarters, N that want all get `3 / (1 + 3 N)` each, and a newcomer always finds free ones.
 //!
 //! A connection of a trusted proxy carries requests of many clients, so each request counts for the
 //! address of its client while it is being answered.
@@ -231,8 +231,8 @@ impl ConnectionLimiter {
         Some(Some(AddressPlace { ip, limiter: Arc::clone(self) }))
     }
 
-    /// Counts a known connection. Returns `None` if its session, its account or organisation, or all
-    /// of them have too many.
+    /// Counts a known connection. Returns `None` if its session, its account or organisation, or
+    /// all of them have too many.
     fn know(self: &Arc<ConnectionLimiter>, payer: Payer) -> Option<KnownPlace> {
         let mut known = self.known.lock().ignore_poison();
         let free = self.options.known_connections_max.saturating_sub(known.all);

@@ -179,8 +179,9 @@ impl LanePool {
         self.shared.lock().record(org, self.shared.activity_window)
     }
 
-    /// Submits work and waits for its reply, for `wait` until a thread starts it. Dropping the future removes waiting work. Work that
-    /// yields waits behind the other work of its organisation.
+    /// Submits work and waits for its reply, for `wait` until a thread starts it. Dropping the
+    /// future removes waiting work. Work that yields waits behind the other work of its
+    /// organisation.
     ///
     /// # Errors
     /// 503 `busy` if the queue is full or the wait too long, 500 if the work ends without a reply.

@@ -191,7 +191,8 @@ impl Identity {
         SessionCheck::Live(session)
     }
 
-    /// Returns the live session of a cookie `ms_session`, which is not renewed. Only touches memory.
+    /// Returns the live session of a cookie `ms_session`, which is not renewed. Only touches
+    /// memory.
     pub fn live_session(&self, cookie: &str, now: Timestamp) -> Option<Arc<Session>> {
         self.sessions.find(cookie).filter(|session| session.is_live(now))
     }

@@ -259,8 +259,8 @@ impl<'r> Viewing<'r> {
         text.map_err(|error| refused_text(self.grant, &error))
     }
 
-    /// Returns the expression of an annotation at a place of the document's list, with the values of
-    /// its variables.
+    /// Returns the expression of an annotation at a place of the document's list, with the values
+    /// of its variables.
     ///
     /// # Errors
     /// As [`Viewing::expression`].

@@ -1,10 +1,11 @@
 //! When metrics were queried last, for the view of cardinality: a bounded table in memory.
 //!
-//! A query counts for each metric that one of its selectors names (`up`, `{__name__="up"}`), whoever
-//! sent it and whether or not its result was cached. Nothing is written to disk, so the table begins
-//! again when the server starts. A table that is full forgets the metrics that were queried least
-//! recently, those of the organisation with the most metrics first. For each organisation it knows
-//! since when it forgot none, so a metric that it does not list was not queried since.
+//! A query counts for each metric that one of its selectors names (`up`, `{__name__="up"}`),
+//! whoever sent it and whether or not its result was cached. Nothing is written to disk, so the
+//! table begins again when the server starts. A table that is full forgets the metrics that were
+//! queried least recently, those of the organisation with the most metrics first. For each
+//! organisation it knows since when it forgot none, so a metric that it does not list was not
+//! queried since.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -194,7 +195,8 @@ mod tests {
         }
         assert_eq!(last(&table, ORG, "b"), (11, None), "the least recently queried");
         assert_eq!(last(&table, ORG, "a"), (11, Some(13)));
-        // A neighbour with one metric keeps it, whatever the organisation with the most metrics does.
+        // A neighbour with one metric keeps it, whatever the organisation with the most metrics
+        // does.
         query(&table, OrgId(2), "x", 15);
         for n in 0..1_000 {
             query(&table, ORG, &format!("m{n}"), 20 + n);

@@ -4,7 +4,8 @@
 //! gives up its threads regularly: organisations take turns, and other requests of the same
 //! organisation find a thread. Behind long queries they wait until one ends, as behind single
 //! requests. A slice waits for a thread until the timeout of the batch, in the order of arrival, so
-//! that batches of an organisation take turns. A slice ends as well if [`BACKLOG_BYTES_MAX`] bytes of lines wait for the client.
+//! that batches of an organisation take turns. A slice ends as well if [`BACKLOG_BYTES_MAX`] bytes
+//! of lines wait for the client.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
