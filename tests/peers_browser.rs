@@ -20,10 +20,13 @@ use std::process::{Child, Command, Stdio};
 
 use chromium::{root, target};
 use harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap};
-use packages::run;
+use packages::{installed, npm, run};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample};
 use serde_json::{Value as Json, json};
+
+/// Speaks WebDriver BiDi with Firefox.
+const PUPPETEER: &str = "puppeteer-core@24";
 
 /// Runs one scenario; its output goes to the output of this test.
 fn drive(scenario: &str, server: &Server, more: &Json) {
@@ -162,6 +165,24 @@ fn a_page_of_another_origin_shows_a_dashboard_with_tokens_of_its_own_endpoint() 
     let dir = tempfile::tempdir().expect("a folder");
     let (server, link, _) = demo(dir.path());
     drive("embedded", &server, &json!({"link": link, "org": "demo"}));
+}
+
+#[test]
+fn firefox_shows_live_embeds_of_another_origin_also_in_private_mode() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, link, _) = demo(dir.path());
+    // A home folder without settings of the person whose machine this is.
+    let home = tempfile::tempdir().expect("a folder");
+    let given = json!({
+        "module": npm("puppeteer", PUPPETEER), "firefox": installed("firefox-esr", "firefox-esr"),
+        "profile": home.path(), "pictures": target().join("pictures"), "server": server.url, "link": link,
+        "org": "demo",
+    });
+    let mut node = Command::new("node");
+    node.arg(root().join("tests/peers/firefox_browser.mjs")).arg(given.to_string());
+    if let Err(why) = chromium::end(node.env("HOME", home.path()), "firefox") {
+        panic!("{why}; the server said:\n{}", server.log());
+    }
 }
 
 #[test]

@@ -49,9 +49,9 @@ use crate::clock::Clock;
 pub use crate::identity::Endpoint;
 use crate::identity::{
     ApiKey, Client, EmbedGrant, EmbedRequest, Identity, KeyId, Origin, PublicLink, Session, SessionCheck,
-    SessionId, with_origin,
+    SessionId, UserId, with_origin,
 };
-use crate::model::Timestamp;
+use crate::model::{OrgId, Timestamp};
 use authorization::{
     AuthorizationHeader, INVALID_KEY_CHARACTER, UNKNOWN_BEARER, authorization, authorization_parameter,
 };
@@ -124,10 +124,10 @@ struct TokenCharge {
 /// The party that connections and long responses count for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Payer {
-    /// A session.
-    Session(SessionId),
-    /// An API key, for itself and all of its tokens, or a public link.
-    Key(KeyId),
+    /// A session of an account.
+    Session(UserId, SessionId),
+    /// An API key of an organisation, for itself and all of its tokens, or a public link.
+    Key(OrgId, KeyId),
 }
 
 #[derive(Debug)]
@@ -226,9 +226,9 @@ impl RequestIdentity {
     /// Returns the party that the connection counts for, if the credential is valid.
     fn payer(&self) -> Option<Payer> {
         match self.credential.as_ref().ok()? {
-            Credential::Session { session, .. } => Some(Payer::Session(session.id)),
-            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.id)),
-            Credential::Link { link, .. } => Some(Payer::Key(link.key.id)),
+            Credential::Session { session, .. } => Some(Payer::Session(session.user, session.id)),
+            Credential::Token { key, .. } | Credential::Key(key) => Some(Payer::Key(key.org, key.id)),
+            Credential::Link { link, .. } => Some(Payer::Key(link.key.org, link.key.id)),
         }
     }
 
@@ -289,8 +289,9 @@ impl Callers {
         let Some(slot) = request.extensions().get::<Arc<ConnectionSlot>>() else { return };
         let now = self.clock.now();
         let cookies = cookies::values(request.headers(), cookies::SESSION, 4);
-        if let Some(id) = cookies.into_iter().find_map(|cookie| self.identity.live_session(cookie, now)) {
-            slot.credit(Payer::Session(id));
+        let session = cookies.into_iter().find_map(|cookie| self.identity.live_session(cookie, now));
+        if let Some(session) = session {
+            slot.credit(Payer::Session(session.user, session.id));
         }
     }
 

@@ -75,8 +75,8 @@ pub struct EdgeOptions {
     /// The number of connections of one address without a valid credential. Loopback and trusted
     /// proxies are exempt.
     pub connections_per_ip: usize,
-    /// The number of connections with a valid credential. One API key has three quarters of them at
-    /// most.
+    /// The number of connections with a valid credential. One organisation, and one account, has
+    /// three quarters of them at most, and less while others have many.
     pub known_connections_max: usize,
     /// The number of connections of one session. Further ones count for their address.
     pub connections_per_session: usize,

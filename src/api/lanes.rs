@@ -162,24 +162,60 @@ impl Lanes {
         lane: Lane,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
+        let wait = self.pool_of(lane).0.options.wait;
+        self.run_within(lane, wait, work).await
+    }
+
+    /// As [`Lanes::run`], but waits for a thread for `wait` instead of the time of the lane.
+    ///
+    /// # Errors
+    /// Those of [`Lanes::run`].
+    pub async fn run_within<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        wait: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
         match lane {
             Lane::Query(org) | Lane::Embed(org) => self.record_query(org),
             Lane::Ingest(org) => drop(self.0.ingest.record(org)),
             Lane::Password | Lane::Account => {}
         }
-        let (pool, org) = match lane {
-            Lane::Ingest(org) => (&self.0.ingest, Some(org)),
-            Lane::Query(org) | Lane::Embed(org) => (&self.0.query, Some(org)),
-            Lane::Password => (&self.0.password, None),
-            Lane::Account => (&self.0.account, None),
-        };
+        let (pool, org) = self.pool_of(lane);
         let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let work = move || with_origin(&origin, work);
         // A dropped caller needs no result.
         let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-        pool.run(org, matches!(lane, Lane::Embed(_)), work)
+        pool.run(org, matches!(lane, Lane::Embed(_)), wait, work)
             .await?
             .map_err(|panic| pool.panicked(panic.as_ref()))
+    }
+
+    fn pool_of(&self, lane: Lane) -> (&LanePool, Option<OrgId>) {
+        match lane {
+            Lane::Ingest(org) => (&self.0.ingest, Some(org)),
+            Lane::Query(org) | Lane::Embed(org) => (&self.0.query, Some(org)),
+            Lane::Password => (&self.0.password, None),
+            Lane::Account => (&self.0.account, None),
+        }
+    }
+
+    /// Runs work of some milliseconds that precedes queries, such as parsing a batch. It runs on
+    /// the lane of answers, where it waits for no query. That of embed tokens waits behind the
+    /// answers of their organisation.
+    ///
+    /// # Errors
+    /// Those of [`Lanes::run`].
+    pub async fn run_before_queries<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let (pool, (_, org)) = (&self.0.answer, self.pool_of(lane));
+        let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
+        let yields = matches!(lane, Lane::Embed(_));
+        let done = pool.run(org, yields, pool.options.wait, work).await?;
+        done.map_err(|panic| pool.panicked(panic.as_ref()))
     }
 
     /// Runs work that encodes a chunk of a large result of an organisation. Unlike [`Lanes::run`],
@@ -193,7 +229,8 @@ impl Lanes {
         org: OrgId,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
-        self.0.answer.run(Some(org), false, work).await
+        let pool = &self.0.answer;
+        pool.run(Some(org), false, pool.options.wait, work).await
     }
 
     /// Runs ingest work that may reply from another thread after it has ended, when the disk has
@@ -212,7 +249,8 @@ impl Lanes {
             _ => error,
         };
         self.0.ingest.record(org);
-        self.0.ingest.run(Some(org), false, work).await.map_err(busy)
+        let pool = &self.0.ingest;
+        pool.run(Some(org), false, pool.options.wait, work).await.map_err(busy)
     }
 
     /// Returns the number of inline queries so far, for `/metrics`.

@@ -62,7 +62,7 @@ use orgs::OrgDeps;
 use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
-use orgs::query::{ReadDeps, ReadOptions};
+use orgs::query::{QueriedMetrics, ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
 use pages::shared::{SharedPages, is_shared};
@@ -276,6 +276,7 @@ impl Deps {
             expressions: Arc::new(ExpressionCache::new(options.read.caps)),
             inline: Arc::default(),
             live: Arc::default(),
+            queried: Arc::new(QueriedMetrics::new(rooms.clock.now())),
         };
         let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),

@@ -1,6 +1,7 @@
 //! Ad hoc filters: matchers in every selector of a query.
 
 use super::json::{Object, member, objects};
+use super::variables::Selections;
 use crate::model::{MatchOp, Matcher};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::syntax::{Caps, parse};
@@ -11,6 +12,42 @@ pub(super) struct Filter {
     label: String,
     op: MatchOp,
     value: String,
+}
+
+/// The most filters that a viewer may have in one variable, inclusive.
+const FILTERS_MAX: usize = 50;
+
+/// Reads the filters that a viewer chose, each as a text of an address: `job|=|api`, with `__gfp__`
+/// for `|` and `__gfc__` for a comma.
+///
+/// # Errors
+/// The problem, after the name of the variable.
+pub(super) fn chosen_filters(texts: &[String]) -> Result<Vec<Filter>, &'static str> {
+    if texts.len() > FILTERS_MAX {
+        return Err("has too many filters");
+    }
+    let unescaped = |part: &str| part.replace("__gfp__", "|").replace("__gfc__", ",");
+    let filters = texts.iter().map(|text| {
+        let mut parts = text.split('|').map(unescaped);
+        let (Some(label), Some(op), Some(value), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err("has a value that is no filter such as job|=|api");
+        };
+        let op = match op.as_str() {
+            "=" => MatchOp::Equal,
+            "!=" => MatchOp::NotEqual,
+            "=~" => MatchOp::Regex,
+            "!~" => MatchOp::NotRegex,
+            _ => return Err("has a filter with an operator other than =, !=, =~ and !~"),
+        };
+        if label.is_empty() {
+            return Err("has a filter without a label");
+        }
+        Matcher::new(&label, op, &value).map_err(|_| "has a filter whose pattern is not valid")?;
+        Ok(Filter { label, op, value })
+    });
+    filters.collect()
 }
 
 /// Reads the filters of an ad hoc variable.
@@ -34,9 +71,13 @@ impl super::Dashboard {
     /// Adds the filters of all ad hoc variables to a query. A text that is no PromQL, or filters
     /// whose pattern is invalid, leave the text as it is; the text is then refused by the parser,
     /// and the filter matches no series.
-    pub(super) fn with_filters(&self, text: String) -> String {
+    pub(super) fn with_filters(&self, text: String, selections: &Selections) -> String {
         let adhoc = self.variables.iter().filter(|variable| variable.kind == "adhoc");
-        let filters: Vec<&Filter> = adhoc.flat_map(|variable| &variable.filters).collect();
+        let filters = adhoc.flat_map(|variable| {
+            let chosen = selections.get(&variable.name).and_then(|selection| selection.filters.as_ref());
+            chosen.unwrap_or(&variable.filters)
+        });
+        let filters: Vec<&Filter> = filters.collect();
         if filters.is_empty() {
             return text;
         }

@@ -31,6 +31,16 @@ pub struct Dashboard {
     pub panels: Vec<Panel>,
     /// The variables, in the order of the document.
     pub variables: Vec<Variable>,
+    /// The enabled annotations whose query can be evaluated.
+    annotations: Vec<Annotation>,
+}
+
+/// An annotation with a query.
+#[derive(Clone, Debug)]
+struct Annotation {
+    /// Its place in the list of the document.
+    place: usize,
+    expr: String,
 }
 
 /// A panel with its queries.
@@ -46,6 +56,82 @@ pub struct Panel {
     title: String,
     /// The unit of its values, such as `percentunit`; may be empty.
     pub unit: String,
+    /// Lines, bars or points, and stacks of them.
+    pub look: PanelLook,
+}
+
+/// How a panel draws samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PanelDraw {
+    /// Lines.
+    #[default]
+    Line,
+    /// Bars.
+    Bars,
+    /// Points.
+    Points,
+}
+
+/// How the series of a panel stand on each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PanelStacking {
+    /// They do not.
+    #[default]
+    None,
+    /// By their values.
+    Normal,
+    /// By their parts of the sum.
+    Percent,
+}
+
+/// The look of the series of a panel, without overrides of single series.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PanelLook {
+    /// How samples are drawn.
+    pub draw: PanelDraw,
+    /// How series stand on each other.
+    pub stacking: PanelStacking,
+    /// The opacity of bars and areas in percent, if the panel states one.
+    pub fill_percent: Option<u8>,
+}
+
+impl PanelLook {
+    /// Reads the look of a panel of time series, also of one of the older plugin `graph`.
+    fn of(raw: &Object) -> PanelLook {
+        let percent = |value: Option<f64>| {
+            let percent = value?.clamp(0.0, 100.0).round();
+            format!("{percent:.0}").parse().ok()
+        };
+        if member(raw, "type") == "graph" {
+            let [bars, lines, points] = ["bars", "lines", "points"].map(|name| flag(raw, name));
+            let draw = match (bars, lines, points) {
+                (true, ..) => PanelDraw::Bars,
+                (_, false, true) => PanelDraw::Points,
+                _ => PanelDraw::Line,
+            };
+            let stacking = match (flag(raw, "stack"), flag(raw, "percentage")) {
+                (false, _) => PanelStacking::None,
+                (true, false) => PanelStacking::Normal,
+                (true, true) => PanelStacking::Percent,
+            };
+            let fill = if bars { Some(10.0) } else { number(raw.get("fill")) };
+            return PanelLook { draw, stacking, fill_percent: percent(fill.map(|fill| fill * 10.0)) };
+        }
+        let custom = raw.get("fieldConfig").and_then(|config| config.get("defaults")?.get("custom"));
+        let Some(custom) = custom.and_then(Value::as_object) else { return PanelLook::default() };
+        let draw = match member(custom, "drawStyle").as_str() {
+            "bars" => PanelDraw::Bars,
+            "points" => PanelDraw::Points,
+            _ => PanelDraw::Line,
+        };
+        let stacking = custom.get("stacking").and_then(Value::as_object).map(|one| member(one, "mode"));
+        let stacking = match stacking.as_deref() {
+            Some("normal") => PanelStacking::Normal,
+            Some("percent") => PanelStacking::Percent,
+            _ => PanelStacking::None,
+        };
+        PanelLook { draw, stacking, fill_percent: percent(number(custom.get("fillOpacity"))) }
+    }
 }
 
 /// A query of a panel.
@@ -71,8 +157,11 @@ impl Dashboard {
         let variables = variables_of(&root);
         let plugins = Plugins::of(&root, &variables);
         let panels = panels_of(&root, &plugins);
+        let annotations = queried_annotations(&root, &plugins)
+            .map(|(place, raw)| Annotation { place, expr: annotation_expr(raw) })
+            .collect();
         let title = member(&root, "title");
-        Ok(Dashboard { title, uid: uid.to_owned(), panels, variables, root })
+        Ok(Dashboard { title, uid: uid.to_owned(), panels, variables, annotations, root })
     }
 
     /// Returns the query with this name of a panel with this id.
@@ -85,6 +174,13 @@ impl Dashboard {
     /// Returns the panel with this id.
     pub fn panel(&self, id: i64) -> Option<&Panel> {
         self.panels.iter().find(|candidate| candidate.id == Some(id))
+    }
+
+    /// Returns the expression of the annotation at this place in the list of the document, if it is
+    /// enabled and can be evaluated.
+    pub fn annotation(&self, place: usize) -> Option<&str> {
+        let found = self.annotations.iter().find(|annotation| annotation.place == place);
+        found.map(|annotation| annotation.expr.as_str())
     }
 
     /// Returns the variable with this name.
@@ -266,6 +362,27 @@ pub(super) fn is_queried(plugins: &Plugins, panel: &Object, target: &Object) -> 
     is_shown && plugins.is_ours(panel, target) && !member(target, "expr").trim().is_empty()
 }
 
+/// Returns the annotations that are enabled and come from a PromQL query, with their places.
+pub(super) fn queried_annotations<'d>(
+    root: &'d Object,
+    plugins: &'d Plugins,
+) -> impl Iterator<Item = (usize, &'d Object)> {
+    let list = root.get("annotations").and_then(|annotations| annotations.get("list"));
+    objects(list).enumerate().filter(|(_, raw)| {
+        let is_enabled = raw.get("enable") != Some(&Value::Bool(false));
+        let is_built_in = flag(raw, "builtIn") || number(raw.get("builtIn")) == Some(1.0);
+        let target = raw.get("target").and_then(Value::as_object);
+        let is_ours = plugins.is_ours(raw, target.unwrap_or(raw));
+        is_enabled && !is_built_in && is_ours && !annotation_expr(raw).trim().is_empty()
+    })
+}
+
+/// Returns the expression of an annotation, which newer documents have in a target.
+fn annotation_expr(raw: &Object) -> String {
+    let of_target = || raw.get("target").and_then(Value::as_object).map(|target| member(target, "expr"));
+    Some(member(raw, "expr")).filter(|expr| !expr.is_empty()).or_else(of_target).unwrap_or_default()
+}
+
 /// Returns the unit in the field configuration, or in the axes of a panel of an older plugin.
 fn unit_of(raw: &Object) -> String {
     let configured = raw.get("fieldConfig").and_then(|config| config.get("defaults")?.get("unit")?.as_str());
@@ -289,6 +406,7 @@ fn panel_of(raw: &Object, plugins: &Plugins, rows: &[&str]) -> Panel {
             .collect(),
         title: member(raw, "title"),
         unit: unit_of(raw),
+        look: PanelLook::of(raw),
         repeats: repeats.filter(|repeat| !repeat.is_empty()).collect(),
     }
 }

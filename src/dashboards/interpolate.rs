@@ -67,7 +67,7 @@ struct Reference<'t> {
 }
 
 impl super::Dashboard {
-    /// Returns a query with its references replaced and with the ad hoc filters of the document.
+    /// Returns a query with its references replaced and with the ad hoc filters.
     /// References to unknown variables stay.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl super::Dashboard {
         selections: &Selections,
         context: &Context,
     ) -> Result<String, InterpolateError> {
-        Ok(self.with_filters(self.interpolate(text, selections, context)?))
+        Ok(self.with_filters(self.interpolate(text, selections, context)?, selections))
     }
 
     /// Returns a text with its references replaced.

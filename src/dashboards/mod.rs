@@ -31,7 +31,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use document::{Dashboard, Panel, Target};
+pub use document::{Dashboard, Panel, PanelDraw, PanelLook, PanelStacking, Target};
 pub use durations::duration_ms;
 pub use interpolate::{Context, InterpolateError};
 pub use variable_query::VariableQuery;

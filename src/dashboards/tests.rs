@@ -178,8 +178,49 @@ fn ad_hoc_filters_are_matchers_of_each_selector() {
     let text = filtered.query("sum(rate(x[5m])) / on() y{a=\"b\"}", &selections, &CONTEXT).expect("a query");
     assert_eq!(text.matches("job=~\"a|b\"").count(), 2, "{text}");
     assert_eq!(text.matches("env!=\"\\\"\"").count(), 2, "{text}");
-    let chosen = filtered.selections(|_| VariableAccess::Open(None), [], &sent(&[("f", &["job|=|x"])]));
-    assert_eq!(chosen.err(), Some(SelectionError::NotOpen("f".to_owned())));
+    let choose = |access: VariableAccess<'static>, texts: &[&str]| {
+        let selections = filtered.selections(move |_| access, [], &sent(&[("f", texts)]))?;
+        Ok(filtered.query("sum(rate(x[5m])) / on() y{a=\"b\"}", &selections, &CONTEXT).expect("a query"))
+    };
+    let refused = choose(VariableAccess::Fixed, &["job|=|x"]);
+    assert_eq!(refused, Err(SelectionError::NotOpen("f".to_owned())));
+    let text = choose(VariableAccess::Open(None), &["job|!~|x__gfp__y__gfc__"]).expect("open");
+    assert_eq!((text.matches("job!~\"x|y,\"").count(), text.matches("env").count()), (2, 0), "{text}");
+    let none = choose(VariableAccess::Open(None), &[]).expect("open");
+    assert!(!none.contains("job") && !none.contains("env"), "{none}");
+}
+
+#[test]
+fn the_look_of_a_panel_is_read_also_of_the_older_plugin() {
+    let look = |panel: Value| {
+        let mut panel = panel;
+        panel["id"] = json!(1);
+        let read = Dashboard::parse("x", &json!({ "panels": [panel] }).to_string()).expect("an object");
+        read.panel(1).expect("a panel").look
+    };
+    let custom =
+        |custom: Value| json!({ "type": "timeseries", "fieldConfig": { "defaults": { "custom": custom } } });
+    let of = |draw, stacking, fill_percent| PanelLook { draw, stacking, fill_percent };
+    use PanelDraw::{Bars, Line, Points};
+    use PanelStacking::{None as Apart, Normal, Percent};
+    for (panel, expected) in [
+        (json!({ "type": "timeseries" }), of(Line, Apart, None)),
+        (custom(json!({ "drawStyle": "bars", "stacking": { "mode": "normal" } })), of(Bars, Normal, None)),
+        (custom(json!({ "drawStyle": "points", "fillOpacity": 250 })), of(Points, Apart, Some(100))),
+        (
+            custom(json!({ "stacking": { "mode": "percent" }, "fillOpacity": 12.4 })),
+            of(Line, Percent, Some(12)),
+        ),
+        (custom(json!({ "stacking": "normal", "fillOpacity": "x", "drawStyle": 7 })), of(Line, Apart, None)),
+        (json!({ "type": "graph", "bars": true, "lines": true, "stack": true }), of(Bars, Normal, Some(100))),
+        (
+            json!({ "type": "graph", "lines": true, "fill": 3, "stack": true, "percentage": true }),
+            of(Line, Percent, Some(30)),
+        ),
+        (json!({ "type": "graph", "points": true, "lines": false }), of(Points, Apart, None)),
+    ] {
+        assert_eq!(look(panel.clone()), expected, "{panel}");
+    }
 }
 
 #[test]

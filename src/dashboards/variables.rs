@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde_json::Value;
 
-use super::adhoc::{Filter, filters_of};
+use super::adhoc::{Filter, chosen_filters, filters_of};
 use super::durations::duration_ms;
 use super::json::{Object, flag, member, objects, text, texts, whole};
 
@@ -76,6 +76,8 @@ pub struct Selection {
     pub(super) is_authored: bool,
     /// Steps and least length in milliseconds of an automatic interval.
     pub(super) automatic: Option<(u32, i64)>,
+    /// The filters of an ad hoc variable that a viewer chose, in place of those of the document.
+    pub(super) filters: Option<Vec<Filter>>,
 }
 
 /// The selected values, by name.
@@ -203,7 +205,7 @@ impl Variable {
     }
 
     fn is_constant(&self) -> bool {
-        matches!(self.kind.as_str(), "constant" | "datasource" | "adhoc")
+        matches!(self.kind.as_str(), "constant" | "datasource")
     }
 
     fn selection(&self, chosen: Vec<VariableOption>, is_authored: bool) -> Selection {
@@ -221,6 +223,7 @@ impl Variable {
             all_value: None,
             is_authored,
             automatic: is_automatic.then_some((self.auto_count, self.auto_min_ms)),
+            filters: None,
         }
     }
 
@@ -267,6 +270,16 @@ impl Variable {
     /// [`SelectionError`].
     fn chosen(&self, values: &[String], allowed: Option<&[String]>) -> Result<Selection, SelectionError> {
         let unfit = |problem| Err(SelectionError::Unfit { name: self.name.clone(), problem });
+        let is_allowed = || allowed.is_none_or(|allowed| values.iter().all(|value| allowed.contains(value)));
+        if self.kind == "adhoc" {
+            if !is_allowed() {
+                return Err(SelectionError::NotAllowed(self.name.clone()));
+            }
+            return match chosen_filters(values) {
+                Ok(filters) => Ok(Selection { filters: Some(filters), ..self.literal(values) }),
+                Err(problem) => unfit(problem),
+            };
+        }
         if self.is_constant() {
             return Err(SelectionError::NotOpen(self.name.clone()));
         }
@@ -289,7 +302,7 @@ impl Variable {
             values if values.len() > OPTIONS_MAX => return unfit("has too many values"),
             _ => {}
         }
-        if allowed.is_some_and(|allowed| !values.iter().all(|value| allowed.contains(value))) {
+        if !is_allowed() {
             return Err(SelectionError::NotAllowed(self.name.clone()));
         }
         Ok(self.literal(values))
@@ -424,6 +437,7 @@ fn undeclared(values: &[String]) -> Selection {
         is_pattern: values.len() > 1,
         is_authored: false,
         automatic: None,
+        filters: None,
     }
 }
 

@@ -1,9 +1,9 @@
-//! The document that a viewer gets: without expressions, queries of variables and annotations, and
-//! links to other dashboards.
+//! The document that a viewer gets: without expressions, queries of variables, and links to other
+//! dashboards.
 
 use serde_json::{Value, json};
 
-use super::document::{Plugins, is_queried, ref_ids};
+use super::document::{Plugins, is_queried, queried_annotations, ref_ids};
 use super::json::{Object, flag, member, objects};
 use super::variables::{ALL, Variable, VariableAccess};
 
@@ -28,6 +28,9 @@ const MEMBERS: [&str; 15] = [
 /// Members of a query that a viewer needs.
 const TARGET_MEMBERS: [&str; 7] =
     ["legendFormat", "format", "instant", "range", "hide", "interval", "intervalFactor"];
+/// Members of an annotation that a viewer needs.
+const ANNOTATION_MEMBERS: [&str; 8] =
+    ["name", "hide", "iconColor", "step", "titleFormat", "textFormat", "useValueForTime", "filter"];
 /// Members of a variable that a viewer needs.
 const VARIABLE_MEMBERS: [&str; 16] = [
     "name",
@@ -71,6 +74,12 @@ impl super::Dashboard {
             Some(variable_view(variable, raw, access(&variable.name)))
         });
         document.insert("templating".to_owned(), json!({ "list": variables.collect::<Vec<_>>() }));
+        let annotations: Vec<Value> = queried_annotations(&self.root, &plugins)
+            .map(|(place, raw)| annotation_view(place, raw))
+            .collect();
+        if !annotations.is_empty() {
+            document.insert("annotations".to_owned(), json!({ "list": annotations }));
+        }
         let mut document = Value::Object(document);
         strip_links(&mut document);
         document
@@ -85,6 +94,19 @@ impl super::Dashboard {
         };
         Value::Object(self.variables.iter().map(|one| (one.name.clone(), view(one))).collect())
     }
+}
+
+/// Returns an annotation that can be asked for by its place.
+fn annotation_view(place: usize, raw: &Object) -> Value {
+    let mut view = Object::new();
+    for name in ANNOTATION_MEMBERS {
+        if let Some(value) = raw.get(name) {
+            view.insert(name.to_owned(), value.clone());
+        }
+    }
+    view.insert("queried".to_owned(), json!(true));
+    view.insert("place".to_owned(), json!(place));
+    Value::Object(view)
 }
 
 fn variable_view(variable: &Variable, raw: &Object, access: VariableAccess<'_>) -> Value {
@@ -124,6 +146,14 @@ fn variable_view(variable: &Variable, raw: &Object, access: VariableAccess<'_>) 
             let saved = variable.shown_values();
             let shown: Vec<String> = saved.into_iter().filter(|value| value != ALL).collect();
             view.insert("options".to_owned(), options(&shown));
+        }
+        VariableAccess::Open(None) if variable.kind == "adhoc" => {
+            // The viewer may change the filters, and so sees them.
+            let saved = raw.get("filters").filter(|list| !list.is_null());
+            let current = raw.get("current").and_then(|current| current.get("filters"));
+            if let Some(filters) = saved.or(current) {
+                view.insert("filters".to_owned(), filters.clone());
+            }
         }
         VariableAccess::Open(None) if !has_own_options => {
             view.remove("options");

@@ -74,8 +74,8 @@ pub use dashboards::document::{
 };
 pub use dashboards::provisioned::{ProvisionedDashboard, ProvisionedDashboards, provisioned_uid};
 pub use dashboards::public_link::{
-    DASHBOARD_LINKS_MAX, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, ORG_LINKS_MAX, PublicLink,
-    PublicLinkChange, PublicLinkError, PublicLinkRefusal,
+    DASHBOARD_LINKS_MAX, LINK_QUERY_SECONDS_DEFAULT, LINK_RATE_DEFAULT, LinkKey, NewPublicLink,
+    ORG_LINKS_MAX, PublicLink, PublicLinkChange, PublicLinkError, PublicLinkRefusal,
 };
 pub use dashboards::store::{
     DASHBOARD_VERSIONS_MAX, DASHBOARDS_MAX, DASHBOARDS_STORED_BYTES_MAX, Dashboard, DashboardError,

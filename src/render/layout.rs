@@ -9,8 +9,9 @@ use super::lines::{Plot, Positions, SeriesLine, Summary};
 use super::names::{is_nameless, names};
 use super::number::tick_text;
 use super::scene::{Anchor, Item, Scene, Text};
+use super::shapes::{Draw, Shape, Stacked, Stacking, extent, stacked};
 use super::text::{clean, grouped};
-use super::{Cancelled, Chart, SERIES_MAX, TEXT_CHARS_MAX, VERTICES_MAX};
+use super::{Cancelled, Chart, ChartSeries, SERIES_MAX, TEXT_CHARS_MAX, VERTICES_MAX};
 
 /// With more lines than this, lines are thin (`src/ui/assets/chart/paint.js`).
 const CROWD: usize = 40;
@@ -48,6 +49,22 @@ struct Parts {
 
 /// Lays out a picture.
 pub(super) fn scene(chart: &Chart<'_>, continues: &dyn Fn() -> bool) -> Result<Scene, Cancelled> {
+    let shape = chart.style.shape;
+    let drawn = &chart.series[..chart.series.len().min(SERIES_MAX)];
+    let is_percent = shape.stacking == Stacking::Percent;
+    let stacks = match shape.stacking {
+        Stacking::None => Vec::new(),
+        Stacking::Normal | Stacking::Percent => stacked(drawn, chart.steps, is_percent, continues)?,
+    };
+    let on_stacks: Vec<ChartSeries<'_>> = drawn
+        .iter()
+        .zip(&stacks)
+        .map(|(series, stacked)| ChartSeries { samples: &stacked.samples, ..*series })
+        .collect();
+    let chart = &match stacks.is_empty() {
+        true => *chart,
+        false => Chart { series: &on_stacks, ..*chart },
+    };
     let style = chart.style;
     let drawn = &chart.series[..chart.series.len().min(SERIES_MAX)];
     let mut sums = Vec::with_capacity(drawn.len());
@@ -65,8 +82,8 @@ pub(super) fn scene(chart: &Chart<'_>, continues: &dyn Fn() -> bool) -> Result<S
     let is_empty = !all.is_finite() && all.infinite == 0;
     let mut sketch = Sketch { chart, palette: style.theme.palette(), font: Font::new(), items: Vec::new() };
     let parts = sketch.parts(drawn.len(), &sums, is_empty);
-    let unit = clean(&style.unit, TEXT_CHARS_MAX);
-    let (low, high) = if all.is_finite() { (all.low, all.high) } else { (0.0, 1.0) };
+    let unit = if is_percent { "percent".to_owned() } else { clean(&style.unit, TEXT_CHARS_MAX) };
+    let (low, high) = if all.is_finite() { extent(shape, all, &stacks) } else { (0.0, 1.0) };
     let count = index(f64::from((parts.plot_height / 52.0).round())).max(2);
     let axis = ValueAxis::around(low, high, count, &unit);
     let texts = match is_empty {
@@ -85,7 +102,7 @@ pub(super) fn scene(chart: &Chart<'_>, continues: &dyn Fn() -> bool) -> Result<S
     sketch.value_axis(&positions, &texts);
     sketch.time_axis(&positions);
     if !is_empty {
-        sketch.lines(&positions, drawn.len(), continues)?;
+        sketch.series(&positions, drawn.len(), &stacks, continues)?;
     }
     sketch.state(&plot, is_empty, all.is_finite());
     sketch.legend(&parts);
@@ -221,6 +238,51 @@ impl Sketch<'_> {
         label.anchor = Anchor::End;
     }
 
+    /// Adds the shapes of all series. Where there is no room for bars or points, these are lines.
+    fn series(
+        &mut self,
+        at: &Positions<'_>,
+        drawn: usize,
+        stacks: &[Stacked],
+        continues: &dyn Fn() -> bool,
+    ) -> Result<(), Cancelled> {
+        let shape = self.chart.style.shape;
+        let samples: usize = self.chart.series[..drawn].iter().map(|series| series.samples.len()).sum();
+        let has_room = at.has_room(samples, VERTICES_MAX / 4);
+        if !has_room || shape == Shape::default() {
+            return self.lines(at, drawn, continues);
+        }
+        // Stacks from the top down, so that no area hides a line.
+        let places: Vec<usize> = match stacks.is_empty() {
+            true => (0..drawn).collect(),
+            false => (0..drawn).rev().collect(),
+        };
+        for place in places {
+            if !continues() {
+                return Err(Cancelled);
+            }
+            let series = &self.chart.series[place];
+            let bases = stacks.get(place).map(|stacked| &stacked.bases[..]);
+            let (ink, opacity) = (self.palette.of(place), shape.opacity());
+            match shape.draw {
+                Draw::Bars => {
+                    let slot = if bases.is_some() { (0, 1) } else { (place, drawn) };
+                    let vertices = at.bars(series.samples, bases, slot);
+                    self.items.push(Item::Fill { vertices, opacity, ink });
+                }
+                Draw::Points => self.items.push(Item::Dots { centres: at.points(series.samples), ink }),
+                Draw::Line => {
+                    if opacity > 0.0 {
+                        let vertices = at.filled(series.samples, bases);
+                        self.items.push(Item::Fill { vertices, opacity, ink });
+                    }
+                    self.series_line(at.line(series), place, (drawn > CROWD, false));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn lines(
         &mut self,
         at: &Positions<'_>,
@@ -238,22 +300,32 @@ impl Sketch<'_> {
             }
             let line = if is_dense { at.dense_line(series, grain) } else { at.line(series) };
             let ink = self.palette.of(place);
-            if drawn == 1 {
+            if drawn == 1 && self.chart.style.shape.fill_percent.is_none() {
                 let (top, bottom) = (pixels(at.plot.top), pixels(at.plot.bottom));
                 let areas = at.areas(&line).into_iter();
                 self.items.extend(areas.map(|corners| Item::Area { corners, top, bottom, ink }));
             }
-            let SeriesLine { vertices, dots } = line;
-            if !vertices.is_empty() {
-                let dashes: &[f32] = if is_dense { &[] } else { line_dashes(place) };
-                let width = if is_crowd { 1.1 } else { 1.75 };
-                self.items.push(Item::Path { vertices, width, dashes, round: !is_crowd, ink });
-            }
-            if !dots.is_empty() {
-                self.items.push(Item::Dots { centres: dots, ink });
-            }
+            self.series_line(line, place, (is_crowd, is_dense));
         }
         Ok(())
+    }
+
+    /// Adds the line of a series, thin among many, and without dashes if it is dense.
+    fn series_line(
+        &mut self,
+        SeriesLine { vertices, dots }: SeriesLine,
+        place: usize,
+        (is_crowd, is_dense): (bool, bool),
+    ) {
+        let ink = self.palette.of(place);
+        if !vertices.is_empty() {
+            let dashes: &[f32] = if is_dense { &[] } else { line_dashes(place) };
+            let width = if is_crowd { 1.1 } else { 1.75 };
+            self.items.push(Item::Path { vertices, width, dashes, round: !is_crowd, ink });
+        }
+        if !dots.is_empty() {
+            self.items.push(Item::Dots { centres: dots, ink });
+        }
     }
 
     /// Adds the text in the middle of a plot without lines.

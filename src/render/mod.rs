@@ -23,6 +23,7 @@ mod number;
 mod png;
 mod raster;
 mod scene;
+mod shapes;
 mod svg;
 mod text;
 mod zone;
@@ -37,6 +38,7 @@ use crate::model::{Labels, Sample, Steps};
 pub use axis::nice_step_s;
 pub use colours::Theme;
 pub use scene::Scene;
+pub use shapes::{Draw, Shape, Stacking};
 pub use zone::{Zone, ZoneError};
 
 /// The widths of a picture, in CSS pixels.
@@ -76,6 +78,8 @@ pub struct Style {
     pub unit: String,
     /// The zone of the time axis.
     pub zone: Zone,
+    /// Lines, bars or points, and stacks of them.
+    pub shape: Shape,
 }
 
 /// One series of a result.
@@ -126,5 +130,13 @@ pub fn memory_bytes(style: &Style, series: usize, steps: usize, is_png: bool) ->
         true => style.width * style.height * style.scale * style.scale * 8,
         false => vertices.saturating_mul(16),
     };
-    (FIXED + vertices.saturating_mul(scene::VERTEX_BYTES) + picture) as u64
+    // Samples and edges after stacking, and the corners of areas and bars.
+    let shapes = match style.shape == Shape::default() {
+        true => 0,
+        false => {
+            let samples = series.min(SERIES_MAX).saturating_mul(steps);
+            samples.saturating_mul(64).saturating_add(2 * VERTICES_MAX * scene::VERTEX_BYTES)
+        }
+    };
+    (FIXED + vertices.saturating_mul(scene::VERTEX_BYTES) + picture).saturating_add(shapes) as u64
 }

@@ -79,6 +79,11 @@ impl Canvas {
                     .collect();
                 self.fill(path_of(&vertices), &paint);
             }
+            Item::Fill { vertices, opacity, ink } => {
+                let mut paint = paint(*ink);
+                paint.set_color(color(*ink, *opacity));
+                self.fill(path_of(vertices), &paint);
+            }
             Item::Text(text) => self.text(text),
         }
     }

@@ -50,6 +50,8 @@ pub(super) enum Item {
     Dots { centres: Vec<(f32, f32)>, ink: Ink },
     /// A filled polygon that fades towards `bottom`.
     Area { corners: Vec<(f32, f32)>, top: f32, bottom: f32, ink: Ink },
+    /// Filled polygons, each from a vertex that begins to the next one.
+    Fill { vertices: Vec<Vertex>, opacity: f32, ink: Ink },
     /// A text.
     Text(Text),
 }

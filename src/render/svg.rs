@@ -86,6 +86,14 @@ pub(super) fn write(scene: &Scene) -> String {
                 write_vertices(&corners, &mut out);
                 put(&mut out, format_args!("Z\" fill=\"url(#fade{areas})\"/>\n"));
             }
+            Item::Fill { vertices, opacity, ink } => {
+                out.push_str("<path d=\"");
+                write_vertices(vertices, &mut out);
+                put(
+                    &mut out,
+                    format_args!("\" fill=\"{}\" fill-opacity=\"{}\"/>\n", Hex(*ink), Short(*opacity)),
+                );
+            }
             Item::Text(text) => write_text(text, &mut out),
         }
     }

@@ -30,6 +30,7 @@ fn style() -> Style {
         title: "Requests".to_owned(),
         unit: String::new(),
         zone: Zone::default(),
+        shape: Shape::default(),
     }
 }
 
@@ -252,6 +253,91 @@ fn hostile() -> impl Strategy<Value = String> {
     ]
 }
 
+/// Returns the filled shapes of a picture, and the texts at its value axis.
+fn fills(drawn: &Scene) -> Vec<(&[scene::Vertex], f32)> {
+    let filled = drawn.items.iter().filter_map(|item| match item {
+        scene::Item::Fill { vertices, opacity, .. } => Some((&vertices[..], *opacity)),
+        _ => None,
+    });
+    filled.collect()
+}
+
+#[test]
+fn stacked_areas_stand_on_each_other_and_are_drawn_from_the_top_down() {
+    let flat = |value: f64| row(&[("job", "x")], (0..5).map(|_| Some(value)));
+    let shape = Shape { stacking: Stacking::Normal, fill_percent: Some(30), ..Shape::default() };
+    let drawn = scene(&[flat(10.0), flat(20.0), flat(-10.0)], &Style { shape, ..style() });
+    let areas = fills(&drawn);
+    assert_eq!(areas.len(), 3);
+    assert!(areas.iter().all(|(vertices, opacity)| vertices.len() == 10 && *opacity == 0.3));
+    // The first area that is drawn is that of the last series, below zero; the upper edge of the
+    // first series is the lower edge of the second.
+    let [below, upper, lower] = [areas[0].0, areas[1].0, areas[2].0];
+    let zero = lower[9].y;
+    assert_eq!((below[0].y > zero, below[9].y), (true, zero), "y grows downwards");
+    assert_eq!(upper[9].y, lower[0].y);
+    assert!(upper[0].y < upper[9].y && lower[0].y < zero);
+    assert!((zero - lower[0].y) * 2.0 - (upper[9].y - upper[0].y) < 0.01, "twice as high");
+    // A gap makes two areas of one series.
+    let gap = row(&[("job", "g")], [Some(1.0), Some(2.0), None, Some(3.0), Some(4.0)]);
+    let drawn = scene(&[gap], &Style { shape, ..style() });
+    let (vertices, _) = fills(&drawn)[0];
+    assert_eq!(vertices.iter().filter(|vertex| vertex.begins).count(), 2);
+    assert!(drawn.svg().contains("fill-opacity="), "{}", drawn.svg());
+}
+
+#[test]
+fn parts_of_the_sum_fill_the_plot_and_their_axis_is_in_percent() {
+    let flat = |value: f64| row(&[("job", "x")], (0..5).map(|_| Some(value)));
+    let shape = Shape { stacking: Stacking::Percent, fill_percent: Some(50), ..Shape::default() };
+    let drawn = scene(&[flat(30.0), flat(10.0)], &Style { shape, unit: "bytes".into(), ..style() });
+    let svg = drawn.svg();
+    assert!(svg.contains(">100 %<") && !svg.contains("KiB"), "{svg}");
+    let areas = fills(&drawn);
+    let [upper, lower] = [areas[0].0, areas[1].0];
+    assert!(((lower[9].y - lower[0].y) - 3.0 * (upper[9].y - upper[0].y)).abs() < 0.1);
+}
+
+#[test]
+fn bars_stand_beside_each_other_or_on_each_other_and_begin_at_zero() {
+    let flat = |value: f64| row(&[("job", "x")], (0..5).map(|_| Some(value)));
+    let bars = Shape { draw: Draw::Bars, ..Shape::default() };
+    let drawn = scene(&[flat(90.0), flat(100.0)], &Style { shape: bars, ..style() });
+    let all = fills(&drawn);
+    assert_eq!(all.len(), 2);
+    let (first, second) = (all[0].0, all[1].0);
+    assert_eq!((first.len(), all[0].1), (5 * 4, 0.7));
+    assert!((first[4].y, first[7].y) == (second[4].y.max(first[4].y), first[4].y), "the same ground");
+    assert!((second[4].x - first[6].x).abs() < 0.01, "the second begins where the first ends");
+    assert!(drawn.svg().contains(">0<"), "the axis has zero: {}", drawn.svg());
+    let stacked = Shape { stacking: Stacking::Normal, ..bars };
+    let drawn = scene(&[flat(90.0), flat(100.0)], &Style { shape: stacked, ..style() });
+    let all = fills(&drawn);
+    let (upper, lower) = (all[0].0, all[1].0);
+    assert_eq!((upper[4].x, upper[4].y), (lower[5].x, lower[5].y));
+    // More bars than pixels are lines.
+    let many = row(&[("job", "x")], (0..5_000).map(|n| Some(f64::from(n % 9))));
+    let drawn = scene(&[many], &Style { shape: bars, ..style() });
+    assert!(fills(&drawn).is_empty());
+    assert!(drawn.items.iter().any(|item| matches!(item, scene::Item::Path { .. })));
+}
+
+#[test]
+fn points_are_drawn_without_lines() {
+    let points = Shape { draw: Draw::Points, ..Shape::default() };
+    let drawn = scene(&[wave("a", 1.0)], &Style { shape: points, ..style() });
+    let dots: usize = drawn
+        .items
+        .iter()
+        .map(|item| match item {
+            scene::Item::Dots { centres, .. } => centres.len(),
+            scene::Item::Path { .. } | scene::Item::Area { .. } => 1_000,
+            _ => 0,
+        })
+        .sum();
+    assert_eq!(dots, 41);
+}
+
 fn value() -> impl Strategy<Value = Option<f64>> {
     prop_oneof![
         3 => any::<f64>().prop_map(Some),
@@ -261,11 +347,18 @@ fn value() -> impl Strategy<Value = Option<f64>> {
     ]
 }
 
+fn any_shape() -> impl Strategy<Value = Shape> {
+    let draw = prop_oneof![Just(Draw::Line), Just(Draw::Bars), Just(Draw::Points)];
+    let stacking = prop_oneof![Just(Stacking::None), Just(Stacking::Normal), Just(Stacking::Percent)];
+    let shape = (draw, stacking, proptest::option::of(0..=255_u8));
+    shape.prop_map(|(draw, stacking, fill_percent)| Shape { draw, stacking, fill_percent })
+}
+
 fn any_style() -> impl Strategy<Value = Style> {
-    let texts = (hostile(), hostile());
+    let texts = (hostile(), hostile(), any_shape());
     let zones = prop_oneof![Just(""), Just("+05:45"), Just("America/New_York")];
     (WIDTH, HEIGHT, 1..=2_usize, any::<bool>(), texts, zones).prop_map(
-        |(width, height, scale, is_dark, (title, unit), zone)| Style {
+        |(width, height, scale, is_dark, (title, unit, shape), zone)| Style {
             width,
             height,
             scale: if width * height * 4 > PIXELS_MAX { 1 } else { scale },
@@ -273,6 +366,7 @@ fn any_style() -> impl Strategy<Value = Style> {
             title,
             unit,
             zone: Zone::parse(zone).expect("a zone"),
+            shape,
         },
     )
 }
@@ -311,6 +405,9 @@ proptest! {
                 }
                 scene::Item::Area { corners, .. } => {
                     prop_assert!(corners.iter().all(|(x, y)| inside(*x, *y)), "{item:?}");
+                }
+                scene::Item::Fill { vertices, .. } => {
+                    prop_assert!(vertices.iter().all(|vertex| inside(vertex.x, vertex.y)), "{item:?}");
                 }
                 scene::Item::Text(text) => prop_assert!(inside(text.x, text.y), "{item:?}"),
             }

@@ -111,9 +111,12 @@ const CABINET: &[(&str, &[&str])] = &[
 
 /// The files of the element for dashboards.
 const DASHBOARD: &[(&str, &[&str])] = &[
-    ("embed-dashboard.controls.js", &["components/time_control.js", "components/variable_bar.js"]),
+    (
+        "embed-dashboard.controls.js",
+        &["components/time_control.js", "components/variable_bar.js", "components/filter_editor.js"],
+    ),
     ("embed-dashboard.live.js", &["embedded/live.js", "chart/later.js"]),
-    ("embed-dashboard.plots.js", &["panels/timeseries.js"]),
+    ("embed-dashboard.plots.js", &["panels/timeseries.js", "components/annotation_source.js"]),
     (
         "embed-dashboard.values.js",
         &["panels/stat.js", "panels/gauge.js", "panels/bargauge.js", "panels/table.js", "panels/text.js"],

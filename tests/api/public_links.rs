@@ -466,6 +466,7 @@ async fn the_hundred_and_first_link_of_a_dashboard_is_refused() {
             min_step_s: None,
             origins: Vec::new(),
             rate_limit_rps: 1,
+            query_seconds_per_minute: 1,
             expires_at: None,
         };
         let made = server.identity.create_public_link(org, None, new, now, &mut Entropy::system());

@@ -8,6 +8,7 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{Request, Response, header};
 use http_body_util::BodyExt as _;
+use promlet::api::lanes::LaneOptions;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
@@ -368,6 +369,37 @@ async fn the_timeout_of_a_batch_ends_all_its_queries() {
     assert_eq!(self::lines(&reply)["endless"]["code"], "query_timeout");
     all["timeout"] = json!("-1s");
     post(&fixture, &fixture.cabinet, &all).await.is(400, "invalid_parameter");
+}
+
+/// The lane refuses work that cannot start at once. A batch and a dashboard wait all the same,
+/// until their timeout.
+#[tokio::test]
+async fn a_batch_beside_an_endless_one_waits_for_its_turn_and_is_never_busy() {
+    let mut options = TestServerOptions::default();
+    options.lanes.query = LaneOptions { threads: 1, queue: 32, wait: Duration::ZERO, threads_per_org: 1 };
+    let fixture = DataFixture::of(TestServer::build(options)).await;
+    let mut slow = endless();
+    slow["queries"] = json!([slow["queries"][0]]);
+    let mut first = open(&fixture, &slow, "identity").await;
+    // Nothing is ready, and the only thread runs the endless query.
+    while !tokio::time::timeout(Duration::from_millis(5), first.body_mut().frame()).await.is_err()
+        || running(&fixture).await.is_empty()
+    {
+        tokio::task::yield_now().await;
+    }
+    let mut short = body(&[range("a", "vector(1)"), instant("b", "vector(2)")]);
+    short["timeout"] = json!("100ms");
+    let late = lines(&post(&fixture, &fixture.cabinet, &short).await);
+    assert_eq!((&late["a"]["code"], &late["b"]["code"]), (&json!("query_timeout"), &json!("query_timeout")));
+    // With more time it waits until the other batch has ended.
+    short["timeout"] = json!("30s");
+    let mut second = open(&fixture, &short, "identity").await;
+    let pending = tokio::time::timeout(Duration::from_millis(20), second.body_mut().frame()).await;
+    assert!(pending.is_err(), "no thread is free");
+    drop(first);
+    let text = second.into_body().collect().await.expect("a body").to_bytes();
+    let text = String::from_utf8(text.to_vec()).expect("UTF-8");
+    assert!(text.contains(r#""done":true,"queries":2,"failed":0"#), "{text}");
 }
 
 #[tokio::test]

@@ -62,6 +62,7 @@ fn variables() -> Value {
         { "name": "n", "type": "textbox", "query": "5" },
         { "name": "chained", "type": "query", "query": "label_values(http_total{tenant=\"$tenant\",job=~\"$job\"}, tenant)" },
         { "name": "free", "type": "textbox", "query": "" },
+        { "name": "filters", "type": "adhoc", "filters": [{ "key": "tenant", "operator": "!=", "value": "none" }] },
     ])
 }
 
@@ -71,7 +72,14 @@ fn document(uid: &str, targets: &[Value]) -> Value {
         "title": format!("Dashboard {uid}"),
         "tags": ["x"],
         "templating": { "list": variables() },
-        "annotations": { "list": [{ "name": "secret", "expr": "bravo_total" }] },
+        "annotations": { "list": [
+            { "name": "Built in", "builtIn": 1, "type": "dashboard", "expr": "bravo_total" },
+            { "name": "Deploys of {{job}}", "iconColor": "red", "step": "30s", "filter": { "ids": [1] },
+              "target": { "expr": "http_total{tenant=\"$tenant\", job=~\"$job\"}", "refId": "bravo" } },
+            { "name": "off", "enable": false, "expr": "bravo_total" },
+            { "name": "logs", "datasource": { "type": "loki" }, "expr": "bravo_total" },
+            { "name": "all", "expr": "{__name__=~\"http_total|bravo_total|up\"}" },
+        ] },
         "links": [
             { "type": "link", "url": "https://docs.example/x", "title": "Docs" },
             { "type": "link", "url": "/d/other-uid/x", "title": "Other" },
@@ -168,7 +176,7 @@ async fn a_viewer_gets_a_dashboard_without_its_queries_and_without_values_of_oth
     let token = fixture.embed(locked()).await;
     let reply = fixture.server.get(&format!("{A}/view"), &token).await;
     assert_eq!(reply.status, 200, "{}", reply.body);
-    for secret in ["http_total", "bravo", "label_values", "other-uid", "annotations", "secret", "loki"] {
+    for secret in ["http_total", "bravo", "label_values", "other-uid", "secret", "loki"] {
         assert!(!reply.body.contains(secret), "{secret}: {}", reply.body);
     }
     let view = reply.value();
@@ -458,6 +466,97 @@ async fn values_that_do_not_fit_are_refused_with_the_reason() {
     assert_eq!(line["code"], "embed_restricted", "the range of the token: {line}");
 }
 
+/// An annotation is asked by its place in the document, and is restricted as the queries of panels.
+#[tokio::test]
+async fn annotations_are_asked_by_their_place_within_the_scope() {
+    let fixture = staged().await;
+    let (member, token) = (&fixture.cabinet, fixture.embed(locked()).await);
+    let view = fixture.server.get(&format!("{A}/view"), &token).await.value();
+    let deploys = json!({ "name": "Deploys of {{job}}", "iconColor": "red", "step": "30s", "filter": { "ids": [1] },
+                          "queried": true, "place": 1 });
+    let all = json!({ "name": "all", "queried": true, "place": 4 });
+    assert_eq!(view["dashboard"]["annotations"], json!({ "list": [deploys, all] }));
+    let annotation = |place: Value| json!({ "id": "x", "annotation": place, "type": "range", "step": 60 });
+    let ask = async |who: &Who, variables: Value, query: Value| {
+        data(&fixture, who, &variables, &[query]).await.remove(0)
+    };
+    let of_token = ask(&token, json!({ "job": ["$__all"] }), annotation(json!(1))).await;
+    assert_eq!(jobs(&of_token), ["a.i", "api", "web"]);
+    assert_eq!(of_token["query"]["expr"], "", "no expression");
+    assert_eq!(jobs(&ask(&token, json!({ "job": ["web"] }), annotation(json!(1))).await), ["web"]);
+    let everything = ask(&token, json!({}), annotation(json!(4))).await;
+    assert_eq!(jobs(&everything).len(), 3, "the lock holds: {everything}");
+    assert!(jobs(&ask(member, json!({}), annotation(json!(4))).await).len() > 3);
+    for (place, code) in
+        [(0, "built in"), (2, "disabled"), (3, "of another source"), (5, "missing"), (1_000, "missing")]
+    {
+        let refused = ask(&token, json!({}), annotation(json!(place))).await;
+        assert_eq!(refused["code"], "embed_restricted", "{code}: {refused}");
+        let told = ask(member, json!({}), annotation(json!(place))).await;
+        assert_eq!(told["code"], "not_found", "{code}: {told}");
+    }
+    let mut both = annotation(json!(1));
+    both["panel"] = json!(1);
+    let mut scoped = annotation(json!(1));
+    scoped["variables"] = json!({ "tenant": ["bravo"] });
+    for wrong in [
+        both,
+        scoped,
+        json!({ "id": "x", "type": "range" }),
+        json!({ "id": "x", "panel": 1, "type": "range" }),
+    ] {
+        let refused = ask(&token, json!({}), wrong.clone()).await;
+        assert_eq!(refused["code"], "invalid_parameter", "{wrong}: {refused}");
+    }
+    // Of another dashboard there is nothing.
+    let body = json!({ "queries": [annotation(json!(1))] });
+    fixture.server.post(&format!("{B}/data"), &token, body).await.is(403, "embed_restricted");
+}
+
+/// The filters of an ad hoc variable narrow every selector, if the token leaves the variable open.
+#[tokio::test]
+async fn filters_of_an_open_ad_hoc_variable_narrow_and_never_widen() {
+    let fixture = staged().await;
+    let closed = fixture.embed(locked()).await;
+    let mut claims = locked();
+    claims["dashboard"]["open"]["filters"] = Value::Null;
+    let open = fixture.embed(claims.clone()).await;
+    claims["dashboard"]["open"]["filters"] = json!(["job|=|web"]);
+    let listed = fixture.embed(claims).await;
+    let ask = async |who: &Who, filters: Value| {
+        data(&fixture, who, &json!({ "job": ["$__all"], "filters": filters }), &[query(1, "A")])
+            .await
+            .remove(0)
+    };
+    assert_eq!(jobs(&ask(&open, json!([])).await), ["a.i", "api", "web"]);
+    assert_eq!(jobs(&ask(&open, json!(["job|=|web"])).await), ["web"]);
+    assert_eq!(jobs(&ask(&open, json!(["job|=~|a.*", "env|!=|stage"])).await), ["api"]);
+    assert_eq!(jobs(&ask(&open, json!(["job|=~|api__gfp__web"])).await), ["api", "web"]);
+    assert_eq!(jobs(&ask(&listed, json!(["job|=|web"])).await), ["web"]);
+    assert_eq!(ask(&listed, json!(["job|=|api"])).await["code"], "embed_restricted");
+    assert_eq!(ask(&closed, json!(["job|=|web"])).await["code"], "embed_restricted");
+    for tenant in ["tenant|=|bravo", "tenant|=~|.*", "tenant|!=|alpha", "tenant|=~|bravo__gfp__alpha"] {
+        let line = ask(&open, json!([tenant])).await;
+        assert!(!line.to_string().contains("bravo"), "{tenant}: {line}");
+    }
+    let many = vec!["job|=|web"; 51];
+    for wrong in [
+        json!(["job=web"]),
+        json!(["job|>|1"]),
+        json!(["|=|a"]),
+        json!(["job|=~|("]),
+        json!(["a|=|b|c"]),
+        json!(many),
+    ] {
+        assert_eq!(ask(&open, wrong.clone()).await["code"], "embed_restricted", "{wrong}");
+        assert_eq!(ask(&fixture.cabinet, wrong.clone()).await["code"], "invalid_parameter", "{wrong}");
+    }
+    // Whoever may change the filters sees those that are saved; nobody else does.
+    let view =
+        async |who: &Who| fixture.server.get(&format!("{A}/view"), who).await.body.contains("\"filters\":[");
+    assert!(view(&open).await && !view(&closed).await && !view(&listed).await);
+}
+
 /// Returns the text of a live stream until it has an event of this name.
 async fn live_until(fixture: &DataFixture, who: &Who, body: &Value, event: &str) -> String {
     let request = ask("POST", &format!("{A}/live"), who).header(header::CONTENT_TYPE, "application/json");
@@ -487,6 +586,37 @@ async fn a_live_stream_has_the_points_of_panels_within_the_scope() {
     let refused = json!({ "queries": [one("H", json!({})), one("A", json!({ "tenant": ["bravo"] })), one("B", json!({}))] });
     let text = live_until(&fixture, &token, &refused, "error").await;
     assert!(text.contains("embed_restricted") && !text.contains("bravo"), "{text}");
+}
+
+/// The range that a panel shows is longer than the step of its stream.
+#[tokio::test]
+async fn the_range_of_a_live_query_is_the_one_that_its_panel_shows() {
+    let fixture = DataFixture::new().await;
+    store(
+        &fixture,
+        &document("a", &[target("A", "vector($__range_s) + 0 * $__range_ms"), target("B", "up[$__range]")]),
+    )
+    .await;
+    let one = |range: Value| json!({ "id": "x", "panel": 1, "ref": "A", "step": "15s", "range": range });
+    for (range, shown) in [(json!("6h"), "21600"), (json!(90), "90"), (Value::Null, "15")] {
+        let mut item = one(range.clone());
+        if range.is_null() {
+            item.as_object_mut().expect("an object").remove("range");
+        }
+        let text = live_until(&fixture, &fixture.cabinet, &json!({ "queries": [item] }), "points").await;
+        assert!(text.contains(&format!(",\"{shown}\"]")), "{range}: {text}");
+    }
+    for wrong in [json!("0s"), json!("2y"), json!("-1h"), json!("soon")] {
+        let body = json!({ "queries": [one(wrong)] });
+        let text = live_until(&fixture, &fixture.cabinet, &body, "error").await;
+        assert!(text.contains("invalid_parameter") && text.contains("range"), "{text}");
+    }
+    // The window of a token bounds the range, too.
+    let narrow = fixture.embed(json!({ "max_range_s": 60, "dashboard": { "uid": "a" } })).await;
+    let mut wide = one(json!("6h"));
+    wide["ref"] = json!("B");
+    let text = live_until(&fixture, &narrow, &json!({ "queries": [wide] }), "error").await;
+    assert!(text.contains("embed_restricted"), "{text}");
 }
 
 /// The shapes of 100 queries: each place of a reference, with each format, around locked and open
@@ -544,7 +674,7 @@ async fn a_locked_dashboard_answers_as_if_there_were_no_other_series() {
         templates.iter().enumerate().map(|(at, expr)| target(&format!("Q{at}"), expr)).collect();
     let endpoints = ["dashboard", "range", "instant", "expr", "labels", "metrics"];
     let ms = json!({ "endpoints": endpoints, "dashboard": { "uid": "a", "locked": { "tenant": "alpha" },
-        "open": ["job", "one", "n", "free"] } });
+        "open": ["job", "one", "n", "free", "filters"] } });
     let mut tokens = Vec::new();
     for fixture in [&full, &only] {
         store(fixture, &document("a", &targets)).await;
@@ -553,7 +683,11 @@ async fn a_locked_dashboard_answers_as_if_there_were_no_other_series() {
     let queries: Vec<Value> = (0..templates.len()).map(|at| query(1, &format!("Q{at}"))).collect();
     let (mut compared, mut answered) = (0, 0);
     for value in HOSTILE {
-        let variables = json!({ "one": [value] });
+        let filter = format!("job|!=|{}", value.replace('|', "__gfp__"));
+        let annotation =
+            |place: usize| json!({ "id": format!("at {place}"), "annotation": place, "type": "range" });
+        let queries: Vec<Value> = queries.iter().cloned().chain([annotation(1), annotation(4)]).collect();
+        let variables = json!({ "one": [value], "filters": [filter] });
         let lines = data(&full, &tokens[0], &variables, &queries).await;
         for (line, other) in lines.iter().zip(data(&only, &tokens[1], &variables, &queries).await) {
             assert_eq!(timeless(line.clone()), timeless(other), "{value:?}");

@@ -18,12 +18,14 @@ async fn metrics_are_listed_with_metadata_and_series_counts() {
     let fixture = DataFixture::with_shop().await;
     let body = describe("http_requests_total", 1, "Requests", "requests");
     assert_eq!(post_block(&fixture.server, &fixture.agent, snappy(&body)).await.status, 204);
-    let requests = json!({ "name": "http_requests_total", "type": "counter", "help": "Requests", "unit": "requests", "series": 3, "last_seen": NOW });
-    let up =
-        json!({ "name": "up", "type": "unknown", "help": "", "unit": "", "series": 2, "last_seen": NOW });
+    let requests = json!({ "name": "http_requests_total", "type": "counter", "help": "Requests", "unit": "requests", "series": 3, "last_seen": NOW, "last_queried": null });
+    let up = json!({ "name": "up", "type": "unknown", "help": "", "unit": "", "series": 2, "last_seen": NOW, "last_queried": null });
+    let mut listed = get_json(&fixture, "metrics").await;
+    let since = listed.as_object_mut().expect("an object").remove("queried_since");
+    assert!(since.is_some_and(|since| since.as_f64().is_some_and(|since| since <= NOW as f64 + 1.0)));
     let expected =
         json!({ "status": "success", "data": [requests, up], "next_cursor": null, "warnings": [] });
-    assert_eq!(get_json(&fixture, "metrics").await, expected);
+    assert_eq!(listed, expected);
     assert_eq!(get_json(&fixture, "metrics?search=quest").await["data"], json!([requests]));
     assert_eq!(get_json(&fixture, "metrics?prefix=u").await["data"], json!([up]));
     assert_eq!(get_json(&fixture, "metrics?match=%7Btenant%3D%22b%22%7D").await["data"][0]["series"], 1);
@@ -33,6 +35,32 @@ async fn metrics_are_listed_with_metadata_and_series_counts() {
         json!(["http_requests_total", "up"])
     );
     fixture.get("metrics?format=short").await.is(400, "invalid_parameter");
+}
+
+/// Queries of members and tokens count for the metrics that they name; a token is not told.
+#[tokio::test]
+async fn members_see_when_a_metric_was_queried_last_and_tokens_do_not() {
+    let fixture = DataFixture::with_shop().await;
+    let last = async || {
+        let listed = get_json(&fixture, "metrics").await;
+        let of = |at: usize| listed["data"][at]["last_queried"].as_f64();
+        (of(0), of(1))
+    };
+    assert_eq!(last().await, (None, None));
+    assert_eq!(fixture.get("query/expr-instant?expr=rate(up%5B5m%5D)").await.status, 200);
+    let (requests, first) = last().await;
+    assert!(requests.is_none() && first.is_some());
+    fixture.server.pass(std::time::Duration::from_secs(60));
+    let token = fixture.embed(json!({})).await;
+    // A cached result counts as well, and so does a structured query.
+    assert_eq!(fixture.get_as(&token, "query/instant?metric=up").await.status, 200);
+    assert_eq!(fixture.get_as(&token, "query/expr-range?expr=http_requests_total&step=60").await.status, 200);
+    let (requests, second) = last().await;
+    assert!(second > first && requests >= second, "{requests:?} {second:?}");
+    let hidden = fixture.get_as(&token, "metrics").await;
+    assert!(!hidden.body.contains("quer"), "{}", hidden.body);
+    let names = get_json(&fixture, "metrics?format=names").await;
+    assert!(names["queried_since"].is_null(), "{names}");
 }
 
 /// A metric whose last sample is older than 24 hours is listed only for an explicit time range.

@@ -185,3 +185,56 @@ async fn a_link_that_ends_ends_its_streams_within_a_second_of_the_next_check() {
     fixture.allow(true).await;
     assert_eq!(fixture.data.server.delete(&other, &fixture.data.cabinet).await.status, 204);
 }
+
+/// The viewers of a link use up its second of evaluation time; other links and members are served.
+#[tokio::test]
+async fn a_public_link_has_a_budget_of_its_own() {
+    let fixture = LinkFixture::new().await;
+    let heavy = "quantile_over_time(0.5, vector(time() + $job)[20m:1s])";
+    let document = json!({
+        "uid": "heavy",
+        "title": "Heavy",
+        "templating": { "list": [{ "name": "job", "type": "textbox", "query": "0" }] },
+        "panels": [{ "id": 4, "type": "timeseries", "targets": [{ "refId": "A", "expr": heavy }] }],
+    });
+    let made =
+        fixture.data.server.post(DASHBOARDS, &fixture.data.cabinet, json!({ "dashboard": document })).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let open = json!({ "open": ["job"], "query_seconds_per_minute": 1, "rate_limit_rps": 10_000 });
+    let (path, busy) = fixture.link("heavy", open).await;
+    let (_, calm) = fixture.link("heavy", json!({ "open": ["job"] })).await;
+    let mut refused = None;
+    for n in 0..5_000 {
+        match fixture.jobs("heavy", &busy, json!({ "job": [n.to_string()] })).await {
+            Ok(_) => {}
+            Err(code) => {
+                refused = Some(code);
+                break;
+            }
+        }
+    }
+    assert_eq!(
+        refused.as_deref(),
+        Some("rate_limited"),
+        "five thousand heavy queries take more than a second"
+    );
+    let number = |n: &str| json!({ "job": [n] });
+    assert!(fixture.jobs("heavy", &calm, number("5000")).await.is_ok(), "the budget of another link");
+    assert!(fixture.jobs("heavy", &fixture.data.cabinet, number("5001")).await.is_ok(), "members have none");
+    // The owner grants more.
+    fixture.change(&path, json!({ "query_seconds_per_minute": 60 })).await;
+    assert!(fixture.jobs("heavy", &busy, number("5002")).await.is_ok());
+    let server = &fixture.data.server;
+    let list = server.get(&format!("{DASHBOARDS}/heavy/links"), &fixture.data.cabinet).await.value();
+    let budgets: Vec<&Value> = list["data"]
+        .as_array()
+        .expect("links")
+        .iter()
+        .map(|link| &link["query_seconds_per_minute"])
+        .collect();
+    assert_eq!(budgets, [&json!(60), &json!(60)]);
+    for wrong in [0, 3_601] {
+        let change = json!({ "query_seconds_per_minute": wrong });
+        server.json("PATCH", &path, &fixture.data.cabinet, change).await.is(422, "validation_failed");
+    }
+}

@@ -24,12 +24,14 @@ const axe = readFileSync(createRequire(join(given.axe, '/')).resolve('axe-core/a
 const watchdog = setTimeout(() => fail(new Error('the scenario did not end within four minutes')), 240_000);
 const QUERY = 'sum by (route) (rate(shop_http_requests_total[5m]))';
 
+const profile = mkdtempSync(join(tmpdir(), 'promlet-browser-'));
+
 function fail(error) {
   console.error(`${scenario}: ${error.stack ?? error}`);
+  rmSync(profile, { recursive: true, force: true, maxRetries: 5 });
   process.exit(1);
 }
 
-const profile = mkdtempSync(join(tmpdir(), 'promlet-browser-'));
 mkdirSync(given.pictures, { recursive: true });
 const browser = await chromium.launchPersistentContext(profile, {
   executablePath: given.chromium,
@@ -1137,6 +1139,7 @@ try {
 } catch (error) {
   for (const page of browser.pages()) await picture(page, `failed-${scenario}`).catch(() => null);
   if (complaints.length) console.error(`the browser's complaints:\n  ${complaints.join('\n  ')}`);
+  await browser.close();
   fail(error);
 }
 clearTimeout(watchdog);

@@ -1,7 +1,8 @@
 //! Chromium and its driver, for the tests that look at pages.
 //!
 //! Chromium comes from apt, its driver (playwright-core) and axe-core from npm below `target/`; if
-//! one is unavailable, the test fails and reports it.
+//! one is unavailable, the test fails and reports it. What a browser and its scenario write lies in
+//! a folder of their own, which is removed however the scenario ends.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -49,6 +50,19 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),
     };
-    let status = node.arg(given.to_string()).stdin(Stdio::null()).status().expect("node starts");
+    end(node.arg(given.to_string()), scenario)
+}
+
+/// Runs a driver to its end. Its temporary files, and those of its browser, are removed.
+pub(crate) fn end(node: &mut Command, scenario: &str) -> Result<(), String> {
+    let temporary = tempfile::tempdir().expect("a folder");
+    let status = node.env("TMPDIR", temporary.path()).stdin(Stdio::null()).status().expect("node starts");
+    // A browser that is just ending may still write.
+    for _ in 0..50 {
+        if std::fs::remove_dir_all(temporary.path()).is_ok() {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     if status.success() { Ok(()) } else { Err(format!("{scenario}: see the lines above")) }
 }

@@ -192,15 +192,26 @@ async function settingsFlow() {
   await dialog.getByText('write times such as now-6h').waitFor();
   await dialog.getByLabel('From').fill('now-1h');
   await dialog.getByLabel('Tags').fill('one, two');
+  await dialog.getByText('Links (0)').click();
+  await dialog.getByRole('button', { name: 'Add link' }).click();
+  await dialog.locator('.entry').getByLabel('Title').fill(`Docs ${HOSTILE}`);
+  await dialog.getByLabel('Address').fill('https://docs.example/?from=${__from}');
+  await dialog.getByRole('button', { name: 'Add link' }).click();
+  await dialog.getByLabel('Kind').nth(1).selectOption('Dashboards with tags');
+  await dialog.locator('.entry').nth(1).getByLabel('Title').fill('Others');
+  await dialog.locator('.entry').nth(1).getByLabel('Tags').fill('one, one ,two');
+  await dialog.getByRole('button', { name: 'Add link' }).click();
   await looks('editor-settings', { dark: false });
   await dialog.getByRole('button', { name: 'Apply' }).click();
   await page.getByText('Last 1 hour').waitFor();
+  await page.locator('.dash-links-bar').getByRole('link', { name: `Docs ${HOSTILE}` }).waitFor();
+  await page.locator('.dash-links-bar').getByRole('button', { name: 'Others' }).waitFor();
 }
 
 async function saveFlow() {
   await button('Save').click();
   await dialog.getByText('Added the panel “Answer”.').waitFor();
-  await dialog.getByText('Changed the tags and time range of the dashboard.').waitFor();
+  await dialog.getByText('Changed the tags, time range and links of the dashboard.').waitFor();
   await dialog.getByLabel('Message').fill(`First ${HOSTILE}`);
   await looks('editor-save', { dark: false });
   await dialog.getByRole('button', { name: 'Save', exact: true }).click();
@@ -208,6 +219,9 @@ async function saveFlow() {
   const { body } = await api('GET', `/${edited}`);
   check(body.version === 2 && body.folder === 'Edits', `a version is stored: ${body.version} in ${body.folder}`);
   check(body.dashboard.panels.find(({ title }) => title === 'Answer').own.kept, 'unknown members stay');
+  const [link, menu, ...others] = body.dashboard.links;
+  check(link.url === 'https://docs.example/?from=${__from}' && JSON.stringify(menu.tags) === '["one","two"]' &&
+    others.length === 0, `the links are stored, without one to nowhere: ${JSON.stringify(body.dashboard.links)}`);
   check((await page.evaluate(() => Object.keys(localStorage).filter((key) => key.includes('draft')).length)) === 0,
     'no draft stays');
 }

@@ -43,6 +43,13 @@ const dashboard = {
         current: { text: ['All'], value: ['$__all'] },
       },
       { name: 'factor', type: 'custom', query: '1,2', current: { text: '2', value: '2' } },
+      { name: 'filters', type: 'adhoc', filters: [] },
+    ],
+  },
+  annotations: {
+    list: [
+      { name: 'Annotations & Alerts', builtIn: 1, type: 'dashboard' },
+      { name: `Always ${HOSTILE}`, iconColor: 'red', expr: 'sum(shop_http_requests_total) > 0' },
     ],
   },
   panels: [
@@ -186,6 +193,8 @@ async function drawFlow() {
   await other.goto(origin);
   await drawn(PANELS);
   check(tokens === 1, `one token is asked, not ${tokens}`);
+  const annotated = bodies('data').flatMap(({ queries }) => queries.filter(({ annotation }) => annotation === 1));
+  check(annotated.length > 0 && annotated.every(({ panel }) => panel === undefined), 'the annotation is asked by its place');
   check((await element.locator('h1').textContent()) === dashboard.title, 'the title is a text');
   check(
     await element.locator('.panel-title', { hasText: `Rate × 2 ${HOSTILE}` }).isVisible(),
@@ -322,7 +331,7 @@ async function liveFlow() {
   const ranges = asked
     .slice(before)
     .filter(({ path }) => path.endsWith('/data'))
-    .flatMap(({ body }) => body.queries.filter(({ type }) => type === 'range'));
+    .flatMap(({ body }) => body.queries.filter(({ type, panel }) => type === 'range' && panel !== undefined));
   check(ranges.length === 2, `live queries are asked once: ${ranges.length}`);
   await element.evaluate((node) => node.removeAttribute('live'));
 }
@@ -340,6 +349,34 @@ async function snapshotFlow() {
   await element.getByRole('button', { name: /Mean/ }).first().waitFor();
   check(asked.length === before, `a snapshot asks nothing: ${JSON.stringify(asked.slice(before))}`);
   check((await element.locator('.time-control, .variable').count()) === 0, 'a snapshot has no controls');
+}
+
+async function filterFlow() {
+  grant = { uid: dashboard.uid, open: ['route', 'filters'] };
+  await other.goto(origin);
+  await drawn(PANELS);
+  await element.getByRole('button', { name: 'Add a filter to filters' }).click();
+  const form = element.getByRole('dialog', { name: 'Filter' });
+  await form.getByLabel('Label').fill('route');
+  await form.getByLabel('Label').press('Tab');
+  const options = () => form.locator('datalist').nth(1).locator('option').evaluateAll((all) => all.map(({ value }) => value));
+  for (let turn = 0; !(await options()).includes('/cart') && turn < 50; turn += 1) await other.waitForTimeout(50);
+  check((await options()).includes('/cart'), 'values of the shown results are suggested');
+  await form.getByLabel('Value').fill('/cart');
+  await form.getByRole('button', { name: 'Apply' }).click();
+  await element.getByRole('button', { name: 'route = /cart', exact: true }).waitFor();
+  for (let turn = 0; bodies('data').at(-1).variables.filters?.length !== 1 && turn < 50; turn += 1)
+    await other.waitForTimeout(50);
+  check(
+    JSON.stringify(bodies('data').at(-1).variables.filters) === '["route|=|/cart"]',
+    `the filter is sent: ${JSON.stringify(bodies('data').at(-1).variables)}`,
+  );
+  const legend = element.locator('.panel').first().locator('.legend-table tbody tr');
+  for (let turn = 0; (await legend.count()) !== 1 && turn < 100; turn += 1) await other.waitForTimeout(50);
+  check((await legend.count()) === 1, 'only the filtered series is drawn');
+  await element.getByRole('button', { name: 'Remove route = /cart' }).click();
+  for (let turn = 0; (await legend.count()) === 1 && turn < 100; turn += 1) await other.waitForTimeout(50);
+  check((await legend.count()) > 1, 'without the filter all series are drawn');
 }
 
 async function lockedFlow() {
@@ -378,7 +415,7 @@ async function refusedFlow() {
   });
   await element.locator('.message').waitFor();
   check(
-    (await element.locator('.message').textContent()) === 'This is not shared with you.',
+    (await element.locator('.message').textContent()) === 'This dashboard is not available.',
     'a visitor reads one calm sentence',
   );
   await other.waitForFunction(() => window.problems.length > 0);
@@ -403,6 +440,7 @@ await run(start, [
   aloneFlow,
   liveFlow,
   snapshotFlow,
+  filterFlow,
   calmFlow,
   lockedFlow,
   refusedFlow,

@@ -72,7 +72,10 @@ const address = (more) => `${given.server}/dashboard?org=${given.org}&uid=${uid}
 const drawn = (kind) => page.locator(`.editor-preview .panel[data-kind="${kind}"][data-state="drawn"]`).waitFor();
 
 async function previewFlow() {
-  await page.goto(address('&editPanel=1'));
+  await page.goto(address('&edit='));
+  await page.locator('.edit-bar').waitFor();
+  await page.locator('.panel').first().focus();
+  await page.keyboard.press('e');
   await drawn('timeseries');
   check(await button('Apply').isDisabled(), 'a panel without changes cannot be applied');
   await looks('panel-editor');
@@ -155,7 +158,23 @@ async function listsFlow() {
   await button('Use this JSON').click();
 }
 
+async function rangeFlow() {
+  const before = asked.length;
+  await page.getByRole('button', { name: /^Time range/ }).click();
+  await page.getByRole('button', { name: 'Last 15 minutes', exact: true }).click();
+  await page.waitForFunction(() => location.search.includes('from=now-15m'));
+  await page.waitForTimeout(300);
+  check(asked.length === before + 1, `the preview follows the range of the dashboard: ${asked.length - before}`);
+  await page.goBack();
+  await page.waitForTimeout(300);
+  check(await editor.isVisible() && asked.length === before + 2, 'Back shows the range before in the editor');
+}
+
 async function applyFlow() {
+  await page.goBack();
+  await page.getByRole('dialog').getByText('will be lost').waitFor();
+  await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
+  check(await editor.isVisible(), 'Back asks before the changes are lost');
   await button('← Back to dashboard').click();
   await page.getByRole('dialog').getByRole('button', { name: 'Cancel' }).click();
   await button('Apply').click();
@@ -194,4 +213,4 @@ async function variablesFlow() {
 
 await run(async () => {
   await start();
-}, [previewFlow, kindsFlow, listsFlow, applyFlow, variablesFlow]);
+}, [previewFlow, kindsFlow, listsFlow, rangeFlow, applyFlow, variablesFlow]);

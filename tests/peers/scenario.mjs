@@ -45,12 +45,13 @@ export async function scenario(name, given, { announced = [], context = {} } = {
   const resolve = (folder) => createRequire(join(folder, '/'));
   const { chromium } = resolve(given.module)('playwright-core');
   const axe = readFileSync(resolve(given.axe ?? given.module).resolve('axe-core/axe.min.js'), 'utf8');
+  const folder = mkdtempSync(join(tmpdir(), `promlet-${name}-`));
   const fail = (error) => {
     console.error(`${name}: ${error.stack ?? error}`);
+    rmSync(folder, { recursive: true, force: true, maxRetries: 5 });
     process.exit(1);
   };
   const watchdog = setTimeout(() => fail(new Error('the scenario did not end within four minutes')), 240_000);
-  const folder = mkdtempSync(join(tmpdir(), `promlet-${name}-`));
   mkdirSync(given.pictures, { recursive: true });
   const browser = await chromium
     .launchPersistentContext(join(folder, 'profile'), {
@@ -139,6 +140,7 @@ export async function scenario(name, given, { announced = [], context = {} } = {
       }
       check(complaints.length === 0, `the browser has no complaints:\n  ${complaints.join('\n  ')}`);
     } catch (error) {
+      await browser.close();
       fail(error);
     }
     clearTimeout(watchdog);

@@ -69,7 +69,8 @@ function otherThan(value, name) {
 test('each_field_that_was_edited_is_read_back', () => {
   const { dashboard } = readDashboard(CURRENT);
   const readOnly = new Set(['key', 'id', 'supported', 'legacy', 'sourceType', 'unsupported', 'panels', 'targets',
-    'collapsed', 'source', 'path', 'schemaVersion', 'variables', 'annotations', 'builtIn', 'valuesFormat', 'range']);
+    'collapsed', 'source', 'path', 'schemaVersion', 'variables', 'annotations', 'builtIn', 'valuesFormat', 'range',
+    'place']);
   /** @type {[string, any, (item: any) => object, (model: any) => any][]} */
   const kinds = [
     ['dashboard', dashboard, (item) => item, (model) => model],

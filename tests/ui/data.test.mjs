@@ -58,12 +58,12 @@ test('refusals have reasons in words, and older ones are left out', () => {
 });
 
 test('the metrics with the most series come first, with the change of the last hour', () => {
-  const metric = (name, series) => ({ name, series, type: 'gauge', last_seen: 5 });
-  const all = [metric('a', 1), metric('b', 30), metric('c', 30)];
+  const metric = (name, series, more) => ({ name, series, type: 'gauge', last_seen: 5, ...more });
+  const all = [metric('a', 1), metric('b', 30), metric('c', 30, { last_queried: 7 })];
   const rows = topMetrics(all, [metric('b', 30)], [metric('b', 10), metric('c', 4)], seriesOf(all), 2);
   assert.deepEqual(rows, [
-    { name: 'b', series: 30, share: 30 / 61, change: 20, seen: 5 },
-    { name: 'c', series: 30, share: 30 / 61, change: -4, seen: 5 },
+    { name: 'b', series: 30, share: 30 / 61, change: 20, seen: 5, queried: null },
+    { name: 'c', series: 30, share: 30 / 61, change: -4, seen: 5, queried: 7 },
   ]);
   assert.equal(topMetrics(all, null, null, 0, 1)[0].change, null);
   assert.deepEqual([signed(1200), signed(-3), signed(0), signed(null)], ['+1,200', '−3', '0', '']);

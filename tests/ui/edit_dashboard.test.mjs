@@ -358,3 +358,13 @@ test('a_pasted_panel_names_the_variables_that_are_missing', () => {
   const copied = { type: 'stat', title, targets: [{ expr: 'a[$__interval] $1 $job' }] };
   assert.deepEqual(missingVariables(copied, [{ name: 'host' }]), ['job', 'zone']);
 });
+
+test('links_are_settings_and_links_to_nowhere_are_dropped', () => {
+  const kept = { type: 'link', title: 'Docs', url: '/docs', own: 1 };
+  const document = { title: 't', panels: [], links: [kept] };
+  assert.equal(edit.setDashboardSettings(document, { title: 'u' }).links, document.links, 'unchanged members stay');
+  const menu = { type: 'dashboards', title: 'Hosts', tags: ['host'], url: '' };
+  const empty = { type: 'link', title: 'New', url: ' ' };
+  assert.deepEqual(edit.setDashboardSettings(document, { links: [kept, empty, menu, 7] }).links, [kept, menu]);
+  assert.deepEqual(edit.setDashboardSettings(document, { links: [] }).links, []);
+});

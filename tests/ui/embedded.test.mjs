@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, readdirSync } from 'node:fs';
 import { test } from 'node:test';
+import { rangeSeconds } from '../../src/ui/assets/embedded/live.js';
 import { readSnapshot, snapshotAnswers, snapshotSource } from '../../src/ui/assets/embedded/source.js';
 import { Variables } from '../../src/ui/assets/embedded/variables.js';
 import {
@@ -12,11 +13,14 @@ import {
   readView,
   sentValues,
   snapshotKey,
+  suggestedFilters,
   visitorVariables,
+  writeAnnotationReference,
   writeReference,
 } from '../../src/ui/assets/embedded/view.js';
-import { visitorText } from '../../src/ui/assets/embedded/words.js';
+import { wordsFor } from '../../src/ui/assets/embedded/words.js';
 import { ApiError } from '../../src/ui/assets/chart/api_error.js';
+import { annotationQueries } from '../../src/ui/assets/model/annotations.js';
 import { currentPanel, needsConversion } from '../../src/ui/assets/model/current_panel.js';
 import { readWith } from '../../src/ui/assets/model/dashboard_reader.js';
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
@@ -210,6 +214,69 @@ test('a query is a reference with its intervals, and a repeated panel has its ow
   assert.equal(plan(writeReference(null, new Map())).queries.length, 0, 'a panel without an id cannot be asked');
 });
 
+test('annotations without expressions are asked by their places', () => {
+  const { document } = readView({
+    dashboard: {
+      panels: [],
+      annotations: {
+        list: [
+          { name: 'deploys', place: 3, queried: true, step: '30s', filter: { ids: [1] } },
+          { name: 'hidden from viewers', place: 1 },
+        ],
+      },
+    },
+  });
+  const { annotations } = readWith(document, currentPanel).dashboard;
+  const queries = annotationQueries(annotations, { selections: new Map(), range: RANGE }, writeAnnotationReference);
+  assert.deepEqual(
+    queries.map(({ expr, ask, step }) => [expr, ask, step]),
+    [['', { annotation: 3, interval: '30s', rate_interval: '2m' }, 30]],
+  );
+  // A member asks with the expression, and not by a place.
+  const own = [{ ...annotations[0], expr: 'up', place: null }];
+  assert.deepEqual(annotationQueries(own, { selections: new Map(), range: RANGE })[0].ask, { expr: 'up' });
+  assert.equal(annotationQueries(own, { selections: new Map(), range: RANGE }, writeAnnotationReference).length, 0);
+  const shown = [{ plan: {}, answers: [{ query: { ask: queries[0].ask, type: 'range' }, answer: { id: 'x', data: 1 } }] }];
+  assert.deepEqual(snapshotAnswers(shown), { 'annotation:3:range': { data: 1 } });
+});
+
+test('a visitor sets the filters of an ad hoc variable only if it is open, and all or some as it is allowed', () => {
+  const saved = { label: 'job', op: '=', value: 'api' };
+  const adhoc = { name: 'f', type: 'adhoc', hide: 0, filters: [saved], multi: false, current: { text: '', value: '' } };
+  const of = (access) => visitorVariables([adhoc], new Map(access ? [['f', access]] : []))[0];
+  for (const access of [null, { access: 'fixed', values: [] }, { access: 'locked', values: ['x'] }]) {
+    assert.equal(of(access).hide, 2);
+  }
+  assert.equal(of({ access: 'open', values: null }), adhoc);
+  const listed = of({ access: 'open', values: ['job|=|a__gfp__b', 'no filter'] });
+  assert.deepEqual([listed.type, listed.multi, JSON.parse(listed.query)], [
+    'custom',
+    true,
+    [
+      { text: 'job = a|b', value: 'job|=|a__gfp__b' },
+      { text: 'no filter', value: 'no filter' },
+    ],
+  ]);
+  const access = new Map([['f', { access: 'open', values: null }]]);
+  const sent = (filters) => ({ ...sentValues(new Map([['f', { value: '', type: 'adhoc', filters }]]), access) });
+  assert.deepEqual(sent([saved, { label: 'a', op: '!=', value: 'x,y' }]), { f: ['job|=|api', 'a|!=|x__gfc__y'] });
+  assert.deepEqual(sent([]), { f: [] }, 'without filters, those of the document do not hold either');
+});
+
+test('filters are suggested from the results that a visitor sees', async () => {
+  const rows = [{ metric: { __name__: 'up', job: 'api', zone: 'b' } }, { metric: { job: 'web' } }, null];
+  const ask = suggestedFilters(() => [{ answer: { data: { result: rows } } }, { answer: null }, { answer: { data: 3 } }]);
+  assert.deepEqual(await ask({ kind: 'label_names', match: '' }), ['job', 'zone']);
+  assert.deepEqual(await ask({ kind: 'label_values', label: 'job', match: '' }), ['api', 'web']);
+  assert.deepEqual(await ask({ kind: 'label_values', label: 'constructor', match: '' }), []);
+});
+
+test('the range of a live query is that of its panel, in whole seconds', () => {
+  assert.equal(rangeSeconds({ from: 0, to: 21_600_000 }), 21_600);
+  assert.equal(rangeSeconds({ from: 5, to: 900_004 }), 900);
+  assert.equal(rangeSeconds({ from: 7, to: 7 }), 1);
+});
+
 test('a range is cut to the longest one that the server allows', () => {
   assert.equal(boundedRange(RANGE, 3_600_000), RANGE);
   assert.deepEqual(boundedRange(RANGE, 600_000), {
@@ -254,12 +321,25 @@ test('a snapshot of any shape is read', () => {
 
 test('visitors read a calm sentence that names no code, path or query', () => {
   for (const status of [0, 400, 401, 403, 404, 429, 500, 503]) {
-    const text = visitorText(
+    const { text } = wordsFor(
       new ApiError({ status, code: 'some_code', detail: 'at POST /api/v1/x: rate(secret[5m])' }),
     );
     assert.match(text, /^[A-Z][a-z ]+\.$/, `${status}`);
   }
-  assert.match(visitorText(new TypeError('undefined is not a function')), /^This cannot/);
+  assert.deepEqual(wordsFor(new TypeError('undefined is not a function')), {
+    text: 'This dashboard is not available right now.',
+    retry: 'ask',
+  });
+});
+
+test('a dashboard promises no return that it does not try, and offers one that may help', () => {
+  const words = (code, status = 0) => wordsFor(new ApiError({ code, status, retryAfter: 7 }));
+  for (const [code, status] of [['unreachable', 0], ['offline', 0], ['rate_limited', 429], ['busy', 503]]) {
+    assert.doesNotMatch(words(code, status).text, /comes back/, code);
+    assert.equal(words(code, status).retry, 'ask', code);
+  }
+  assert.deepEqual(words('no_credential'), { text: 'This dashboard is not set up yet.', retry: 'never' });
+  assert.equal(words('public_link_invalid', 401).retry, 'never');
 });
 
 test('a dashboard that needs no conversion of old panels is read the same without it', () => {

@@ -8,10 +8,15 @@
 //! viewers behind one address is not refused, and no number of strangers takes the places of the
 //! viewers.
 //!
+//! An organisation (by all of its API keys and public links) and an account (by all of its
+//! sessions) may have three times as many known connections as are free. So one of them alone gets
+//! three quarters, N that want all get `3 / (1 + 3 N)` each, and a newcomer always finds free ones.
+//!
 //! A connection of a trusted proxy carries requests of many clients, so each request counts for the
 //! address of its client while it is being answered.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -31,10 +36,14 @@ use super::EdgeOptions;
 use crate::api::callers::Payer;
 use crate::api::limits::network;
 use crate::api::own_metrics::Counters;
+use crate::identity::UserId;
+use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
 
 /// Divides the first header's timeout of any connection while no connection is free.
 const CROWDED_HEADER_DIVISOR: u32 = 10;
+/// An organisation or account may have at most this many times the free known connections.
+const SHARE_OF_FREE: usize = 3;
 
 pub(super) struct ConnectionLimiter {
     /// The places of strangers.
@@ -53,6 +62,23 @@ pub(super) struct ConnectionLimiter {
 struct KnownConnections {
     all: usize,
     of_payer: HashMap<Payer, usize>,
+    of_tenant: HashMap<Tenant, usize>,
+}
+
+/// The party that shares the known connections with others, whatever number of credentials it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Tenant {
+    Account(UserId),
+    Org(OrgId),
+}
+
+impl Payer {
+    fn tenant(self) -> Tenant {
+        match self {
+            Payer::Session(account, _) => Tenant::Account(account),
+            Payer::Key(org, _) => Tenant::Org(org),
+        }
+    }
 }
 
 /// A connection that may be closed for a new one until it has sent a whole header.
@@ -205,19 +231,24 @@ impl ConnectionLimiter {
         Some(Some(AddressPlace { ip, limiter: Arc::clone(self) }))
     }
 
-    /// Counts a known connection. Returns `None` if its payer, or all of them, have too many.
+    /// Counts a known connection. Returns `None` if its session, its account or organisation, or
+    /// all of them have too many.
     fn know(self: &Arc<ConnectionLimiter>, payer: Payer) -> Option<KnownPlace> {
         let mut known = self.known.lock().ignore_poison();
+        let free = self.options.known_connections_max.saturating_sub(known.all);
+        let tenant_max = free.saturating_mul(SHARE_OF_FREE);
         let payer_max = match payer {
-            Payer::Session(_) => self.options.connections_per_session,
-            // The rest is left to other keys.
-            Payer::Key(_) => self.options.known_connections_max / 4 * 3,
+            Payer::Session(..) => self.options.connections_per_session,
+            // A key may have all connections of its organisation.
+            Payer::Key(..) => tenant_max,
         };
         let of_payer = known.of_payer.get(&payer).copied().unwrap_or_default();
-        if of_payer >= payer_max || known.all >= self.options.known_connections_max {
+        let of_tenant = known.of_tenant.get(&payer.tenant()).copied().unwrap_or_default();
+        if of_payer >= payer_max || of_tenant >= tenant_max {
             return None;
         }
         known.of_payer.insert(payer, of_payer + 1);
+        known.of_tenant.insert(payer.tenant(), of_tenant + 1);
         known.all += 1;
         self.counters.connections_known.fetch_add(1, Ordering::Relaxed);
         Some(KnownPlace { payer, limiter: Arc::clone(self) })
@@ -279,13 +310,7 @@ impl Drop for ConnectionSlot {
 
 impl Drop for AddressPlace {
     fn drop(&mut self) {
-        let mut per_ip = self.limiter.per_ip.lock().ignore_poison();
-        if let Some(open) = per_ip.get_mut(&self.ip) {
-            *open -= 1;
-            if *open == 0 {
-                per_ip.remove(&self.ip);
-            }
-        }
+        release(&mut self.limiter.per_ip.lock().ignore_poison(), &self.ip);
     }
 }
 
@@ -294,11 +319,17 @@ impl Drop for KnownPlace {
         self.limiter.counters.connections_known.fetch_sub(1, Ordering::Relaxed);
         let mut known = self.limiter.known.lock().ignore_poison();
         known.all -= 1;
-        if let Some(open) = known.of_payer.get_mut(&self.payer) {
-            *open -= 1;
-            if *open == 0 {
-                known.of_payer.remove(&self.payer);
-            }
+        release(&mut known.of_payer, &self.payer);
+        release(&mut known.of_tenant, &self.payer.tenant());
+    }
+}
+
+/// Counts one less. Removes the entry of the last one.
+fn release<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(open) = counts.get_mut(key) {
+        *open -= 1;
+        if *open == 0 {
+            counts.remove(key);
         }
     }
 }

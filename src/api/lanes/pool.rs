@@ -179,8 +179,9 @@ impl LanePool {
         self.shared.lock().record(org, self.shared.activity_window)
     }
 
-    /// Submits work and waits for its reply. Dropping the future removes waiting work. Work that
-    /// yields waits behind the other work of its organisation.
+    /// Submits work and waits for its reply, for `wait` until a thread starts it. Dropping the
+    /// future removes waiting work. Work that yields waits behind the other work of its
+    /// organisation.
     ///
     /// # Errors
     /// 503 `busy` if the queue is full or the wait too long, 500 if the work ends without a reply.
@@ -188,6 +189,7 @@ impl LanePool {
         &self,
         org: Option<OrgId>,
         yields: bool,
+        wait: Duration,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
         let state = Arc::<LaneJobState>::default();
@@ -221,7 +223,7 @@ impl LanePool {
             thread.unpark();
         }
         let queued = QueuedJob { pool: self, org, state };
-        let outcome = match tokio::time::timeout(self.options.wait, &mut done).await {
+        let outcome = match tokio::time::timeout(wait, &mut done).await {
             Ok(outcome) => outcome,
             Err(_late) => {
                 // The caller waits for a job that has started.

@@ -45,6 +45,32 @@ async fn work_runs_and_a_panic_is_status_500() {
     assert_eq!(lanes.run(Lane::Query(ORG), || 8).await.expect("the thread lives"), 8);
 }
 
+/// The only query thread is busy, and the lane refuses work that cannot start at once.
+#[tokio::test]
+async fn work_before_queries_waits_for_no_query_and_slices_wait_as_long_as_they_may() {
+    let lanes = lanes(LaneOptions { threads: 1, queue: 4, wait: Duration::ZERO, threads_per_org: 1 });
+    let (release, work) = held();
+    let running = tokio::spawn({
+        let lanes = lanes.clone();
+        async move { lanes.run_within(Lane::Query(ORG), LONG_WAIT, work).await }
+    });
+    until(&lanes, 1, 0).await;
+    for lane in [Lane::Query(ORG), Lane::Embed(ORG)] {
+        assert_eq!(lanes.run_before_queries(lane, || 7).await.expect("done"), 7);
+    }
+    assert_eq!(lanes.run(Lane::Query(ORG), || 8).await.expect_err("late").code(), Code::Busy);
+    let waiting = tokio::spawn({
+        let lanes = lanes.clone();
+        async move { lanes.run_within(Lane::Query(ORG), LONG_WAIT, || 9).await }
+    });
+    until(&lanes, 1, 1).await;
+    release.send(1).expect("still running");
+    assert_eq!(running.await.expect("no panic").expect("done"), 1);
+    assert_eq!(waiting.await.expect("no panic").expect("done"), 9);
+    let panicked = lanes.run_before_queries(Lane::Query(ORG), || -> u32 { panic!("a bug") }).await;
+    assert_eq!(panicked.expect_err("a panic").code(), Code::Internal);
+}
+
 #[tokio::test]
 async fn the_last_parked_thread_is_woken_first() {
     let lanes = lanes(LaneOptions { threads: 4, queue: 1, wait: LONG_WAIT, threads_per_org: 4 });

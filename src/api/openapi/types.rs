@@ -177,7 +177,8 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          dashboard: string 'The uid of the dashboard', created_at: string(date-time), created_by: string | null, \
          expires_at: string(date-time) | null, disabled: boolean, last_used_at: string(date-time) | null, \
          locked: map<string | string[] | LockedVariable>, open: string[] | map<string[] | null>, max_range_s: integer | null, \
-         max_lookback_s: integer | null, min_step_s: integer | null, origins: string[], rate_limit_rps: integer }",
+         max_lookback_s: integer | null, min_step_s: integer | null, origins: string[], rate_limit_rps: integer, \
+         query_seconds_per_minute: integer }",
     ),
     (
         "PublicLinkWrite",
@@ -186,7 +187,9 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          open?: string[] | map<string[] | null> | null 'Variables that viewers set, with the allowed values; null allows every value', \
          max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, min_step_s?: integer(0..) | null, \
          origins?: string[] | null 'Origins whose pages may show the link in a frame; * by default', \
-         rate_limit_rps?: integer(1..10000) | null '20 by default', expires_at?: string(date-time) | null, \
+         rate_limit_rps?: integer(1..10000) | null '20 by default', \
+         query_seconds_per_minute?: integer(1..3600) | null 'Evaluation time of all viewers in a trailing minute; 60 by default', \
+         expires_at?: string(date-time) | null, \
          disabled?: boolean | null 'Only when a link is changed' |}",
     ),
     // -- queries
@@ -234,7 +237,9 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "PanelQuery",
-        "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, type: \"range\" | \"instant\", \
+        "{| id: string(1..64) 'Unique in the request', panel?: integer | null, ref?: string | null, \
+         annotation?: integer(0..) | null 'Instead of panel and ref: the place of an annotation', \
+         type: \"range\" | \"instant\", \
          step?: BatchParameter, start?: BatchParameter, end?: BatchParameter, interval?: string | null '$__interval', \
          rate_interval?: string | null '$__rate_interval', variables?: map<string[]> 'Values for this query', \
          limit?: BatchParameter |}",
@@ -242,12 +247,12 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     (
         "LivePanelQuery",
         "{| id: string(1..64) 'Unique in the request', panel: integer, ref: string, step?: BatchParameter, \
-         interval?: string | null, rate_interval?: string | null, variables?: map<string[]>, limit?: BatchParameter |}",
+         range?: BatchParameter '$__range: the length of the range that the panel shows; by default the step', interval?: string | null, rate_interval?: string | null, variables?: map<string[]>, limit?: BatchParameter |}",
     ),
     (
         "DashboardView",
         "{ uid: string, title: string, version: integer, dashboard: map<any> 'The document without expressions, queries of \
-         variables and annotations, and links to other dashboards', variables: map<VariableView>, \
+         variables, and links to other dashboards', variables: map<VariableView>, \
          max_range_s: integer | null, min_step_s: integer | null }",
     ),
     (
@@ -277,11 +282,13 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "Metrics",
-        "{ status: \"success\", data: Metric[] | string[], next_cursor: string | null, warnings?: string[] }",
+        "{ status: \"success\", data: Metric[] | string[], next_cursor: string | null, \
+         queried_since?: number 'All later queries are in last_queried; those before may be forgotten', warnings?: string[] }",
     ),
     (
         "Metric",
-        "{ name: string, type: string, help: string, unit: string, series: integer, last_seen: number | null }",
+        "{ name: string, type: string, help: string, unit: string, series: integer, last_seen: number | null, \
+         last_queried?: number | null 'The last query that names the metric; null if none since queried_since. Absent for tokens' }",
     ),
     (
         "MetricLabels",

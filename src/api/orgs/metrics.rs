@@ -113,21 +113,35 @@ async fn metrics(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<R
             sealed_from,
         };
         let found = run.paced(|paced| paced.metrics(&filter, listing.range, limit))?;
+        let names = || found.items.iter().map(|metric| &*metric.name);
+        let queried = if names_only { None } else { run.last_queried(names()) };
+        let since = queried.as_ref().map(|(since, _)| *since);
+        let queried = queried.map_or(Vec::new(), |(_, queried)| queried);
         run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             if names_only {
-                out.texts(found.items.iter().map(|metric| &*metric.name))?;
+                out.texts(names())?;
             } else {
-                out.array(&found.items, write_metric)?;
+                let queried = queried.iter().map(Some).chain(std::iter::repeat(None));
+                out.array(found.items.iter().zip(queried), |(metric, queried), out| {
+                    write_metric(metric, queried, out);
+                })?;
             }
             let last = found.items.last().filter(|_| found.truncated).map(|metric| &*metric.name);
-            out.write(|out| write_cursor(last, out))
+            out.write(|out| {
+                write_cursor(last, out);
+                if let Some(since) = since {
+                    out.extend_from_slice(br#","queried_since":"#);
+                    prom_json::time(since, out);
+                }
+            })
         })
     };
     deps.respond(query, work).await
 }
 
-fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
+/// Writes a metric. `queried` is the time of its last query, for callers that may know it.
+fn write_metric(metric: &Metric, queried: Option<&Option<Timestamp>>, out: &mut Vec<u8>) {
     let members = [
         (&br#"{"name":"#[..], &*metric.name),
         (br#","type":"#, metric.kind.as_str()),
@@ -142,6 +156,13 @@ fn write_metric(metric: &Metric, out: &mut Vec<u8>) {
     out.extend_from_slice(metric.series.to_string().as_bytes());
     out.extend_from_slice(br#","last_seen":"#);
     prom_json::time(metric.last_seen, out);
+    if let Some(queried) = queried {
+        out.extend_from_slice(br#","last_queried":"#);
+        match queried {
+            Some(at) => prom_json::time(*at, out),
+            None => out.extend_from_slice(b"null"),
+        }
+    }
     out.push(b'}');
 }
 

@@ -32,5 +32,6 @@ pub fn public_link_json(identity: &Identity, link: &PublicLink, public_url: &str
         "min_step_s": policy.min_step_s,
         "origins": key.embed.origins,
         "rate_limit_rps": key.embed.rate_limit_rps,
+        "query_seconds_per_minute": key.embed.query_seconds_per_minute,
     })
 }

@@ -191,10 +191,10 @@ impl Identity {
         SessionCheck::Live(session)
     }
 
-    /// Returns the id of the live session of a cookie `ms_session`, which is not renewed. Only
-    /// touches memory.
-    pub fn live_session(&self, cookie: &str, now: Timestamp) -> Option<SessionId> {
-        self.sessions.find(cookie).filter(|session| session.is_live(now)).map(|session| session.id)
+    /// Returns the live session of a cookie `ms_session`, which is not renewed. Only touches
+    /// memory.
+    pub fn live_session(&self, cookie: &str, now: Timestamp) -> Option<Arc<Session>> {
+        self.sessions.find(cookie).filter(|session| session.is_live(now))
     }
 
     /// Makes the renewal durable ([`SessionCheck::LiveOncePersisted`]). Blocks (commit).

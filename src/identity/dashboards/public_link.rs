@@ -28,6 +28,7 @@ use crate::identity::tables::key::{DashboardPolicy, LockedVariable};
 use crate::identity::tables::name::NameError;
 use crate::identity::tables::store::StoreError;
 
+pub use crate::identity::tables::public_link::LINK_QUERY_SECONDS_DEFAULT;
 pub use ring::LinkKey;
 pub(in crate::identity) use ring::PublicLinks;
 
@@ -103,6 +104,8 @@ pub struct NewPublicLink {
     pub origins: Vec<String>,
     /// Requests a second, 1 to 10,000.
     pub rate_limit_rps: u32,
+    /// Evaluation time that all viewers may use in a trailing minute, 1 to 3,600 seconds.
+    pub query_seconds_per_minute: u32,
     /// Expiry, in the future.
     pub expires_at: Option<Timestamp>,
 }
@@ -127,6 +130,8 @@ pub struct PublicLinkChange {
     pub origins: Option<Vec<String>>,
     /// As [`NewPublicLink::rate_limit_rps`].
     pub rate_limit_rps: Option<u32>,
+    /// As [`NewPublicLink::query_seconds_per_minute`].
+    pub query_seconds_per_minute: Option<u32>,
     /// `Some(None)` removes the expiry.
     pub expires_at: Option<Option<Timestamp>>,
     /// `true` disables the link, `false` enables it.

@@ -44,6 +44,7 @@ fn new_link(uid: &str) -> NewPublicLink {
         min_step_s: None,
         origins: vec!["*".into()],
         rate_limit_rps: LINK_RATE_DEFAULT,
+        query_seconds_per_minute: LINK_QUERY_SECONDS_DEFAULT,
         expires_at: None,
     }
 }
@@ -377,6 +378,8 @@ fn invalid_settings_of_a_link_name_their_field() {
         ("expires_at", NewPublicLink { expires_at: Some(instance.now), ..base() }),
         ("rate_limit_rps", NewPublicLink { rate_limit_rps: 0, ..base() }),
         ("rate_limit_rps", NewPublicLink { rate_limit_rps: 10_001, ..base() }),
+        ("query_seconds_per_minute", NewPublicLink { query_seconds_per_minute: 0, ..base() }),
+        ("query_seconds_per_minute", NewPublicLink { query_seconds_per_minute: 3_601, ..base() }),
         ("origins", NewPublicLink { origins: vec!["https://a.example/".into()], ..base() }),
         ("origins", NewPublicLink { origins: vec!["https://a.example; script-src *".into()], ..base() }),
         ("origins", NewPublicLink { origins: vec!["'self'".into()], ..base() }),

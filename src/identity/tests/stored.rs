@@ -184,36 +184,38 @@ fn login_methods_keep_their_stored_numbers() {
 }
 
 #[test]
-fn version_1_of_public_links_is_readable() {
+fn both_versions_of_public_links_are_readable() {
     let tenant = LockedVariable { label: Some("t".into()), values: vec!["42".into()] };
-    check(
-        0x1f,
-        concat!(
-            "016e0202020202020202020202020202020202020202020202020202020202020202010109010101",
-            "0101010101010101fd00a0b8304603000001fdd0a7b830460300000007046e6f6465010674656e61",
-            "6e74010174010234320203616c6c000366657701010161013c00010f01012a14",
-        ),
-        &PublicLinkRow {
-            name: "n".into(),
-            secret: HASH,
-            sealed: Some(vec![9]),
-            created_by: Some(USER),
-            created_at: at(0),
-            expires_at: Some(at(1)),
-            disabled: false,
-            dashboard_version: 7,
-            dashboard: DashboardPolicy {
-                uid: "node".into(),
-                locked: [("tenant".to_owned(), tenant)].into(),
-                open: [("all".to_owned(), None), ("few".to_owned(), Some(vec!["a".into()]))].into(),
-            },
-            max_range_s: Some(60),
-            max_lookback_s: None,
-            min_step_s: Some(15),
-            origins: vec!["*".into()],
-            rate_limit_rps: 20,
-        },
+    let first = concat!(
+        "016e0202020202020202020202020202020202020202020202020202020202020202010109010101",
+        "0101010101010101fd00a0b8304603000001fdd0a7b830460300000007046e6f6465010674656e61",
+        "6e74010174010234320203616c6c000366657701010161013c00010f01012a14",
     );
+    let row = PublicLinkRow {
+        name: "n".into(),
+        secret: HASH,
+        sealed: Some(vec![9]),
+        created_by: Some(USER),
+        created_at: at(0),
+        expires_at: Some(at(1)),
+        disabled: false,
+        dashboard_version: 7,
+        dashboard: DashboardPolicy {
+            uid: "node".into(),
+            locked: [("tenant".to_owned(), tenant)].into(),
+            open: [("all".to_owned(), None), ("few".to_owned(), Some(vec!["a".into()]))].into(),
+        },
+        max_range_s: Some(60),
+        max_lookback_s: None,
+        min_step_s: Some(15),
+        origins: vec!["*".into()],
+        rate_limit_rps: 20,
+        query_seconds_per_minute: 60,
+    };
+    assert_eq!(PublicLinkRow::from_older(1, &bytes(first)).as_ref(), Ok(&row), "as version 1 wrote it");
+    assert_eq!(decode_body::<PublicLinkRow>(&bytes(&format!("{first}3c"))).as_ref(), Ok(&row));
+    assert!(PublicLinkRow::from_older(3, &bytes(first)).is_err());
+    assert_eq!((PublicLinkRow::TABLE, PublicLinkRow::KIND, PublicLinkRow::VERSION), (0x1f, 0x1f, 2));
     assert_eq!(decode_body(&bytes("fd00a0b83046030000")), Ok(PublicLinkUsedRow(at(0))));
     assert_eq!(
         (PublicLinkUsedRow::TABLE, PublicLinkUsedRow::KIND, PublicLinkUsedRow::VERSION),

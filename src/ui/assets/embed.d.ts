@@ -193,6 +193,16 @@ export interface MetricDashboardElement extends HTMLElement {
     listener: EventListenerOrEventListenerObject,
     options?: boolean | AddEventListenerOptions,
   ): void;
+  removeEventListener<Name extends keyof MetricDashboardEventMap>(
+    name: Name,
+    listener: (this: MetricDashboardElement, event: MetricDashboardEventMap[Name]) => void,
+    options?: boolean | EventListenerOptions,
+  ): void;
+  removeEventListener(
+    name: string,
+    listener: EventListenerOrEventListenerObject,
+    options?: boolean | EventListenerOptions,
+  ): void;
 }
 
 declare global {

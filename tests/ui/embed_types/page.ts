@@ -46,3 +46,11 @@ chart.data = {
 };
 // @ts-expect-error
 chart.data = { data: { resultType: 'vector', result: [] } };
+
+// Listeners of a dashboard are removed with the types with which they were added.
+const board = document.createElement('metric-dashboard');
+const moved = (event: CustomEvent<{ start: number; end: number } | null>): void => console.log(event.detail?.start);
+board.addEventListener('zoom', moved);
+board.removeEventListener('zoom', moved);
+// @ts-expect-error: the detail of `load` is another one.
+board.removeEventListener('load', moved);

@@ -2,7 +2,8 @@
 
 use super::*;
 use crate::api::host::{Network, TrustedProxies};
-use crate::identity::{KeyId, SessionId};
+use crate::identity::{KeyId, SessionId, UserId};
+use crate::model::OrgId;
 
 fn limiter(options: EdgeOptions) -> Arc<ConnectionLimiter> {
     ConnectionLimiter::new(options, Arc::default())
@@ -91,11 +92,15 @@ fn a_refused_connection_holds_no_slot() {
 }
 
 fn session(n: u8) -> Payer {
-    Payer::Session(SessionId::from_bytes([n; 10]))
+    Payer::Session(UserId::from_bytes([n; 10]), SessionId::from_bytes([n; 10]))
 }
 
 fn key(n: u8) -> Payer {
-    Payer::Key(KeyId::from_bytes([n; 10]))
+    key_of(u32::from(n), n)
+}
+
+fn key_of(org: u32, n: u8) -> Payer {
+    Payer::Key(OrgId(org), KeyId::from_bytes([n; 10]))
 }
 
 /// An office behind one address: whoever is logged in takes no place of the address.
@@ -117,6 +122,7 @@ fn known_connections_take_no_place_of_their_address() {
     drop((held, strangers));
     assert_eq!(limiter.known.lock().expect("no panic").all, 0);
     assert!(limiter.known.lock().expect("no panic").of_payer.is_empty());
+    assert!(limiter.known.lock().expect("no panic").of_tenant.is_empty());
 }
 
 #[test]
@@ -136,13 +142,60 @@ fn connections_beyond_the_limit_of_a_credential_count_for_their_address() {
     let of_session: Vec<_> = (0..9).filter_map(|_| credited(session(1), "192.0.2.1")).collect();
     assert_eq!(of_session.len(), 2 + 3, "two of the session, three of the address");
     let of_key: Vec<_> = (0..9).filter_map(|_| credited(key(1), "192.0.2.2")).collect();
-    assert_eq!(of_key.len(), 6 + 3, "three quarters of all");
+    assert_eq!(of_key.len(), 5 + 3, "not more than three times the free ones");
+    let last = credited(key(3), "192.0.2.4").expect("a place");
+    assert!(last.is_known());
     // All known places are taken.
     let other = credited(key(2), "192.0.2.3").expect("a stranger's place");
     assert!(!other.is_known());
     drop(of_key);
     other.credit(key(2));
     assert!(other.is_known() && of_session.iter().filter(|slot| slot.is_known()).count() == 2);
+}
+
+/// A hostile organisation with many keys, then a hostile account with many sessions: every newcomer
+/// finds known connections.
+#[test]
+fn many_keys_of_an_organisation_and_many_sessions_of_an_account_leave_connections_to_others() {
+    let options = EdgeOptions {
+        known_connections_max: 1_600,
+        connections_max: 4_096,
+        connections_per_ip: 4_096,
+        ..EdgeOptions::default()
+    };
+    let limiter = limiter(options);
+    let mut held = Vec::new();
+    let mut known_of = |payers: &mut dyn Iterator<Item = Payer>| {
+        let mut known = 0;
+        for payer in payers {
+            let slot = connect(&limiter, "192.0.2.1").expect("a place");
+            slot.credit(payer);
+            known += usize::from(slot.is_known());
+            held.push(slot);
+        }
+        known
+    };
+    assert_eq!(
+        known_of(&mut (0..2_000_u32).map(|n| key_of(1, u8::try_from(n % 200).expect("small")))),
+        1_200
+    );
+    let sessions = (0..400_u32).map(|n| {
+        let id = SessionId::from_bytes([u8::try_from(n % 200).expect("small"); 10]);
+        Payer::Session(UserId::from_bytes([7; 10]), id)
+    });
+    assert_eq!(known_of(&mut { sessions }), 300);
+    assert_eq!(known_of(&mut (0..100).map(|n| key_of(2, n))), 75, "three quarters of the rest");
+    assert_eq!(known_of(&mut (0..18).map(|_| session(1))), 18);
+    // Once the flood has ended, one key has three quarters again.
+    held.clear();
+    let mut known = 0;
+    for _ in 0..1_600 {
+        let slot = connect(&limiter, "192.0.2.1").expect("a place");
+        slot.credit(key(2));
+        known += usize::from(slot.is_known());
+        held.push(slot);
+    }
+    assert_eq!(known, 1_200);
 }
 
 #[test]

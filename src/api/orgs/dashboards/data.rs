@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::viewer::{Intervals, PanelQuery, SentValues, ViewerDeps, ViewerRequest, Viewing, time_range};
 use crate::api::body::parse_json;
 use crate::api::callers::QueryAccess;
-use crate::api::error::ApiResult;
+use crate::api::error::{ApiError, ApiResult};
 use crate::api::orgs::query::batch::{
     Batch, BatchItemKind, BatchItems, BatchMemory, BatchQuery, Parameter, pairs, prepare, respond,
 };
@@ -31,9 +31,11 @@ struct DataBody {
 #[serde(deny_unknown_fields)]
 struct DataItem {
     id: String,
-    panel: i64,
+    panel: Option<i64>,
     #[serde(rename = "ref")]
-    ref_id: String,
+    ref_id: Option<String>,
+    /// The place of an annotation, instead of a panel and its query.
+    annotation: Option<usize>,
     #[serde(rename = "type")]
     kind: BatchItemKind,
     step: Option<Parameter>,
@@ -94,13 +96,19 @@ impl DataBody {
 
     fn expression(&self, item: &DataItem, viewing: &Viewing<'_>, now: Timestamp) -> ApiResult<String> {
         let step_ms = Params::of_pairs(pairs([("step", item.step.clone())])).duration_ms("step")?;
-        viewing.expression(&PanelQuery {
-            panel: item.panel,
-            ref_id: &item.ref_id,
-            variables: &item.variables,
-            range: time_range(self.start_of(item), self.end_of(item), now)?,
-            intervals: Intervals::parse(item.interval.as_deref(), item.rate_interval.as_deref(), step_ms)?,
-        })
+        let range = time_range(self.start_of(item), self.end_of(item), now)?;
+        let intervals = Intervals::parse(item.interval.as_deref(), item.rate_interval.as_deref(), step_ms)?;
+        let variables = &item.variables;
+        match (item.panel, item.ref_id.as_deref(), item.annotation) {
+            (Some(panel), Some(ref_id), None) => {
+                viewing.expression(&PanelQuery { panel, ref_id, variables, range, intervals })
+            }
+            (None, None, Some(place)) if variables.is_empty() => viewing.annotation(place, range, intervals),
+            _ => {
+                let expected = "a query has either panel and ref, or annotation without variables of its own";
+                Err(ApiError::invalid_parameter("queries", expected))
+            }
+        }
     }
 
     /// Prepares a query with its expression. An instant query has the time of the range's end.

@@ -22,8 +22,8 @@ use crate::api::routes::Routes;
 use crate::api::views::public_link::public_link_json;
 use crate::entropy::Entropy;
 use crate::identity::{
-    DashboardPolicy, EmbedPolicy, Identity, LINK_RATE_DEFAULT, LinkKey, NewPublicLink, PublicLink,
-    PublicLinkChange, PublicLinkError,
+    DashboardPolicy, EmbedPolicy, Identity, LINK_QUERY_SECONDS_DEFAULT, LINK_RATE_DEFAULT, LinkKey,
+    NewPublicLink, PublicLink, PublicLinkChange, PublicLinkError,
 };
 use crate::model::OrgId;
 
@@ -72,6 +72,7 @@ struct NewLinkBody {
     min_step_s: Option<u64>,
     origins: Option<Vec<String>>,
     rate_limit_rps: Option<u32>,
+    query_seconds_per_minute: Option<u32>,
     expires_at: Option<String>,
 }
 
@@ -99,6 +100,7 @@ async fn create(
         min_step_s: body.min_step_s,
         origins: body.origins.unwrap_or_else(|| vec!["*".to_owned()]),
         rate_limit_rps: body.rate_limit_rps.unwrap_or(LINK_RATE_DEFAULT),
+        query_seconds_per_minute: body.query_seconds_per_minute.unwrap_or(LINK_QUERY_SECONDS_DEFAULT),
         expires_at: body.expires_at.as_deref().map(time).transpose()?,
     };
     let public_url = deps.public_url.clone();
@@ -124,6 +126,7 @@ struct ChangeLinkBody {
     min_step_s: Option<Option<u64>>,
     origins: Option<Vec<String>>,
     rate_limit_rps: Option<u32>,
+    query_seconds_per_minute: Option<u32>,
     #[serde(default, deserialize_with = "null_or_value")]
     expires_at: Option<Option<String>>,
     disabled: Option<bool>,
@@ -146,6 +149,7 @@ async fn change(
         min_step_s: body.min_step_s,
         origins: body.origins,
         rate_limit_rps: body.rate_limit_rps,
+        query_seconds_per_minute: body.query_seconds_per_minute,
         expires_at: body.expires_at.map(|at| at.as_deref().map(time).transpose()).transpose()?,
         disabled: body.disabled,
     };

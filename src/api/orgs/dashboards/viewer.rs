@@ -25,7 +25,6 @@ use super::{data, etag_header, live, names_tag, not_found, options};
 use crate::api::body::{Json, read_json};
 use crate::api::callers::{Endpoint, Grant, Permission, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::lanes::Lane;
 use crate::api::orgs::query::ReadDeps;
 use crate::api::orgs::query::batch::Parameter;
 use crate::api::params::{Params, PathOf};
@@ -260,6 +259,23 @@ impl<'r> Viewing<'r> {
         text.map_err(|error| refused_text(self.grant, &error))
     }
 
+    /// Returns the expression of an annotation at a place of the document's list, with the values
+    /// of its variables.
+    ///
+    /// # Errors
+    /// As [`Viewing::expression`].
+    pub(super) fn annotation(
+        &self,
+        place: usize,
+        range: TimeRange,
+        intervals: Intervals,
+    ) -> ApiResult<String> {
+        let missing = || self.refused(Code::NotFound, "the dashboard has no such annotation with a query");
+        let expr = self.dashboard.annotation(place).ok_or_else(missing)?;
+        let text = self.dashboard.query(expr, self.selections()?, &intervals.context(range));
+        text.map_err(|error| refused_text(self.grant, &error))
+    }
+
     /// Returns the context of a variable's query.
     pub(super) fn context(range: TimeRange) -> ApiResult<Context> {
         Ok(Intervals::parse(None, None, None)?.context(range))
@@ -332,7 +348,7 @@ pub(super) fn time_range(
 
 async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResult<Response> {
     let ViewerRequest { access, uid, headers, .. } = request;
-    let org = access.access.org;
+    let (org, lane) = (access.access.org, access.lane());
     let known = headers.get(header::IF_NONE_MATCH).cloned();
     let viewer = deps.clone();
     let read = move || {
@@ -359,5 +375,5 @@ async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResu
         });
         Ok((etag_header(&tag), Json(body)).into_response())
     };
-    deps.read.lanes.run(Lane::Query(org), read).await?
+    deps.read.lanes.run_before_queries(lane, read).await?
 }

@@ -64,8 +64,9 @@ async fn batch(State(deps): State<ReadDeps>, request: BatchRequest) -> ApiResult
     respond(deps, access, move |deps, access| Batch::parse(deps, access, &body)).await
 }
 
-/// Runs a batch and streams its lines. `parse` runs on the query lane, because that takes some
-/// milliseconds for 1 MiB.
+/// Runs a batch and streams its lines. `parse` runs on a lane, because that takes some milliseconds
+/// for 1 MiB, and on one where it does not wait for queries: a batch beside a slow one is answered,
+/// and its queries wait up to their timeout.
 pub(in crate::api::orgs) async fn respond(
     deps: ReadDeps,
     access: QueryAccess,
@@ -75,7 +76,7 @@ pub(in crate::api::orgs) async fn respond(
     let (lane, coding) = (access.lane(), access.coding);
     let parsing = deps.clone();
     let parse = move || parse(&parsing, &access).map(|batch| (batch, access));
-    let (batch, access) = deps.lanes.run(lane, parse).await??;
+    let (batch, access) = deps.lanes.run_before_queries(lane, parse).await??;
     let (queue, lines) = BatchQueue::new(deps, access, batch, since);
     let (body, coding) = BatchStream::body(queue, lines, coding);
     Ok(response_of(body, coding, HeaderValue::from_static("application/x-ndjson")))
@@ -149,7 +150,7 @@ impl Batch {
         Ok(Batch { groups: group(deps, access, queries), timeout, lease })
     }
 
-    /// Parses a body. Runs on the query lane.
+    /// Parses a body. Runs on a lane.
     ///
     /// # Errors
     /// 400 `invalid_json` and `invalid_parameter`, 422 `validation_failed`, 422 or 503 if there is

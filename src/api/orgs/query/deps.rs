@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::active::RunningQueries;
 use super::inline::InlinePolicy;
 use super::live::LiveQueries;
+use super::queried::QueriedMetrics;
 use crate::api::lanes::Lanes;
 use crate::clock::Clock;
 use crate::model::PatternCache;
@@ -38,6 +39,8 @@ pub struct ReadDeps {
     pub inline: Arc<InlinePolicy>,
     /// The queries whose points are streamed.
     pub live: Arc<LiveQueries>,
+    /// When metrics were queried last.
+    pub queried: Arc<QueriedMetrics>,
 }
 
 /// The limits of one query (docs/specification.md C5, E).

@@ -28,9 +28,10 @@ use crate::api::orgs::dashboards::names_tag;
 use crate::api::orgs::dashboards::viewer::{Intervals, PanelQuery, SentValues, ViewerDeps, Viewing};
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
+use crate::dashboards::{PanelDraw, PanelLook, PanelStacking};
 use crate::model::{Steps, TimeRange, Timestamp};
 use crate::promql::{MatrixSeries, QueryError, Value};
-use crate::render::{self, Chart, ChartSeries, Scene, Style, Theme, Zone};
+use crate::render::{self, Chart, ChartSeries, Draw, Scene, Shape, Stacking, Style, Theme, Zone};
 
 /// The default size, in CSS pixels.
 const SIZE_DEFAULT: (usize, usize) = (800, 320);
@@ -231,7 +232,8 @@ impl Look {
         let title = take_text(params, "title")?.unwrap_or_default();
         let unit = take_text(params, "unit")?.unwrap_or_default();
         let legend = take_text(params, "legend")?;
-        let style = Style { width, height, scale, theme, title, unit, zone };
+        let shape = Shape::default();
+        let style = Style { width, height, scale, theme, title, unit, zone, shape };
         Ok(Look { style, legend })
     }
 }
@@ -382,6 +384,7 @@ impl Drawing {
         if style.unit.is_empty() {
             style.unit = unit_of(&panel.unit);
         }
+        style.shape = shape_of(panel.look);
         let wanted = |name: &str| source.ref_id.as_ref().is_none_or(|wanted| wanted == name);
         let targets = panel.targets.iter().filter(|target| wanted(&target.ref_id)).take(PANEL_QUERIES_MAX);
         let mut queries = Vec::new();
@@ -418,6 +421,21 @@ fn series_of<'v>(value: &'v Value, legend: Option<&'v str>) -> Vec<ChartSeries<'
         legend,
     };
     series.iter().map(of).collect()
+}
+
+/// Returns the shapes of a panel.
+fn shape_of(look: PanelLook) -> Shape {
+    let draw = match look.draw {
+        PanelDraw::Line => Draw::Line,
+        PanelDraw::Bars => Draw::Bars,
+        PanelDraw::Points => Draw::Points,
+    };
+    let stacking = match look.stacking {
+        PanelStacking::None => Stacking::None,
+        PanelStacking::Normal => Stacking::Normal,
+        PanelStacking::Percent => Stacking::Percent,
+    };
+    Shape { draw, stacking, fill_percent: look.fill_percent }
 }
 
 /// Returns the unit of a picture for a unit of Grafana; the name itself if it is a custom one.

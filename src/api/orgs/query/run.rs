@@ -11,6 +11,7 @@ use super::active::{RunningQuery, RunningQueryGuard};
 use super::deadline::QueryDeadline;
 use super::deps::{ReadDeps, ReadOptions};
 use super::inline::InlineDeadline;
+use super::queried::QueriedMetrics;
 use super::request::QueryRequest;
 use super::response::QueryBody;
 use super::selectors::{pattern_bytes, selectors};
@@ -20,8 +21,8 @@ use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{CancelOnDrop, Lanes};
-use crate::clock::Stopwatch;
-use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped};
+use crate::clock::{Clock, Stopwatch};
+use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped, Timestamp};
 use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::syntax::tree::Expr;
@@ -56,6 +57,8 @@ pub(in crate::api::orgs) struct QueryRun {
     charged_bytes: Cell<u64>,
     /// Charges the evaluations of an embed token to its key.
     usage: Option<EmbedUsage>,
+    queried: Arc<QueriedMetrics>,
+    clock: Clock,
 }
 
 /// Checks the work and the memory of a listing, and stores the reason of a refusal.
@@ -174,6 +177,7 @@ impl ReadDeps {
         let lease = Arc::new(self.memory.lease(access.org));
         let (cache, lanes) = (Arc::clone(&self.cache), self.lanes.clone());
         let (patterns, expressions) = (Arc::clone(&self.patterns), Arc::clone(&self.expressions));
+        let (queried, clock) = (Arc::clone(&self.queried), self.clock.clone());
         let snapshot_of = move |access: &Access, inline: Option<&InlineDeadline>| {
             let snapshot = tsdb.snapshot(access);
             match inline {
@@ -199,6 +203,8 @@ impl ReadDeps {
             large: Cell::new(false),
             charged_bytes: Cell::new(0),
             usage,
+            queried,
+            clock,
         }
     }
 }
@@ -343,12 +349,22 @@ impl QueryRun {
         Ok(parsed)
     }
 
+    /// Returns since when all queries of the organisation are known, and when these metrics were
+    /// queried last; `None` for a token, which learns nothing about other callers.
+    pub(in crate::api::orgs) fn last_queried<'n>(
+        &self,
+        names: impl Iterator<Item = &'n str>,
+    ) -> Option<(Timestamp, Vec<Option<Timestamp>>)> {
+        (!self.grant.is_token()).then(|| self.queried.last(self.access.org, names))
+    }
+
     /// Evaluates a query within its deadline, and uses cached results that are still exact.
     ///
     /// # Errors
     /// The mapping of [`promql::QueryError`]. The wait for a thread counts towards `query_timeout`.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.admit_evaluation(query, eval.lookback_ms)?;
+        self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
         let result = self.within(|budget| {
             if eval.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
@@ -368,6 +384,7 @@ impl QueryRun {
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(QueryResult, PlanNode)> {
         self.grant.require(Permission::SeriesOfResults)?;
         let options = self.admit_evaluation(query, None)?;
+        self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
         self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
     }
 

@@ -58,6 +58,7 @@ impl Identity {
             min_step_s: new.min_step_s,
             origins: new.origins,
             rate_limit_rps: new.rate_limit_rps,
+            query_seconds_per_minute: new.query_seconds_per_minute,
         };
         validate(&row, now)?;
         let uid = row.dashboard.uid.clone();
@@ -245,6 +246,7 @@ fn differences(before: &PublicLinkRow, after: &PublicLinkRow) -> Vec<&'static st
         ("min_step_s", before.min_step_s != after.min_step_s),
         ("origins", before.origins != after.origins),
         ("rate_limit_rps", before.rate_limit_rps != after.rate_limit_rps),
+        ("query_seconds_per_minute", before.query_seconds_per_minute != after.query_seconds_per_minute),
         ("expires_at", before.expires_at != after.expires_at),
         ("disabled", before.disabled != after.disabled),
     ];
@@ -268,6 +270,7 @@ fn changed(
     row.min_step_s = change.min_step_s.unwrap_or(row.min_step_s);
     row.origins = change.origins.unwrap_or(row.origins);
     row.rate_limit_rps = change.rate_limit_rps.unwrap_or(row.rate_limit_rps);
+    row.query_seconds_per_minute = change.query_seconds_per_minute.unwrap_or(row.query_seconds_per_minute);
     row.expires_at = change.expires_at.unwrap_or(row.expires_at);
     row.disabled = change.disabled.unwrap_or(row.disabled);
     validate(&row, checked_at)?;
@@ -279,6 +282,7 @@ fn validate(row: &PublicLinkRow, now: Timestamp) -> Result<(), PublicLinkError> 
     let mut found = FieldErrors::default();
     found.require(row.expires_at.is_none_or(|at| at > now), "expires_at", "must be in the future");
     found.within(&row.rate_limit_rps, 1..=10_000, "rate_limit_rps");
+    found.within(&row.query_seconds_per_minute, 1..=3_600, "query_seconds_per_minute");
     found.require_origins(&row.origins, "origins");
     let open = row.dashboard.open.iter().map(|(name, values)| (name, values.as_ref()));
     let locked = row.dashboard.locked.iter().map(|(name, locked)| (name, Some(&locked.values)));

@@ -145,6 +145,7 @@ fn link(
     let policy = policy_of(&row);
     let embed = EmbedSettings {
         rate_limit_rps: row.rate_limit_rps,
+        query_seconds_per_minute: Some(row.query_seconds_per_minute),
         origins: row.origins,
         policy,
         ..EmbedSettings::default()

@@ -23,6 +23,7 @@
  * @property {string} [unit]
  * @property {number} series
  * @property {number|null} [last_seen] unix seconds of the newest sample
+ * @property {number|null} [last_queried] unix seconds of the last query that names it
  *
  * @typedef {Object} Policy
  * @property {string[]|null} [endpoints]

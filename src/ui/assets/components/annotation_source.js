@@ -13,11 +13,15 @@ export class AnnotationSource {
   /** @type {AnnotationEvent[]} */
   #events = [];
   node = h('div');
+  /** What the events were made of. @type {{plan: import('../model/panel_queries.js').PanelPlan,
+   *   answers: import('./panel_runner.js').Answered[]} | null} */
+  shown = null;
 
   /**
    * @param {{view: () => {annotations: import('../model/dashboard.js').Annotation[],
    *   selections: import('../model/interpolate.js').Selections, range: import('../model/time.js').Range},
-   *   changed: () => void}} host `changed`: the events differ from those before
+   *   changed: () => void, write?: import('../model/annotations.js').WriteAnnotation}} host
+   *   `changed`: the events differ from those before
    */
   constructor(host) {
     this.host = host;
@@ -31,11 +35,11 @@ export class AnnotationSource {
   /** @returns {import('../model/panel_queries.js').PanelPlan} */
   plan() {
     const { annotations, selections, range } = this.host.view();
-    const queries = annotationQueries(annotations, { selections, range });
-    const made = queries.map(({ annotation, expr, step }) => ({
+    const queries = annotationQueries(annotations, { selections, range }, this.host.write);
+    const made = queries.map(({ annotation, expr, ask, step }) => ({
       target: /** @type {any} */ ({ refId: annotation.name, annotation }),
       expr,
-      ask: { expr },
+      ask,
       step,
       type: /** @type {const} */ ('range'),
       legend: '',
@@ -50,6 +54,7 @@ export class AnnotationSource {
    * @param {import('./panel_runner.js').Answered[]} answers
    */
   show(plan, answers) {
+    this.shown = { plan, answers };
     const events = answers.flatMap(({ query, answer }) =>
       answer.data ? annotationEvents(/** @type {any} */ (query.target).annotation, query.step, answer.data) : [],
     );
@@ -61,5 +66,6 @@ export class AnnotationSource {
   /** Panels are drawn without annotations that cannot be asked. */
   fail() {
     this.#events = [];
+    this.shown = null;
   }
 }

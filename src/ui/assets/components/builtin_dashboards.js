@@ -55,7 +55,7 @@ export async function addBuiltin(org, file) {
 /**
  * The list of built-in dashboards. `opened` is called with the uid of the one that was added.
  * @param {{org: string, opened: (uid: string) => void}} options
- * @returns {HTMLElement}
+ * @returns {HTMLDetailsElement}
  */
 export function builtinDashboards({ org, opened }) {
   const alert = h('p', { class: 'alert', role: 'alert' });
@@ -82,8 +82,9 @@ export function builtinDashboards({ org, opened }) {
     );
   };
   return h(
-    'div',
-    { class: 'stack' },
+    'details',
+    { class: 'card part builtins' },
+    h('summary', { text: 'Built-in dashboards' }),
     alert,
     h('ul', { class: 'builtin', 'aria-label': 'Built-in dashboards' }, BUILTIN.map(entry)),
   );

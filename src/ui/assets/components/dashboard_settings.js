@@ -1,4 +1,4 @@
-// The settings of a dashboard: names, time range, refresh and tooltips.
+// The settings of a dashboard: names, time range, refresh, tooltips and links.
 
 import { h } from '../chart/dom.js';
 import { setDashboardSettings } from '../model/edit_dashboard.js';
@@ -6,6 +6,8 @@ import { listOf, objectOf, sameJson, textOf } from '../model/limits.js';
 import { durationMs, parseTime } from '../model/time.js';
 import { openDialog } from './dialog.js';
 import { choice, field, form, lines } from './form.js';
+import { linksForm } from './links_form.js';
+import { stylesheet } from './stylesheet.js';
 
 /** Texts of `graphTooltip` 0, 1 and 2. */
 const TOOLTIPS = ['One panel', 'All panels: crosshair', 'All panels: crosshair and tooltip'];
@@ -67,6 +69,8 @@ export function settingsDialog({ document, folder }) {
   };
   const withOwn = (/** @type {string[]} */ all, /** @type {string} */ own) => (all.includes(own) ? all : [...all, own]);
   const title = { maxlength: '200', value: shown.title, autocomplete: 'off' };
+  const links = linksForm(document.links);
+  stylesheet('panel_editor.css');
   const optional = { required: false, autocomplete: 'off' };
   return openDialog(
     'Dashboard settings',
@@ -85,6 +89,7 @@ export function settingsDialog({ document, folder }) {
             const settings = Object.entries(settingsOf(given)).filter(
               ([name, value]) => !sameJson(value, settingsOf(shown)[name]),
             );
+            if (!sameJson(links.links(), document.links)) settings.push(['links', links.links()]);
             const next = setDashboardSettings(document, Object.fromEntries(settings));
             close({ document: settings.length > 0 ? next : document, folder: values.folder.trim() });
           },
@@ -115,6 +120,7 @@ export function settingsDialog({ document, folder }) {
           choice('Time zone', 'timezone', withOwn(ZONES, zoneText), zoneText),
         ),
         choice('Tooltips', 'tooltip', TOOLTIPS, shown.tooltip),
+        links.node,
       );
       const apply = entry.querySelector('button.primary');
       const cancel = h('button', { type: 'button', text: 'Cancel', on: { click: () => close(null) } });

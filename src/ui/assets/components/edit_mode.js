@@ -15,7 +15,7 @@ import { rowDialog, settingsDialog } from './dashboard_settings.js';
 import { editBar } from './edit_bar.js';
 import { EditGrid } from './edit_grid.js';
 import { adoptPanels, neighbourOf, panelName, prepareFrame, rowTools } from './edited_panels.js';
-import { openEditor } from './editor_host.js';
+import { NO_EDITOR, openEditor } from './editor_host.js';
 import { leaveDialog, removeRowDialog } from './edit_dialogs.js';
 import { saveAsDialog, saveDialog } from './save_dashboard.js';
 
@@ -42,7 +42,7 @@ import { saveAsDialog, saveDialog } from './save_dashboard.js';
 /** @typedef {{merge?: string, what?: 'variables' | 'layout', focus?: number | null}} CommitOptions `merge`: as
  *  in the history; `focus`: the panel that gets it */
 
-/** What the keys do on a panel with the focus. */
+/** Keys of a panel with the focus. */
 const KEYS =
   'Drag a panel by its title. Keys on a focused panel: arrows move it, Shift and arrows resize it, E edits, ' +
   'D duplicates, C copies, Delete removes.';
@@ -52,7 +52,7 @@ export class EditMode {
   #history;
   /** @type {import('./edited_panels.js').Known} */
   #known = new Map();
-  /** @type {{key: string, node: HTMLElement, close: () => void} | null} */
+  /** @type {{key: string, node: HTMLElement, editor: import('./editor_host.js').OpenEditor} | null} */
   #open = null;
   /** The panel that gets the focus when the grid is shown. @type {number | null} */
   #focus = null;
@@ -156,14 +156,8 @@ export class EditMode {
     const id = Number(panel.id);
     const step = (/** @type {'up' | 'down'} */ direction) =>
       this.#place(id, edits.stepPanel(this.document, id, direction), 'Move');
-    return [
-      rowTools(panel.title, {
-        up: () => step('up'),
-        down: () => step('down'),
-        edit: () => this.edit(id),
-        remove: () => this.remove(id),
-      }),
-    ];
+    const [edit, remove] = [() => this.edit(id), () => this.remove(id)];
+    return [rowTools(panel.title, { up: () => step('up'), down: () => step('down'), edit, remove })];
   }
 
   /** Closes or opens a row. @param {Panel} panel */
@@ -190,34 +184,43 @@ export class EditMode {
     if (this.#open?.key === key) return this.#open.node;
     this.closeEditor();
     const node = h('div', { class: 'editor-host' });
-    this.#open = { key, node, close: () => {} };
+    this.#open = { key, node, editor: NO_EDITOR };
     this.bar.classList.add('without-grid');
     // The editor of a panel has a history and buttons of its own.
     this.bar.hidden = editPanel !== '';
     const leave = () => this.#host.navigate({ editPanel: '', tab: '' });
-    const close = await openEditor(node, {
+    const editor = await openEditor(node, {
       document: this.document,
       org: this.#host.org,
       panelId: editPanel === '' ? null : Number(editPanel),
       tab,
       view: this.#host.view(),
       panel: (id, raw) => this.#commit(edits.replacePanel(this.document, id, raw), `edit ${this.#name(id)}`),
-      variables: (list) => {
-        this.#commit(edits.replaceVariables(this.document, list), 'edit the variables', { what: 'variables' });
-      },
+      variables: (list) =>
+        this.#commit(edits.replaceVariables(this.document, list), 'edit the variables', { what: 'variables' }),
       json: (json) => this.#commit(prepareForEditing(json).document, 'edit the JSON', { what: 'variables' }),
       close: leave,
     });
-    if (this.#open?.node === node) this.#open.close = close;
-    else close();
+    if (this.#open?.node === node) this.#open.editor = editor;
+    else editor.close();
     return node;
+  }
+
+  /** Shows the time range of the page in the editor that is open. */
+  follow() {
+    this.#open?.editor.follow(this.#host.view());
+  }
+
+  /** Asks whether the changes of the open editor that were not applied are lost. */
+  leaves() {
+    return this.#open?.editor.leaves() ?? Promise.resolve(true);
   }
 
   closeEditor() {
     if (!this.#open) return;
     const id = Number(/^panel (\d+)$/.exec(this.#open.key)?.[1] ?? NaN);
     if (!Number.isNaN(id)) this.#focus ??= id;
-    this.#open.close();
+    this.#open.editor.close();
     this.#open = null;
     this.bar.classList.remove('without-grid');
     this.bar.hidden = false;
@@ -265,9 +268,7 @@ export class EditMode {
     const item = edits.itemById(document, id);
     if (!item) return;
     const { x, y, w, h: height } = item;
-    this.#bar.announce(
-      act === 'Move' ? `Column ${x + 1}, line ${y + 1}.` : `${w} columns wide, ${height} lines high.`,
-    );
+    this.#bar.announce(act === 'Move' ? `Column ${x + 1}, line ${y + 1}.` : `${w} columns wide, ${height} lines high.`);
   }
 
   /** @param {number} id */
@@ -279,11 +280,8 @@ export class EditMode {
   #copy(id) {
     const raw = edits.panelById(this.document, id);
     const kept = raw && copyPanel(ownStorage(), raw);
-    this.#bar.notice(
-      kept
-        ? `Copied ${this.#name(id)}. Add it to this or another dashboard with “Add”.`
-        : 'The panel is too large to be copied, or this browser refuses to keep it.',
-    );
+    const done = `Copied ${this.#name(id)}. Add it to this or another dashboard with “Add”.`;
+    this.#bar.notice(kept ? done : 'The panel is too large to be copied, or this browser refuses to keep it.');
   }
 
   /**

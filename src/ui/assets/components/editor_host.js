@@ -20,20 +20,30 @@ import { lines } from './form.js';
  * @property {(list: unknown[]) => void} variables
  * @property {(json: unknown) => void} json applies another document
  * @property {() => void} close leaves the editor
+ *
+ * @typedef {Object} OpenEditor
+ * @property {() => void} close ends the editor
+ * @property {(view: EditorView) => void} follow shows another time range
+ * @property {() => Promise<boolean>} leaves asks whether changes that were not applied are lost
  */
+
+/** @type {OpenEditor} */
+export const NO_EDITOR = { close: () => {}, follow: () => {}, leaves: async () => true };
+
+/**
 
 /**
  * Fills a node with an editor; an editor that cannot be loaded leaves an error there.
  * @param {HTMLElement} node
  * @param {Wanted} wanted
- * @returns {Promise<() => void>} ends the editor
+ * @returns {Promise<OpenEditor>}
  */
 export async function openEditor(node, wanted) {
   const { document, org, panelId, tab, view, close } = wanted;
   try {
     if (panelId === null && tab === 'json') {
       node.replaceChildren(jsonEditor(wanted));
-      return () => {};
+      return NO_EDITOR;
     }
     if (panelId !== null && !panelById(document, panelId)) throw new Error('The dashboard has no such panel');
     const common = { document, org, host: node, range: view.range, close };
@@ -53,12 +63,16 @@ export async function openEditor(node, wanted) {
         h('button', { type: 'button', text: 'Back to the panels', on: { click: close } }),
       ),
     );
-    return () => {};
+    return NO_EDITOR;
   }
 }
 
-/** The function that ends an editor, if it returned one. @param {any} made @returns {() => void} */
-const ended = (made) => () => (typeof made === 'function' ? made() : made?.destroy?.());
+/** An editor, with what it does not return. @param {any} made @returns {OpenEditor} */
+const ended = (made) => ({
+  ...NO_EDITOR,
+  ...made,
+  close: () => (typeof made === 'function' ? made() : made?.destroy?.()),
+});
 
 /** @param {Wanted} wanted */
 function jsonEditor({ document, json, close }) {

@@ -25,7 +25,9 @@ import { tabList } from './tabs.js';
  *   selections: import('../model/interpolate.js').Selections, range: import('../model/time.js').Range,
  *   theme: Theme | (() => Theme), now: number, apply: (panel: Json) => void, close: () => void}} options
  *   `document` is the stored dashboard, `now` in milliseconds; `apply` gets the whole panel
- * @returns {{destroy: () => void}} `destroy` ends the requests and listeners of the editor
+ * @returns {{destroy: () => void, follow?: (view: {range: import('../model/time.js').Range, now: number}) => void,
+ *   leaves?: () => Promise<boolean>}} `destroy` ends the requests and listeners of the editor; `follow` shows another
+ *   time range; `leaves` asks whether changes that were not applied are lost
  */
 export function openPanelEditor({ document: stored, panelId, host, org, selections, range, theme, now, apply, close }) {
   const found = findPanel(stored, panelId);
@@ -81,17 +83,23 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
       h('div', { class: 'card editor-below' }, tabs, body)),
     pane);
 
-  async function leave() {
-    if (draft.dirty) {
-      const sure = await confirmed({
-        heading: 'Discard the changes?',
-        loss: 'The changes of this panel since the last Apply will be lost.',
-        action: 'Discard changes',
-      });
-      if (!sure) return;
-    }
-    close();
+  async function leaves() {
+    if (!draft.dirty) return true;
+    return confirmed({
+      heading: 'Discard the changes?',
+      loss: 'The changes of this panel since the last Apply will be lost.',
+      action: 'Discard changes',
+    });
   }
+
+  async function leave() {
+    if (await leaves()) close();
+  }
+
+  /** Has the browser ask before the document is left. @param {BeforeUnloadEvent} event */
+  const unload = (event) => {
+    if (draft.dirty) event.preventDefault();
+  };
 
   /** Tabs that the kind of the panel has. @returns {[string, string][]} */
   const tabsOf = () => [
@@ -176,6 +184,7 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
   };
   const redraw = () => preview.redraw();
   document.addEventListener('keydown', keys);
+  addEventListener('beforeunload', unload);
   scheme.addEventListener('change', redraw);
   fillTab();
   pane.replaceChildren(...optionsPane(draft, state));
@@ -183,8 +192,11 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
   host.replaceChildren(node);
   stylesheet('panel_editor.css').then(() => heading.focus({ preventScroll: true }));
   return {
+    leaves,
+    follow: (view) => preview.follow(view.range, view.now),
     destroy() {
       document.removeEventListener('keydown', keys);
+      removeEventListener('beforeunload', unload);
       scheme.removeEventListener('change', redraw);
       preview.destroy();
     },

@@ -12,10 +12,11 @@ import { planPanel } from '../model/panel_queries.js';
 import { resolveRange, weekStartOf } from '../model/time.js';
 import { loadPanel } from '../panels/kinds.js';
 import { Sync } from '../plot/sync.js';
+import { Annotations } from './annotations.js';
 import { snapshotAnswers } from './source.js';
-import { Variables } from './variables.js';
-import { boundedRange, readView, sentValues, visitorVariables, writeReference } from './view.js';
-import { messageOf, reasonOf, visitorWords } from './words.js';
+import { Variables, replaceControls } from './variables.js';
+import { boundedRange, readView, sentValues, suggestedFilters, visitorVariables, writeReference } from './view.js';
+import { messageOf, panelWords, reasonOf } from './words.js';
 
 /**
  * @typedef {import('./source.js').DashboardSource} DashboardSource
@@ -41,13 +42,13 @@ export class DashboardView {
   #dashboard = null;
   #now = Date.now();
   #turn = 0;
-  /** The id of the panel that is shown alone; empty for all. */
+  /** The id of the panel that is shown alone, or ''. */
   #only = '';
   /** The range that the visitor chose. @type {{from: string | number, to: string | number} | null} */
   #chosen = null;
   /** The refresh interval that the visitor chose. @type {string | null} */
   #interval = null;
-  /** Errors that were reported since the dashboard was loaded. @type {Set<string>} */
+  /** Errors reported since the last load. @type {Set<string>} */
   #reported = new Set();
   #loading = new AbortController();
   #title = h('h1', { part: 'title' });
@@ -58,6 +59,8 @@ export class DashboardView {
   /** The controls: their modules are loaded unless they are left out. */
   #time = /** @type {ReturnType<typeof import('../components/time_control.js').timeControl> | null} */ (null);
   #controlsOf = /** @type {typeof import('../components/variable_bar.js').variableControls | null} */ (null);
+  #filterEditor = /** @type {typeof import('../components/filter_editor.js').filterEditor | null} */ (null);
+  #annotations;
   #refreshes;
   /** @type {import('./live.js').LivePanels | null} */
   #live = null;
@@ -89,6 +92,13 @@ export class DashboardView {
       refresh: () => this.#tick(),
     });
     this.variables = new Variables(this.source);
+    this.#annotations = new Annotations(this.#runner, {
+      view: () => {
+        const { selections } = this.variables;
+        return { annotations: this.#dashboard?.annotations ?? [], selections, range: this.#range };
+      },
+      changed: () => this.#grid.redraw(),
+    });
     this.#grid = new PanelGrid(this.#runner, {
       sync: new Sync(() => this.#dashboard?.graphTooltip ?? 0),
       timeZone: () => this.#zone,
@@ -103,14 +113,14 @@ export class DashboardView {
           leastStep: this.#view?.leastStep,
           write: writeReference(panel.id, scoped),
         }),
-      events: () => [],
+      events: (id) => this.#annotations.of(id),
       zoom: (range) => this.#zoom(range),
       select: (chosen, { panel }) =>
         host.emit('select', { panel: panel.id, title: panel.title, ...chosen, time: chosen.time / 1000 }),
       retry: (frame) => this.#runner.retry(frame),
       shown: (frame) => this.#live?.follow(frame),
       gone: (frame) => this.#live?.leave(frame),
-      words: visitorWords((error) => this.#report(error)),
+      words: panelWords((error) => this.#report(error)),
       actions: ({ panel }) => {
         if (host.read('panel')) return [];
         if (this.#only) return [{ text: 'Back to the dashboard', run: () => this.#alone('') }];
@@ -131,12 +141,9 @@ export class DashboardView {
   get #range() {
     const { time, weekStart } = this.#dashboard ?? {};
     const { read } = this.host;
-    const range = resolveRange(this.#chosen ?? { from: read('from') || time?.from, to: read('to') || time?.to }, {
-      now: this.#now,
-      weekStart: weekStartOf(weekStart),
-      timeZone: this.#zone,
-    });
-    return boundedRange(range, this.#view?.longest ?? Infinity);
+    const written = this.#chosen ?? { from: read('from') || time?.from, to: read('to') || time?.to };
+    const context = { now: this.#now, weekStart: weekStartOf(weekStart), timeZone: this.#zone };
+    return boundedRange(resolveRange(written, context), this.#view?.longest ?? Infinity);
   }
 
   get #context() {
@@ -151,13 +158,8 @@ export class DashboardView {
 
   /** Whether the page leaves a part out. @param {'title' | 'time' | 'variables'} part */
   #isHidden(part) {
-    return (
-      this.host
-        .read('hide')
-        .split(/[\s,]+/)
-        .includes(part) ||
-      (part !== 'title' && this.snapshot !== null)
-    );
+    const hidden = this.host.read('hide').split(/[\s,]+/);
+    return hidden.includes(part) || (part !== 'title' && this.snapshot !== null);
   }
 
   /** Loads the controls that are shown. */
@@ -168,8 +170,8 @@ export class DashboardView {
           this.#time ??= this.#timeControl(timeControl);
         }),
       this.#isHidden('variables') ||
-        import('../components/variable_bar.js').then(({ variableControls }) => {
-          this.#controlsOf = variableControls;
+        Promise.all([import('../components/variable_bar.js'), import('../components/filter_editor.js')]).then((both) => {
+          [{ variableControls: this.#controlsOf }, { filterEditor: this.#filterEditor }] = both;
         }),
     ]);
   }
@@ -246,7 +248,7 @@ export class DashboardView {
     }
     if (this.#grid.node.parentElement !== this.#content) this.#content.replaceChildren(this.#grid.node);
     this.#grid.show(dashboard.panels, this.variables.selections, this.#only);
-    await this.#follow();
+    await Promise.all([this.#follow(), this.#annotations.update()]);
     if (turn !== this.#turn) return;
     this.#runner.refresh();
     this.#refreshes.plan();
@@ -281,21 +283,18 @@ export class DashboardView {
 
   /** @param {Map<string, import('../model/resolve_variables.js').Resolved>} resolved */
   #showVariables(resolved) {
-    const { activeElement } = /** @type {Document | ShadowRoot} */ (this.node.getRootNode());
-    const focus =
-      activeElement instanceof HTMLElement && this.#bar.contains(activeElement)
-        ? activeElement.dataset.focus
-        : undefined;
     for (const one of resolved.values()) if (one.problem) this.#report(one.problem);
     const calm = new Map([...resolved].map(([name, one]) => [name, { ...one, problem: null }]));
     const change = (/** @type {string} */ name, /** @type {string[]} */ values) => {
       this.variables.choose(name, values);
       this.#update(true).catch((error) => this.#report(error));
     };
-    this.#bar.replaceChildren(...(this.#controlsOf?.(calm, this.variables.selections, change, null) ?? []));
+    const edit = this.#filterEditor;
+    const ask = suggestedFilters(() => this.#shown.flatMap(({ answers }) => answers));
+    /** @type {import('../components/variable_bar.js').FilterEditor | null} */
+    const filters = edit && ((id, variable, changed) => edit(id, variable, changed, ask));
+    replaceControls(this.#bar, this.#controlsOf?.(calm, this.variables.selections, change, filters) ?? []);
     this.#showHead();
-    const again = focus && this.#bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
-    if (again instanceof HTMLElement) again.focus({ preventScroll: true });
   }
 
   /** @param {{from: string | number, to: string | number} | null} range null for that of the attributes */
@@ -365,21 +364,22 @@ export class DashboardView {
     this.#grid.redraw();
   }
 
+  /** What panels and annotations show. */
+  get #shown() {
+    return [...this.#grid.frames, this.#annotations].flatMap((one) => (one?.shown ? [one.shown] : []));
+  }
+
   /** What is shown, for an element that asks nothing. @returns {import('./source.js').Snapshot} */
   take() {
     const { from, to } = this.#range;
-    return {
-      view: this.#answer,
-      answers: snapshotAnswers(this.#grid.frames.flatMap(({ shown }) => (shown ? [shown] : []))),
-      range: { from, to },
-      selections: this.variables.values(),
-    };
+    const [answers, selections] = [snapshotAnswers(this.#shown), this.variables.values()];
+    return { view: this.#answer, answers, range: { from, to }, selections };
   }
 
   /** Reports an error to the developers of the page, once. @param {unknown} error */
   async #report(error) {
-    const known = reasonOf(error);
-    const key = `${known.code} ${known.message}`;
+    const { code, message } = reasonOf(error);
+    const key = `${code} ${message}`;
     if (this.#reported.has(key)) return;
     this.#reported.add(key);
     const reason = reasonOf(error instanceof ApiError ? await this.source.explain(error) : error);

@@ -36,7 +36,6 @@ export class LivePanels {
     const { shown } = frame;
     if (!shown || shown.plan.range.info) return;
     let { plan } = shown;
-    // `$__range` would be the step: instant queries, which often have it, are asked in an interval.
     const answers = shown.answers.map((one) => ({ ...one }));
     let redraw = 0;
     const show = (/** @type {number} */ time) => {
@@ -74,7 +73,7 @@ export class LivePanels {
     const points = rangePoints(answered, plan);
     if (!points || !Number.isInteger(step) || step < STEP_MIN || step > STEP_MAX) return null;
     return subscribe(this.#address, {
-      query: { ...ask, step },
+      query: { ...ask, step, range: rangeSeconds(plan.range) },
       since: Math.floor(plan.range.to / 1000 / step) * step,
       points: ({ time, data }) => {
         points.append(time, data?.result ?? []);
@@ -98,6 +97,12 @@ export class LivePanels {
     for (const frame of [...this.#followed.keys()]) this.leave(frame);
   }
 }
+
+/**
+ * The length of a range, for `$__range`, in whole seconds: viewers of equal ranges share their queries.
+ * @param {{from: number, to: number}} range
+ */
+export const rangeSeconds = ({ from, to }) => Math.max(1, Math.round((to - from) / 1000));
 
 /**
  * Takes points into a copy of the answer of a range query; null for an answer with anything else than numbers.

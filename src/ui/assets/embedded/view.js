@@ -1,5 +1,6 @@
 // What a visitor may see of a dashboard: its document, and the values that its variables may have.
 
+import { filterText, readFilterTexts } from '../model/filter_text.js';
 import { isObject, objectOf, textOf, textsOf } from '../model/limits.js';
 import { durationText } from '../model/time.js';
 import { optionsOf } from '../model/variables.js';
@@ -51,8 +52,9 @@ export function readView(answer) {
 export function visitorVariables(variables, access) {
   return variables.map((variable) => {
     const { type, current } = variable;
-    if (type === 'adhoc' || type === 'datasource') return variable;
+    if (type === 'datasource') return variable;
     const { access: kind, values } = access.get(variable.name) ?? { access: 'fixed', values: null };
+    if (type === 'adhoc') return kind === 'open' ? openFilters(variable, values) : { ...variable, hide: 2 };
     if (kind === 'open') return values && type !== 'query' ? listed(variable, values) : variable;
     const value = values ?? [current.value].flat();
     // The length of an automatic interval depends on the range.
@@ -69,6 +71,18 @@ export function visitorVariables(variables, access) {
     };
   });
 }
+
+/** An ad hoc variable that a visitor may set: to any filters, or to some of those that the server allows.
+ *  @param {Variable} variable @param {string[] | null} values @returns {Variable} */
+function openFilters(variable, values) {
+  if (!values) return variable;
+  const options = values.map((value) => ({ text: readFilterTexts([value]).map(filterWords).join() || value, value }));
+  const none = { text: [], value: [] };
+  return { ...variable, type: 'custom', valuesFormat: 'json', query: JSON.stringify(options), multi: true, current: none };
+}
+
+/** @param {import('../model/filter_text.js').Filter} filter */
+const filterWords = ({ label, op, value }) => `${label} ${op} ${value || '""'}`;
 
 /** A variable that offers some values, with the texts that it has for them. @param {Variable} variable
  *  @param {string[]} values @returns {Variable} */
@@ -117,9 +131,12 @@ export function attributeValues(attributes, variables) {
 export function sentValues(selections, access) {
   /** @type {Record<string, string[]>} */
   const sent = Object.create(null);
-  for (const [name, { value, type }] of selections) {
-    if (access.get(name)?.access !== 'open' || type === 'datasource' || type === 'constant' || type === 'adhoc')
+  for (const [name, { value, type, filters }] of selections) {
+    if (access.get(name)?.access !== 'open' || type === 'datasource' || type === 'constant') continue;
+    if (type === 'adhoc') {
+      sent[name] = (filters ?? []).map(filterText);
       continue;
+    }
     const values = [value].flat().map(String);
     // The server takes the saved value of a variable without options.
     if (values.length > 0) sent[name] = values;
@@ -156,10 +173,38 @@ export const writeReference =
     return { expr: '', ask: { panel, ref: refId, ...times, ...own } };
   };
 
+/** Writes the query of an annotation as a reference to its place. @type {import('../model/annotations.js').WriteAnnotation} */
+export const writeAnnotationReference = ({ place }, { interval: { intervalMs, rateIntervalMs } }) =>
+  place === null
+    ? null
+    : {
+        expr: '',
+        ask: { annotation: place, interval: durationText(intervalMs), rate_interval: durationText(rateIntervalMs) },
+      };
+
+/**
+ * The labels and values of shown results, which a visitor may filter by. No other ones are asked for.
+ * @param {() => Iterable<{answer: any}>} shown
+ * @returns {import('../components/filter_editor.js').Ask}
+ */
+export const suggestedFilters = (shown) => async (query) => {
+  const found = new Set();
+  for (const { answer } of shown()) {
+    for (const row of Array.isArray(answer?.data?.result) ? answer.data.result : []) {
+      const labels = objectOf(row?.metric);
+      if (query.kind === 'label_values') found.add(textOf(labels[query.label]));
+      else for (const name of Object.keys(labels)) if (name !== '__name__') found.add(name);
+    }
+  }
+  return [...found].filter((text) => text !== '').sort();
+};
+
 /**
  * The name of a query in a snapshot: the same for every range and width.
  * @param {Record<string, any>} ask
  * @param {string} type
  */
-export const snapshotKey = ({ panel, ref, variables }, type) =>
-  [panel, ref, type, ...(variables ? [JSON.stringify(variables)] : [])].join(':');
+export const snapshotKey = ({ panel, ref, annotation, variables }, type) =>
+  annotation !== undefined
+    ? `annotation:${annotation}:${type}`
+    : [panel, ref, type, ...(variables ? [JSON.stringify(variables)] : [])].join(':');

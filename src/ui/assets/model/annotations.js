@@ -16,21 +16,34 @@ const EVENTS_MAX = 500;
 const STEP = 60;
 
 /**
+ * Writes the query of an annotation; null for one that cannot be asked. `ask` are members of a request.
+ * @typedef {(annotation: Annotation, context: {selections: import('./interpolate.js').Selections,
+ *   range: import('./time.js').Range, interval: ReturnType<typeof intervalFor>}) =>
+ *   {expr: string, ask: Record<string, any>} | null} WriteAnnotation
+ */
+
+/** @type {WriteAnnotation} */
+export function writeAnnotation({ expr }, { selections, range, interval }) {
+  const text = queryText(expr, selections, { range, interval });
+  return text.trim() === '' ? null : { expr: text, ask: { expr: text } };
+}
+
+/**
  * The queries of the annotations that are enabled and come from PromQL.
  * @param {Annotation[]} annotations
  * @param {{selections: import('./interpolate.js').Selections, range: import('./time.js').Range}} view
- * @returns {{annotation: Annotation, expr: string, step: number}[]} `step` in seconds
+ * @param {WriteAnnotation} [write]
+ * @returns {{annotation: Annotation, expr: string, ask: Record<string, any>, step: number}[]} `step` in seconds
  */
-export function annotationQueries(annotations, { selections, range }) {
+export function annotationQueries(annotations, { selections, range }, write = writeAnnotation) {
   return annotations
     .filter(({ enable, supported, builtIn }) => enable && supported && !builtIn)
-    .map((annotation) => {
+    .flatMap((annotation) => {
       const minInterval = interpolate(annotation.step, selections) || `${STEP}s`;
       const interval = intervalFor({ from: range.from, to: range.to, minInterval });
-      const expr = queryText(annotation.expr, selections, { range, interval });
-      return { annotation, expr, step: interval.intervalMs / 1000 };
-    })
-    .filter(({ expr }) => expr.trim() !== '');
+      const query = write(annotation, { selections, range, interval });
+      return query ? [{ annotation, ...query, step: interval.intervalMs / 1000 }] : [];
+    });
 }
 
 /** @param {string} template @param {Record<string, string>} labels */

@@ -6,9 +6,10 @@ import { isPlainLabel, isPlainName } from './promql.js';
  * @typedef {import('../client/types.js').Metric} Metric
  *
  * A metric with the number of its series. `change` compares the series of the last hour with those
- * of the hour before; null where that is not known. `seen` is the unix time of its newest sample.
+ * of the hour before; null where that is not known. `seen` is the unix time of its newest sample,
+ * `queried` that of the last query that names it.
  * @typedef {{name: string, series: number, share: number, change: number|null,
- *   seen: number|null}} MetricRow
+ *   seen: number|null, queried: number|null}} MetricRow
  */
 
 /** @param {Metric[]} metrics */
@@ -28,12 +29,13 @@ export function topMetrics(all, hour, before, total, limit) {
   return [...all]
     .sort((left, right) => right.series - left.series || (left.name < right.name ? -1 : 1))
     .slice(0, limit)
-    .map(({ name, series, last_seen: seen }) => ({
+    .map(({ name, series, last_seen: seen, last_queried: queried }) => ({
       name,
       series,
       share: total > 0 ? Math.min(1, series / total) : 0,
       change: now && then ? (now.get(name)?.series ?? 0) - (then.get(name)?.series ?? 0) : null,
       seen: seen ?? null,
+      queried: queried ?? null,
     }));
 }
 

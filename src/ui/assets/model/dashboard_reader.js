@@ -21,8 +21,9 @@ import { order } from './variables.js';
  * @typedef {{key: string, name: string, enable: boolean, hide: boolean, color: string,
  *   expr: string, step: string, titleFormat: string, textFormat: string, tagKeys: string,
  *   useValueForTime: boolean, builtIn: boolean, supported: boolean, panelIds: number[],
- *   exclude: boolean}} Annotation
- * `panelIds`: the panels that show it, or with `exclude` those that do not; empty means all.
+ *   exclude: boolean, place: number | null}} Annotation
+ * `panelIds`: the panels that show it, or with `exclude` those that do not; empty means all. `place`: its name for the
+ * server, if that keeps the expression to itself.
  *
  * @typedef {{source: any, path: string[], uid: string, title: string, description: string,
  *   tags: string[], time: {from: string | number, to: string | number}, refresh: string,
@@ -174,7 +175,8 @@ function readAnnotations(root, pluginOf, report) {
     const expr = textOf(raw.expr) || textOf(target.expr);
     const name = textOf(raw.name);
     const builtIn = raw.builtIn === 1 || raw.builtIn === true;
-    const supported = expr !== '' && (plugin === '' || isPrometheus(plugin));
+    const place = raw.queried === true ? numberOf(raw.place) : null;
+    const supported = place !== null || (expr !== '' && (plugin === '' || isPrometheus(plugin)));
     if (!supported && !builtIn) {
       report.add(null, `the annotation ${name} does not come from a PromQL query and is not drawn`, 'warning');
     }
@@ -185,6 +187,7 @@ function readAnnotations(root, pluginOf, report) {
       textFormat: textOf(raw.textFormat), tagKeys: textOf(raw.tagKeys),
       useValueForTime: raw.useValueForTime === true || raw.useValueForTime === 'on', builtIn, supported,
       panelIds: listOf(filter.ids).filter((id) => numberOf(id) !== null).map(Number), exclude: filter.exclude === true,
+      place,
     };
   });
 }

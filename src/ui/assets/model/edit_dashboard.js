@@ -3,7 +3,7 @@
 import { bottomOf, putItem, resizeItem, settle, stepItem } from './edit_layout.js';
 import { allPanels, freeId, insideOf, isPlaced, isRow, itemsOf, withPlaces } from './edit_prepare.js';
 import { COLUMNS, gridPosOf, Skyline } from './grid.js';
-import { DashboardError, isObject, listOf, objectOf, objectsOf, PANELS_MAX } from './limits.js';
+import { DashboardError, isObject, listOf, objectOf, objectsOf, PANELS_MAX, textOf } from './limits.js';
 
 /** @typedef {import('./limits.js').Json} Json */
 /** @typedef {import('./edit_layout.js').Item} Item */
@@ -167,7 +167,7 @@ export const replaceVariables = (document, list) => ({
 /**
  * Settings of the dashboard. A member that is undefined stays.
  * @typedef {{title?: string, tags?: string[], description?: string, refresh?: string,
- *   time?: {from: string, to: string}, timezone?: string, graphTooltip?: number}} Settings
+ *   time?: {from: string, to: string}, timezone?: string, graphTooltip?: number, links?: unknown}} Settings
  *
  * @param {Json} document
  * @param {Settings} settings
@@ -180,6 +180,9 @@ export function setDashboardSettings(document, settings) {
   // A dashboard without a description has no such member.
   if (settings.description || (settings.description !== undefined && 'description' in document))
     result.description = settings.description;
+  // A link to nowhere, with which a form begins, is none.
+  if (settings.links !== undefined)
+    result.links = objectsOf(settings.links).filter(({ url, tags }) => textOf(url).trim() !== '' || listOf(tags).length > 0);
   if (settings.time) result.time = { ...objectOf(document.time), ...settings.time };
   return result;
 }

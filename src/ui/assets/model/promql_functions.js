@@ -135,12 +135,6 @@ export const FUNCTIONS = [...parsed(FUNCTION_LINES, false), ...parsed(AGGREGATIO
   a.name < b.name ? -1 : 1,
 );
 
-/** @type {Map<string, PromqlFunction>} */
-const byName = new Map(FUNCTIONS.map((row) => [row.name, row]));
-
-/** @param {string} name @returns {PromqlFunction | undefined} */
-export const functionOf = (name) => byName.get(name);
-
 /**
  * Keywords with a line of help.
  * @type {[string, string][]}

@@ -193,13 +193,11 @@ export function dashboardPage({ org, role, user, signedOut }) {
       showHead();
       head.edit.focus();
     };
-    head.notices.replaceChildren(
-      draftBar({ org, stored, draft, resume: () => edit(draft).catch(fail), discarded }),
-    );
+    head.notices.replaceChildren(draftBar({ org, stored, draft, resume: () => edit(draft).catch(fail), discarded }));
     await update('variables');
   }
 
-  /** Turns the view into edit mode. @param {import('../model/drafts.js').Draft | null} [draft] */
+  /** Begins edit mode. @param {import('../model/drafts.js').Draft | null} [draft] */
   async function edit(draft = null) {
     if (!stored || editing) return;
     const { EditMode: Mode } = await withStylesheet('editor.css', import('../components/edit_mode.js'));
@@ -257,13 +255,14 @@ export function dashboardPage({ org, role, user, signedOut }) {
   }
 
   /** Whether the grid is shown, and neither another tab nor an editor. */
-  const viewing = () => address.tab === '' && !(editing && address.editPanel);
+  const viewing = () => address.tab === '' && !editsPanel();
+  const editsPanel = () => editing !== null && address.editPanel !== '';
 
   async function showTab() {
     const turn = (views += 1);
     showHead();
-    // An editor has the time range with which it was opened.
-    for (const part of [time.node, bar, links]) part.hidden = !viewing();
+    for (const part of [bar, links]) part.hidden = !viewing();
+    time.node.hidden = !viewing() && !editsPanel();
     if (viewing()) {
       editing?.closeEditor();
       if (grid.node.parentElement !== content) content.replaceChildren(grid.node);
@@ -324,7 +323,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
       showVariables(found.resolved);
     }
     await showTab();
-    if (!viewing()) return;
+    if (!viewing()) return editing?.follow();
     showLinks();
     grid.editor = editing;
     grid.show(dashboard.panels, selections, address.panel);
@@ -367,12 +366,15 @@ export function dashboardPage({ org, role, user, signedOut }) {
   function refresh() {
     now = Date.now();
     time.show(range(), address.refresh ?? '', zone());
+    if (!viewing()) return editing?.follow();
     runner.refresh();
     refreshes.plan();
   }
 
-  const back = () => {
+  const back = async () => {
     const next = { ...readDashboardAddress(location.search), org };
+    if (editsPanel() && next.editPanel !== address.editPanel && !(await editing?.leaves()))
+      return history.pushState(null, '', addressOf({}));
     const other = next.uid !== address.uid || (editing !== null && !next.edit);
     address = next;
     if (other) return void load();

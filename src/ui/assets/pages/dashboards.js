@@ -4,6 +4,8 @@ import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { createDashboard, deleteDashboard, listDashboards, setStar } from '../client/dashboards.js';
 import { ROOT, pageUrl } from '../client/server.js';
+import { visit } from '../client/navigation.js';
+import { builtinDashboards } from '../components/builtin_dashboards.js';
 import { confirmed, openDialog } from '../components/dialog.js';
 import { field, form } from '../components/form.js';
 import { importDashboard } from '../components/import_dashboard.js';
@@ -81,6 +83,7 @@ export function dashboards({ org, role, signedOut }) {
     text: 'New dashboard',
     on: { click: () => createDialog(org, filter.folder, [...new Set(all.map((one) => one.folder).filter(Boolean))]) },
   });
+  const builtins = builtinDashboards({ org, opened: (uid) => visit(pageUrl('/dashboard', { org, uid })) });
   const node = h(
     'main',
     { class: 'explore dashboards' },
@@ -106,6 +109,7 @@ export function dashboards({ org, role, signedOut }) {
       alert,
       list,
     ),
+    editable && builtins,
   );
 
   const dropped = (/** @type {DragEvent} */ event) => {
@@ -177,6 +181,7 @@ export function dashboards({ org, role, signedOut }) {
       filter.tag,
     );
     starred.checked = filter.starred;
+    builtins.open ||= all.length === 0;
     const filtered = filter.q || filter.tag || filter.folder || filter.starred;
     count.textContent =
       found.length === 0

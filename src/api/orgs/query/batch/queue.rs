@@ -3,7 +3,9 @@
 //! A slice runs queries one after the other for [`SLICE`] at most. A batch of short queries so
 //! gives up its threads regularly: organisations take turns, and other requests of the same
 //! organisation find a thread. Behind long queries they wait until one ends, as behind single
-//! requests. A slice ends as well if [`BACKLOG_BYTES_MAX`] bytes of lines wait for the client.
+//! requests. A slice waits for a thread until the timeout of the batch, in the order of arrival, so
+//! that batches of an organisation take turns. A slice ends as well if [`BACKLOG_BYTES_MAX`] bytes
+//! of lines wait for the client.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -189,7 +191,8 @@ impl BatchQueue {
         }
     }
 
-    fn remaining(&self) -> Duration {
+    /// Returns the rest of the timeout.
+    pub(super) fn remaining(&self) -> Duration {
         self.timeout.saturating_sub(self.since.elapsed())
     }
 

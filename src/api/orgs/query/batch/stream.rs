@@ -186,7 +186,8 @@ impl BatchStream {
 /// Runs a slice on the query lane.
 async fn run_slice(queue: Arc<BatchQueue>) {
     let running = Arc::clone(&queue);
-    if let Err(refused) = queue.lanes().run(queue.lane(), move || running.run_slice()).await {
+    let work = move || running.run_slice();
+    if let Err(refused) = queue.lanes().run_within(queue.lane(), queue.remaining(), work).await {
         queue.after_refusal(refused).await;
     }
 }

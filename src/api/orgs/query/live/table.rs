@@ -124,8 +124,8 @@ impl LiveTable {
         let of_payer = self.payers.get(payer).copied().unwrap_or_default();
         let of_org = self.orgs.get(&org).map_or(0, |entry| entry.streams);
         let (payer_max, payer_name) = match payer {
-            Payer::Session(_) => (SESSION_STREAMS_MAX, "session"),
-            Payer::Key(_) => (of_key_max, "api_key"),
+            Payer::Session(..) => (SESSION_STREAMS_MAX, "session"),
+            Payer::Key(..) => (of_key_max, "api_key"),
         };
         for (streams, streams_max, scope) in [
             (of_payer, payer_max, payer_name),

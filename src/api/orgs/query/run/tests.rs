@@ -6,6 +6,7 @@ use super::*;
 use crate::api::callers::Quota;
 use crate::api::error::Code;
 use crate::api::lanes::{InlinePermit, LanesOptions};
+use crate::api::orgs::query::QueriedMetrics;
 use crate::api::orgs::query::inline::QueryFingerprint;
 use crate::api::params::Params;
 use crate::clock::Clock;
@@ -27,6 +28,7 @@ fn deps() -> ReadDeps {
         expressions: Arc::new(ExpressionCache::new(Caps::default())),
         inline: Arc::default(),
         live: Arc::default(),
+        queried: Arc::new(QueriedMetrics::new(Timestamp::from_s(0))),
     }
 }
 

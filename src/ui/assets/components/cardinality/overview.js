@@ -38,11 +38,17 @@ const figure = (label, value, hint) =>
  */
 const isNoName = ({ name }) => name !== '__name__' && !name.startsWith('__name__=');
 
+/** Since when queries are known. @param {unknown} since unix seconds @returns {(string | Node)[]} */
+const queriesSince = (since) =>
+  typeof since === 'number'
+    ? ['A query counts for the metrics that it names, since ', time(new Date(since * 1000).toISOString()), '.']
+    : [];
+
 /**
  * A card with a heading.
  * @param {string} id
  * @param {string} heading
- * @param {string} intro
+ * @param {string | (string | Node)[]} intro
  * @param {Node} content
  */
 const section = (id, heading, intro, content) =>
@@ -50,7 +56,7 @@ const section = (id, heading, intro, content) =>
     'section',
     { class: 'card part', 'aria-labelledby': id },
     h('h2', { id, text: heading }),
-    h('p', { class: 'hint', text: intro }),
+    h('p', { class: 'hint' }, intro),
     content,
   );
 
@@ -106,7 +112,10 @@ export function cardinality({ org, remove, fail }) {
       section(
         'top-title',
         'Metrics with the most series',
-        'Series with samples in the last 24 hours. The change compares the last hour with the hour before.',
+        [
+          'Series with samples in the last 24 hours. The change compares the last hour with the hour before. ',
+          ...queriesSince(all.queried_since),
+        ],
         metricsTable(rows),
       ),
       h(
@@ -140,12 +149,12 @@ export function cardinality({ org, remove, fail }) {
   /** @param {import('../../model/cardinality.js').MetricRow[]} rows */
   function metricsTable(rows) {
     return table(
-      ['Metric', 'Series', 'Change', 'Last sample', ...(remove ? [''] : [])],
-      rows.map(({ name, series, share, change, seen }) => [
+      ['Metric', 'Series', 'Change', 'Last sample', 'Last queried', ...(remove ? [''] : [])],
+      rows.map(({ name, series, share, change, seen, queried }) => [
         h('a', { class: 'metric', href: pageUrl('/explore', { org, expr: selectorOf('__name__', name) }), text: name }),
         bar(series, share),
         h('span', { class: 'number', text: signed(change) }),
-        seen ? time(new Date(seen * 1000).toISOString()) : '',
+        ...[seen, queried].map((at) => (at ? time(new Date(at * 1000).toISOString()) : '–')),
         ...(remove ? [removeButton(selectorOf('__name__', name), name)] : []),
       ]),
       'Table of metrics',

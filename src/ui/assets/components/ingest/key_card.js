@@ -1,11 +1,15 @@
 // The ingest key of the page Add data: created or pasted, and kept in the page only.
 
 import { h } from '../../chart/dom.js';
+import { administrators } from '../../client/embed.js';
 import { currentUser } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { isKey } from '../../model/snippets.js';
 import { copyButton } from '../copy.js';
 import { sendConfirmed } from '../dialog.js';
+
+/** Most administrators that are named. */
+const NAMED_MAX = 3;
 
 /**
  * The card that gets a key. `changed` is called with each new secret.
@@ -68,6 +72,16 @@ export function keyCard({ org, role, changed }) {
     hint.textContent = fits ? 'It stays in this page and is not sent.' : 'A key has letters, digits, - and _ only.';
     changed(fits ? text : '');
   });
+  const ask = h('p', {
+    class: 'hint',
+    text: 'Administrators of the organisation create keys. Ask one of them, and paste the key here.',
+  });
+  const nameThem = async () => {
+    const names = (await administrators(org)).slice(0, NAMED_MAX);
+    if (names.length > 0) ask.textContent = `An administrator creates keys. Ask ${names.join(' or ')}, and paste the key here.`;
+  };
+  // Without names, the sentence is right all the same.
+  if (!creates) nameThem().catch(() => {});
   const paste = h('div', { class: 'field' }, h('label', { for: 'own-key', text: 'Ingest key' }), given, hint);
   content.append(
     ...(creates
@@ -79,10 +93,7 @@ export function keyCard({ org, role, changed }) {
           h('div', { class: 'row' }, create),
           h('details', {}, h('summary', { text: 'Use a key that you have' }), paste),
         ]
-      : [
-          h('p', { class: 'hint', text: 'Administrators create keys. Ask one of them, and paste the key here.' }),
-          paste,
-        ]),
+      : [ask, paste]),
   );
   return h(
     'section',

@@ -180,6 +180,12 @@ export class Preview {
     this.#runner.retry(this.#runnable);
   }
 
+  /** Shows another time range. @param {Range} range @param {number} now in milliseconds */
+  follow(range, now) {
+    this.#options = { ...this.#options, range, now };
+    this.resetZoom();
+  }
+
   resetZoom() {
     this.#range = this.#options.range;
     this.#options.zoomed(false);

@@ -60,8 +60,8 @@ const ACCESS = [
 ];
 
 /** The fields of one variable. @param {import('./subject.js').SharedVariable} variable */
-function variableField({ name, title, label, values }) {
-  const access = selectField('Viewers see', ACCESS, 'fixed');
+function variableField({ name, title, label, values, locks }) {
+  const access = selectField('Viewers see', ACCESS.filter(({ value }) => locks || value !== 'locked'), 'fixed');
   const locked = linesField(
     'Values',
     'locked',
@@ -69,7 +69,14 @@ function variableField({ name, title, label, values }) {
     'One per line. No query reads series with another value.',
   );
   const labelled = textField('Label of the series', 'label', { value: label }, 'The label that has these values.');
-  const listed = linesField('Only these values', 'open', '', 'One per line. Without any, viewers choose every value.');
+  const listed = linesField(
+    locks ? 'Only these values' : 'Only these filters',
+    'open',
+    '',
+    locks
+      ? 'One per line. Without any, viewers choose every value.'
+      : 'One per line, such as job|=|api. Without any, viewers add every filter.',
+  );
   const show = () => {
     for (const part of [locked.node, labelled.node]) part.hidden = access.select.value !== 'locked';
     listed.node.hidden = access.select.value !== 'open';

@@ -211,6 +211,12 @@ export function publicTab({ org, role, dashboard }) {
       '',
       'One origin (scheme and host) per line. Without any, every page may.',
     );
+    const budget = textField(
+      'Evaluation time per minute (seconds)',
+      'budget',
+      { type: 'number', min: '1', max: '3600', placeholder: '60' },
+      'Of all viewers of the link together. Beyond it their queries are refused.',
+    );
     return form(
       {
         submit: 'Create link',
@@ -222,6 +228,7 @@ export function publicTab({ org, role, dashboard }) {
             ...variableRules(variables.choices()),
             ...limitRules(limits.limits()),
             origins: permitted.length > 0 ? permitted : undefined,
+            query_seconds_per_minute: Number(budget.value()) || undefined,
             expires_at: days > 0 ? new Date(Date.now() + days * DAY_MS).toISOString() : undefined,
           });
           await load();
@@ -231,6 +238,7 @@ export function publicTab({ org, role, dashboard }) {
       name.node,
       variables.node,
       limits.node,
+      budget.node,
       expiry.node,
       origins.node,
     );

@@ -7,8 +7,8 @@ import { parseVariableQuery } from '../../model/variable_query.js';
 /**
  * @typedef {import('../../model/interpolate.js').Selections} Selections
  *
- * @typedef {{name: string, title: string, label: string, values: string[]}} SharedVariable `label` is that of
- *   the series whose values it has; `values` are the selected ones, empty for All
+ * @typedef {{name: string, title: string, label: string, values: string[], locks: boolean}} SharedVariable `label` is
+ *   that of the series whose values it has; `values` are the selected ones, empty for All; `locks`: it can be locked
  *
  * @typedef {{id: string, title: string, asks: boolean}} SharedPanel `asks`: it has a query
  *
@@ -33,7 +33,7 @@ import { parseVariableQuery } from '../../model/variable_query.js';
  */
 
 /** Kinds of variables whose values are not a choice of viewers. */
-const FIXED_TYPES = new Set(['constant', 'datasource', 'adhoc']);
+const FIXED_TYPES = new Set(['constant', 'datasource']);
 
 /**
  * The variables of a dashboard that a viewer could choose.
@@ -52,6 +52,8 @@ export function sharedVariables(variables, selections) {
         title: label || name,
         label: asked?.kind === 'label_values' && !asked.label.includes('$') ? asked.label : name,
         values: values.filter((value) => value !== '' && !value.startsWith('$__')),
+        // A filter has a label of its own, so it is no value to lock.
+        locks: type !== 'adhoc',
       };
     });
 }
