@@ -71,7 +71,7 @@ fn samples() -> Vec<(Labels, Vec<Sample>)> {
 
 #[test]
 fn accounts_of_a_running_server_are_administered_over_its_socket() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (server, dir) = (Server::serve(dir.path()), dir.path());
     let socket = std::fs::metadata(dir.join("admin.sock")).expect("there").permissions().mode() & 0o777;
     assert_eq!(socket, 0o600);
@@ -127,7 +127,7 @@ fn accounts_of_a_running_server_are_administered_over_its_socket() {
 /// A process list must never show a password.
 #[test]
 fn a_password_is_not_an_argument() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let output = promlet(dir.path(), &["user", "create", "a@b.c", "--password", NEW], "");
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let output = promlet(dir.path(), &["token", "inspect", "eyJ"], "");
@@ -136,7 +136,7 @@ fn a_password_is_not_an_argument() {
 
 #[test]
 fn organisations_keys_and_tokens_of_a_running_server() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (server, dir) = (Server::serve(dir.path()), dir.path());
     run_ok(dir, &["user", "create", "bo@example.com", "--no-password"], "");
     let made = run_json(dir, &["org", "create", "shop", "--owner", "bo@example.com", "--name", "Shop"], "");
@@ -239,7 +239,7 @@ fn with_segments(server: &Server, dir: &Path) -> (String, u64) {
 
 #[test]
 fn a_deleted_organisation_releases_its_space_while_the_server_runs() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (server, dir) = (Server::serve(dir.path()), dir.path());
     let (secret, number) = with_segments(&server, dir);
     let cookie = server.sign_in();
@@ -259,7 +259,7 @@ fn a_deleted_organisation_releases_its_space_while_the_server_runs() {
 /// next start continues.
 #[test]
 fn an_acknowledged_deletion_survives_kill_9() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let dir = dir.path();
     let server = Server::serve(dir);
     let (secret, number) = with_segments(&server, dir);
@@ -289,7 +289,7 @@ fn an_acknowledged_deletion_survives_kill_9() {
 /// for the next start.
 #[test]
 fn a_stopped_folder_is_administered_directly() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let dir = dir.path();
     let server = Server::serve(dir);
     let (secret, number) = with_segments(&server, dir);
@@ -326,8 +326,8 @@ fn a_stopped_folder_is_administered_directly() {
 #[test]
 fn dashboards_are_imported_listed_exported_and_part_of_a_backup() {
     let (dir, files) = (
-        crate::harness::temporary_folder().expect("a folder"),
-        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
     );
     let good = files.path().join("good.json");
     let document = r#"{ "uid": "hosts",  "title":"Hosts","tags":["linux"], "unknown": 1.50,
@@ -369,7 +369,7 @@ fn dashboards_are_imported_listed_exported_and_part_of_a_backup() {
 
 #[test]
 fn a_folder_without_a_store_is_left_alone() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let printed = refused(dir.path(), &["user", "list"], "");
     assert!(printed.contains("--data-dir"), "{printed}");
     assert_eq!(std::fs::read_dir(dir.path()).expect("listed").count(), 0);
@@ -377,7 +377,7 @@ fn a_folder_without_a_store_is_left_alone() {
 
 #[test]
 fn the_doctor_reports_what_is_wrong_and_what_to_do() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let dir = dir.path();
     std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).expect("set");
     let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -423,7 +423,7 @@ fn the_doctor_reports_what_is_wrong_and_what_to_do() {
 
 #[test]
 fn a_server_whose_socket_was_removed_ends_when_it_is_told_to() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     std::fs::remove_file(dir.path().join("admin.sock")).expect("it was there");
     assert!(server.terminate().success());

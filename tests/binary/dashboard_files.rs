@@ -38,8 +38,8 @@ fn wait_for(server: &Server, cookie: &str, uid: &str, status: u16, text: &str) -
 #[test]
 fn files_are_shown_followed_and_never_changed() {
     let (dir, files) = (
-        crate::harness::temporary_folder().expect("a folder"),
-        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
     );
     let hosts = files.path().join("hosts.json");
     fs::write(&hosts, r#"{"uid":"hosts", "title":"Hosts","n":1.50}"#).expect("written");
@@ -101,7 +101,7 @@ fn files_are_shown_followed_and_never_changed() {
 
 #[test]
 fn a_missing_folder_of_dashboards_refuses_the_start() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let missing = dir.path().join("no-such-folder");
     let store = dir.path().join("store");
     let args = ["serve", "--dashboards", missing.to_str().expect("plain")];
@@ -114,7 +114,7 @@ fn a_missing_folder_of_dashboards_refuses_the_start() {
 
 #[test]
 fn a_check_of_a_folder_judges_as_the_server_does() {
-    let files = crate::harness::temporary_folder().expect("a folder");
+    let files = crate::harness::scratch::temporary_folder().expect("a folder");
     fs::write(files.path().join("a.json"), r#"{"uid":"x","title":"A"}"#).expect("written");
     fs::create_dir(files.path().join("sub")).expect("created");
     fs::write(files.path().join("sub/b.json"), r#"{"uid":"x","title":"B"}"#).expect("written");

@@ -30,7 +30,7 @@ fn holding(dir: &Path, text: &str) -> Vec<PathBuf> {
 
 #[test]
 fn a_deleted_organisation_leaves_no_sample_on_disk_and_of_its_accounts_only_what_is_documented() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
     let path = |rest: &str| format!("/api/v1/orgs/{ORG}{rest}");
@@ -79,7 +79,7 @@ fn a_deleted_organisation_leaves_no_sample_on_disk_and_of_its_accounts_only_what
         let allowed = |path: &PathBuf| path == Path::new("control/db") || path.starts_with("journal");
         assert!(left.iter().all(allowed), "{text}: {left:?}");
     }
-    let new = crate::harness::temporary_folder().expect("a folder");
+    let new = crate::harness::scratch::temporary_folder().expect("a folder");
     let new = new.path().join("new");
     succeeded(&promlet(&["repair", "--to"], &[&new, dir.path()]));
     let server = Server::serve(&new);

@@ -6,7 +6,7 @@ use crate::harness::{Server, Start, request};
 
 #[test]
 fn the_demo_prints_a_link_a_token_and_queries_that_return_data_at_once() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::start(&Start { args: &["demo"], dir: dir.path(), env: &[] });
     let (mut link, mut token, mut curls) = (None, None, Vec::new());
     while link.is_none() || token.is_none() || curls.len() < 3 {

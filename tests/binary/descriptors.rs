@@ -75,7 +75,7 @@ fn seal(dir: &Path) -> bool {
 
 #[test]
 fn idle_connections_of_strangers_leave_the_store_its_descriptors() {
-    let dir = crate::harness::temporary_folder().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     let start = Start { args: &["serve"], dir: dir.path(), env: &bootstrap() };
     let server = Server::start_within(&start, FILES);
     let cookie = server.sign_in();

@@ -12,7 +12,7 @@ use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, command};
 
 #[test]
 fn the_bootstrap_account_signs_in_and_its_variables_are_ignored_afterwards() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
     let me = server.get("/api/v1/auth/me", &[("Cookie", &cookie)]).json();
@@ -39,7 +39,7 @@ fn the_bootstrap_account_signs_in_and_its_variables_are_ignored_afterwards() {
 
 #[test]
 fn without_bootstrap_a_one_time_setup_link_is_printed_and_creates_the_first_account() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::start(&Start { args: &[], dir: dir.path(), env: &[] });
     let log = server.log_line("/setup#token=");
     let token = log
@@ -64,7 +64,7 @@ fn without_bootstrap_a_one_time_setup_link_is_printed_and_creates_the_first_acco
 
 #[test]
 fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let second =
         command(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() }).output().expect("it runs");
@@ -76,7 +76,7 @@ fn a_second_process_on_the_same_folder_is_refused_and_names_the_first() {
 
 #[test]
 fn a_folder_that_cannot_be_created_ends_the_start_with_one_line() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let file = dir.path().join("file");
     std::fs::write(&file, "no folder").expect("written");
     let below = file.join("store");
@@ -88,7 +88,7 @@ fn a_folder_that_cannot_be_created_ends_the_start_with_one_line() {
 
 #[test]
 fn a_second_signal_does_not_wait_for_a_request_that_never_ends() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let address = server.url.strip_prefix("http://").expect("http");
     let mut half = TcpStream::connect(address).expect("it listens");
@@ -119,7 +119,7 @@ fn an_unknown_flag_exits_with_two_and_help_with_zero() {
 
 #[test]
 fn mail_that_cannot_be_sent_is_reported_and_does_not_affect_readiness() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let own = [("PROMLET_SMTP_URL", "smtp://127.0.0.1:1"), ("PROMLET_MAIL_FROM", "promlet@example.com")];
     let env: Vec<_> = bootstrap().into_iter().chain(own).collect();
     let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
@@ -142,7 +142,7 @@ fn a_mail_server_without_required_tls_is_a_warning() {
         "smtp://u:p@mail.example.org:587?tls=opportunistic&tls=required",
         "smtp://localhost.example.org:587",
     ] {
-        let dir = crate::harness::temporary_folder().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         let env: Vec<_> = bootstrap().into_iter().chain([("PROMLET_SMTP_URL", url), from]).collect();
         let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });
         server.log_line("PROMLET_SMTP_URL does not require TLS");
@@ -152,7 +152,7 @@ fn a_mail_server_without_required_tls_is_a_warning() {
 
 #[test]
 fn health_and_metrics_are_served_on_loopback() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let ready = server.get("/readyz", &[]);
     let checks =
@@ -184,7 +184,7 @@ fn disk_bytes(dir: &Path) -> u64 {
 
 #[test]
 fn a_new_and_an_idle_server_use_little_disk_and_memory() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     for start in ["fresh", "once more"] {
         let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &bootstrap() });
         server.sign_in();

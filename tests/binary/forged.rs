@@ -44,7 +44,7 @@ fn planted(dir: &Path, forgeries: &str) -> (std::path::PathBuf, Vec<u8>, usize) 
 
 #[test]
 fn a_record_forged_in_a_label_value_takes_nothing_from_another_organisation() {
-    let live = crate::harness::temporary_folder().expect("made");
+    let live = crate::harness::scratch::temporary_folder().expect("made");
     let server = Server::serve(live.path());
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
@@ -79,7 +79,7 @@ fn a_record_forged_in_a_label_value_takes_nothing_from_another_organisation() {
 
     // Flips a bit at several distances before the forgeries, back into the header of their record.
     for distance in [8, 16, 24, 32, 40, 48] {
-        let dir = crate::harness::temporary_folder().expect("made");
+        let dir = crate::harness::scratch::temporary_folder().expect("made");
         copy_tree(live.path(), dir.path());
         let (path, mut bytes, at) = planted(dir.path(), &forgeries);
         bytes[at - distance] ^= 0x10;
@@ -150,7 +150,7 @@ fn around(dir: &Path, text: &str) -> (std::path::PathBuf, Vec<u8>, usize) {
 
 #[test]
 fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
-    let live = crate::harness::temporary_folder().expect("made");
+    let live = crate::harness::scratch::temporary_folder().expect("made");
     let server = Server::serve(live.path());
     let cookie = server.sign_in();
     server.kill();
@@ -192,7 +192,7 @@ fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
     };
     for (at, without_database) in [0, 1, 4, 9, 20, 26, 40].iter().flat_map(|at| [(*at, false), (*at, true)]) {
         let what = format!("byte {at} of the record, without the database: {without_database}");
-        let dir = crate::harness::temporary_folder().expect("made");
+        let dir = crate::harness::scratch::temporary_folder().expect("made");
         copy_tree(live.path(), dir.path());
         let (path, mut bytes, start) = around(dir.path(), &globs[0]);
         bytes[start + at] ^= 0x10;
@@ -204,7 +204,7 @@ fn an_account_change_forged_in_the_policy_of_an_api_key_is_never_applied() {
         assert_eq!(code, if without_database { 2 } else { 1 }, "{what}: {report:#}");
         if without_database {
             // A change is lost, so a start refuses the folder. The repaired folder has the account.
-            let out = crate::harness::temporary_folder().expect("made");
+            let out = crate::harness::scratch::temporary_folder().expect("made");
             let saved = out.path().join("saved");
             succeeded(&promlet(&["repair", "--to"], &[&saved, dir.path()]));
             logs_in(&saved, &what);

@@ -5,7 +5,7 @@ mod eventually;
 #[path = "process_stats.rs"]
 pub(crate) mod process_stats;
 #[path = "../../src/kv/scratch.rs"]
-mod scratch;
+pub(crate) mod scratch;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -16,7 +16,6 @@ use std::time::Duration;
 
 pub(crate) use eventually::eventually;
 use promlet::model::{Labels, Sample};
-pub(crate) use scratch::temporary_folder;
 use serde_json::Value as Json;
 
 /// How long a wait may take before the test fails with its reason. Generous, because builders are

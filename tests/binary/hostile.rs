@@ -45,7 +45,7 @@ fn expect(what: &str, answer: &Answer, status: u16, code: &str) {
 
 #[test]
 fn hostile_requests_get_clear_errors_and_leave_the_server_unharmed() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
     let (key, secret) = server.api_key(&cookie);

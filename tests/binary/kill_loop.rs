@@ -48,7 +48,7 @@ fn kill_dash_nine_at_any_moment_loses_no_acknowledged_sample_and_no_acknowledged
     let seed = 20_261_121;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
     let mut oracle = Oracle::default();
     let mut server = serve(dir.path());

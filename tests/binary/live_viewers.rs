@@ -21,7 +21,7 @@ fn address(server: &Server) -> std::net::SocketAddr {
 
 #[test]
 fn viewers_miss_double_and_reorder_no_step_over_a_restart() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
     let key = json!({ "name": "viewers", "scopes": ["embed"], "embed": { "rate_limit_rps": 10_000 } });

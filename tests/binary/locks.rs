@@ -136,7 +136,7 @@ impl TwoOrganisations {
 
 #[test]
 fn a_slow_listing_blocks_no_write_no_page_and_no_short_query() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let it = TwoOrganisations::start(dir.path());
     let written = it.server.write(&it.own, &hostile_values());
     assert_eq!(written.status, 204, "{}", written.body);
@@ -154,7 +154,7 @@ fn a_slow_listing_blocks_no_write_no_page_and_no_short_query() {
 
 #[test]
 fn a_slow_query_of_exemplars_blocks_no_write_no_page_and_no_short_query() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let it = TwoOrganisations::start(dir.path());
     let mut text = String::from("# TYPE hostile gauge\n");
     for (labels, _) in hostile_values() {

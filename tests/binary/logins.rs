@@ -25,7 +25,7 @@ fn login(server: &Server, network: &str, password: &str) -> Answer {
 /// Row 6, at the real cost of a hash.
 #[test]
 fn five_hundred_logins_at_once_leave_health_responsive_and_memory_bounded() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server =
         serve(dir.path(), &[("PROMLET_ARGON2", "19456,2,1"), ("PROMLET_TRUSTED_PROXIES", "127.0.0.1")]);
     server.sign_in();
@@ -64,7 +64,7 @@ fn five_hundred_logins_at_once_leave_health_responsive_and_memory_bounded() {
 /// Row 5, with an attacker who does not stop.
 #[test]
 fn an_owner_can_log_in_during_a_password_attack() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server =
         serve(dir.path(), &[("PROMLET_ARGON2", "19456,2,1"), ("PROMLET_TRUSTED_PROXIES", "127.0.0.1")]);
     let done = AtomicBool::new(false);
@@ -97,7 +97,7 @@ fn an_owner_can_log_in_during_a_password_attack() {
 /// Row 9: a session whose logout was acknowledged with 204 does not come back.
 #[test]
 fn a_logout_survives_kill_dash_nine_right_after_its_response() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let mut server = serve(dir.path(), &[]);
     for round in 0..5 {
         let (gone, kept) = (server.sign_in(), server.sign_in());
@@ -155,7 +155,7 @@ fn of_fifty_uses_of_a_link_exactly_one_signs_in_even_across_kill_dash_nine() {
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
     for round in 0..6 {
-        let dir = crate::harness::temporary_folder().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         let server = serve(dir.path(), &[]);
         let token = printed_token(&server);
         // The first round has no crash.
@@ -182,7 +182,7 @@ fn of_fifty_uses_of_a_link_exactly_one_signs_in_even_across_kill_dash_nine() {
 /// Row 10: at the most verbose level.
 #[test]
 fn no_secret_is_in_the_log() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = serve(dir.path(), &[("PROMLET_LOG", "trace"), ("PROMLET_SIGNUP", "open")]);
     let token = printed_token(&server);
     let signed = server.get(&format!("/api/v1/auth/magic-link/verify?token={token}"), &[]);

@@ -64,7 +64,7 @@ fn holds(server: &Server, cookie: &str, base: Timestamp, kept: &[std::ops::Range
 
 #[test]
 fn samples_acknowledged_after_a_deletion_was_lost_with_the_end_of_the_log_survive_kill_dash_nine() {
-    let live = crate::harness::temporary_folder().expect("made");
+    let live = crate::harness::scratch::temporary_folder().expect("made");
     let server = Server::serve(live.path());
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
@@ -83,7 +83,7 @@ fn samples_acknowledged_after_a_deletion_was_lost_with_the_end_of_the_log_surviv
     for loss in [Loss::Cut, Loss::Zeros, Loss::CutBehindTheFirstRecord, Loss::Empty, Loss::Gone] {
         for recovery in [Recovery::AcceptLoss, Recovery::Repair] {
             let case = format!("{loss:?}, {recovery:?}");
-            let folder = crate::harness::temporary_folder().expect("made");
+            let folder = crate::harness::scratch::temporary_folder().expect("made");
             let mut dir = folder.path().join("damaged");
             copy_tree(live.path(), &dir);
             lose(&dir, loss, at);

@@ -81,7 +81,7 @@ fn check_after_new_key(server: &Server, sealed: &Sealed) {
 
 #[test]
 fn a_lost_master_key_is_replaced_only_on_request_and_the_owners_of_dropped_secrets_are_logged() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = start(dir.path(), &["serve"]);
     let sealed = with_sealed_secrets(&server);
     server.kill();
@@ -105,7 +105,7 @@ fn a_lost_master_key_is_replaced_only_on_request_and_the_owners_of_dropped_secre
     server.kill();
 
     for lost in [None, Some("half a ke"), Some(other.as_str())] {
-        let copy = crate::harness::temporary_folder().expect("a folder");
+        let copy = crate::harness::scratch::temporary_folder().expect("a folder");
         copy_tree(dir.path(), copy.path());
         let file = copy.path().join("master.key");
         std::fs::remove_file(&file).expect("removed");
@@ -134,7 +134,7 @@ fn a_lost_master_key_is_replaced_only_on_request_and_the_owners_of_dropped_secre
 
 #[test]
 fn a_lost_master_key_outside_the_folder_is_never_created_but_accepted_if_the_operator_provides_one() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (store, place) = (dir.path().join("store"), dir.path().join("key"));
     put_key(&place, &"ab".repeat(32));
     let path = place.display().to_string();
@@ -182,8 +182,8 @@ fn content(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 
 #[test]
 fn one_segment_is_restored_from_a_backup_and_foreign_files_are_refused() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
-    let out = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let out = crate::harness::scratch::temporary_folder().expect("a folder");
     let backup = out.path().join("backup");
     let base = stopped(dir.path());
     succeeded(&promlet(&["backup", "--data-dir"], &[dir.path(), &backup]));
@@ -218,12 +218,12 @@ fn one_segment_is_restored_from_a_backup_and_foreign_files_are_refused() {
     server.kill();
 
     // Files that do not belong there, and the error for each.
-    let other = crate::harness::temporary_folder().expect("a folder");
+    let other = crate::harness::scratch::temporary_folder().expect("a folder");
     stopped(other.path());
     let damaged = out.path().join("damaged");
     copy_tree(&backup, &damaged);
     flip(&damaged.join(&victim), 70);
-    let gone = crate::harness::temporary_folder().expect("a folder");
+    let gone = crate::harness::scratch::temporary_folder().expect("a folder");
     copy_tree(dir.path(), gone.path());
     std::fs::remove_file(gone.path().join(&victim)).expect("removed");
     let nowhere = out.path().join("nowhere");
@@ -277,10 +277,10 @@ type DamageFn<'d> = &'d dyn Fn(&Path);
 
 #[test]
 fn a_check_exits_with_1_if_a_start_repairs_the_folder_and_with_2_if_it_refuses_it() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = stopped(dir.path());
     let copy = |damage: &dyn Fn(&Path)| {
-        let copy = crate::harness::temporary_folder().expect("a folder");
+        let copy = crate::harness::scratch::temporary_folder().expect("a folder");
         copy_tree(dir.path(), copy.path());
         damage(copy.path());
         copy
@@ -322,7 +322,7 @@ fn a_check_exits_with_1_if_a_start_repairs_the_folder_and_with_2_if_it_refuses_i
         refused(copy.path(), &["serve"]);
     }
     // An identity is never taken over from another store.
-    let other = crate::harness::temporary_folder().expect("a folder");
+    let other = crate::harness::scratch::temporary_folder().expect("a folder");
     start(other.path(), &["serve"]).kill();
     let mixed = copy(&|dir| {
         flip(&dir.join("STORE"), 30);
@@ -334,7 +334,7 @@ fn a_check_exits_with_1_if_a_start_repairs_the_folder_and_with_2_if_it_refuses_i
 
 #[test]
 fn queries_over_a_damaged_log_get_a_warning_and_a_missing_log_can_be_accepted_as_lost() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = start(dir.path(), &["serve"]);
     let cookie = server.sign_in();
     let (_, secret) = server.api_key(&cookie);
@@ -387,7 +387,7 @@ fn holds(dir: &Path, text: &str) -> bool {
 /// long before.
 #[test]
 fn a_damaged_registry_loses_no_sample_of_a_series_that_was_deleted_and_written_again() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = Timestamp::from_s(promlet::clock::Clock::System.now().as_s() - 3_000);
     let server = start(dir.path(), &["serve"]);
     let cookie = server.sign_in();
@@ -417,12 +417,12 @@ fn a_damaged_registry_loses_no_sample_of_a_series_that_was_deleted_and_written_a
         ("flipped in a record", &|path| flip(path, 110)),
     ];
     for (how, damage) in damages {
-        let copy = crate::harness::temporary_folder().expect("a folder");
+        let copy = crate::harness::scratch::temporary_folder().expect("a folder");
         copy_tree(dir.path(), copy.path());
         damage(&copy.path().join(registry));
         let (code, text) = checked(copy.path());
         assert!(code == Some(1) && text.contains("1.reg"), "{how}: {text}");
-        let out = crate::harness::temporary_folder().expect("a folder");
+        let out = crate::harness::scratch::temporary_folder().expect("a folder");
         let saved = out.path().join("saved");
         let repaired = promlet(&["repair", "--to"], &[&saved, copy.path()]);
         assert!(repaired.status.success(), "{how}: {}", output_text(&repaired));

@@ -197,7 +197,7 @@ fn otlp(now: Timestamp, round: u64) -> serde_json::Value {
 
 #[test]
 fn a_request_without_enough_memory_is_refused_and_affects_nothing_else() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let store = open(dir.path());
     store.fill();
     let mut refused = BTreeSet::new();

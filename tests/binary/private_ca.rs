@@ -68,7 +68,7 @@ fn an_issuer_with_a_private_authority_is_trusted_only_if_the_file_contains_the_a
     let issuer = issuer();
     let files = ["one.crt", "two.crt"].map(|name| fixture(name).to_str().expect("UTF-8").to_owned());
     for (file, trusted) in [(Some(&files[0]), true), (Some(&files[1]), false), (None, false)] {
-        let dir = crate::harness::temporary_folder().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         let mut env = vec![
             ("PROMLET_OAUTH_OIDC_ISSUER", &*issuer),
             ("PROMLET_OAUTH_OIDC_CLIENT_ID", "promlet"),

@@ -120,7 +120,7 @@ fn read(mut stream: TcpStream) -> (String, Json) {
 
 #[test]
 fn a_query_ends_as_soon_as_its_client_disconnects() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     // More rounds than there are threads for one organisation, so that a single leftover would be
     // noticed.
@@ -137,7 +137,7 @@ fn a_query_ends_as_soon_as_its_client_disconnects() {
 
 #[test]
 fn a_running_query_is_listed_with_its_progress_and_ended_by_its_id() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let stream = client.ask_endlessly(ORG);
     // It has read its samples and computes.
@@ -158,7 +158,7 @@ fn a_running_query_is_listed_with_its_progress_and_ended_by_its_id() {
 
 #[test]
 fn a_query_ends_at_its_timeout_and_one_too_large_is_refused_with_the_numbers() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let late =
         client.server.get(&(QueryClient::endless(ORG) + "&timeout=50ms"), &[("Cookie", &client.cookie)]);
@@ -180,7 +180,7 @@ fn a_query_ends_at_its_timeout_and_one_too_large_is_refused_with_the_numbers() {
 
 #[test]
 fn the_cost_of_a_query_is_estimated_and_its_actual_cost_reported() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let expr = percent("sum by (job) (up)");
     let estimate = client.get(&format!("{ORG}/query/estimate?expr={expr}")).json();
@@ -203,7 +203,7 @@ fn the_cost_of_a_query_is_estimated_and_its_actual_cost_reported() {
 
 #[test]
 fn endless_queries_of_one_organisation_delay_no_other() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let made =
         client.server.post_json("/api/v1/orgs", &[("Cookie", &client.cookie)], &json!({"slug": "other"}));
@@ -259,7 +259,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// minutes.
 #[test]
 fn a_matcher_that_became_slow_blocks_neither_health_nor_the_stop_nor_its_thread() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let (_, secret) = client.server.api_key(&client.cookie);
     let listing =
@@ -310,7 +310,7 @@ fn a_matcher_that_became_slow_blocks_neither_health_nor_the_stop_nor_its_thread(
 
 #[test]
 fn patterns_of_label_replace_are_counted_with_those_of_selectors() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let nested = |patterns: usize, selector: &str| {
         let open = "label_replace(".repeat(patterns);
@@ -345,7 +345,7 @@ fn slow_to_compile(exprs: usize, salt: &str) -> Json {
 /// request waits for that.
 #[test]
 fn policies_that_are_slow_to_compile_do_not_block_health() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let (id, _) = client.server.api_key(&client.cookie);
     let keys = format!("/api/v1/orgs/{ORG}/api-keys");
@@ -378,7 +378,7 @@ fn policies_that_are_slow_to_compile_do_not_block_health() {
 /// at once; others wait.
 #[test]
 fn matchers_of_a_new_token_are_compiled_in_its_organisations_share_of_the_query_lane() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let (id, _) = client.server.api_key(&client.cookie);
     let mint = |matcher: &str| {
@@ -415,7 +415,7 @@ fn matchers_of_a_new_token_are_compiled_in_its_organisations_share_of_the_query_
 
 #[test]
 fn a_form_with_more_parameters_than_any_endpoint_knows_is_refused() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let client = QueryClient::start(dir.path());
     let url = format!("{}/api/v1/orgs/{ORG}/prometheus/api/v1/query", client.server.url);
     let origin = client.server.url.clone();

@@ -292,7 +292,7 @@ fn segment_in(dir: &Path) -> String {
 #[test]
 fn the_commands_of_readme_and_guide_work_as_they_are_pasted() {
     let blocks = blocks();
-    let dir = crate::harness::temporary_folder().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     for (name, text) in [("new-password.txt", "another long enough password\n"), ("backups/.keep", "")] {
         let path = dir.path().join(name);
         std::fs::create_dir_all(path.parent().expect("in a folder")).expect("made");
@@ -402,7 +402,7 @@ fn a_server_starts_with_the_settings_of_every_block() {
         assert!(blocks.iter().any(|block| block.text.contains(needed)), "no block sets {needed}");
     }
     for block in blocks {
-        let dir = crate::harness::temporary_folder().expect("temp");
+        let dir = crate::harness::scratch::temporary_folder().expect("temp");
         let set = settings_of(&block, &files);
         assert!(!set.is_empty(), "{}", block.text);
         let mut env: BTreeMap<&str, &str> = bootstrap().into_iter().collect();
@@ -528,7 +528,7 @@ fn every_flag_and_variable_of_the_documents_exists() {
 
 #[test]
 fn every_address_in_configurations_of_other_programs_has_a_route() {
-    let dir = crate::harness::temporary_folder().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     let server = Server::serve(dir.path());
     let routes = server.get("/api/v1/openapi.json", &[]).json();
     let paths = routes["paths"].as_object().expect("paths");

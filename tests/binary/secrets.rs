@@ -97,7 +97,7 @@ fn session(server: &Server) -> Vec<String> {
 #[test]
 fn f10_a_whole_session_at_trace_leaves_no_secret_in_the_log() {
     for format in ["text", "json"] {
-        let dir = crate::harness::temporary_folder().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         let mut env = bootstrap().to_vec();
         env.extend([("PROMLET_LOG", "trace"), ("PROMLET_LOG_FORMAT", format)]);
         let server = Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env });

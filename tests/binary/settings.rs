@@ -31,8 +31,8 @@ fn status_for(server: &Server, host: &str) -> String {
 #[test]
 fn access_and_pages_follow_the_settings() {
     let (dir, pages) = (
-        crate::harness::temporary_folder().expect("a folder"),
-        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
     );
     std::fs::write(pages.path().join("index.html"), "<p>edited</p>").expect("written");
     let server = start(
@@ -88,7 +88,7 @@ fn access_and_pages_follow_the_settings() {
 
 #[test]
 fn a_flag_takes_the_values_that_its_variable_takes() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let output = |args: &[&str], env: &[(&str, &str)]| {
         let args = [&["doctor", "--json"], args].concat();
         let output = command(&Start { args: &args, dir: dir.path(), env }).output().expect("it runs");
@@ -131,7 +131,7 @@ fn a_flag_takes_the_values_that_its_variable_takes() {
 
 #[test]
 fn the_limits_of_a_query_follow_the_settings() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let few = [
         ("PROMLET_QUERY_MAX_SAMPLES", "10"),
         ("PROMLET_QUERY_CONCURRENCY", "1"),
@@ -171,7 +171,7 @@ fn the_limits_of_a_query_follow_the_settings() {
 
 #[test]
 fn the_memory_of_samples_and_names_follows_the_setting() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let refused = |bytes: &str| {
         let env = [("PROMLET_HEAD_MEMORY_BYTES", bytes)];
         let output =
@@ -187,7 +187,7 @@ fn the_memory_of_samples_and_names_follows_the_setting() {
     // are 6,100 label values of 4,000 bytes. A request is measured against the memory that remained
     // before it.
     let written = |env: &[(&str, &str)]| {
-        let dir = crate::harness::temporary_folder().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         let server = start(dir.path(), env);
         let (_, secret) = server.api_key(&server.sign_in());
         let now = Clock::System.now();
@@ -210,7 +210,7 @@ fn the_memory_of_samples_and_names_follows_the_setting() {
 
 #[test]
 fn the_master_key_comes_from_the_configured_source_and_no_other_key_opens_the_folder() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = start(dir.path(), &[("PROMLET_MASTER_KEY", KEY)]);
     let cookie = server.sign_in();
     assert!(!dir.path().join("master.key").exists(), "no key is stored in the folder");

@@ -74,7 +74,7 @@ fn one_sample(at: Timestamp) -> Vec<(Labels, Vec<Sample>)> {
 
 #[test]
 fn while_the_store_is_opened_health_is_served_and_everything_else_is_503_with_retry_after() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (cookie, secret, at) = stopped_store(dir.path());
     let held_up = HeldUp::new(dir.path());
     let (server, ready) = start(dir.path());
@@ -125,7 +125,7 @@ fn while_the_store_is_opened_health_is_served_and_everything_else_is_503_with_re
 
 #[test]
 fn a_start_that_is_told_to_stop_ends_cleanly_and_the_next_one_finds_everything() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (cookie, _, at) = stopped_store(dir.path());
     let held_up = HeldUp::new(dir.path());
     let (server, _) = start(dir.path());
@@ -143,7 +143,7 @@ fn a_start_that_is_told_to_stop_ends_cleanly_and_the_next_one_finds_everything()
 
 #[test]
 fn a_second_signal_ends_a_start_that_hangs() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let (cookie, _, _) = stopped_store(dir.path());
     let held_up = HeldUp::new(dir.path());
     let (server, _) = start(dir.path());
@@ -158,7 +158,7 @@ fn a_second_signal_ends_a_start_that_hangs() {
 
 #[test]
 fn an_address_in_use_ends_the_start_before_anything_is_read() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("bound").to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
@@ -176,7 +176,7 @@ fn an_address_in_use_ends_the_start_before_anything_is_read() {
 /// docs/storage.md 17: unclean stops of a folder are counted over all starts.
 #[test]
 fn unclean_stops_are_counted() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let start = || Server::serve(dir.path());
     let counted = |server: &Server| {
         let text = server.get("/metrics", &[]).body;
@@ -200,7 +200,7 @@ fn unclean_stops_are_counted() {
 #[test]
 fn samples_stored_today_are_known_after_a_restart() {
     let day = || Clock::System.now().as_ms().div_euclid(86_400_000);
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let first = day();
     let today = |server: &Server| {
         let org = server.get(&format!("/api/v1/orgs/{ORG}"), &[("Cookie", &server.sign_in())]).json();

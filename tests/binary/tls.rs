@@ -33,8 +33,8 @@ fn again(stream: &mut Stream) -> String {
 #[test]
 fn sighup_reloads_the_certificate_and_drops_no_connection() {
     let (dir, files) = (
-        crate::harness::temporary_folder().expect("a folder"),
-        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
     );
     put("one", files.path());
     let (cert, key) = (files.path().join("tls.crt"), files.path().join("tls.key"));
@@ -66,8 +66,8 @@ fn sighup_reloads_the_certificate_and_drops_no_connection() {
 #[test]
 fn a_start_without_a_usable_certificate_ends_with_the_reason() {
     let (dir, files) = (
-        crate::harness::temporary_folder().expect("a folder"),
-        crate::harness::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
+        crate::harness::scratch::temporary_folder().expect("a folder"),
     );
     put("one", files.path());
     std::fs::copy(fixture("two.key"), files.path().join("tls.key")).expect("copied");

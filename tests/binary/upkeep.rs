@@ -145,7 +145,7 @@ pub(crate) fn stopped(dir: &Path) -> Timestamp {
 
 #[test]
 fn seal_works_on_a_running_server_over_its_socket_by_http_and_on_a_stopped_folder() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = an_hour_ago();
     let server = Server::serve(dir.path());
     let cookie = server.sign_in();
@@ -180,8 +180,8 @@ fn seal_works_on_a_running_server_over_its_socket_by_http_and_on_a_stopped_folde
 
 #[test]
 fn a_backup_during_writes_contains_everything_acknowledged_before_and_is_restored_with_the_same_results() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
-    let out = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let out = crate::harness::scratch::temporary_folder().expect("a folder");
     let (backup, restored) = (out.path().join("backup"), out.path().join("restored"));
     let base = an_hour_ago();
     let server = Server::serve(dir.path());
@@ -256,7 +256,7 @@ fn stage_backup(dir: &Path) -> BufReader<UnixStream> {
 
 #[test]
 fn the_connection_of_a_backup_closes_only_after_its_staged_files_are_removed() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     for _ in 0..3 {
         let mut stream = stage_backup(dir.path());
@@ -274,8 +274,8 @@ fn the_connection_of_a_backup_closes_only_after_its_staged_files_are_removed() {
 
 #[test]
 fn a_failed_backup_does_not_block_the_next_one() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
-    let out = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let out = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     for round in 0..20 {
         let failed = promlet(&["backup", "--data-dir"], &[dir.path(), &out.path().join("missing/backup")]);
@@ -292,7 +292,7 @@ fn a_failed_backup_does_not_block_the_next_one() {
 
 #[test]
 fn a_stop_does_not_wait_for_a_backup_however_many_commands_followed_it() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let copying = stage_backup(dir.path());
     for _ in 0..10 {
@@ -305,8 +305,8 @@ fn a_stop_does_not_wait_for_a_backup_however_many_commands_followed_it() {
 
 #[test]
 fn a_damaged_backup_is_never_restored_and_check_names_every_file() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
-    let out = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let out = crate::harness::scratch::temporary_folder().expect("a folder");
     let backup = out.path().join("backup");
     stopped(dir.path());
     // It also works on a stopped folder, and with the key.
@@ -345,7 +345,7 @@ fn a_damaged_backup_is_never_restored_and_check_names_every_file() {
 
 #[test]
 fn check_reports_what_is_whole_what_is_repairable_and_what_is_lost() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     stopped(dir.path());
     let (report, code) = check(true, dir.path());
     assert_eq!((code, &report["result"]), (0, &Json::from("note")), "{report:#}");
@@ -356,7 +356,7 @@ fn check_reports_what_is_whole_what_is_repairable_and_what_is_lost() {
     let segment = path_of("segments", ".seg");
     let log = path_of("wal", ".wal");
     let damaged = |name: &str, damage: &dyn Fn(&Path)| {
-        let copy = crate::harness::temporary_folder().expect("a folder");
+        let copy = crate::harness::scratch::temporary_folder().expect("a folder");
         copy_tree(dir.path(), copy.path());
         damage(copy.path());
         let before: Vec<_> =
@@ -413,12 +413,12 @@ fn check_reports_what_is_whole_what_is_repairable_and_what_is_lost() {
 
 #[test]
 fn a_folder_in_use_is_not_checked_and_its_process_is_named() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let server = Server::serve(dir.path());
     let refused = promlet(&["check"], &[dir.path()]);
     assert!(output_text(&refused).contains(&format!("pid {}", server.pid())), "{}", output_text(&refused));
     assert_eq!(refused.status.code(), Some(2));
-    let foreign = crate::harness::temporary_folder().expect("a folder");
+    let foreign = crate::harness::scratch::temporary_folder().expect("a folder");
     let refused = promlet(&["check"], &[foreign.path()]);
     assert!(output_text(&refused).contains("holds no promlet store"), "{}", output_text(&refused));
 }
@@ -440,8 +440,8 @@ fn damage_log(dir: &Path) {
 
 #[test]
 fn repair_saves_undamaged_data_to_a_new_folder_and_reports_what_is_lost() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
-    let out = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let out = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = stopped(dir.path());
     let whole = out.path().join("whole");
     let text = succeeded(&promlet(&["repair", "--to"], &[&whole, dir.path()]));
@@ -481,7 +481,7 @@ fn repair_saves_undamaged_data_to_a_new_folder_and_reports_what_is_lost() {
 
 #[test]
 fn accept_loss_ends_a_read_only_start_and_keeps_the_old_log() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = stopped(dir.path());
     damage_log(dir.path());
     let start = |args| Server::start(&Start { args, dir: dir.path(), env: &bootstrap() });
@@ -538,8 +538,8 @@ fn is_whole_or_none(folder: &Path, held: &BTreeMap<(usize, i64), f64>, base: Tim
 #[test]
 fn a_killed_backup_restore_or_repair_leaves_a_complete_result_or_none_that_is_accepted() {
     let mut rng = Entropy::seeded(20_261_121);
-    let dir = crate::harness::temporary_folder().expect("a folder");
-    let out = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let out = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = stopped(dir.path());
     let held = expected(0..250);
     let whole = out.path().join("whole");
@@ -595,12 +595,12 @@ fn a_killed_backup_restore_or_repair_leaves_a_complete_result_or_none_that_is_ac
 #[test]
 fn a_killed_start_that_accepts_a_loss_has_either_done_it_or_not() {
     let mut rng = Entropy::seeded(7);
-    let origin = crate::harness::temporary_folder().expect("a folder");
+    let origin = crate::harness::scratch::temporary_folder().expect("a folder");
     let base = stopped(origin.path());
     damage_log(origin.path());
     let all = expected(0..250);
     for _ in 0..6 {
-        let dir = crate::harness::temporary_folder().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         copy_tree(origin.path(), dir.path());
         let args = ["serve", "--accept-loss", "--listen", "127.0.0.1:0", "--data-dir"];
         killed_after(250.0 * rng.unit(), &args, &[dir.path()]);

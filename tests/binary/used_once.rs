@@ -66,7 +66,7 @@ fn serve(dir: &Path) -> CrashingServer<'_> {
 
 #[test]
 fn a_mailed_link_of_each_kind_stays_used_over_kill_dash_nine() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let mut crashing = serve(dir.path());
     let invalid = (401, "link_invalid");
 
@@ -106,7 +106,7 @@ fn a_mailed_link_of_each_kind_stays_used_over_kill_dash_nine() {
 
 #[test]
 fn a_set_up_token_stays_used_over_kill_dash_nine() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let mut crashing = CrashingServer::start(dir.path(), Vec::new());
     let log = crashing.server().log_line("/setup#token=");
     let token = log.split("/setup#token=").nth(1).and_then(|rest| rest.split_whitespace().next());
@@ -138,7 +138,7 @@ fn pending(crashing: &CrashingServer<'_>) -> String {
 
 #[test]
 fn a_code_a_recovery_code_and_a_pending_login_stay_used_over_kill_dash_nine() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let mut crashing = serve(dir.path());
     let cookie = crashing.server().sign_in();
     let secret = crashing.post("/2fa/enroll", &cookie, &json!({})).json()["secret"].clone();
@@ -233,7 +233,7 @@ fn answer(stream: TcpStream) {
 
 #[test]
 fn the_state_of_a_provider_sign_in_stays_used_over_kill_dash_nine() {
-    let dir = crate::harness::temporary_folder().expect("a folder");
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
     let github = github();
     let own = [
         ("PROMLET_OAUTH_GITHUB_CLIENT_ID", "ms"),

@@ -382,7 +382,7 @@ async fn a_batch_beside_an_endless_one_waits_for_its_turn_and_is_never_busy() {
     slow["queries"] = json!([slow["queries"][0]]);
     let mut first = open(&fixture, &slow, "identity").await;
     // Nothing is ready, and the only thread runs the endless query.
-    while !tokio::time::timeout(Duration::from_millis(5), first.body_mut().frame()).await.is_err()
+    while tokio::time::timeout(Duration::from_millis(5), first.body_mut().frame()).await.is_ok()
         || running(&fixture).await.is_empty()
     {
         tokio::task::yield_now().await;
