@@ -1,5 +1,6 @@
 //! One server that answers the reads of an organisation.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use crate::outbound::{
 use crate::promql::{Lease, QueryError, Value};
 use crate::sync::IgnorePoison as _;
 
+/// The most reads of one server that wait or run at once, inclusive.
+const READS_MAX: usize = 512;
 /// A timeout of a request that had less time says nothing about the server.
 const TELLING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of an error response that are read.
@@ -92,6 +95,8 @@ pub struct Upstream {
     tenant: Option<Matcher>,
     breaker: Mutex<Breaker>,
     last_error: Mutex<Option<String>>,
+    /// The number of reads that wait or run.
+    reads: AtomicUsize,
     since: Stopwatch,
 }
 
@@ -108,6 +113,7 @@ impl Drop for Admitted<'_> {
             *self.upstream.last_error.lock().ignore_poison() = None;
         }
         self.upstream.breaker().record(self.outcome, now);
+        self.upstream.reads.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -133,8 +139,8 @@ impl Upstream {
             Tenant::None | Tenant::Header { .. } | Tenant::Path { .. } => None,
         };
         let client = TargetClient::new(target, egress)?;
-        let (breaker, last_error) = (Mutex::default(), Mutex::default());
-        Ok(Upstream { client, tenant, breaker, last_error, since: Stopwatch::start() })
+        let (breaker, last_error, reads) = (Mutex::default(), Mutex::default(), AtomicUsize::new(0));
+        Ok(Upstream { client, tenant, breaker, last_error, reads, since: Stopwatch::start() })
     }
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
@@ -159,16 +165,21 @@ impl Upstream {
         UpstreamStatus { circuit, failures, last_error }
     }
 
-    /// Returns whether requests are sent. Does not admit one.
+    /// Admits a request.
     ///
     /// # Errors
     /// [`UpstreamError::Unavailable`].
     fn admit(&self) -> Result<Admitted<'_>, UpstreamError> {
+        if self.reads.load(Ordering::Relaxed) >= READS_MAX {
+            let why = format!("{READS_MAX} requests wait for it");
+            return Err(UpstreamError::Unavailable { why, retry_after: RETRY_DEFAULT });
+        }
         self.breaker().admit(self.since.elapsed()).map_err(|retry_after| {
             let last = self.last_error.lock().ignore_poison().clone();
             let why = format!("it failed repeatedly: {}", last.as_deref().unwrap_or("no answer"));
             UpstreamError::Unavailable { why, retry_after }
         })?;
+        self.reads.fetch_add(1, Ordering::Relaxed);
         Ok(Admitted { upstream: self, outcome: Outcome::Unknown })
     }
 

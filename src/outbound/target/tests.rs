@@ -20,7 +20,7 @@ use super::*;
 use crate::model::{EgressRules, TargetUrl};
 
 /// What the server does with a request: bytes to send, then whether the connection stays open.
-enum Reply {
+enum FakeReply {
     Keep(Vec<u8>),
     Close(Vec<u8>),
     /// Sends the bytes, then nothing.
@@ -29,7 +29,7 @@ enum Reply {
     Endless(Vec<u8>),
 }
 
-type Handler = dyn Fn(&str) -> Reply + Send + Sync;
+type Handler = dyn Fn(&str) -> FakeReply + Send + Sync;
 
 #[derive(Default)]
 struct Counts {
@@ -47,7 +47,7 @@ struct FakeTarget {
 impl FakeTarget {
     async fn start(
         tls: Option<TlsAcceptor>,
-        handler: impl Fn(&str) -> Reply + Send + Sync + 'static,
+        handler: impl Fn(&str) -> FakeReply + Send + Sync + 'static,
     ) -> FakeTarget {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("bound");
@@ -72,7 +72,7 @@ impl FakeTarget {
         FakeTarget { address, counts }
     }
 
-    async fn plain(handler: impl Fn(&str) -> Reply + Send + Sync + 'static) -> FakeTarget {
+    async fn plain(handler: impl Fn(&str) -> FakeReply + Send + Sync + 'static) -> FakeTarget {
         FakeTarget::start(None, handler).await
     }
 
@@ -127,18 +127,18 @@ async fn serve(
         buffer.drain(..end);
         counts.requests.fetch_add(1, Ordering::SeqCst);
         match handler(&request) {
-            Reply::Keep(bytes) => write(&mut stream, &bytes).await.ok()?,
-            Reply::Close(bytes) => {
+            FakeReply::Keep(bytes) => write(&mut stream, &bytes).await.ok()?,
+            FakeReply::Close(bytes) => {
                 write(&mut stream, &bytes).await.ok()?;
                 poll_fn(|context| Pin::new(&mut stream).poll_shutdown(context)).await.ok()?;
                 return None;
             }
-            Reply::Hang(bytes) => {
+            FakeReply::Hang(bytes) => {
                 write(&mut stream, &bytes).await.ok()?;
                 while read(&mut stream, &mut [0; 64]).await.ok()? > 0 {}
                 return None;
             }
-            Reply::Endless(bytes) => {
+            FakeReply::Endless(bytes) => {
                 write(&mut stream, &bytes).await.ok()?;
                 let piece = [b"400\r\n".as_slice(), &[b'x'; 1_024], b"\r\n"].concat();
                 loop {
@@ -224,7 +224,7 @@ async fn until(condition: impl Fn() -> bool) {
 #[tokio::test]
 async fn a_connection_is_kept_for_later_requests() {
     let server = FakeTarget::plain(|request| {
-        Reply::Keep(answer("200 OK", request.split_whitespace().nth(1).unwrap_or_default()))
+        FakeReply::Keep(answer("200 OK", request.split_whitespace().nth(1).unwrap_or_default()))
     })
     .await;
     let client = server.client();
@@ -240,7 +240,7 @@ async fn a_connection_is_kept_for_later_requests() {
 
 #[tokio::test]
 async fn a_request_is_sent_again_if_the_kept_connection_was_closed() {
-    let server = FakeTarget::plain(|_| Reply::Close(answer("200 OK", "x"))).await;
+    let server = FakeTarget::plain(|_| FakeReply::Close(answer("200 OK", "x"))).await;
     let client = server.client();
     for _ in 0..3 {
         assert_eq!(text(&client, "/").await.expect("answered").0, 200);
@@ -250,7 +250,7 @@ async fn a_request_is_sent_again_if_the_kept_connection_was_closed() {
 
 #[tokio::test]
 async fn a_certificate_must_be_trusted_and_have_the_right_name() {
-    let server = FakeTarget::start(Some(acceptor(None)), |_| Reply::Keep(answer("200 OK", "x"))).await;
+    let server = FakeTarget::start(Some(acceptor(None)), |_| FakeReply::Keep(answer("200 OK", "x"))).await;
     let with = |change: &dyn Fn(&mut Target)| {
         let mut target = server.target("https");
         target.tls.ca_pem = Some(fixture("one.crt"));
@@ -274,7 +274,7 @@ async fn a_certificate_must_be_trusted_and_have_the_right_name() {
 #[tokio::test]
 async fn a_client_certificate_is_presented() {
     let tls = acceptor(Some("two.crt"));
-    let server = FakeTarget::start(Some(tls), |_| Reply::Keep(answer("200 OK", "x"))).await;
+    let server = FakeTarget::start(Some(tls), |_| FakeReply::Keep(answer("200 OK", "x"))).await;
     let mut target = server.target("https");
     target.tls.ca_pem = Some(fixture("one.crt"));
     assert_eq!(code(&client(target.clone())).await.0, "target_tls");
@@ -288,7 +288,7 @@ async fn a_client_certificate_is_presented() {
 #[tokio::test]
 async fn credentials_tenant_and_headers_are_sent() {
     let server =
-        FakeTarget::plain(|request| Reply::Keep(answer("200 OK", &request.to_ascii_lowercase()))).await;
+        FakeTarget::plain(|request| FakeReply::Keep(answer("200 OK", &request.to_ascii_lowercase()))).await;
     let sent = async |auth: TargetAuth, tenant: Tenant| {
         let mut target = server.target("http");
         (target.auth, target.tenant) = (auth, tenant);
@@ -317,15 +317,19 @@ async fn a_token_is_requested_once_and_replaced_when_it_is_refused() {
             // The first token is refused after one use.
             let first = request.contains("bearer t1") || request.contains("Bearer t1");
             let revoked = first && request.contains("/late");
-            return Reply::Keep(if revoked { answer("401 Unauthorized", "") } else { answer("200 OK", "x") });
+            return FakeReply::Keep(if revoked {
+                answer("401 Unauthorized", "")
+            } else {
+                answer("200 OK", "x")
+            });
         }
         assert!(request.contains("grant_type=client_credentials&scope=read+write"), "{request}");
         if !request.to_ascii_lowercase().contains("authorization: basic ") {
-            return Reply::Keep(answer("400 Bad Request", r#"{"error":"invalid_request"}"#));
+            return FakeReply::Keep(answer("400 Bad Request", r#"{"error":"invalid_request"}"#));
         }
         let number = counted.fetch_add(1, Ordering::SeqCst) + 1;
         let body = format!(r#"{{"access_token":"t{number}","token_type":"bearer","expires_in":3600}}"#);
-        Reply::Keep(answer("200 OK", &body))
+        FakeReply::Keep(answer("200 OK", &body))
     })
     .await;
     let mut target = server.target("http");
@@ -352,7 +356,8 @@ async fn a_token_is_requested_once_and_replaced_when_it_is_refused() {
 
 #[tokio::test]
 async fn a_refusal_of_the_token_endpoint_is_shown_without_secrets() {
-    let server = FakeTarget::plain(|_| Reply::Keep(answer("401 x", r#"{"error":"invalid_client"}"#))).await;
+    let server =
+        FakeTarget::plain(|_| FakeReply::Keep(answer("401 x", r#"{"error":"invalid_client"}"#))).await;
     let mut target = server.target("http");
     target.auth = TargetAuth::OAuth2 {
         token_url: url(&format!("http://{}/token", server.address)),
@@ -369,7 +374,7 @@ async fn a_refusal_of_the_token_endpoint_is_shown_without_secrets() {
 async fn redirects_are_not_followed() {
     let server = FakeTarget::plain(|_| {
         let head = "HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/x\r\ncontent-length: 0\r\n\r\n";
-        Reply::Keep(head.into())
+        FakeReply::Keep(head.into())
     })
     .await;
     let (code, message) = code(&server.client()).await;
@@ -384,27 +389,30 @@ async fn heads_and_bodies_are_bounded() {
     let chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     let declared = "HTTP/1.1 200 OK\r\ncontent-length: 9999999999\r\n\r\nx";
     for (path, reply) in [
-        ("/head", Box::new(move || Reply::Hang(long_head.clone())) as Box<dyn Fn() -> Reply + Send + Sync>),
-        ("/declared", Box::new(move || Reply::Hang(declared.into()))),
-        ("/endless", Box::new(move || Reply::Endless(chunked.into()))),
-        ("/cut", Box::new(|| Reply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx".to_vec()))),
-        ("/cut-chunk", Box::new(move || Reply::Close([chunked, "5\r\nab"].concat().into()))),
-        ("/no-http", Box::new(|| Reply::Close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()))),
-        ("/status", Box::new(|| Reply::Close(b"HTTP/1.1 999 x\r\ncontent-length: 0\r\n\r\n".to_vec()))),
+        (
+            "/head",
+            Box::new(move || FakeReply::Hang(long_head.clone())) as Box<dyn Fn() -> FakeReply + Send + Sync>,
+        ),
+        ("/declared", Box::new(move || FakeReply::Hang(declared.into()))),
+        ("/endless", Box::new(move || FakeReply::Endless(chunked.into()))),
+        ("/cut", Box::new(|| FakeReply::Close(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx".to_vec()))),
+        ("/cut-chunk", Box::new(move || FakeReply::Close([chunked, "5\r\nab"].concat().into()))),
+        ("/no-http", Box::new(|| FakeReply::Close(b"SSH-2.0-OpenSSH_9.6\r\n\r\n".to_vec()))),
+        ("/status", Box::new(|| FakeReply::Close(b"HTTP/1.1 999 x\r\ncontent-length: 0\r\n\r\n".to_vec()))),
     ] {
         let server = FakeTarget::plain(move |_| reply()).await;
         let (code, message) = code(&server.client()).await;
         assert_eq!(code, "target_invalid_response", "{path}: {message}");
         until(|| server.counts.closed.load(Ordering::SeqCst) == 1).await;
     }
-    let server = FakeTarget::plain(|_| Reply::Close(Vec::new())).await;
+    let server = FakeTarget::plain(|_| FakeReply::Close(Vec::new())).await;
     assert_eq!(code(&server.client()).await.0, "target_unreachable", "no response at all");
 }
 
 #[tokio::test]
 async fn a_target_that_hangs_is_a_timeout_and_dropping_a_request_closes_its_connection() {
     for bytes in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx"] {
-        let server = FakeTarget::plain(|_| Reply::Hang(bytes.into())).await;
+        let server = FakeTarget::plain(|_| FakeReply::Hang(bytes.into())).await;
         let client = server.client();
         let mut request = get("/");
         request.timeout = Duration::from_millis(80);
@@ -424,7 +432,7 @@ async fn a_target_that_hangs_is_a_timeout_and_dropping_a_request_closes_its_conn
 
 #[tokio::test]
 async fn addresses_that_are_not_public_need_an_entry() {
-    let server = FakeTarget::plain(|_| Reply::Keep(answer("200 OK", "x"))).await;
+    let server = FakeTarget::plain(|_| FakeReply::Keep(answer("200 OK", "x"))).await;
     let port = server.address.port();
     let refused = egress(&[]);
     refused.answer("inside.example", "10.1.2.3".parse().expect("an address"));
@@ -469,7 +477,7 @@ async fn addresses_that_are_not_public_need_an_entry() {
 
 #[tokio::test]
 async fn the_server_itself_needs_an_entry_with_its_port() {
-    let server = FakeTarget::plain(|_| Reply::Keep(answer("200 OK", "x"))).await;
+    let server = FakeTarget::plain(|_| FakeReply::Keep(answer("200 OK", "x"))).await;
     let with = |entry: &str, own: SocketAddr| {
         let egress = Egress::new(EgressRules::parse([entry]).expect("an entry"), &[own]);
         egress.answer("me.example", IpAddr::from([127, 0, 0, 1]));

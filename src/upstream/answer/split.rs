@@ -17,7 +17,7 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Malformed> {
 
 /// A member of the response that leads to the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Member {
+enum PathMember {
     #[default]
     Other,
     Data,
@@ -38,7 +38,7 @@ pub(super) struct Splitter {
     /// The start of the last string of the envelope.
     string_at: usize,
     /// The current members of the outermost object and of the object in it.
-    members: [Member; 3],
+    members: [PathMember; 3],
     /// The depth inside of the list, while it is read.
     list: Option<usize>,
     /// The list has been read.
@@ -57,7 +57,7 @@ impl Splitter {
             in_string: false,
             is_escaped: false,
             string_at: 0,
-            members: [Member::Other; 3],
+            members: [PathMember::Other; 3],
             list: None,
             is_listed: false,
         }
@@ -151,9 +151,9 @@ impl Splitter {
             b':' => {
                 let name = self.envelope.get(self.string_at..).unwrap_or_default();
                 let member = match name.strip_suffix(b":").unwrap_or(name).trim_ascii_end() {
-                    b"\"data\"" => Member::Data,
-                    b"\"result\"" => Member::Result,
-                    _ => Member::Other,
+                    b"\"data\"" => PathMember::Data,
+                    b"\"result\"" => PathMember::Result,
+                    _ => PathMember::Other,
                 };
                 if let Some(current) = self.members.get_mut(self.depth) {
                     *current = member;
@@ -161,9 +161,9 @@ impl Splitter {
             }
             b'[' => {
                 self.open()?;
-                let is_data = self.members[1] == Member::Data;
-                let is_list =
-                    is_data && (self.depth == 2 || (self.depth == 3 && self.members[2] == Member::Result));
+                let is_data = self.members[1] == PathMember::Data;
+                let is_list = is_data
+                    && (self.depth == 2 || (self.depth == 3 && self.members[2] == PathMember::Result));
                 if is_list && self.is_listed {
                     return malformed("there are two lists");
                 }
@@ -174,7 +174,7 @@ impl Splitter {
             b'{' => {
                 self.open()?;
                 if let Some(current) = self.members.get_mut(self.depth) {
-                    *current = Member::Other;
+                    *current = PathMember::Other;
                 }
             }
             b'}' | b']' => match self.depth.checked_sub(1) {
