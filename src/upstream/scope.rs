@@ -155,11 +155,13 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Features;
     use crate::promql::syntax::{Caps, parse};
 
     fn printed(text: &str, scope: &Scope) -> Result<String, Unsupported> {
         let forced = ForcedMatchers::of(scope, None).expect("patterns");
-        let expr = parse(text, &Caps::default()).unwrap_or_else(|error| panic!("{text}: {error}")).expr;
+        let caps = Caps { features: Features::ALL, ..Caps::default() };
+        let expr = parse(text, &caps).unwrap_or_else(|error| panic!("{text}: {error}")).expr;
         let times = QueryTimes { step_ms: 15_000, range_ms: 60_000 };
         Ok(forced.restrict(&expr, times, 60_000)?.to_string())
     }
