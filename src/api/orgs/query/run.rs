@@ -10,16 +10,18 @@ use axum::response::Response;
 use super::active::{RunningQuery, RunningQueryGuard};
 use super::deadline::QueryDeadline;
 use super::deps::{ReadDeps, ReadOptions};
+use super::engines::ReadEngine;
 use super::inline::InlineDeadline;
 use super::queried::QueriedMetrics;
 use super::request::QueryRequest;
 use super::response::QueryBody;
 use super::selectors::{pattern_bytes, selectors};
+use super::source::UpstreamRun;
 use crate::api::callers::{Grant, Permission, QueryAccess};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
-use crate::api::error::{ApiError, ApiResult};
+use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{CancelOnDrop, Lanes};
 use crate::clock::{Clock, Stopwatch};
 use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped, Timestamp};
@@ -41,7 +43,7 @@ pub(in crate::api::orgs) struct QueryRun {
     pub(in crate::api::orgs) warnings: Vec<String>,
     pub(super) access: Access,
     pub(super) deadline: QueryDeadline,
-    samples_max: u64,
+    pub(super) samples_max: u64,
     pub(super) coding: Coding,
     pub(super) lease: Arc<Lease>,
     cache: Arc<RangeCache>,
@@ -59,6 +61,8 @@ pub(in crate::api::orgs) struct QueryRun {
     usage: Option<EmbedUsage>,
     queried: Arc<QueriedMetrics>,
     clock: Clock,
+    /// Set if the samples are on another server; the snapshot is then not read.
+    pub(super) upstream: Option<UpstreamRun>,
 }
 
 /// Checks the work and the memory of a listing, and stores the reason of a refusal.
@@ -112,6 +116,11 @@ impl ReadDeps {
         work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
         let request = request.into();
+        match self.engines.of(request.caller.access.org)? {
+            ReadEngine::Local => {}
+            ReadEngine::Upstream(upstream) => return self.run_upstream(request, upstream, work).await,
+            ReadEngine::Split { .. } => return Err(split_is_missing()),
+        }
         let (org, sole_connection, fingerprint) =
             (request.caller.access.org, request.caller.sole_connection, request.inline_fingerprint());
         let lane = request.caller.lane();
@@ -205,8 +214,13 @@ impl ReadDeps {
             usage,
             queried,
             clock,
+            upstream: None,
         }
     }
+}
+
+fn split_is_missing() -> ApiError {
+    ApiError::new(Code::UpstreamUnsupported, "this server does not join local and upstream samples")
 }
 
 /// The warning that a scope may have hidden series.
@@ -218,6 +232,9 @@ impl QueryRun {
     pub(super) fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
         self.warnings.clear();
         self.charged_bytes.set(0);
+        if let Some(upstream) = &self.upstream {
+            upstream.restart();
+        }
         if let Some(listed) = &self.listed {
             listed.query.progress.begin();
         }
@@ -365,6 +382,9 @@ impl QueryRun {
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.admit_evaluation(query, eval.lookback_ms)?;
         self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
+        if let Some(run) = &self.upstream {
+            return self.evaluate_upstream(run, query, &options, eval);
+        }
         let result = self.within(|budget| {
             if eval.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
@@ -383,6 +403,7 @@ impl QueryRun {
     /// Those of [`QueryRun::evaluate`], and 403 without [`Permission::SeriesOfResults`].
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(QueryResult, PlanNode)> {
         self.grant.require(Permission::SeriesOfResults)?;
+        self.require_local("the cost of each part of a query")?;
         let options = self.admit_evaluation(query, None)?;
         self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
         self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
@@ -394,6 +415,7 @@ impl QueryRun {
     /// Those of [`QueryRun::evaluate`], and 403 without [`Permission::SeriesOfResults`].
     pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
         self.grant.require(Permission::SeriesOfResults)?;
+        self.require_local("the estimated cost of a query")?;
         let options = self.admit_evaluation(query, None)?;
         self.within(|budget| explain::estimate(query, &self.snapshot, &options, budget))
     }
@@ -411,7 +433,7 @@ impl QueryRun {
         Ok(options)
     }
 
-    fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
+    pub(super) fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
         let expired = || self.deadline.is_expired();
         let admits = |units| self.deadline.admit(units).is_ok();
         let workers = self.lanes.workers();

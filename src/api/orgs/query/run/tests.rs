@@ -27,6 +27,7 @@ fn deps() -> ReadDeps {
         patterns: Arc::default(),
         expressions: Arc::new(ExpressionCache::new(Caps::default())),
         inline: Arc::default(),
+        engines: Arc::new(crate::api::orgs::query::engines::Engines::local()),
         live: Arc::default(),
         queried: Arc::new(QueriedMetrics::new(Timestamp::from_s(0))),
     }
