@@ -58,6 +58,9 @@ impl Paced<'_> {
         is_group_label: &dyn Fn(&str) -> bool,
         is_dropped: &dyn Fn(&str) -> bool,
     ) -> Result<Grouped, Stopped> {
+        if self.snapshot.has_older() {
+            return self.group_both(self.select(matchers, range)?, is_group_label, is_dropped);
+        }
         self.snapshot.warnings.add_log_warning();
         let Some(store) = &self.snapshot.store else {
             let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
@@ -82,6 +85,9 @@ impl Paced<'_> {
         range: TimeRange,
         is_dropped: &dyn Fn(&str) -> bool,
     ) -> Result<Option<NamedSeries>, Stopped> {
+        if self.snapshot.has_older() {
+            return self.drop_labels(self.select(matchers, range)?, is_dropped);
+        }
         self.snapshot.warnings.add_log_warning();
         let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
         let found = self.find(store, &[matchers], range)?;
