@@ -13,6 +13,8 @@ mod laws;
 mod native;
 #[path = "kernels/oracle.rs"]
 mod oracle;
+#[path = "kernels/split.rs"]
+mod split;
 #[path = "kernels/subquery_cache.rs"]
 mod subquery_cache;
 #[path = "kernels/windows.rs"]

@@ -41,7 +41,55 @@ const LABEL_UNITS: u64 = 50;
 /// The cost of a comparison of two label sets.
 const ORDER_UNITS: u64 = 100;
 
-/// The series of an older source, in order of labels.
+/// Raw samples of an older source: in order of labels, each series once, without empty series. Copies
+/// share the samples.
+#[derive(Clone, Debug, Default)]
+pub struct OlderSamples {
+    series: Vec<Arc<RawSeries>>,
+}
+
+impl OlderSamples {
+    /// Sorts series by their labels, and merges those with equal labels. At equal times, samples of
+    /// later entries take precedence.
+    pub fn new(mut raw: Vec<RawSeries>) -> OlderSamples {
+        // The sort is stable: later entries of a series stay later.
+        raw.sort_by(|a, b| a.labels.cmp(&b.labels));
+        let mut merged: Vec<RawSeries> = Vec::with_capacity(raw.len());
+        for series in raw {
+            match merged.last_mut().filter(|last| last.labels == series.labels) {
+                Some(last) => last.append(series),
+                None => merged.push(series),
+            }
+        }
+        merged.iter_mut().for_each(RawSeries::finish);
+        merged.retain(|series| !series.is_empty());
+        OlderSamples { series: merged.into_iter().map(Arc::new).collect() }
+    }
+
+    /// Adds further samples, which take precedence at equal times.
+    #[must_use]
+    pub fn with(self, more: Vec<RawSeries>) -> OlderSamples {
+        let before = self.series.into_iter().map(Arc::unwrap_or_clone);
+        OlderSamples::new(before.chain(more).collect())
+    }
+
+    /// Returns the number of series.
+    pub fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Returns whether there are no samples.
+    pub fn is_empty(&self) -> bool {
+        self.series.is_empty()
+    }
+
+    /// Returns the estimated memory in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.series.iter().fold(0, |bytes, series| bytes.saturating_add(series.bytes()))
+    }
+}
+
+/// The series of an older source that the scope admits, in order of labels.
 #[derive(Debug, Default)]
 pub(super) struct OlderSource {
     series: Vec<OlderSeries>,
@@ -55,7 +103,7 @@ pub(super) struct OlderSource {
 pub(super) struct OlderSeries {
     /// The number that the store gave the series.
     local: Option<SeriesId>,
-    samples: RawSeries,
+    samples: Arc<RawSeries>,
 }
 
 impl OlderSource {
@@ -73,7 +121,7 @@ impl OlderSource {
 
 impl OlderSeries {
     fn has_any(&self, range: TimeRange) -> bool {
-        let RawSeries { times, histograms, .. } = &self.samples;
+        let RawSeries { times, histograms, .. } = &*self.samples;
         !within(times, range).is_empty() || !within(&histograms.times, range).is_empty()
     }
 
@@ -143,37 +191,24 @@ fn within(times: &[i64], range: TimeRange) -> Range<usize> {
 }
 
 impl Snapshot {
-    /// Puts raw samples of an older source beneath this snapshot. Series with equal labels are
-    /// merged; at equal times, those of later entries take precedence. Series outside the scope are
-    /// dropped.
+    /// Puts samples of an older source beneath this snapshot. Series outside the scope are dropped.
     ///
     /// # Errors
     /// [`Stopped`] if the pace stops the request, or if there are more than [`OLDER_SERIES_MAX`]
     /// series.
-    pub fn with_older(mut self, raw: Vec<RawSeries>, pace: &Pace<'_>) -> Result<Snapshot, Stopped> {
-        if raw.len() > OLDER_SERIES_MAX {
+    pub fn with_older(mut self, samples: &OlderSamples, pace: &Pace<'_>) -> Result<Snapshot, Stopped> {
+        if samples.len() > OLDER_SERIES_MAX {
             return Err(Stopped);
         }
-        pace.spend_each(raw.len(), ORDER_UNITS)?;
-        let mut admitted = Vec::with_capacity(raw.len());
-        for series in raw {
+        pace.hold_each(samples.len(), size_of::<OlderSeries>() + 2 * size_of::<(u32, u32)>())?;
+        let mut admitted = Vec::with_capacity(samples.len());
+        for series in &samples.series {
             if self.admits_within(&series.labels, pace)? {
                 admitted.push(series);
             }
         }
-        // The sort is stable: later entries of a series stay later.
-        admitted.sort_by(|a, b| a.labels.cmp(&b.labels));
-        let mut merged: Vec<RawSeries> = Vec::with_capacity(admitted.len());
-        for series in admitted {
-            match merged.last_mut().filter(|last| last.labels == series.labels) {
-                Some(last) => last.append(series),
-                None => merged.push(series),
-            }
-        }
-        merged.iter_mut().for_each(RawSeries::finish);
-        merged.retain(|series| !series.is_empty());
         let mut older = OlderSource::default();
-        for some in merged.chunks(LOOKUPS_AT_ONCE) {
+        for some in admitted.chunks(LOOKUPS_AT_ONCE) {
             pace.spend_each(some.iter().map(|series| series.labels.len()).sum(), LABEL_UNITS)?;
             let table = match &self.store {
                 Some(store) => Some(self.table(store)?),
@@ -184,16 +219,13 @@ impl Snapshot {
                 let pairs: Vec<(&str, &str)> =
                     series.labels.iter().map(|label| (label.name, label.value)).collect();
                 let local = table.as_ref().and_then(|table| table.known(&pairs, &mut lookup));
-                let index = u32::try_from(older.series.len()).map_err(|_| Stopped)?;
-                if let Some(id) = local {
+                if let (Some(id), Ok(index)) = (local, u32::try_from(older.series.len())) {
                     older.by_local.insert(id, index);
                 }
                 older.has_histograms |= !series.histograms.is_empty();
-                older.series.push(OlderSeries { local: local.map(SeriesId), samples: RawSeries::default() });
+                let samples = Arc::clone(series);
+                older.series.push(OlderSeries { local: local.map(SeriesId), samples });
             }
-        }
-        for (series, samples) in older.series.iter_mut().zip(merged) {
-            series.samples = samples;
         }
         self.older = Some(Arc::new(older));
         Ok(self)

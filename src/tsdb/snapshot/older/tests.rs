@@ -161,9 +161,18 @@ proptest! {
         let access = Access { org: ORG, scope };
         let (whole, split) = (store(&all), store(&here));
         let fetched = older.iter().map(|(series, samples)| raw(*series, samples)).collect();
+        let fetched = OlderSamples::new(fetched);
         let whole = whole.snapshot(&access);
-        let split = split.snapshot(&access).with_older(fetched, &Pace::endless()).expect("endless");
+        let split = split.snapshot(&access).with_older(&fetched, &Pace::endless()).expect("endless");
         prop_assert_eq!(split.version(), None);
+        // Where the sources contradict each other in the kind of a sample, histograms before the range
+        // may differ: floats there are not read.
+        let is_native = |kind: &Kind| matches!(kind, Kind::Native(_));
+        let differ = |place: &Place| match place {
+            Place::Both(here, older) => is_native(here) != is_native(older),
+            Place::Here(_) | Place::Older(_) => false,
+        };
+        let back = if content.values().flat_map(BTreeMap::values).any(differ) { 0 } else { back };
         let start = Timestamp::from_ms(start);
         let range = TimeRange::new(start, start.plus_ms(length));
         let from = start.plus_ms(-back);
@@ -203,9 +212,9 @@ proptest! {
 fn a_series_outside_the_scope_is_not_attached() {
     let scope = Scope { matchers: vec![Matcher::equal("zone", "z1")], ..Scope::default() };
     let samples = Samples::from([(5, Kind::Float(1))]);
-    let fetched = (0..4).map(|series| raw(series, &samples)).collect();
+    let fetched = OlderSamples::new((0..4).map(|series| raw(series, &samples)).collect());
     let snapshot = store(&BTreeMap::new()).snapshot(&Access { org: ORG, scope });
-    let snapshot = snapshot.with_older(fetched, &Pace::endless()).expect("endless");
+    let snapshot = snapshot.with_older(&fetched, &Pace::endless()).expect("endless");
     let found = snapshot.select(&[], TimeRange::ALL);
     let found: Vec<Labels> = found.into_iter().map(|series| series.labels).collect();
     assert_eq!(found, [labels(2), labels(3)]);
@@ -216,7 +225,8 @@ fn a_series_that_is_stored_after_the_older_source_was_attached_is_listed_once() 
     let tsdb = store(&BTreeMap::new());
     let samples = Samples::from([(5, Kind::Float(1))]);
     let snapshot = tsdb.snapshot(&Access::whole(ORG));
-    let snapshot = snapshot.with_older(vec![raw(0, &samples)], &Pace::endless()).expect("endless");
+    let older = OlderSamples::new(vec![raw(0, &samples)]);
+    let snapshot = snapshot.with_older(&older, &Pace::endless()).expect("endless");
     let mut batch = BatchBuilder::default();
     batch.series(&labels(0), [Sample { at: Timestamp::from_ms(9), value: 2.0 }]);
     tsdb.append(ORG, &batch.batch(), Timestamp::from_ms(1_000)).expect("stored");
