@@ -183,8 +183,11 @@ impl BatchStream {
     }
 }
 
-/// Runs a slice on the query lane.
+/// Fetches the older samples of a parked group, or runs a slice on the query lane.
 async fn run_slice(queue: Arc<BatchQueue>) {
+    if queue.fetch_parked().await {
+        return;
+    }
     let running = Arc::clone(&queue);
     if let Err(refused) = queue.lanes().run(queue.lane(), move || running.run_slice()).await {
         queue.after_refusal(refused).await;

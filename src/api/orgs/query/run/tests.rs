@@ -27,6 +27,7 @@ fn deps() -> ReadDeps {
         expressions: Arc::new(ExpressionCache::new(Caps::default())),
         inline: Arc::default(),
         live: Arc::default(),
+        splits: Arc::default(),
     }
 }
 
