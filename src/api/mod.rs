@@ -279,7 +279,6 @@ impl Deps {
             expressions: Arc::new(ExpressionCache::new(options.read.caps)),
             inline: Arc::default(),
             live: Arc::default(),
-            splits: Arc::default(),
         };
         let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),

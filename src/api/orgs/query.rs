@@ -18,7 +18,6 @@ pub(super) mod request;
 pub(super) mod response;
 pub(super) mod run;
 pub(super) mod selectors;
-mod split;
 mod structured;
 
 use std::time::Duration;
@@ -29,7 +28,6 @@ use axum::response::Response;
 use body::{BodyFormat, series_count};
 pub use deps::{ReadDeps, ReadOptions};
 pub use live::{LiveQueries, LiveUsage};
-pub use split::{RawFuture, RawResponse, RawSource, SplitEngine, SplitEngines};
 use request::{PendingRead, ReadRequest, timeout};
 use response::Envelope;
 use run::{EvalOptions, QueryRun};

@@ -6,7 +6,6 @@ use std::time::Duration;
 use super::active::RunningQueries;
 use super::inline::InlinePolicy;
 use super::live::LiveQueries;
-use super::split::SplitEngines;
 use crate::api::lanes::Lanes;
 use crate::clock::Clock;
 use crate::model::PatternCache;
@@ -39,8 +38,6 @@ pub struct ReadDeps {
     pub inline: Arc<InlinePolicy>,
     /// The queries whose points are streamed.
     pub live: Arc<LiveQueries>,
-    /// The organisations whose older samples are upstream.
-    pub splits: Arc<SplitEngines>,
 }
 
 /// The limits of one query (docs/specification.md C5, E).

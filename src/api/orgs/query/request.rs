@@ -137,7 +137,6 @@ impl FromRequest<ReadDeps> for BatchRequest {
 }
 
 /// A query before it runs: its caller, timeout, listed text, and fingerprint.
-#[derive(Clone)]
 pub(in crate::api::orgs) struct QueryRequest {
     pub(super) caller: QueryAccess,
     pub(super) timeout: Option<Duration>,

@@ -14,7 +14,6 @@ use super::inline::InlineDeadline;
 use super::request::QueryRequest;
 use super::response::QueryBody;
 use super::selectors::{pattern_bytes, selectors};
-use super::split::{FETCH_ROUNDS_MAX, FetchContext, FetchedSamples, SplitRun};
 use crate::api::callers::{Grant, Permission, QueryAccess};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
@@ -57,8 +56,6 @@ pub(in crate::api::orgs) struct QueryRun {
     charged_bytes: Cell<u64>,
     /// Charges the evaluations of an embed token to its key.
     usage: Option<EmbedUsage>,
-    /// The split of the organisation, if its engine is split.
-    pub(super) split: Option<SplitRun>,
 }
 
 /// Checks the work and the memory of a listing, and stores the reason of a refusal.
@@ -105,45 +102,19 @@ impl ReadDeps {
 
     /// Runs `work` on the query lane, or inline if the policy
     /// ([`InlinePolicy`](super::inline::InlinePolicy)) admits it. Dropping the future cancels the
-    /// work; that happens when the client closes the connection. If the organisation's engine is
-    /// split, `work` runs again after older samples were fetched.
+    /// work; that happens when the client closes the connection.
     pub(in crate::api::orgs) async fn run<T: Send + 'static>(
         &self,
         request: impl Into<QueryRequest>,
         work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
         let request = request.into();
-        let org = request.caller.access.org;
-        let Some(engine) = self.splits.of(org) else { return self.run_once(request, work, None).await?.0 };
-        let (since, border) = (Stopwatch::start(), engine.border(self.clock.now()));
-        let (lane, longest) = (request.caller.lane(), request.caller.quota.timeout(self.options.timeout));
-        let timeout = request.timeout.unwrap_or(longest).min(longest);
-        let mut fetched = FetchedSamples::default();
-        for _ in 0..FETCH_ROUNDS_MAX {
-            let request = request.clone().within(Some(timeout.saturating_sub(since.elapsed())));
-            let split = Some(SplitRun::new(border, fetched));
-            let (done, split) = self.run_once(request, work.clone(), split).await?;
-            let Some(missing) = split.and_then(SplitRun::into_missing) else { return done };
-            let timeout = timeout.saturating_sub(since.elapsed());
-            fetched = self.fetch_older(&engine, missing, FetchContext { org, lane, timeout }).await?;
-        }
-        Err(ApiError::internal("a request reads samples of its upstream in too many rounds"))
-    }
-
-    /// Runs `work` once, and returns its result and the split with what is still to be fetched. The
-    /// outer error is that of the lane.
-    async fn run_once<T: Send + 'static>(
-        &self,
-        request: QueryRequest,
-        work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
-        split: Option<SplitRun>,
-    ) -> ApiResult<(ApiResult<T>, Option<SplitRun>)> {
         let (org, sole_connection, fingerprint) =
             (request.caller.access.org, request.caller.sole_connection, request.inline_fingerprint());
         let lane = request.caller.lane();
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
-        let start = self.start(request, cancelled, split);
+        let start = self.start(request, cancelled);
         let fast =
             fingerprint.filter(|fingerprint| sole_connection && self.inline.is_fast(org, *fingerprint));
         let permit = fast.and_then(|fingerprint| Some((fingerprint, self.lanes.try_inline(org)?)));
@@ -154,11 +125,11 @@ impl ReadDeps {
             // The flag is also set if a lock was not free. The result is then incomplete.
             if !run.deadline.inline.take().is_some_and(|deadline| deadline.exceeded()) {
                 self.inline.record(org, fingerprint, since.elapsed());
-                return Ok((done, run.split.take()));
+                return done;
             }
             self.inline.record(org, fingerprint, Duration::MAX);
             run.snapshot.wait_for_locks();
-            return self.lanes.run(lane, move || (run.execute(again), run.split.take())).await;
+            return self.lanes.run(lane, move || run.execute(again)).await?;
         }
         let inline = fingerprint.map(|fingerprint| (Arc::clone(&self.inline), fingerprint));
         let work = move || {
@@ -169,9 +140,9 @@ impl ReadDeps {
                 let time = if run.large.get() { Duration::MAX } else { since.elapsed() };
                 inline.record(org, fingerprint, time);
             }
-            (done, run.split.take())
+            done
         };
-        self.lanes.run(lane, work).await
+        self.lanes.run(lane, work).await?
     }
 
     /// Lists a query, and returns a function that starts it. The query sees the data that is stored
@@ -180,7 +151,6 @@ impl ReadDeps {
         &self,
         request: QueryRequest,
         cancelled: Arc<AtomicBool>,
-        split: Option<SplitRun>,
     ) -> impl FnOnce(Option<InlineDeadline>) -> QueryRun + Send + 'static {
         let QueryRequest { caller, timeout, listed, .. } = request;
         let QueryAccess { access, grant, quota, requester, coding, usage, .. } = caller;
@@ -229,7 +199,6 @@ impl ReadDeps {
             large: Cell::new(false),
             charged_bytes: Cell::new(0),
             usage,
-            split,
         }
     }
 }
@@ -263,20 +232,7 @@ impl QueryRun {
         };
         let (patterns, org) = (Arc::clone(&self.patterns), self.access.org);
         let deadline = self.deadline.clone();
-        deadline.with_patterns(&patterns, org, || {
-            self.attach_older()?;
-            work(self)
-        })
-    }
-
-    /// Puts the fetched samples beneath the snapshot.
-    fn attach_older(&mut self) -> ApiResult<()> {
-        let Some(split) = &self.split else { return Ok(()) };
-        if !split.samples().is_empty() && !self.snapshot.has_older() {
-            let snapshot = self.snapshot.clone();
-            self.snapshot = self.pacing(|pace| snapshot.with_older(split.samples(), pace))?;
-        }
-        Ok(())
+        deadline.with_patterns(&patterns, org, || work(self))
     }
 
     /// Runs a selection or a listing of the snapshot within the deadline and the memory of this
@@ -435,12 +391,6 @@ impl QueryRun {
             options.lookback_ms = lookback_ms;
         }
         self.grant.require(Permission::Windows(query, &options))?;
-        if let Some(split) = &self.split {
-            let reads = self.within(|budget| promql::raw_reads(query, &options, budget))?;
-            split.require(reads, &self.access.scope)?;
-            let limits = &mut options.limits;
-            limits.memory_bytes_max = limits.memory_bytes_max.saturating_sub(split.bytes());
-        }
         Ok(options)
     }
 

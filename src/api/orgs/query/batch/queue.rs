@@ -4,9 +4,6 @@
 //! gives up its threads regularly: organisations take turns, and other requests of the same
 //! organisation find a thread. Behind long queries they wait until one ends, as behind single
 //! requests. A slice ends as well if [`BACKLOG_BYTES_MAX`] bytes of lines wait for the client.
-//!
-//! If the organisation's engine is split, a query that needs older samples is parked until they
-//! are fetched, and then runs again.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,12 +21,9 @@ use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::body::EncodedLine;
 use crate::api::orgs::query::deps::ReadDeps;
 use crate::api::orgs::query::request::QueryRequest;
-use crate::api::orgs::query::split::{
-    FETCH_ROUNDS_MAX, FetchContext, FetchedSamples, MissingSamples, SplitEngine, SplitRun,
-};
 use crate::api::prom_json;
 use crate::clock::Stopwatch;
-use crate::model::{OrgId, Timestamp};
+use crate::model::OrgId;
 use crate::promql::{Lease, QueryError};
 use crate::sync::IgnorePoison as _;
 
@@ -60,36 +54,17 @@ pub(super) struct BatchQueue {
     /// The bytes of the lines that wait for the client.
     backlog: AtomicU64,
     failed: AtomicU64,
-    /// The split of the organisation and its border, if its engine is split.
-    split: Option<(SplitEngine, Timestamp)>,
     /// The memory of the queries, charged until the batch ends.
     _lease: Lease,
 }
 
 struct QueueState {
-    waiting: VecDeque<QueryGroup>,
-    /// Groups that wait for older samples.
-    parked: VecDeque<(QueryGroup, MissingSamples)>,
+    /// Groups of equal queries.
+    waiting: VecDeque<Vec<BatchQuery>>,
     /// The cancellation flags of running queries.
     running: Vec<Arc<AtomicBool>>,
     /// The client has disconnected: no query starts any more.
     closed: bool,
-}
-
-/// Equal queries, and the older samples that were fetched for them.
-struct QueryGroup {
-    queries: Vec<BatchQuery>,
-    fetched: FetchedSamples,
-    /// How often samples were fetched.
-    rounds: usize,
-}
-
-/// The outcome of the first query of a group.
-enum GroupStep {
-    /// Its line was sent. The others may share it.
-    Answered(Option<SharedResult>),
-    /// It needs older samples.
-    Parked(BatchQuery, MissingSamples),
 }
 
 impl BatchQueue {
@@ -103,27 +78,16 @@ impl BatchQueue {
         let (lines, receiver) = unbounded_channel();
         let longest = access.quota.timeout(deps.options.timeout);
         let Batch { groups, timeout, lease } = batch;
-        let split = deps.splits.of(access.access.org).map(|engine| {
-            let border = engine.border(deps.clock.now());
-            (engine, border)
-        });
-        let group = |queries| QueryGroup { queries, fetched: FetchedSamples::default(), rounds: 0 };
         let queue = BatchQueue {
             deps,
             access,
             since,
             timeout: timeout.unwrap_or(longest).min(longest),
             queries: groups.iter().map(Vec::len).sum(),
-            state: Mutex::new(QueueState {
-                waiting: groups.into_iter().map(group).collect(),
-                parked: VecDeque::new(),
-                running: Vec::new(),
-                closed: false,
-            }),
+            state: Mutex::new(QueueState { waiting: groups, running: Vec::new(), closed: false }),
             lines,
             backlog: AtomicU64::new(0),
             failed: AtomicU64::new(0),
-            split,
             _lease: lease,
         };
         (Arc::new(queue), receiver)
@@ -160,35 +124,9 @@ impl BatchQueue {
         if waiting == 0 { 0 } else { waiting.min(self.deps.lanes.query_share()) }
     }
 
-    /// Returns the number of groups that are not running.
+    /// Returns the number of groups that have not started.
     pub(super) fn waiting(&self) -> usize {
-        let state = self.state();
-        state.waiting.len() + state.parked.len()
-    }
-
-    /// Fetches the samples of a parked group. Returns false if there is none.
-    pub(super) async fn fetch_parked(&self) -> bool {
-        let Some((engine, _)) = &self.split else { return false };
-        let parked = self.state().parked.pop_front();
-        let Some((mut group, missing)) = parked else { return false };
-        let context = FetchContext { org: self.org(), lane: self.lane(), timeout: self.remaining() };
-        group.rounds += 1;
-        let fetched = if group.rounds > FETCH_ROUNDS_MAX {
-            Err(ApiError::internal("a query reads samples of its upstream in too many rounds"))
-        } else {
-            self.deps.fetch_older(engine, missing, context).await
-        };
-        match fetched {
-            Ok(fetched) => {
-                group.fetched = fetched;
-                let mut state = self.state();
-                if !state.closed {
-                    state.waiting.push_front(group);
-                }
-            }
-            Err(refused) => group.queries.iter().for_each(|query| self.send_error(&query.id, &refused)),
-        }
-        true
+        self.state().waiting.len()
     }
 
     /// Counts bytes that the client has been sent.
@@ -200,7 +138,7 @@ impl BatchQueue {
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        let waiting = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked));
+        let waiting = std::mem::take(&mut state.waiting);
         let running = std::mem::take(&mut state.running);
         drop(state);
         drop(waiting);
@@ -210,7 +148,7 @@ impl BatchQueue {
     }
 
     /// Takes the next group and returns the cancellation flag of its queries.
-    fn next(&self) -> Option<(QueryGroup, RunningFlag<'_>)> {
+    fn next(&self) -> Option<(Vec<BatchQuery>, RunningFlag<'_>)> {
         let mut state = self.state();
         let group = state.waiting.pop_front()?;
         let flag = Arc::new(AtomicBool::new(state.closed));
@@ -245,11 +183,8 @@ impl BatchQueue {
 
     /// Sends an error line for each query that has not started.
     fn fail_waiting(&self, error: &ApiError) {
-        let mut state = self.state();
-        let (waiting, parked) = (std::mem::take(&mut state.waiting), std::mem::take(&mut state.parked));
-        drop(state);
-        let groups = waiting.into_iter().chain(parked.into_iter().map(|(group, _)| group));
-        for query in groups.flat_map(|group| group.queries) {
+        let waiting = std::mem::take(&mut self.state().waiting);
+        for query in waiting.into_iter().flatten() {
             self.send_error(&query.id, error);
         }
     }
@@ -260,75 +195,52 @@ impl BatchQueue {
 
     /// Runs the first query of a group, and gives its result to the others. A query whose result
     /// cannot be shared is run by itself.
-    fn run_group(&self, group: QueryGroup, cancelled: &Arc<AtomicBool>) {
-        let QueryGroup { queries, mut fetched, rounds } = group;
-        let mut rest = queries.into_iter();
+    fn run_group(&self, group: Vec<BatchQuery>, cancelled: &Arc<AtomicBool>) {
+        let mut rest = group.into_iter();
         while let Some(BatchQuery { id, query }) = rest.next() {
             let unanswered = Unanswered { queue: self, id: Some(id) };
-            match self.run_query(unanswered, query, &mut fetched, cancelled) {
-                GroupStep::Answered(None) => {}
-                GroupStep::Answered(Some(shared)) => {
-                    let others = std::mem::take(&mut rest).filter_map(|other| shared.send_to(self, other));
-                    rest = others.collect::<Vec<_>>().into_iter();
-                }
-                GroupStep::Parked(first, missing) => {
-                    let queries = std::iter::once(first).chain(rest).collect();
-                    let group = QueryGroup { queries, fetched: FetchedSamples::default(), rounds };
-                    let mut state = self.state();
-                    if !state.closed {
-                        state.parked.push_back((group, missing));
-                    }
-                    return;
-                }
-            }
+            let Some(shared) = self.run_query(unanswered, query, cancelled) else { continue };
+            let others = std::mem::take(&mut rest).filter_map(|other| shared.send_to(self, other));
+            rest = others.collect::<Vec<_>>().into_iter();
         }
     }
 
-    /// Runs a query and sends its line, unless it needs older samples.
+    /// Runs a query and sends its line. Returns its result if equal queries may share it.
     fn run_query(
         &self,
-        mut unanswered: Unanswered<'_>,
+        unanswered: Unanswered<'_>,
         query: ApiResult<PreparedQuery>,
-        fetched: &mut FetchedSamples,
         cancelled: &Arc<AtomicBool>,
-    ) -> GroupStep {
+    ) -> Option<SharedResult> {
         let query = match query {
             Ok(query) => query,
             Err(refused) => {
                 unanswered.fail(&refused);
-                return GroupStep::Answered(None);
+                return None;
             }
         };
         let text = query.listed();
         let timeout = self.remaining();
         let timeout = query.timeout.unwrap_or(timeout).min(timeout);
         let request = QueryRequest::from(self.access.clone()).within(Some(timeout)).listed(text.clone());
-        let split = self.split.as_ref().map(|(_, border)| SplitRun::new(*border, fetched.clone()));
-        let again = split.is_some().then(|| query.clone());
-        let mut run = self.deps.start(request, Arc::clone(cancelled), split)(None);
+        let mut run = self.deps.start(request, Arc::clone(cancelled))(None);
         let done = run.execute(|run| {
             run.deadline.admit(0)?;
             let evaluated = query.evaluate(run)?;
             Ok((run.encode_line(evaluated.envelope)?, evaluated.has_annotations))
         });
-        if let Some(missing) = run.split.take().and_then(SplitRun::into_missing)
-            && let (Some(query), Some(id)) = (again, unanswered.id.take())
-        {
-            *fetched = FetchedSamples::default();
-            return GroupStep::Parked(BatchQuery { id, query: Ok(query) }, missing);
-        }
         match done {
             Ok((EncodedLine::Whole(line, lease), has_annotations)) => {
                 unanswered.answer(EncodedLine::Whole(line.clone(), lease.clone()));
-                GroupStep::Answered(Some(SharedResult { text, has_annotations, line, lease }))
+                Some(SharedResult { text, has_annotations, line, lease })
             }
             Ok((large, _)) => {
                 unanswered.answer(large);
-                GroupStep::Answered(None)
+                None
             }
             Err(refused) => {
                 unanswered.fail(&refused);
-                GroupStep::Answered(None)
+                None
             }
         }
     }

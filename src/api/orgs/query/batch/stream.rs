@@ -183,11 +183,8 @@ impl BatchStream {
     }
 }
 
-/// Fetches the older samples of a parked group, or runs a slice on the query lane.
+/// Runs a slice on the query lane.
 async fn run_slice(queue: Arc<BatchQueue>) {
-    if queue.fetch_parked().await {
-        return;
-    }
     let running = Arc::clone(&queue);
     if let Err(refused) = queue.lanes().run(queue.lane(), move || running.run_slice()).await {
         queue.after_refusal(refused).await;

@@ -27,7 +27,6 @@ fn deps() -> ReadDeps {
         expressions: Arc::new(ExpressionCache::new(Caps::default())),
         inline: Arc::default(),
         live: Arc::default(),
-        splits: Arc::default(),
     }
 }
 
