@@ -1,5 +1,5 @@
 //! Samples of an older source beneath a snapshot: raw samples that were fetched from an upstream
-//! before the query runs (docs/specification.md B6). Selections and reads see one store that has the
+//! before the query runs (docs/specification.md C11). Selections and reads see one store that has the
 //! samples of both sources.
 //!
 //! **Precedence.** At a time at which the store has a sample of a series, the older source's sample
