@@ -92,6 +92,7 @@ pub use keys::keyring::{SharedDashboard, VerifiedToken};
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
 pub use options::{Argon2Cost, CostError, IdentityOptions, OrgCreate, SignupMode};
+pub use orgs::engine::{Engine, EngineError, NewEngine};
 pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
@@ -101,6 +102,7 @@ pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use origin::{Origin, with_origin};
 pub use tables::dashboard::is_dashboard_uid;
+pub use tables::engine::EngineKind;
 pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
@@ -159,6 +161,7 @@ pub struct Identity {
     dashboard_tokens: keys::dashboard_tokens::DashboardTokens,
     public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
+    engines: orgs::engine::EngineCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
     setup: Mutex<Option<SecretHash>>,
@@ -206,6 +209,7 @@ impl Identity {
             dashboard_tokens: keys::dashboard_tokens::DashboardTokens::default(),
             public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
+            engines: orgs::engine::EngineCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
@@ -224,6 +228,7 @@ impl Identity {
         identity.load_dashboard_tokens()?;
         identity.load_public_links()?;
         identity.load_org_settings()?;
+        identity.load_engines()?;
         Ok(identity)
     }
 
