@@ -9,10 +9,11 @@
 mod answer;
 mod breaker;
 mod engine;
+mod raw;
 mod request;
 mod scope;
 
-pub use answer::{AnswerData, QueryAnswer, UpstreamAnswer};
+pub use answer::{AnswerData, QueryAnswer, RawAnswer, UpstreamAnswer};
 pub use breaker::CircuitState;
 pub use engine::{FetchLimits, Upstream, UpstreamError, UpstreamStatus};
 pub use request::UpstreamRead;

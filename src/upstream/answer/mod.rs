@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::{Labels, MetricKind, Steps, Timestamp};
+use crate::outbound::Bytes;
 use crate::promql::{QueryError, Value};
 use crate::tsdb::{Description, Listing, SeriesExemplars};
 use element::{ElementReader, SeriesPoints, exemplars_of};
@@ -46,6 +47,15 @@ pub struct QueryAnswer {
     pub samples: u64,
 }
 
+/// An answer with raw samples, which has not been decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawAnswer {
+    /// The content type of the response.
+    pub content_type: String,
+    /// Its whole body.
+    pub body: Bytes,
+}
+
 /// The data of a response, by the kind of the read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnswerData {
@@ -59,6 +69,10 @@ pub enum AnswerData {
     Metadata(Vec<Description>),
     /// Of [`UpstreamRead::Exemplars`].
     Exemplars(Vec<SeriesExemplars>),
+    /// Of [`UpstreamRead::RemoteRead`] and [`UpstreamRead::RawMatrix`].
+    Raw(RawAnswer),
+    /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
+    NoRemoteRead,
 }
 
 /// The reason why a response is of no use.
@@ -178,7 +192,10 @@ impl<'r> AnswerReader<'r> {
                 found.raw.push(serde_json::from_slice(element).or_else(invalid)?);
                 Ok(())
             }
-            UpstreamRead::Query { .. } | UpstreamRead::Metadata { .. } => {
+            UpstreamRead::Query { .. }
+            | UpstreamRead::Metadata { .. }
+            | UpstreamRead::RemoteRead { .. }
+            | UpstreamRead::RawMatrix { .. } => {
                 invalid("an element is not a series")
             }
             UpstreamRead::Series { .. } => {
@@ -245,6 +262,7 @@ impl<'r> AnswerReader<'r> {
             }
             UpstreamRead::Exemplars { .. } => return no_list("exemplars"),
             UpstreamRead::LabelNames { .. } | UpstreamRead::LabelValues { .. } => return no_list("texts"),
+            UpstreamRead::RemoteRead { .. } | UpstreamRead::RawMatrix { .. } => return no_list("samples"),
         };
         Ok(UpstreamAnswer { data, warnings: shortened(envelope.warnings), infos: shortened(envelope.infos) })
     }
