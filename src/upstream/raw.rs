@@ -50,18 +50,14 @@ impl Upstream {
         let (response, mut admitted) = match self.exchange(request).await {
             // A server without remote read does not know the path.
             Err(UpstreamError::Failed(TargetError::Refused { status: 404 | 405, .. })) if is_remote_read => {
-                return Ok(of_data(AnswerData::NoRemoteRead));
+                return Ok(UpstreamAnswer::of(AnswerData::NoRemoteRead));
             }
             exchanged => exchanged?,
         };
         let answer = read_body(response, limits).await;
         self.settle(&mut admitted, answer.as_ref().err(), limits.timeout);
-        answer.map(|raw| of_data(AnswerData::Raw(raw)))
+        answer.map(|raw| UpstreamAnswer::of(AnswerData::Raw(raw)))
     }
-}
-
-fn of_data(data: AnswerData) -> UpstreamAnswer {
-    UpstreamAnswer { data, warnings: Vec::new(), infos: Vec::new() }
 }
 
 async fn read_body(mut response: TargetResponse, limits: &FetchLimits) -> Result<RawAnswer, UpstreamError> {

@@ -38,6 +38,13 @@ pub struct UpstreamAnswer {
     pub infos: Vec<String>,
 }
 
+impl UpstreamAnswer {
+    /// Returns an answer without warnings and infos.
+    pub const fn of(data: AnswerData) -> UpstreamAnswer {
+        UpstreamAnswer { data, warnings: Vec::new(), infos: Vec::new() }
+    }
+}
+
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryAnswer {
@@ -73,6 +80,8 @@ pub enum AnswerData {
     Raw(RawAnswer),
     /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
     NoRemoteRead,
+    /// The server cannot be asked this. The caller of a split evaluates it another way.
+    Unsupported(String),
 }
 
 /// The reason why a response is of no use.

@@ -80,7 +80,10 @@ impl UpstreamRun {
     pub(super) fn answer(&self, read: UpstreamRead) -> ApiResult<Arc<UpstreamAnswer>> {
         let place = self.used.replace(self.used.get() + 1);
         if let Some(answer) = self.answers.get(place) {
-            return Ok(Arc::clone(answer));
+            return match &answer.data {
+                AnswerData::Unsupported(why) => Err(unsupported(why)),
+                _ => Ok(Arc::clone(answer)),
+            };
         }
         if place >= READS_MAX {
             let why = format!("the request needs more than {READS_MAX} reads");
@@ -131,10 +134,16 @@ impl ReadDeps {
                 limits.lease = Some(Arc::clone(&lease));
                 split.hold_answer(lease);
             }
-            let is_token = run.grant.is_token();
+            let (is_token, is_split) = (run.grant.is_token(), run.split().is_some());
             let answer = tokio::select! {
                 biased;
-                answer = upstream.fetch(&read, &limits) => answer.map_err(|error| refused(error, is_token))?,
+                answer = upstream.fetch(&read, &limits) => match answer {
+                    Err(UpstreamError::Unsupported(why)) if is_split => {
+                        let why = if is_token { "the upstream cannot answer this".to_owned() } else { why };
+                        UpstreamAnswer::of(AnswerData::Unsupported(why))
+                    }
+                    answer => answer.map_err(|error| refused(error, is_token))?,
+                },
                 () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
             };
             if let Some(run) = &mut run.upstream {
