@@ -14,7 +14,9 @@ use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use harness::{Answer, ORG, Server, Start, bootstrap, compressed, eventually, field, percent, request, varint};
+use harness::{
+    Answer, ORG, Server, Start, bootstrap, compressed, eventually, field, percent, request, varint,
+};
 use promlet::clock::Clock;
 use promlet::model::STALE_NAN_BITS;
 use serde_json::{Value as Json, json};

@@ -72,11 +72,7 @@ pub fn run(
 ///
 /// # Errors
 /// [`QueryError`] for an expression that has no plan, and for a limit of its patterns.
-pub fn raw_reads(
-    query: &Query,
-    options: &Options,
-    budget: &Budget<'_>,
-) -> Result<Vec<RawRead>, QueryError> {
+pub fn raw_reads(query: &Query, options: &Options, budget: &Budget<'_>) -> Result<Vec<RawRead>, QueryError> {
     let plan = plan::build(query, options, budget)?;
     Ok(eval::raw_reads(&plan, query, options))
 }

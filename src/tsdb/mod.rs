@@ -54,7 +54,8 @@ pub use report::{
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use snapshot::{
-    Grouped, GroupedSeries, OLDER_SERIES_MAX, OlderSamples, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot,
+    Grouped, GroupedSeries, OLDER_SERIES_MAX, OlderSamples, Paced, ReadColumns, SelectedSeries, SeriesReader,
+    Snapshot,
 };
 
 #[cfg(test)]

@@ -202,9 +202,7 @@ impl UpstreamRead {
                 }
                 ApiRequest { suffix: format!("/api/v1/metadata?{}", form.0), form: None }
             }
-            UpstreamRead::RemoteRead { .. } => {
-                ApiRequest { suffix: "/api/v1/read".to_owned(), form: None }
-            }
+            UpstreamRead::RemoteRead { .. } => ApiRequest { suffix: "/api/v1/read".to_owned(), form: None },
             UpstreamRead::RawMatrix { selector, at } => {
                 form.add("query", selector);
                 form.add("time", &seconds(at.as_ms()));

@@ -101,10 +101,17 @@ fn serve(mut stream: TcpStream, manner: Manner, reads: &AtomicUsize) {
     }
 }
 
-fn answer(path: &str, body: &[u8], manner: Manner, reads: &AtomicUsize) -> (&'static str, &'static str, Vec<u8>) {
+fn answer(
+    path: &str,
+    body: &[u8],
+    manner: Manner,
+    reads: &AtomicUsize,
+) -> (&'static str, &'static str, Vec<u8>) {
     if path != "/api/v1/read" {
         let data = match path.split('?').next().unwrap_or_default() {
-            "/api/v1/series" => json!(SERIES.map(|labels| labels.iter().copied().collect::<std::collections::BTreeMap<_, _>>())),
+            "/api/v1/series" => json!(
+                SERIES.map(|labels| labels.iter().copied().collect::<std::collections::BTreeMap<_, _>>())
+            ),
             "/api/v1/labels" => json!(["__name__", "bravo_label", "job", "tenant"]),
             "/api/v1/label/__name__/values" => json!(["bravo_total", "http_total", "old_total"]),
             "/api/v1/label/job/values" => json!(["api", "bravo-api", "web"]),
@@ -249,7 +256,8 @@ async fn listings_are_the_union_of_both_sides() {
         "prometheus/api/v1/label/__name__/values",
         "prometheus/api/v1/label/job/values",
     ] {
-        let range = format!("{path}{}start={}&end={NOW}", if path.contains('?') { "&" } else { "?" }, NOW - 900);
+        let range =
+            format!("{path}{}start={}&end={NOW}", if path.contains('?') { "&" } else { "?" }, NOW - 900);
         let (expected, found) = (whole.get(&range).await, split.get(&range).await);
         assert_eq!(found.value()["data"], expected.value()["data"], "{range}: {}", found.body);
     }

@@ -90,7 +90,8 @@ fn rendered(query: &Query, snapshot: &Snapshot, options: &Options) -> Result<Str
     for series in matrix {
         let _ = writeln!(out, "{}", series.labels);
         for sample in series.samples {
-            let _ = writeln!(out, "  {} {:?} {:016x}", sample.at.as_ms(), sample.value, sample.value.to_bits());
+            let _ =
+                writeln!(out, "  {} {:?} {:016x}", sample.at.as_ms(), sample.value, sample.value.to_bits());
         }
         for point in series.histograms {
             let _ = writeln!(out, "  {} {:?}", point.at.as_ms(), point.value);

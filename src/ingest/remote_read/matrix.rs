@@ -68,7 +68,8 @@ impl ReadDecoder<'_> {
                 let labels = ReadDecoder::labels(labels.collect())?;
                 self.add_series(labels)?;
                 for (seconds, text) in entry.values {
-                    let value = text.parse().map_err(|_| ReadError::Json(format!("{text:?} is no number")))?;
+                    let value =
+                        text.parse().map_err(|_| ReadError::Json(format!("{text:?} is no number")))?;
                     self.add(range, milliseconds(seconds)?, ChunkSample::Float(value))?;
                 }
             }

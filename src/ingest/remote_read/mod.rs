@@ -179,9 +179,11 @@ pub fn request(queries: &[ReadQuery], chunks: bool) -> Result<Vec<u8>, ReadError
     }
     put_bytes(2, if chunks { &[1, 0] } else { &[0] }, &mut message);
     let found = message.len() as u64;
-    snap::raw::Encoder::new()
-        .compress_vec(&message)
-        .map_err(|_| ReadError::TooLarge { what: "bytes of queries", found, allowed: u64::from(u32::MAX) })
+    snap::raw::Encoder::new().compress_vec(&message).map_err(|_| ReadError::TooLarge {
+        what: "bytes of queries",
+        found,
+        allowed: u64::from(u32::MAX),
+    })
 }
 
 /// Appends a varint field; zero is the default and is left out.
@@ -293,7 +295,12 @@ impl<'h> ReadDecoder<'h> {
         Ok(self.series)
     }
 
-    fn time_series(&mut self, message: &[u8], range: TimeRange, buckets: &mut usize) -> Result<(), ReadError> {
+    fn time_series(
+        &mut self,
+        message: &[u8],
+        range: TimeRange,
+        buckets: &mut usize,
+    ) -> Result<(), ReadError> {
         let mut labels = Vec::new();
         let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
@@ -433,7 +440,8 @@ impl<'h> ReadDecoder<'h> {
             let (found, allowed) = (found as u64, allowed as u64);
             return Err(ReadError::TooLarge { what: "series", found, allowed });
         }
-        let texts: usize = labels.iter().map(|label| label.name.len().saturating_add(label.value.len())).sum();
+        let texts: usize =
+            labels.iter().map(|label| label.name.len().saturating_add(label.value.len())).sum();
         let own = Labels::own_bytes(labels.len()).saturating_add(labels.len().saturating_mul(TEXT_BYTES));
         self.take(size_of::<RawSeries>().saturating_add(own).saturating_add(texts))?;
         self.series.push(RawSeries::new(labels));

@@ -319,7 +319,9 @@ fn a_response_of_samples_without_a_result_for_each_query_is_refused() {
 
 #[test]
 fn a_matrix_of_the_query_api_has_the_floats_of_the_range_and_refuses_what_it_would_lose() {
-    let matrix = |result: &str| format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{result}]}}}}"#);
+    let matrix = |result: &str| {
+        format!(r#"{{"status":"success","data":{{"resultType":"matrix","result":[{result}]}}}}"#)
+    };
     let one = matrix(
         r#"{"metric":{"__name__":"m","a":"\u0062"},"values":[[1.001,"1"],[2,"NaN"],[3.5,"+Inf"],[4,"-1.5e3"],[9,"7"]]}"#,
     );

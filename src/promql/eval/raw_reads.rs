@@ -15,9 +15,9 @@ use crate::promql::query::{Options, Query};
 use crate::promql::syntax::tree::Span;
 
 use super::rows::Grid;
+use super::select::selected_range;
 use super::subquery::subquery_grid;
 use super::windows::{window_range, window_span};
-use super::select::selected_range;
 
 /// The raw samples that one selector of a query reads.
 #[derive(Clone, Debug)]
@@ -103,9 +103,9 @@ impl RawReadScan<'_> {
             Some(read) => {
                 read.range = TimeRange::new(read.range.start.min(start), read.range.end.max(range.end));
             }
-            None => {
-                self.reads.push(RawRead { matchers: matchers.to_vec(), range: TimeRange::new(start, range.end) })
-            }
+            None => self
+                .reads
+                .push(RawRead { matchers: matchers.to_vec(), range: TimeRange::new(start, range.end) }),
         }
     }
 }
@@ -122,7 +122,8 @@ mod tests {
     /// Returns the ranges that a query from 1,000 to 2,000 s by 100 s reads, in seconds: the range
     /// of floats without the lookback for reset hints, rounded outwards, left end exclusive.
     fn reads(text: &str) -> Vec<(String, i64, i64)> {
-        let expr = syntax::parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("valid").expr;
+        let expr =
+            syntax::parse(text, &Caps { features: Features::ALL, ..Caps::default() }).expect("valid").expr;
         let steps = Steps::new(Timestamp::from_s(1_000), Timestamp::from_s(2_000), 100_000).expect("steps");
         let query = Query { expr, text: text.to_owned(), steps, instant: false };
         let options = Options::default();

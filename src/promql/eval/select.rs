@@ -142,7 +142,6 @@ pub(super) fn selected_range(selector: &Selector, grid: Grid, options: &Options)
     let last = selector.when.look(grid.last());
     // The lookback is left-open: a sample exactly one lookback old is excluded.
     let oldest = first.saturating_sub(lookback).saturating_add(1);
-    let newest =
-        if selector.look == SelectorOutput::Smoothed { last.saturating_add(lookback) } else { last };
+    let newest = if selector.look == SelectorOutput::Smoothed { last.saturating_add(lookback) } else { last };
     TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest))
 }

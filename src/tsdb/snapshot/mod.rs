@@ -68,7 +68,15 @@ pub struct SelectedSeries {
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
         let query = store.as_ref().map_or(0, |store| store.decoded.query());
-        Snapshot { store, scope, ignore_retention: false, warnings: Warnings::default(), query, busy: None, older: None }
+        Snapshot {
+            store,
+            scope,
+            ignore_retention: false,
+            warnings: Warnings::default(),
+            query,
+            busy: None,
+            older: None,
+        }
     }
 
     /// Returns a snapshot for a thread that must not wait. If a lock that another query may hold is

@@ -204,9 +204,7 @@ impl<'r> AnswerReader<'r> {
             UpstreamRead::Query { .. }
             | UpstreamRead::Metadata { .. }
             | UpstreamRead::RemoteRead { .. }
-            | UpstreamRead::RawMatrix { .. } => {
-                invalid("an element is not a series")
-            }
+            | UpstreamRead::RawMatrix { .. } => invalid("an element is not a series"),
             UpstreamRead::Series { .. } => {
                 found.labels.push(elements.labels(element)?);
                 Ok(())

@@ -254,7 +254,9 @@ impl QueryRun {
     /// Refuses something that only the local store can answer.
     pub(super) fn require_local(&self, what: &str) -> ApiResult<()> {
         match &self.upstream {
-            Some(run) if run.split.is_none() => Err(unsupported(format!("{what} is known only for samples that are stored here"))),
+            Some(run) if run.split.is_none() => {
+                Err(unsupported(format!("{what} is known only for samples that are stored here")))
+            }
             Some(_) | None => Ok(()),
         }
     }

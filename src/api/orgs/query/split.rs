@@ -27,8 +27,7 @@ use crate::tsdb::{Listing, OlderSamples, Snapshot};
 use crate::upstream::{AnswerData, RawAnswer, UpstreamRead};
 
 /// The warning about samples that came through the query API.
-const LOSSY: &str =
-    "the upstream offers no remote read: staleness markers before the border are missing";
+const LOSSY: &str = "the upstream offers no remote read: staleness markers before the border are missing";
 
 /// The split of a running query.
 pub(super) struct SplitRun {
@@ -74,7 +73,13 @@ impl SplitRun {
         const MINUTE_MS: i64 = 60_000;
         let at = now.as_ms().saturating_sub(after_ms);
         let border = Timestamp::from_ms(at.saturating_sub(at.rem_euclid(MINUTE_MS)));
-        SplitRun { border, lease, decoded: RefCell::default(), is_lossy: Cell::new(false), answers: Vec::new() }
+        SplitRun {
+            border,
+            lease,
+            decoded: RefCell::default(),
+            is_lossy: Cell::new(false),
+            answers: Vec::new(),
+        }
     }
 
     /// Holds the memory of an answer until the run ends.
@@ -182,7 +187,12 @@ impl QueryRun {
 
     /// Returns the samples of the server for these reads, or ends the execution until they are
     /// fetched.
-    fn older_samples(&self, run: &UpstreamRun, split: &SplitRun, reads: &[ReadQuery]) -> ApiResult<OlderPart> {
+    fn older_samples(
+        &self,
+        run: &UpstreamRun,
+        split: &SplitRun,
+        reads: &[ReadQuery],
+    ) -> ApiResult<OlderPart> {
         let place = run.place();
         let known = split.decoded.borrow().get(&place).cloned();
         if let Some(known) = known {
@@ -210,7 +220,12 @@ impl QueryRun {
     }
 
     /// Returns the decoded answers of the server.
-    fn raw_series(&self, run: &UpstreamRun, split: &SplitRun, reads: &[ReadQuery]) -> ApiResult<Vec<RawSeries>> {
+    fn raw_series(
+        &self,
+        run: &UpstreamRun,
+        split: &SplitRun,
+        reads: &[ReadQuery],
+    ) -> ApiResult<Vec<RawSeries>> {
         let read = |chunks| -> ApiResult<_> {
             let body = remote_read::request(reads, chunks).map_err(|error| self.refused(split, &error))?;
             let answer = run.answer(UpstreamRead::RemoteRead { body: body.into() })?;
@@ -232,7 +247,12 @@ impl QueryRun {
     }
 
     /// Returns the samples that the query API gives for these reads.
-    fn matrices(&self, run: &UpstreamRun, split: &SplitRun, reads: &[ReadQuery]) -> ApiResult<Vec<RawSeries>> {
+    fn matrices(
+        &self,
+        run: &UpstreamRun,
+        split: &SplitRun,
+        reads: &[ReadQuery],
+    ) -> ApiResult<Vec<RawSeries>> {
         split.is_lossy.set(true);
         let mut bodies = Vec::new();
         for read in reads {

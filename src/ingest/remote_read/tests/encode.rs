@@ -171,7 +171,11 @@ pub(super) fn histograms(
             }
         }
     }
-    if float { float_histograms(&mut out, shape, samples) } else { integers(&mut out, shape, samples) }
+    if float {
+        float_histograms(&mut out, shape, samples)
+    } else {
+        integers(&mut out, shape, samples)
+    }
     out.bytes
 }
 
@@ -193,7 +197,9 @@ fn integers(out: &mut BitWriter, shape: &HistogramShape, samples: &[(i64, Histog
     let (mut last, mut last_delta) = ([0_i64; 3], [0_i64; 3]);
     let (mut sum, mut buckets) = ((0, u32::MAX, 0), vec![(0_i64, 0_i64); shape.buckets()]);
     for (number, (at, native)) in samples.iter().enumerate() {
-        let HistogramCounts::Integer { count, zero, buckets: own } = native.counts() else { panic!("integers") };
+        let HistogramCounts::Integer { count, zero, buckets: own } = native.counts() else {
+            panic!("integers")
+        };
         let fields = [*at, count.cast_signed(), zero.cast_signed()];
         if number == 0 {
             out.varbit_int(*at);
