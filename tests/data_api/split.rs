@@ -47,6 +47,8 @@ enum Manner {
     Html,
     Cut,
     Fails,
+    /// No remote read; the query API answers every matrix selector with all samples.
+    NoRemoteRead,
 }
 
 /// Starts an upstream, and returns its URL and the number of remote reads so far. It ends with the
@@ -101,17 +103,30 @@ fn serve(mut stream: TcpStream, manner: Manner, reads: &AtomicUsize) {
     }
 }
 
+fn metric(labels: &[(&str, &str)]) -> Value {
+    labels.iter().map(|(name, value)| ((*name).to_owned(), json!(value))).collect()
+}
+
 fn answer(
     path: &str,
     body: &[u8],
     manner: Manner,
     reads: &AtomicUsize,
 ) -> (&'static str, &'static str, Vec<u8>) {
+    if manner == Manner::NoRemoteRead && path == "/api/v1/query" {
+        let series = SERIES.iter().enumerate().map(|(number, labels)| {
+            let older = samples(number).into_iter().filter(|(at, _)| *at < BORDER * 1_000);
+            let values: Vec<Value> =
+                older.map(|(at, value)| json!([at / 1_000, value.to_string()])).collect();
+            json!({ "metric": metric(labels), "values": values })
+        });
+        let data = json!({ "resultType": "matrix", "result": series.collect::<Vec<_>>() });
+        let text = json!({ "status": "success", "data": data }).to_string();
+        return ("200 OK", "application/json", text.into_bytes());
+    }
     if path != "/api/v1/read" {
         let data = match path.split('?').next().unwrap_or_default() {
-            "/api/v1/series" => json!(
-                SERIES.map(|labels| labels.iter().copied().collect::<std::collections::BTreeMap<_, _>>())
-            ),
+            "/api/v1/series" => json!(SERIES.map(metric)),
             "/api/v1/labels" => json!(["__name__", "bravo_label", "job", "tenant"]),
             "/api/v1/label/__name__/values" => json!(["bravo_total", "http_total", "old_total"]),
             "/api/v1/label/job/values" => json!(["api", "bravo-api", "web"]),
@@ -125,6 +140,7 @@ fn answer(
     match manner {
         Manner::Html => return ("200 OK", "text/html", b"<html>busy</html>".to_vec()),
         Manner::Fails => return ("500 Internal Server Error", "text/plain", b"disk full".to_vec()),
+        Manner::NoRemoteRead => return ("404 Not Found", "text/plain", b"not found".to_vec()),
         Manner::Everything | Manner::Cut => {}
     }
     let request = snap::raw::Decoder::new().decompress_vec(body).expect("a block");
@@ -245,6 +261,23 @@ async fn a_batch_over_the_border_answers_as_one_store_does() {
     let (found, expected) = (lines(&split).await, lines(&whole).await);
     assert_eq!(found.len(), EXPRESSIONS.len());
     assert_eq!(found, expected);
+}
+
+#[tokio::test]
+async fn an_upstream_without_remote_read_is_read_by_its_query_api_with_a_warning() {
+    let (whole, split, reads) = both(Manner::NoRemoteRead).await;
+    for expr in EXPRESSIONS {
+        let path = format!(
+            "prometheus/api/v1/query_range?query={}&start={}&end={NOW}&step=15",
+            escaped(expr),
+            NOW - 840
+        );
+        let (expected, found) = (whole.get(&path).await, split.get(&path).await);
+        assert_eq!(found.status, 200, "{path}: {}", found.body);
+        assert_eq!(found.value()["data"], expected.value()["data"], "{path}");
+        assert!(found.value()["warnings"].to_string().contains("no remote read"), "{}", found.body);
+    }
+    assert_eq!(reads.load(Ordering::Relaxed), EXPRESSIONS.len());
 }
 
 #[tokio::test]
