@@ -64,7 +64,7 @@ fn write_request(at_ms: i64, n: i64) -> Vec<u8> {
         _ => series("requests_total", "web", float((count(n) * 3.0).to_bits())),
     }
     let special = [f64::NAN, f64::INFINITY, -0.0, 5e-324, 1e300, -7.25];
-    series("level", "api", float(special[(n % 6).unsigned_abs() as usize].to_bits()));
+    series("level", "api", float(special[usize::try_from(n % 6).expect("below 6")].to_bits()));
     // A native histogram whose counts are reset every 50 samples.
     let steps = (n % 50 + 1).unsigned_abs();
     let mut histogram = vec![0x08];

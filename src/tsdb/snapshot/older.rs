@@ -66,13 +66,6 @@ impl OlderSamples {
         OlderSamples { series: merged.into_iter().map(Arc::new).collect() }
     }
 
-    /// Adds further samples, which take precedence at equal times.
-    #[must_use]
-    pub fn with(self, more: Vec<RawSeries>) -> OlderSamples {
-        let before = self.series.into_iter().map(Arc::unwrap_or_clone);
-        OlderSamples::new(before.chain(more).collect())
-    }
-
     /// Returns the number of series.
     pub fn len(&self) -> usize {
         self.series.len()

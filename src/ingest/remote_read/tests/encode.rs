@@ -45,7 +45,7 @@ impl BitWriter {
     }
 
     fn signed(&mut self, value: i64, sizes: &[u32]) {
-        let most = sizes.len() as u32 + 1;
+        let most = u32::try_from(sizes.len()).expect("few") + 1;
         if value == 0 {
             return self.bit(false);
         }
@@ -164,6 +164,7 @@ pub(super) fn histograms(
             let thousandths = bound * 1_000.0;
             let whole = thousandths.round();
             if (0.0..=33_554_430.0).contains(&thousandths) && whole / 1_000.0 == *bound {
+                #[expect(clippy::cast_possible_truncation, reason = "a whole number of 25 bits")]
                 out.varbit_uint(whole as u64 + 1);
             } else {
                 out.bit(false);
