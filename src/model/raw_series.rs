@@ -4,8 +4,8 @@ use super::{Histogram, HistogramColumns, Labels};
 
 /// The labels and the raw samples of one series.
 ///
-/// Times are in milliseconds since the epoch. After [`RawSeries::finish`], they ascend strictly, and
-/// no time has both a float and a native histogram.
+/// Times are in milliseconds since the epoch. After [`RawSeries::finish`], they ascend strictly,
+/// and no time has both a float and a native histogram.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RawSeries {
     /// The whole label set.

@@ -1,4 +1,4 @@
-//! Decoders of Prometheus' chunks of samples (prometheus/tsdb/docs/format/chunks.md).
+//! Decoders of Prometheus' chunks of samples (prometheus/tsdb/docs/format).
 //!
 //! * Float chunk (XOR): `u16 samples`, then bits: the first sample's time (varint) and value (64),
 //!   the second one's time difference (uvarint) and value (XOR), then for each sample the

@@ -1,5 +1,5 @@
-//! Raw samples through the query API of Prometheus, for an upstream without remote read: the response
-//! to an instant query of a matrix selector, such as `{a="b"}[300001ms]`.
+//! Raw samples through the query API of Prometheus, for an upstream without remote read: the
+//! response to an instant query of a matrix selector, such as `{a="b"}[300001ms]`.
 //!
 //! This way loses what the query API does not return. Staleness markers are missing, so a series
 //! that ended seems to continue for the lookback. A NaN loses its payload. Native histograms come
@@ -49,13 +49,15 @@ impl ReadDecoder<'_> {
         }
         for (query, body) in bodies.iter().enumerate() {
             let range = *self.ranges.get(query).ok_or(ReadError::Results)?;
-            let response: MatrixResponse<'_> = serde_json::from_slice(body.as_ref()).map_err(invalid)?;
+            let response: MatrixResponse<'_> =
+                serde_json::from_slice(body.as_ref()).map_err(|error| invalid(&error))?;
             if response.data.result_type != "matrix" {
                 return Err(ReadError::Json("the result is not a matrix".to_owned()));
             }
             self.take(response.data.result.len().saturating_mul(size_of::<&RawValue>()))?;
             for series in response.data.result {
-                let entry: MatrixEntry = serde_json::from_str(series.get()).map_err(invalid)?;
+                let entry: MatrixEntry =
+                    serde_json::from_str(series.get()).map_err(|error| invalid(&error))?;
                 if !entry.histograms.is_empty() {
                     return Err(ReadError::Lossy);
                 }
@@ -78,7 +80,7 @@ impl ReadDecoder<'_> {
     }
 }
 
-fn invalid(error: serde_json::Error) -> ReadError {
+fn invalid(error: &serde_json::Error) -> ReadError {
     ReadError::Json(error.to_string())
 }
 

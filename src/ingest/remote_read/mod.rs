@@ -151,8 +151,8 @@ impl From<DecodeError> for ReadError {
     }
 }
 
-/// Returns the body of a request: snappy, `Content-Type: application/x-protobuf`. Streamed chunks are
-/// accepted if `chunks` is true, and preferred over samples then.
+/// Returns the body of a request: snappy, `Content-Type: application/x-protobuf`. Streamed chunks
+/// are accepted if `chunks` is true, and preferred over samples then.
 ///
 /// # Errors
 /// [`ReadError::TooLarge`] if the queries do not fit into a snappy block, which has 4 GiB.
@@ -217,6 +217,8 @@ pub struct ReadDecoder<'h> {
 
 /// Memory that is reserved at once.
 const HOLD_STEP: u64 = 64 << 10;
+/// The memory of a float and its time.
+const FLOAT_BYTES: usize = 4 * size_of::<u64>();
 /// The memory of the texts of a label, without their bytes.
 const TEXT_BYTES: usize = 32;
 /// The longest varint of a frame's length, and the checksum.
@@ -456,7 +458,7 @@ impl<'h> ReadDecoder<'h> {
         match sample {
             ChunkSample::Float(value) => {
                 // The capacity of a vector is at most twice its length.
-                self.take(4 * size_of::<u64>())?;
+                self.take(FLOAT_BYTES)?;
                 if let Some(series) = self.series.last_mut() {
                     series.push(at_ms, value);
                 }

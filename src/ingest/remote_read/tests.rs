@@ -1,5 +1,7 @@
 //! Decoding of captured responses, of encoded chunks, and of hostile bytes.
 
+#![expect(clippy::arithmetic_side_effects, reason = "tests compute with small numbers")]
+
 use proptest::prelude::*;
 
 use super::*;

@@ -34,8 +34,8 @@ type VisitWindow<'v> = dyn FnMut(&RowHead, usize) -> Result<(), QueryError> + 'v
 /// Suffixes of the names of counters.
 const NAMES_OF_COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
 
-/// Returns the range of times that the windows of all steps may read, in milliseconds; the first end
-/// is exclusive, the second inclusive.
+/// Returns the range of times that the windows of all steps may read, in milliseconds; the first
+/// end is exclusive, the second inclusive.
 pub(super) fn window_span(node: &MatrixNode, grid: Grid, options: &Options) -> (i64, i64) {
     let (before, after) = margins(node, options);
     let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);

@@ -1,6 +1,6 @@
 //! Samples of an older source beneath a snapshot: raw samples that were fetched from an upstream
-//! before the query runs (docs/specification.md C11). Selections and reads see one store that has the
-//! samples of both sources.
+//! before the query runs (docs/specification.md C11). Selections and reads see one store that has
+//! the samples of both sources.
 //!
 //! **Precedence.** At a time at which the store has a sample of a series, the older source's sample
 //! of that time is invisible, of whichever kind both are.
@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rapidhash::RapidHashMap;
 
-use super::select::grouped::{Grouped, GroupedSeries};
+use super::select::grouped::{Grouped, GroupedSeries, NamedSeries};
 use super::{Paced, ReadColumns, SelectedSeries, Snapshot};
 use crate::model::{
     Histogram, HistogramColumns, Labels, Matcher, Pace, RawSeries, Stopped, TimeRange, Timestamp,
@@ -41,8 +41,8 @@ const LABEL_UNITS: u64 = 50;
 /// The cost of a comparison of two label sets.
 const ORDER_UNITS: u64 = 100;
 
-/// Raw samples of an older source: in order of labels, each series once, without empty series. Copies
-/// share the samples.
+/// Raw samples of an older source: in order of labels, each series once, without empty series.
+/// Copies share the samples.
 #[derive(Clone, Debug, Default)]
 pub struct OlderSamples {
     series: Vec<Arc<RawSeries>>,
@@ -319,7 +319,7 @@ impl Paced<'_> {
         &self,
         mut all: Vec<SelectedSeries>,
         is_dropped: &dyn Fn(&str) -> bool,
-    ) -> Result<Option<(Arc<str>, Vec<SelectedSeries>)>, Stopped> {
+    ) -> Result<Option<NamedSeries>, Stopped> {
         self.pace.spend_each(all.len(), ORDER_UNITS)?;
         if differ(&all, is_dropped) {
             return Ok(None);

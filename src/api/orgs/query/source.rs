@@ -536,8 +536,8 @@ impl QueryRun {
         Ok(Listing { items, truncated })
     }
 
-    /// See [`Paced::metrics`](crate::tsdb::Paced::metrics). The series of an upstream are counted at
-    /// the end of the range only; a metric without a sample there has none.
+    /// See [`Paced::metrics`](crate::tsdb::Paced::metrics). The series of an upstream are counted
+    /// at the end of the range only; a metric without a sample there has none.
     ///
     /// # Errors
     /// Those of [`QueryRun::series`].
@@ -637,8 +637,8 @@ impl QueryRun {
     }
 }
 
-/// Replaces metrics of a server by local ones of the same name. Of both, the greater number of series
-/// and the later time count.
+/// Replaces metrics of a server by local ones of the same name. Of both, the greater number of
+/// series and the later time count.
 fn with_local_metrics(mut items: Vec<Metric>, local: Vec<Metric>) -> Vec<Metric> {
     for own in local {
         if let Some(item) = items.iter_mut().find(|item| item.name == own.name) {
@@ -649,7 +649,8 @@ fn with_local_metrics(mut items: Vec<Metric>, local: Vec<Metric>) -> Vec<Metric>
     items
 }
 
-/// Adds local exemplars to those of a server. Both are sorted by labels; equal exemplars occur once.
+/// Adds local exemplars to those of a server. Both are sorted by labels; equal exemplars occur
+/// once.
 fn join_exemplars(found: Vec<SeriesExemplars>, local: Vec<SeriesExemplars>) -> Vec<SeriesExemplars> {
     let mut all: BTreeMap<Labels, SeriesExemplars> =
         found.into_iter().map(|series| (series.labels.clone(), series)).collect();

@@ -35,8 +35,8 @@ pub(super) struct SplitRun {
     border: Timestamp,
     /// The memory of the samples of the server.
     lease: Arc<Lease>,
-    /// The decoded samples of each evaluation by the number of its first answer, so that an execution
-    /// that is repeated finds them.
+    /// The decoded samples of each evaluation by the number of its first answer, so that an
+    /// execution that is repeated finds them.
     decoded: RefCell<BTreeMap<usize, OlderPart>>,
     /// Whether anything came through the query API.
     is_lossy: Cell<bool>,

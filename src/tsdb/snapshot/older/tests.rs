@@ -165,8 +165,8 @@ proptest! {
         let whole = whole.snapshot(&access);
         let split = split.snapshot(&access).with_older(&fetched, &Pace::endless()).expect("endless");
         prop_assert_eq!(split.version(), None);
-        // Where the sources contradict each other in the kind of a sample, histograms before the range
-        // may differ: floats there are not read.
+        // Where the sources contradict each other in the kind of a sample, histograms before the
+        // range may differ: floats there are not read.
         let is_native = |kind: &Kind| matches!(kind, Kind::Native(_));
         let differ = |place: &Place| match place {
             Place::Both(here, older) => is_native(here) != is_native(older),

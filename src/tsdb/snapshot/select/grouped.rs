@@ -37,7 +37,7 @@ pub struct GroupedSeries {
 }
 
 /// The metric name of the first series, and all series.
-type NamedSeries = (Arc<str>, Vec<SelectedSeries>);
+pub(in crate::tsdb::snapshot) type NamedSeries = (Arc<str>, Vec<SelectedSeries>);
 
 /// A predicate of label names.
 type LabelPredicate<'t> = &'t dyn Fn(&str) -> bool;
