@@ -95,7 +95,7 @@ const QUERIES: &[&str] = &[
     "requests_total - requests_total offset 9m",
     "absent(requests_total{job=\"web\"})",
     "level",
-    "count_over_time({__name__=~\"level|requests_total\"}[8m])",
+    "count_over_time(level[8m]) or count_over_time(requests_total[8m])",
     "last_over_time(level[3m])",
     "rate(latency_seconds[5m])",
     "histogram_quantile(0.9, rate(latency_seconds[7m]))",
