@@ -15,6 +15,8 @@ mod native;
 mod oracle;
 #[path = "../src/kv/scratch.rs"]
 mod scratch;
+#[path = "kernels/split.rs"]
+mod split;
 #[path = "kernels/subquery_cache.rs"]
 mod subquery_cache;
 #[path = "kernels/windows.rs"]

@@ -47,6 +47,22 @@ pub(super) fn add(
     Ok(start_ms)
 }
 
+/// Decodes a histogram by itself, and returns its time. `buckets` counts the bucket entries of the
+/// whole response, of which there are at most `buckets_max`.
+///
+/// # Errors
+/// Those of [`add`].
+pub(super) fn decode(
+    message: &[u8],
+    buckets_max: usize,
+    buckets: &mut usize,
+) -> Result<(Timestamp, Result<Histogram, HistogramError>), DecodeError> {
+    let mut parts = HistogramFields { buckets: *buckets, buckets_max, ..HistogramFields::default() };
+    parts.read(message)?;
+    *buckets = parts.buckets;
+    Ok((Timestamp::from_ms(parts.at_ms), parts.build()))
+}
+
 /// Checks that one more entry fits `allowed`, where `count` exist already.
 ///
 /// # Errors

@@ -15,6 +15,7 @@ mod number;
 pub mod otlp;
 mod pairs;
 mod protobuf;
+pub mod remote_read;
 pub mod remote_write;
 pub mod remote_write2;
 mod snappy;

@@ -194,6 +194,11 @@ impl<'a> WireReader<'a> {
         Ok(*chunk)
     }
 
+    /// Reads a varint, which is the length of what follows.
+    pub(super) fn length(&mut self) -> Result<u64, WireError> {
+        self.varint()
+    }
+
     /// Reads a varint length and that many bytes.
     #[inline]
     pub(super) fn bytes(&mut self) -> Result<&'a [u8], WireError> {

@@ -13,6 +13,7 @@ mod org;
 mod org_lru;
 mod pace;
 mod pattern;
+mod raw_series;
 mod sample;
 mod target;
 mod time;
@@ -37,6 +38,7 @@ pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
+pub use raw_series::RawSeries;
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use target::{
     InvalidTarget, TARGET_HEADERS_MAX, TARGET_PEM_BYTES_MAX, TARGET_SCOPES_MAX, TARGET_TEXT_BYTES_MAX,

@@ -27,6 +27,7 @@ pub use annotations::Annotations;
 pub use budget::{Budget, Limits, QueryProgress, QueryStats};
 pub use cache::{CacheOutcomes, CacheUsage, RangeCache};
 pub use error::QueryError;
+pub use eval::RawRead;
 pub use functions::{FUNCTIONS, Function, function};
 pub use histogram::{FloatHistogram, HistogramBucket};
 pub use memory::{Lease, LeaseError, MemoryPool, MemoryPoolUsage};
@@ -64,4 +65,14 @@ pub fn run(
 ) -> Result<QueryResult, QueryError> {
     let plan = plan::build(query, options, budget)?;
     eval::run(&plan, query, snapshot, options, budget, eval::Hooks::default())
+}
+
+/// Returns the raw samples that the evaluation of a query reads, without reading any: the matchers
+/// and the range of each selector.
+///
+/// # Errors
+/// [`QueryError`] for an expression that has no plan, and for a limit of its patterns.
+pub fn raw_reads(query: &Query, options: &Options, budget: &Budget<'_>) -> Result<Vec<RawRead>, QueryError> {
+    let plan = plan::build(query, options, budget)?;
+    Ok(eval::raw_reads(&plan, query, options))
 }

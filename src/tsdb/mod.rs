@@ -53,7 +53,10 @@ pub use report::{
     LogPlace, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
-pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
+pub use snapshot::{
+    Grouped, GroupedSeries, OLDER_SERIES_MAX, OlderSamples, Paced, ReadColumns, SelectedSeries, SeriesReader,
+    Snapshot,
+};
 
 #[cfg(test)]
 mod tests;

@@ -29,7 +29,7 @@ const MESSAGE_BYTES_MAX: usize = 500;
 /// The delay after which a busy server is asked again, if it states none.
 const RETRY_DEFAULT: Duration = Duration::from_secs(1);
 /// The media type of forms.
-const FORM: &str = "application/x-www-form-urlencoded";
+pub(super) const FORM: &str = "application/x-www-form-urlencoded";
 
 /// The limits of one read.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ pub struct Upstream {
 }
 
 /// Records the outcome of a request when it is dropped, at the latest.
-struct Admitted<'u> {
+pub(super) struct Admitted<'u> {
     upstream: &'u Upstream,
     outcome: Outcome,
 }
@@ -195,7 +195,7 @@ impl Upstream {
     }
 
     /// Sends a request. The outcome of a successful response is recorded by the caller.
-    async fn exchange(
+    pub(super) async fn exchange(
         &self,
         request: TargetRequest,
     ) -> Result<(TargetResponse, Admitted<'_>), UpstreamError> {
@@ -261,6 +261,9 @@ impl Upstream {
         read: &UpstreamRead,
         limits: &FetchLimits,
     ) -> Result<UpstreamAnswer, UpstreamError> {
+        if read.is_raw() {
+            return self.fetch_raw(read, limits).await;
+        }
         let request = read.request();
         let is_form = request.form.is_some();
         let mut headers = vec![("accept", "application/json".to_owned())];
@@ -277,11 +280,21 @@ impl Upstream {
         };
         let (response, mut admitted) = self.exchange(request).await?;
         let answer = self.read(read, response, limits).await;
-        match &answer {
-            Err(UpstreamError::Failed(error)) => admitted.outcome = self.failure(error, limits.timeout),
-            _ => admitted.outcome = Outcome::Answered,
-        }
+        self.settle(&mut admitted, answer.as_ref().err(), limits.timeout);
         answer
+    }
+
+    /// Records the outcome of a response whose body was read.
+    pub(super) fn settle(
+        &self,
+        admitted: &mut Admitted<'_>,
+        error: Option<&UpstreamError>,
+        timeout: Duration,
+    ) {
+        admitted.outcome = match error {
+            Some(UpstreamError::Failed(error)) => self.failure(error, timeout),
+            _ => Outcome::Answered,
+        };
     }
 
     async fn read(
@@ -352,7 +365,7 @@ impl Upstream {
 }
 
 /// A request that took too long is a query that did.
-fn of_target(error: TargetError) -> UpstreamError {
+pub(super) fn of_target(error: TargetError) -> UpstreamError {
     match error {
         TargetError::Timeout(_) => UpstreamError::Query(QueryError::Timeout),
         error => UpstreamError::Failed(error),

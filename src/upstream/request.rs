@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::model::{Steps, TimeRange, Timestamp};
+use crate::outbound::Bytes;
 
 /// What is read. Texts already contain the matchers of the scope.
 #[derive(Clone, Debug, PartialEq)]
@@ -51,6 +52,18 @@ pub enum UpstreamRead {
     Metadata {
         /// The only metric, if there is one.
         metric: Option<String>,
+    },
+    /// Raw samples by remote read.
+    RemoteRead {
+        /// The body of the request.
+        body: Bytes,
+    },
+    /// Raw samples by the query API.
+    RawMatrix {
+        /// A matrix selector.
+        selector: String,
+        /// The time at which it is evaluated.
+        at: Timestamp,
     },
     /// The exemplars of the series that an expression selects.
     Exemplars {
@@ -188,6 +201,12 @@ impl UpstreamRead {
                     form.add("metric", metric);
                 }
                 ApiRequest { suffix: format!("/api/v1/metadata?{}", form.0), form: None }
+            }
+            UpstreamRead::RemoteRead { .. } => ApiRequest { suffix: "/api/v1/read".to_owned(), form: None },
+            UpstreamRead::RawMatrix { selector, at } => {
+                form.add("query", selector);
+                form.add("time", &seconds(at.as_ms()));
+                posted("/api/v1/query", form)
             }
             UpstreamRead::Exemplars { expr, range } => {
                 form.add("query", expr);

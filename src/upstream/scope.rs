@@ -35,6 +35,11 @@ impl ForcedMatchers {
         Ok(ForcedMatchers(all))
     }
 
+    /// Returns the matchers.
+    pub fn matchers(&self) -> &[Matcher] {
+        &self.0
+    }
+
     /// Returns whether there are none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -51,7 +51,7 @@ async fn an_engine_is_probed_stored_versioned_and_removed() {
     put("?probe=perhaps", "*").await.is(400, "invalid_parameter");
     put("?probe=1&probe=1", "*").await.is(400, "duplicate_parameter");
     for (body, field) in [
-        (json!({ "engine": "split", "url": "http://a" }), "engine"),
+        (json!({ "engine": "split", "url": "http://a" }), "split_after_s"),
         (json!({ "engine": "upstream" }), "url"),
         (json!({ "engine": "upstream", "url": "http://u:p@a" }), "url"),
         (json!({ "engine": "upstream", "url": "http://a", "auth": { "type": "magic" } }), "auth.type"),

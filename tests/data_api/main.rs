@@ -26,6 +26,7 @@ mod running;
 mod scope;
 mod scope_law;
 mod settings;
+mod split;
 mod table;
 mod upstream;
 mod writing;

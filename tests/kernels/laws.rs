@@ -138,7 +138,7 @@ fn by_oracle(expr: &Expr, steps: Steps, expected_samples: &SampleMap) -> Result<
 }
 
 /// Steps shorter and longer than the scrape interval of 15 s.
-fn steps() -> impl Strategy<Value = Steps> {
+pub(crate) fn steps() -> impl Strategy<Value = Steps> {
     let step = prop_oneof![1..15_000i64, Just(15_000), 15_000..200_000i64];
     (-200_000..900_000i64, 0..40i64, step).prop_map(|(start, count, step)| {
         let (first, last) = (Timestamp::from_ms(start), Timestamp::from_ms(start + count * step));

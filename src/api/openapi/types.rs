@@ -55,9 +55,10 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     (
         "EngineWrite",
-        "{| engine?: string | null 'upstream; missing only for a probe of the stored engine', url?: string | null 'The URL below which the server has /api/v1/query', \
+        "{| engine?: string | null 'upstream or split; missing only for a probe of the stored engine', url?: string | null 'The URL below which the server has /api/v1/query', \
          auth?: EngineAuth | null, tenant?: EngineTenant | null, \
-         headers?: map<string | null> 'Further headers; null keeps the stored value', tls?: EngineTls | null |}",
+         headers?: map<string | null> 'Further headers; null keeps the stored value', tls?: EngineTls | null, \
+         split_after_s?: integer | null 'Required for split; the age in seconds from which samples are read from the upstream' |}",
     ),
     (
         "EngineAuth",

@@ -27,6 +27,8 @@ const ADMINS: Auth = Auth::Member(Role::Admin, Login::Any);
 
 /// The longest time of a probe.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
+/// The ages of samples at the border of a split, in seconds.
+const SPLIT_AFTER_S: std::ops::RangeInclusive<u64> = 60..=10 * 365 * 86_400;
 
 /// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -48,6 +50,7 @@ struct EngineBody {
     #[serde(default)]
     headers: BTreeMap<String, Option<String>>,
     tls: Option<TlsBody>,
+    split_after_s: Option<u64>,
 }
 
 #[derive(Deserialize)]
@@ -88,12 +91,24 @@ fn wrong<T>(field: &'static str, message: impl Into<String>) -> ApiResult<T> {
 }
 
 impl EngineBody {
+    /// Returns the kind of the engine, and the age in seconds of samples at the border of a split.
+    fn kind(&self) -> ApiResult<(EngineKind, u64)> {
+        match (self.engine.as_deref(), self.split_after_s) {
+            (Some("upstream"), None) => Ok((EngineKind::Upstream, 0)),
+            (Some("upstream"), Some(_)) => wrong("split_after_s", "is for the engine \"split\" only"),
+            (Some("split"), Some(after_s)) if SPLIT_AFTER_S.contains(&after_s) => {
+                Ok((EngineKind::Split, after_s))
+            }
+            (Some("split"), _) => {
+                let (least, most) = (SPLIT_AFTER_S.start(), SPLIT_AFTER_S.end());
+                wrong("split_after_s", format!("must be {least} to {most} seconds"))
+            }
+            _ => wrong("engine", "must be \"upstream\" or \"split\"; DELETE sets the local engine"),
+        }
+    }
+
     /// Returns the target. Missing secrets are those of `stored`, if it has the same origin.
     fn target(self, stored: Option<&Target>) -> ApiResult<Target> {
-        match self.engine.as_deref() {
-            Some("upstream") => {}
-            _ => return wrong("engine", "must be \"upstream\"; DELETE sets the local engine"),
-        }
         let Some(url) = self.url else { return wrong("url", "a URL is required") };
         let url = TargetUrl::parse(&url).or_else(|why| wrong("url", why))?;
         let stored = stored.filter(|stored| stored.is_same_origin(&url));
@@ -295,6 +310,7 @@ async fn set(
     };
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let stored = deps.identity.engine(org);
+    let (kind, split_after_s) = body.kind()?;
     let target = body.target(stored.as_ref().and_then(|engine| engine.target.as_ref()))?;
     if is_probed {
         deps.probe(&target).await.map_err(|(code, why)| {
@@ -305,7 +321,7 @@ async fn set(
         upstream.or_else(|why| wrong("tls", why))?;
     }
     let replaces = if_match(&headers);
-    let new = NewEngine { kind: EngineKind::Upstream, target, split_after_s: 0, replaces };
+    let new = NewEngine { kind, target, split_after_s, replaces };
     let change = move |identity: &Identity| {
         identity.set_engine(Some(user), org, new, now, &mut Entropy::system()).map(drop)
     };
@@ -335,7 +351,10 @@ async fn probe(
     let target = match (&body.engine, stored) {
         (None, Some(stored)) => stored,
         (None, None) => return wrong("engine", "there is no stored engine"),
-        (Some(_), stored) => body.target(stored.as_ref())?,
+        (Some(_), stored) => {
+            body.kind()?;
+            body.target(stored.as_ref())?
+        }
     };
     Ok(Json(match deps.probe(&target).await {
         Ok(latency) => json!({ "ok": true, "latency_ms": latency.as_secs_f64() * 1_000.0 }),

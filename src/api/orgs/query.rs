@@ -21,6 +21,7 @@ pub(super) mod response;
 pub(super) mod run;
 pub(super) mod selectors;
 pub(super) mod source;
+mod split;
 mod structured;
 
 use std::time::Duration;

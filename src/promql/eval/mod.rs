@@ -19,6 +19,7 @@ mod native;
 mod operators;
 mod parallel_rows;
 mod pushdown;
+mod raw_reads;
 mod relabel;
 mod rows;
 mod select;
@@ -50,6 +51,8 @@ pub(super) use hooks::{
     CacheLookup, CachedSubquery, EvalCost, Hooks, NodeObserver, SubqueryCache, SubqueryTimes,
 };
 pub(super) use parallel_rows::scratch_bytes;
+pub use raw_reads::RawRead;
+pub(super) use raw_reads::raw_reads;
 use rows::{ABSENT, Duplicates, Grid, LabelledRows, Point, RowHead, Scalars, is_absent, present};
 
 /// The state that all parts of an evaluation share.

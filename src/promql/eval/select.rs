@@ -6,6 +6,7 @@ use crate::promql::error::QueryError;
 use crate::promql::functions::extended::interpolate;
 use crate::promql::numbers::seconds;
 use crate::promql::plan::{Selector, SelectorOutput};
+use crate::promql::query::Options;
 
 use super::Context;
 use super::native::{SampleBuffers, SeriesSamples};
@@ -25,14 +26,7 @@ impl Context<'_> {
 
     /// Returns the range of times that a selector may read, both ends inclusive.
     pub(super) fn selected_range(&self, selector: &Selector, grid: Grid) -> TimeRange {
-        let lookback = self.options.lookback_ms;
-        let first = selector.when.look(grid.start_ms);
-        let last = selector.when.look(grid.last());
-        // The lookback is left-open: a sample exactly one lookback old is excluded.
-        let oldest = first.saturating_sub(lookback).saturating_add(1);
-        let newest =
-            if selector.look == SelectorOutput::Smoothed { last.saturating_add(lookback) } else { last };
-        TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest))
+        selected_range(selector, grid, self.options)
     }
 
     /// Like `select`, for series that `admit` accepts; names are not removed.
@@ -139,4 +133,15 @@ impl Context<'_> {
             }
         }
     }
+}
+
+/// Returns the range of times that a selector may read, both ends inclusive.
+pub(super) fn selected_range(selector: &Selector, grid: Grid, options: &Options) -> TimeRange {
+    let lookback = options.lookback_ms;
+    let first = selector.when.look(grid.start_ms);
+    let last = selector.when.look(grid.last());
+    // The lookback is left-open: a sample exactly one lookback old is excluded.
+    let oldest = first.saturating_sub(lookback).saturating_add(1);
+    let newest = if selector.look == SelectorOutput::Smoothed { last.saturating_add(lookback) } else { last };
+    TimeRange::new(Timestamp::from_ms(oldest), Timestamp::from_ms(newest))
 }

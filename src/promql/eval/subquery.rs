@@ -148,7 +148,7 @@ impl Context<'_> {
 }
 
 /// Returns the absolute multiples of the step in `(after, until]`.
-fn subquery_grid(after: i64, until: i64, step_ms: i64) -> Grid {
+pub(super) fn subquery_grid(after: i64, until: i64, step_ms: i64) -> Grid {
     let step_ms = step_ms.max(1);
     // Division rounds towards zero, so a negative quotient may already be beyond `after`.
     let mut start_ms = (after / step_ms).saturating_mul(step_ms);

@@ -7,6 +7,7 @@ use crate::promql::budget::Charge;
 use crate::promql::error::QueryError;
 use crate::promql::functions::{ParamCheck, SampleWindow, WindowKernel, extended};
 use crate::promql::plan::{MatrixNode, MatrixSource, WindowNode};
+use crate::promql::query::Options;
 use crate::promql::syntax::tree::Extension;
 use crate::tsdb::{SampleColumns, SelectedSeries};
 
@@ -32,6 +33,29 @@ type VisitWindow<'v> = dyn FnMut(&RowHead, usize) -> Result<(), QueryError> + 'v
 
 /// Suffixes of the names of counters.
 const NAMES_OF_COUNTERS: [&str; 4] = ["_total", "_sum", "_count", "_bucket"];
+
+/// Returns the range of times that the windows of all steps may read, in milliseconds; the first
+/// end is exclusive, the second inclusive.
+pub(super) fn window_span(node: &MatrixNode, grid: Grid, options: &Options) -> (i64, i64) {
+    let (before, after) = margins(node, options);
+    let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
+    (first, node.when.look(grid.last()).saturating_add(after))
+}
+
+/// Returns the range of [`window_span`] with both ends inclusive.
+pub(super) fn window_range(node: &MatrixNode, grid: Grid, options: &Options) -> TimeRange {
+    let (first, last) = window_span(node, grid, options);
+    TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last))
+}
+
+/// Returns how many milliseconds before and after a window its function may read.
+fn margins(node: &MatrixNode, options: &Options) -> (i64, i64) {
+    match node.extension {
+        None => (0, 0),
+        Some(Extension::Anchored) => (options.lookback_ms, 0),
+        Some(Extension::Smoothed) => (options.lookback_ms, options.lookback_ms),
+    }
+}
 
 impl Context<'_> {
     /// Calls `visit` for each series that may have samples in any window. The caller stores
@@ -110,23 +134,16 @@ impl Context<'_> {
     /// Returns the range of times that the windows of all steps may read, in milliseconds; the
     /// first end is exclusive, the second inclusive.
     pub(super) fn window_span(&self, node: &MatrixNode, grid: Grid) -> (i64, i64) {
-        let (before, after) = self.margins(node);
-        let first = node.when.look(grid.start_ms).saturating_sub(node.range_ms).saturating_sub(before);
-        (first, node.when.look(grid.last()).saturating_add(after))
+        window_span(node, grid, self.options)
     }
 
     pub(super) fn window_range(&self, node: &MatrixNode, grid: Grid) -> TimeRange {
-        let (first, last) = self.window_span(node, grid);
-        TimeRange::new(Timestamp::from_ms(first.saturating_add(1)), Timestamp::from_ms(last))
+        window_range(node, grid, self.options)
     }
 
     /// Returns how many milliseconds before and after a window its function may read.
     pub(super) fn margins(&self, node: &MatrixNode) -> (i64, i64) {
-        match node.extension {
-            None => (0, 0),
-            Some(Extension::Anchored) => (self.options.lookback_ms, 0),
-            Some(Extension::Smoothed) => (self.options.lookback_ms, self.options.lookback_ms),
-        }
+        margins(node, self.options)
     }
 
     /// Calls `visit` for each step of each series whose window has samples.

@@ -313,6 +313,11 @@ impl Table {
         found
     }
 
+    /// Returns the series with these sorted pairs, if there is one.
+    pub(in crate::tsdb) fn known(&self, pairs: &[(&str, &str)], lookup: &mut Lookup) -> Option<u32> {
+        self.find(pairs, &mut lookup.shape, true)
+    }
+
     /// Records that no series has these sorted pairs; see [`RefusedSeries::add_unknown`].
     pub(in crate::tsdb) fn record_unknown(
         &mut self,

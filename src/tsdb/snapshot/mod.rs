@@ -17,6 +17,7 @@
 //! taken.
 
 mod list;
+mod older;
 mod paced;
 mod read;
 mod select;
@@ -31,6 +32,8 @@ use super::side_data::exemplars::ExemplarRings;
 use super::store::OrgStore;
 use super::store::table_guard::TableGuard;
 use crate::model::{HistogramColumns, Labels, Matcher, Pace, Scope, Stopped, TimeRange, Timestamp};
+use older::OlderSource;
+pub use older::{OLDER_SERIES_MAX, OlderSamples};
 pub use paced::Paced;
 pub use read::reader::{ReadColumns, SeriesReader};
 use read::{merge, side_data};
@@ -49,6 +52,8 @@ pub struct Snapshot {
     query: u32,
     /// The flag that is set if a lock is taken. None: reads wait for locks.
     busy: Option<Arc<AtomicBool>>,
+    /// Samples of an older source, which every selection and read includes.
+    older: Option<Arc<OlderSource>>,
 }
 
 /// A series that a selection matched.
@@ -63,7 +68,15 @@ pub struct SelectedSeries {
 impl Snapshot {
     pub(super) fn new(store: Option<Arc<OrgStore>>, scope: Scope) -> Snapshot {
         let query = store.as_ref().map_or(0, |store| store.decoded.query());
-        Snapshot { store, scope, ignore_retention: false, warnings: Warnings::default(), query, busy: None }
+        Snapshot {
+            store,
+            scope,
+            ignore_retention: false,
+            warnings: Warnings::default(),
+            query,
+            busy: None,
+            older: None,
+        }
     }
 
     /// Returns a snapshot for a thread that must not wait. If a lock that another query may hold is
@@ -162,6 +175,9 @@ impl Snapshot {
     ///
     /// A series outside the scope has no samples here.
     pub fn read(&self, id: SeriesId, range: TimeRange, out: &mut SampleColumns) {
+        if self.older.is_some() {
+            return self.read_both(id, range, range.start, out, &mut HistogramColumns::default());
+        }
         out.times.clear();
         out.values.clear();
         let Some(store) = &self.store else { return };
@@ -209,7 +225,7 @@ impl Snapshot {
 
     /// Returns whether any series of the organisation has native histograms.
     pub fn has_histograms(&self) -> bool {
-        self.store.as_ref().is_some_and(|store| store.side.has_histograms())
+        self.older_has_histograms() || self.store.as_ref().is_some_and(|store| store.side.has_histograms())
     }
 
     /// Returns a sentence for each file that could not be read so far through this snapshot or its
@@ -219,9 +235,10 @@ impl Snapshot {
     }
 
     /// Returns the version to store with a cached result; see [`Snapshot::unchanged_before`]. None
-    /// if the organisation has no samples, or while a change is in progress.
+    /// if the organisation has no samples, while a change is in progress, or with an older source,
+    /// whose changes are unknown.
     pub fn version(&self) -> Option<u64> {
-        self.store.as_ref().and_then(|store| store.changes.version())
+        self.store.as_ref().filter(|_| self.older.is_none()).and_then(|store| store.changes.version())
     }
 
     /// Returns the time before which nothing has changed since `version`, apart from what

@@ -27,10 +27,15 @@ impl Paced<'_> {
     /// [`Stopped`] if the pace stops the request.
     pub fn select(&self, matchers: &[Matcher], range: TimeRange) -> Result<Vec<SelectedSeries>, Stopped> {
         self.snapshot.warnings.add_log_warning();
-        let Some(store) = &self.snapshot.store else { return Ok(Vec::new()) };
-        let found = self.find(store, &[matchers], range)?;
-        let found = self.in_order(store, &found)?;
-        self.with_labels(store, &found, &|_| true)
+        let stored = match &self.snapshot.store {
+            None => Vec::new(),
+            Some(store) => {
+                let found = self.find(store, &[matchers], range)?;
+                let found = self.in_order(store, &found)?;
+                self.with_labels(store, &found, &|_| true)?
+            }
+        };
+        self.with_older(stored, matchers, range)
     }
 
     /// Returns the numbers of those series, in no particular order.

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::model::{Labels, MetricKind, Steps, Timestamp};
+use crate::outbound::Bytes;
 use crate::promql::{QueryError, Value};
 use crate::tsdb::{Description, Listing, SeriesExemplars};
 use element::{ElementReader, SeriesPoints, exemplars_of};
@@ -37,6 +38,13 @@ pub struct UpstreamAnswer {
     pub infos: Vec<String>,
 }
 
+impl UpstreamAnswer {
+    /// Returns an answer without warnings and infos.
+    pub const fn of(data: AnswerData) -> UpstreamAnswer {
+        UpstreamAnswer { data, warnings: Vec::new(), infos: Vec::new() }
+    }
+}
+
 /// The result of a query.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueryAnswer {
@@ -44,6 +52,15 @@ pub struct QueryAnswer {
     pub value: Value,
     /// The number of values.
     pub samples: u64,
+}
+
+/// An answer with raw samples, which has not been decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawAnswer {
+    /// The content type of the response.
+    pub content_type: String,
+    /// Its whole body.
+    pub body: Bytes,
 }
 
 /// The data of a response, by the kind of the read.
@@ -59,6 +76,12 @@ pub enum AnswerData {
     Metadata(Vec<Description>),
     /// Of [`UpstreamRead::Exemplars`].
     Exemplars(Vec<SeriesExemplars>),
+    /// Of [`UpstreamRead::RemoteRead`] and [`UpstreamRead::RawMatrix`].
+    Raw(RawAnswer),
+    /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
+    NoRemoteRead,
+    /// The server cannot be asked this. The caller of a split evaluates it another way.
+    Unsupported(String),
 }
 
 /// The reason why a response is of no use.
@@ -178,9 +201,10 @@ impl<'r> AnswerReader<'r> {
                 found.raw.push(serde_json::from_slice(element).or_else(invalid)?);
                 Ok(())
             }
-            UpstreamRead::Query { .. } | UpstreamRead::Metadata { .. } => {
-                invalid("an element is not a series")
-            }
+            UpstreamRead::Query { .. }
+            | UpstreamRead::Metadata { .. }
+            | UpstreamRead::RemoteRead { .. }
+            | UpstreamRead::RawMatrix { .. } => invalid("an element is not a series"),
             UpstreamRead::Series { .. } => {
                 found.labels.push(elements.labels(element)?);
                 Ok(())
@@ -245,6 +269,7 @@ impl<'r> AnswerReader<'r> {
             }
             UpstreamRead::Exemplars { .. } => return no_list("exemplars"),
             UpstreamRead::LabelNames { .. } | UpstreamRead::LabelValues { .. } => return no_list("texts"),
+            UpstreamRead::RemoteRead { .. } | UpstreamRead::RawMatrix { .. } => return no_list("samples"),
         };
         Ok(UpstreamAnswer { data, warnings: shortened(envelope.warnings), infos: shortened(envelope.infos) })
     }

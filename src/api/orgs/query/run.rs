@@ -21,7 +21,7 @@ use crate::api::callers::{Grant, Permission, QueryAccess};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
-use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::{CancelOnDrop, Lanes};
 use crate::clock::{Clock, Stopwatch};
 use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped, Timestamp};
@@ -118,8 +118,10 @@ impl ReadDeps {
         let request = request.into();
         match self.engines.of(request.caller.access.org)? {
             ReadEngine::Local => {}
-            ReadEngine::Upstream(upstream) => return self.run_upstream(request, upstream, work).await,
-            ReadEngine::Split { .. } => return Err(split_is_missing()),
+            ReadEngine::Upstream(upstream) => return self.run_upstream(request, upstream, None, work).await,
+            ReadEngine::Split { upstream, split_after_ms } => {
+                return self.run_upstream(request, upstream, Some(split_after_ms), work).await;
+            }
         }
         let (org, sole_connection, fingerprint) =
             (request.caller.access.org, request.caller.sole_connection, request.inline_fingerprint());
@@ -217,10 +219,6 @@ impl ReadDeps {
             upstream: None,
         }
     }
-}
-
-fn split_is_missing() -> ApiError {
-    ApiError::new(Code::UpstreamUnsupported, "this server does not join local and upstream samples")
 }
 
 /// The warning that a scope may have hidden series.
@@ -382,19 +380,33 @@ impl QueryRun {
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.admit_evaluation(query, eval.lookback_ms)?;
         self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
-        if let Some(run) = &self.upstream {
-            return self.evaluate_upstream(run, query, &options, eval);
-        }
-        let result = self.within(|budget| {
-            if eval.nocache {
-                return promql::run(query, &self.snapshot, &options, budget);
-            }
-            self.cache.run(query, &self.access, &self.snapshot, &options, budget)
-        })?;
+        let result = match &self.upstream {
+            None => self.evaluate_here(query, &self.snapshot, &options, eval)?,
+            Some(run) => match &run.split {
+                None => return self.evaluate_upstream(run, query, &options, eval),
+                Some(split) => self.evaluate_split(run, split, query, options, eval)?,
+            },
+        };
         if let Some(usage) = &self.usage {
             usage.add_samples(result.stats.samples);
         }
         Ok(result)
+    }
+
+    /// Evaluates a query over a snapshot.
+    pub(super) fn evaluate_here(
+        &self,
+        query: &Query,
+        snapshot: &Snapshot,
+        options: &promql::Options,
+        eval: EvalOptions,
+    ) -> ApiResult<QueryResult> {
+        self.within(|budget| {
+            if eval.nocache {
+                return promql::run(query, snapshot, options, budget);
+            }
+            self.cache.run(query, &self.access, snapshot, options, budget)
+        })
     }
 
     /// Evaluates a query without the cache, and returns its result and the cost of each plan node.
@@ -406,7 +418,9 @@ impl QueryRun {
         self.require_local("the cost of each part of a query")?;
         let options = self.admit_evaluation(query, None)?;
         self.queried.record(self.access.org, &query.expr.selectors(), self.clock.now());
-        self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
+        let both = self.snapshot_of_both(query, &options)?;
+        let snapshot = both.as_ref().map_or(&self.snapshot, |both| &both.snapshot);
+        self.within(|budget| explain::explain(query, snapshot, &options, budget))
     }
 
     /// Estimates the cost of a query.
@@ -417,7 +431,9 @@ impl QueryRun {
         self.grant.require(Permission::SeriesOfResults)?;
         self.require_local("the estimated cost of a query")?;
         let options = self.admit_evaluation(query, None)?;
-        self.within(|budget| explain::estimate(query, &self.snapshot, &options, budget))
+        let both = self.snapshot_of_both(query, &options)?;
+        let snapshot = both.as_ref().map_or(&self.snapshot, |both| &both.snapshot);
+        self.within(|budget| explain::estimate(query, snapshot, &options, budget))
     }
 
     /// Checks that the caller may read what a query reads, and returns the options of its

@@ -13,12 +13,17 @@ use std::time::Duration;
 use super::deps::ReadDeps;
 use super::request::QueryRequest;
 use super::run::{EvalOptions, QueryRun};
+use super::split::{SplitRun, union};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::CancelOnDrop;
-use crate::model::{Labels, METRIC_NAME, MatchOp, Matcher, Steps, TimeRange, Timestamp, format_duration};
+use crate::model::{
+    Labels, METRIC_NAME, MatchOp, Matcher, Steps, Stopped, TimeRange, Timestamp, format_duration,
+};
 use crate::promql::syntax::tree::QueryTimes;
 use crate::promql::{self, Annotations, Query, QueryError, QueryResult, QueryStats, Value};
-use crate::tsdb::{Cardinality, Description, LabelSummary, Listing, Metric, MetricFilter, SeriesExemplars};
+use crate::tsdb::{
+    Cardinality, Description, LabelSummary, Listing, Metric, MetricFilter, Paced, SeriesExemplars,
+};
 use crate::upstream::{
     AnswerData, FetchLimits, ForcedMatchers, Upstream, UpstreamAnswer, UpstreamError, UpstreamRead,
 };
@@ -40,6 +45,8 @@ pub(super) struct UpstreamRun {
     used: Cell<usize>,
     /// The read that ended this execution.
     wanted: RefCell<Option<UpstreamRead>>,
+    /// Set if only older samples are on the server.
+    pub(super) split: Option<SplitRun>,
 }
 
 impl UpstreamRun {
@@ -49,11 +56,34 @@ impl UpstreamRun {
         self.wanted.take();
     }
 
+    /// Returns the number of answers that this execution has used.
+    pub(super) fn place(&self) -> usize {
+        self.used.get()
+    }
+
+    /// Continues after the first `place` answers.
+    pub(super) fn skip_to(&self, place: usize) {
+        self.used.set(place);
+    }
+
+    /// Returns whether this execution has ended until an answer is fetched.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.wanted.borrow().is_some()
+    }
+
+    /// Returns the matcher of the tenant's label, if the tenant has one.
+    pub(super) fn tenant(&self) -> Option<&Matcher> {
+        self.upstream.tenant()
+    }
+
     /// Returns the answer to a read, or ends the execution until there is one.
-    fn answer(&self, read: UpstreamRead) -> ApiResult<Arc<UpstreamAnswer>> {
+    pub(super) fn answer(&self, read: UpstreamRead) -> ApiResult<Arc<UpstreamAnswer>> {
         let place = self.used.replace(self.used.get() + 1);
         if let Some(answer) = self.answers.get(place) {
-            return Ok(Arc::clone(answer));
+            return match &answer.data {
+                AnswerData::Unsupported(why) => Err(unsupported(why)),
+                _ => Ok(Arc::clone(answer)),
+            };
         }
         if place >= READS_MAX {
             let why = format!("the request needs more than {READS_MAX} reads");
@@ -72,18 +102,21 @@ impl ReadDeps {
         &self,
         request: QueryRequest,
         upstream: Arc<Upstream>,
+        split_after_ms: Option<i64>,
         work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
         let lane = request.caller.lane();
         let cancelled = Arc::default();
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let now = self.clock.now();
+        let (memory, org) = (Arc::clone(&self.memory), request.caller.access.org);
+        let split = split_after_ms.map(|after_ms| SplitRun::new(now, after_ms, Arc::new(memory.lease(org))));
         let start = self.start(request, Arc::clone(&cancelled));
         let first = work.clone();
         let begin = move || {
             let mut run = start(None);
             let (answers, used, wanted) = (Vec::new(), Cell::new(0), RefCell::new(None));
-            run.upstream = Some(UpstreamRun { upstream, now, answers, used, wanted });
+            run.upstream = Some(UpstreamRun { upstream, now, answers, used, wanted, split });
             let done = run.execute(first);
             (run, done)
         };
@@ -94,11 +127,23 @@ impl ReadDeps {
             else {
                 return done;
             };
-            let limits = run.fetch_limits();
-            let is_token = run.grant.is_token();
+            let mut limits = run.fetch_limits();
+            if let Some(split) = run.upstream.as_mut().and_then(|run| run.split.as_mut()) {
+                // The lease of the run is that of its evaluation, beside which answers are held.
+                let lease = Arc::new(memory.lease(org));
+                limits.lease = Some(Arc::clone(&lease));
+                split.hold_answer(lease);
+            }
+            let (is_token, is_split) = (run.grant.is_token(), run.split().is_some());
             let answer = tokio::select! {
                 biased;
-                answer = upstream.fetch(&read, &limits) => answer.map_err(|error| refused(error, is_token))?,
+                answer = upstream.fetch(&read, &limits) => match answer {
+                    Err(UpstreamError::Unsupported(why)) if is_split => {
+                        let why = if is_token { "the upstream cannot answer this".to_owned() } else { why };
+                        UpstreamAnswer::of(AnswerData::Unsupported(why))
+                    }
+                    answer => answer.map_err(|error| refused(error, is_token))?,
+                },
                 () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
             };
             if let Some(run) = &mut run.upstream {
@@ -151,7 +196,7 @@ fn unsupported(why: impl Into<String>) -> ApiError {
 }
 
 /// A defect of this file: each read has one kind of answer.
-fn other_answer() -> ApiError {
+pub(super) fn other_answer() -> ApiError {
     ApiError::internal("an upstream's answer is not of the kind of its read")
 }
 
@@ -168,7 +213,7 @@ impl QueryRun {
     }
 
     /// Returns the matchers that the caller cannot remove.
-    fn forced(&self, run: &UpstreamRun) -> ApiResult<ForcedMatchers> {
+    pub(super) fn forced(&self, run: &UpstreamRun) -> ApiResult<ForcedMatchers> {
         let forced = ForcedMatchers::of(&self.access.scope, run.upstream.tenant());
         forced.map_err(|error| self.error_or(unsupported(error.to_string())))
     }
@@ -208,9 +253,11 @@ impl QueryRun {
 
     /// Refuses something that only the local store can answer.
     pub(super) fn require_local(&self, what: &str) -> ApiResult<()> {
-        match self.upstream {
-            Some(_) => Err(unsupported(format!("{what} is known only for samples that are stored here"))),
-            None => Ok(()),
+        match &self.upstream {
+            Some(run) if run.split.is_none() => {
+                Err(unsupported(format!("{what} is known only for samples that are stored here")))
+            }
+            Some(_) | None => Ok(()),
         }
     }
 
@@ -226,6 +273,25 @@ impl QueryRun {
         TimeRange::new(floor.map_or(range.start, |floor| range.start.max(floor)), range.end)
     }
 
+    /// Returns the server, if a listing of this range needs it.
+    fn upstream_for(&self, range: TimeRange) -> Option<&UpstreamRun> {
+        let run = self.upstream.as_ref()?;
+        run.split.as_ref().is_none_or(|split| split.reaches(range)).then_some(run)
+    }
+
+    /// Returns the union of a server's listing and the local one, if the engine is split.
+    fn with_local<T: Ord>(
+        &self,
+        found: Listing<T>,
+        limit: usize,
+        local: impl FnOnce(&Paced<'_>) -> Result<Listing<T>, Stopped>,
+    ) -> ApiResult<Listing<T>> {
+        match self.split() {
+            Some(_) => Ok(union(found, self.paced(local)?, limit)),
+            None => Ok(found),
+        }
+    }
+
     /// Returns the label sets of series that pass any of the selectors, sorted. Without selectors,
     /// all series pass. If the caller may not see old samples, the series are those with a sample
     /// in the range, because listings of servers are coarse in time.
@@ -235,7 +301,7 @@ impl QueryRun {
         range: TimeRange,
         limit: usize,
     ) -> ApiResult<Option<Listing<Labels>>> {
-        let Some(run) = &self.upstream else { return Ok(None) };
+        let Some(run) = self.upstream_for(range) else { return Ok(None) };
         let texts = self.forced(run)?.selectors(selectors);
         let Some(floor) = self.access.scope.min_time else {
             let answer = run.answer(UpstreamRead::Series { selectors: texts, range, limit })?;
@@ -276,7 +342,7 @@ impl QueryRun {
         limit: usize,
     ) -> ApiResult<Listing<Labels>> {
         match self.upstream_series(selectors, range, limit)? {
-            Some(found) => Ok(found),
+            Some(found) => self.with_local(found, limit, |paced| paced.series(selectors, range, limit)),
             None => self.paced(|paced| paced.series(selectors, range, limit)),
         }
     }
@@ -291,8 +357,9 @@ impl QueryRun {
         range: TimeRange,
     ) -> ApiResult<bool> {
         match self.upstream_series(selectors, range, 1)? {
-            Some(found) => Ok(!found.items.is_empty()),
-            None => self.paced(|paced| paced.exists(selectors, range)),
+            Some(found) if !found.items.is_empty() => Ok(true),
+            Some(_) if self.split().is_none() => Ok(false),
+            Some(_) | None => self.paced(|paced| paced.exists(selectors, range)),
         }
     }
 
@@ -303,7 +370,7 @@ impl QueryRun {
         read: impl FnOnce(Vec<String>) -> UpstreamRead,
         of: impl Fn(&Labels) -> Vec<Arc<str>>,
     ) -> ApiResult<Option<Listing<Arc<str>>>> {
-        let Some(run) = &self.upstream else { return Ok(None) };
+        let Some(run) = self.upstream_for(range) else { return Ok(None) };
         if self.access.scope.min_time.is_some() {
             let Some(found) = self.upstream_series(selectors, range, usize::MAX)? else { return Ok(None) };
             let all: BTreeSet<Arc<str>> = found.items.iter().flat_map(of).collect();
@@ -330,7 +397,7 @@ impl QueryRun {
         let read = |selectors| UpstreamRead::LabelNames { selectors, range, limit };
         let of = |labels: &Labels| labels.owned().map(|label| label.name).collect();
         match self.upstream_texts((selectors, range, limit), read, of)? {
-            Some(found) => Ok(found),
+            Some(found) => self.with_local(found, limit, |paced| paced.label_names(selectors, range, limit)),
             None => self.paced(|paced| paced.label_names(selectors, range, limit)),
         }
     }
@@ -347,13 +414,15 @@ impl QueryRun {
         limit: usize,
     ) -> ApiResult<Listing<Arc<str>>> {
         let tenant = self.upstream.as_ref().and_then(|run| run.upstream.tenant());
-        if tenant.is_some_and(|tenant| tenant.name() == name) {
+        if tenant.is_some_and(|tenant| tenant.name() == name) && self.split().is_none() {
             return Ok(Listing::default());
         }
         let read = |selectors| UpstreamRead::LabelValues { name: name.to_owned(), selectors, range, limit };
         let of = |labels: &Labels| labels.get(name).cloned().into_iter().collect();
         match self.upstream_texts((selectors, range, limit), read, of)? {
-            Some(found) => Ok(found),
+            Some(found) => {
+                self.with_local(found, limit, |paced| paced.label_values(name, selectors, range, limit))
+            }
             None => self.paced(|paced| paced.label_values(name, selectors, range, limit)),
         }
     }
@@ -368,9 +437,10 @@ impl QueryRun {
         range: TimeRange,
         values_max: usize,
     ) -> ApiResult<Vec<LabelSummary>> {
-        let Some(found) = self.upstream_series(selectors, range, usize::MAX)? else {
+        if self.upstream_for(range).is_none() {
             return self.paced(|paced| paced.label_summaries(selectors, range, values_max));
-        };
+        }
+        let found = self.series(selectors, range, usize::MAX)?;
         let mut all: BTreeMap<Arc<str>, BTreeSet<Arc<str>>> = BTreeMap::new();
         for label in found.items.iter().flat_map(Labels::owned).filter(|label| &*label.name != METRIC_NAME) {
             all.entry(label.name).or_default().insert(label.value);
@@ -406,6 +476,16 @@ impl QueryRun {
         let truncated = items.len() > limit;
         items.truncate(limit);
         self.take_warnings(&answer);
+        if self.split().is_some() {
+            // What senders described here counts more than what the server knows.
+            let local = self.paced(|paced| paced.metadata(metric, limit))?;
+            items.retain(|one| !local.items.iter().any(|own| own.name == one.name));
+            items.extend(local.items);
+            items.sort_by(|a, b| a.name.cmp(&b.name));
+            let truncated = truncated || local.truncated || items.len() > limit;
+            items.truncate(limit);
+            return Ok(Listing { items, truncated });
+        }
         Ok(Listing { items, truncated })
     }
 
@@ -428,7 +508,7 @@ impl QueryRun {
         range: TimeRange,
         limit: usize,
     ) -> ApiResult<Listing<SeriesExemplars>> {
-        let Some(run) = &self.upstream else {
+        let Some(run) = self.upstream_for(range) else {
             return self.paced(|paced| paced.exemplars(selectors, range, limit));
         };
         let own: Vec<Vec<Matcher>> = selectors.iter().map(|matchers| matchers.to_vec()).collect();
@@ -438,9 +518,13 @@ impl QueryRun {
         let expr = self.forced(run)?.selectors(&own).join(" or ");
         let answer = run.answer(UpstreamRead::Exemplars { expr, range: self.visible(range) })?;
         let AnswerData::Exemplars(found) = &answer.data else { return Err(other_answer()) };
+        let mut found = found.clone();
+        if self.split().is_some() {
+            let local = self.paced(|paced| paced.exemplars(selectors, range, limit))?;
+            found = join_exemplars(found, local.items);
+        }
         let (mut left, mut truncated, mut items) = (limit, false, Vec::new());
-        for series in found {
-            let mut series = series.clone();
+        for mut series in found {
             truncated |= series.exemplars.len() > left;
             series.exemplars.truncate(left);
             left -= series.exemplars.len();
@@ -452,8 +536,8 @@ impl QueryRun {
         Ok(Listing { items, truncated })
     }
 
-    /// See [`Paced::metrics`](crate::tsdb::Paced::metrics). The series of an upstream are counted at
-    /// the end of the range only; a metric without a sample there has none.
+    /// See [`Paced::metrics`](crate::tsdb::Paced::metrics). The series of an upstream are counted
+    /// at the end of the range only; a metric without a sample there has none.
     ///
     /// # Errors
     /// Those of [`QueryRun::series`].
@@ -463,8 +547,12 @@ impl QueryRun {
         range: TimeRange,
         (limit, names_only): (usize, bool),
     ) -> ApiResult<Listing<Metric>> {
-        let Some(now) = self.upstream.as_ref().map(|run| run.now) else {
+        let Some(now) = self.upstream_for(range).map(|run| run.now) else {
             return self.paced(|paced| paced.metrics(filter, range, limit));
+        };
+        let local = match self.split() {
+            Some(_) => self.paced(|paced| paced.metrics(filter, range, limit))?.items,
+            None => Vec::new(),
         };
         let start = filter.sealed_from.map_or(range.start, |from| range.start.max(from));
         let range = TimeRange::new(start, range.end);
@@ -490,7 +578,7 @@ impl QueryRun {
             })
             .collect();
         if names_only || items.is_empty() {
-            return Ok(Listing { items, truncated });
+            return Ok(Listing { items: with_local_metrics(items, local), truncated });
         }
         let described = self.metadata(None, usize::MAX)?.items;
         let described: BTreeMap<&str, &Description> = described.iter().map(|one| (&*one.name, one)).collect();
@@ -512,7 +600,7 @@ impl QueryRun {
                 item.last_seen = Timestamp::from_ms(ms);
             }
         }
-        Ok(Listing { items, truncated })
+        Ok(Listing { items: with_local_metrics(items, local), truncated })
     }
 
     /// Returns the value of each metric of an aggregation by name.
@@ -547,6 +635,38 @@ impl QueryRun {
         }
         Ok(values)
     }
+}
+
+/// Replaces metrics of a server by local ones of the same name. Of both, the greater number of
+/// series and the later time count.
+fn with_local_metrics(mut items: Vec<Metric>, local: Vec<Metric>) -> Vec<Metric> {
+    for own in local {
+        if let Some(item) = items.iter_mut().find(|item| item.name == own.name) {
+            let (series, last_seen) = (item.series.max(own.series), item.last_seen.max(own.last_seen));
+            *item = Metric { series, last_seen, ..own };
+        }
+    }
+    items
+}
+
+/// Adds local exemplars to those of a server. Both are sorted by labels; equal exemplars occur
+/// once.
+fn join_exemplars(found: Vec<SeriesExemplars>, local: Vec<SeriesExemplars>) -> Vec<SeriesExemplars> {
+    let mut all: BTreeMap<Labels, SeriesExemplars> =
+        found.into_iter().map(|series| (series.labels.clone(), series)).collect();
+    for series in local {
+        match all.get_mut(&series.labels) {
+            Some(known) => {
+                known.exemplars.retain(|one| !series.exemplars.contains(one));
+                known.exemplars.extend(series.exemplars);
+                known.exemplars.sort_by_key(|one| one.at);
+            }
+            None => {
+                all.insert(series.labels.clone(), series);
+            }
+        }
+    }
+    all.into_values().collect()
 }
 
 /// Returns a regular expression that matches exactly `text`.

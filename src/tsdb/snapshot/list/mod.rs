@@ -341,6 +341,9 @@ impl Paced<'_> {
     /// # Errors
     /// [`Stopped`] if the pace stops the request.
     pub fn exists(&self, selectors: &[Vec<Matcher>], range: TimeRange) -> Result<bool, Stopped> {
+        if self.exists_in_older(selectors, range)? {
+            return Ok(true);
+        }
         let Some(store) = &self.snapshot.store else { return Ok(false) };
         let found = self.families(store, &slices(selectors))?;
         with_liveness(self.snapshot, store, range, |liveness| {

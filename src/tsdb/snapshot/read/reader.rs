@@ -130,14 +130,35 @@ impl<'s> SeriesReader<'s> {
         if let Some(store) = &self.snapshot.store {
             let range = self.snapshot.within(self.range);
             let Ok(table) = self.snapshot.table(store) else { return };
-            merge::look_ahead(store, table, ids.map(|id| id.0), range, &mut self.state);
+            let ids = ids.filter_map(|id| self.snapshot.parts(id).0).map(|id| id.0);
+            merge::look_ahead(store, table, ids, range, &mut self.state);
         }
     }
 
     /// Replaces `out` and `histograms` with the samples of the series.
     pub fn read(&mut self, id: SeriesId, out: &mut ReadColumns, histograms: &mut HistogramColumns) {
+        let (stored, older) = self.snapshot.parts(id);
+        self.read_stored(stored, out, histograms);
+        if let Some(older) = older {
+            let range = self.snapshot.visible_in_older(self.range);
+            let from = self.range.start.min(self.histograms_from);
+            let histograms_range = self.snapshot.visible_in_older(TimeRange::new(from, self.range.end));
+            older.add_to(range, histograms_range, self.newest, out, histograms);
+            if self.newest {
+                out.keep_newest();
+            }
+        }
+    }
+
+    /// Replaces `out` and `histograms` with the samples that the store has.
+    fn read_stored(
+        &mut self,
+        id: Option<SeriesId>,
+        out: &mut ReadColumns,
+        histograms: &mut HistogramColumns,
+    ) {
         histograms.clear();
-        let Some(store) = self.snapshot.readable(id) else {
+        let Some((id, store)) = id.and_then(|id| Some((id, self.snapshot.readable(id)?))) else {
             out.replace();
             return;
         };

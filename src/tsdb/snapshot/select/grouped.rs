@@ -37,7 +37,7 @@ pub struct GroupedSeries {
 }
 
 /// The metric name of the first series, and all series.
-type NamedSeries = (Arc<str>, Vec<SelectedSeries>);
+pub(in crate::tsdb::snapshot) type NamedSeries = (Arc<str>, Vec<SelectedSeries>);
 
 /// A predicate of label names.
 type LabelPredicate<'t> = &'t dyn Fn(&str) -> bool;
@@ -58,6 +58,9 @@ impl Paced<'_> {
         is_group_label: &dyn Fn(&str) -> bool,
         is_dropped: &dyn Fn(&str) -> bool,
     ) -> Result<Grouped, Stopped> {
+        if self.snapshot.has_older() {
+            return self.group_both(self.select(matchers, range)?, is_group_label, is_dropped);
+        }
         self.snapshot.warnings.add_log_warning();
         let Some(store) = &self.snapshot.store else {
             let (series, groups, name) = (Vec::new(), Vec::new(), "".into());
@@ -82,6 +85,9 @@ impl Paced<'_> {
         range: TimeRange,
         is_dropped: &dyn Fn(&str) -> bool,
     ) -> Result<Option<NamedSeries>, Stopped> {
+        if self.snapshot.has_older() {
+            return self.drop_labels(self.select(matchers, range)?, is_dropped);
+        }
         self.snapshot.warnings.add_log_warning();
         let Some(store) = &self.snapshot.store else { return Ok(Some(("".into(), Vec::new()))) };
         let found = self.find(store, &[matchers], range)?;

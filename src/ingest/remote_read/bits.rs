@@ -1,0 +1,181 @@
+//! A reader of bits, and the number formats of Prometheus' chunks that are built from them
+//! (prometheus/tsdb/chunkenc `bstream.go`, `varbit.go`, `xor.go`).
+
+use super::ReadError;
+
+/// A cursor over the bits of a chunk, the highest bit of each byte first.
+#[derive(Clone, Debug)]
+pub(super) struct BitReader<'a> {
+    bytes: &'a [u8],
+    /// The number of bits read.
+    at: usize,
+}
+
+/// A float that is stored as the difference of its bits to the value before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct XorValue {
+    pub(super) bits: u64,
+    /// The zero bits before and after the differing bits of the last difference.
+    leading: u32,
+    trailing: u32,
+}
+
+impl<'a> BitReader<'a> {
+    pub(super) const fn new(bytes: &'a [u8]) -> BitReader<'a> {
+        BitReader { bytes, at: 0 }
+    }
+
+    /// Reads one bit.
+    #[inline]
+    pub(super) fn bit(&mut self) -> Result<bool, ReadError> {
+        let byte = self.bytes.get(self.at >> 3).ok_or(ReadError::ChunkTruncated)?;
+        let bit = byte >> (7_usize.saturating_sub(self.at & 7)) & 1;
+        self.at = self.at.saturating_add(1);
+        Ok(bit == 1)
+    }
+
+    /// Reads up to 64 bits as a number, the highest first.
+    #[inline]
+    pub(super) fn bits(&mut self, count: u32) -> Result<u64, ReadError> {
+        let count = count.min(64);
+        let end = self.at.saturating_add(count as usize);
+        if end > self.bytes.len().saturating_mul(8) {
+            return Err(ReadError::ChunkTruncated);
+        }
+        let mut window = 0_u128;
+        let mut held = 0_u32;
+        for byte in self.bytes.iter().skip(self.at >> 3).take(9) {
+            window = window << 8 | u128::from(*byte);
+            held = held.saturating_add(8);
+        }
+        // At most 7 bits of the first byte are read already, so 72 bits suffice.
+        let skipped = u32::try_from(self.at & 7).unwrap_or_default();
+        let below = held.saturating_sub(skipped).saturating_sub(count);
+        let mask = (1_u128 << count).wrapping_sub(1);
+        self.at = end;
+        Ok(low_u64(window >> below & mask))
+    }
+
+    /// Reads a byte.
+    pub(super) fn byte(&mut self) -> Result<u8, ReadError> {
+        let [.., byte] = self.bits(8)?.to_be_bytes();
+        Ok(byte)
+    }
+
+    /// Reads an unsigned varint of whole bytes, at most 10 of them.
+    pub(super) fn uvarint(&mut self) -> Result<u64, ReadError> {
+        let mut value = 0_u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(ReadError::Chunk("a number has more than 64 bits"))
+    }
+
+    /// Reads a signed varint, zigzag encoded.
+    pub(super) fn varint(&mut self) -> Result<i64, ReadError> {
+        self.uvarint().map(crate::ingest::protobuf::unzigzag)
+    }
+
+    /// Reads the number of leading one bits, at most `most`.
+    fn ones(&mut self, most: u32) -> Result<u32, ReadError> {
+        for ones in 0..most {
+            if !self.bit()? {
+                return Ok(ones);
+            }
+        }
+        Ok(most)
+    }
+
+    /// Reads a number of `count` bits whose upper half stands for negative values. The power of two
+    /// in the middle is positive.
+    fn signed(&mut self, count: u32) -> Result<i64, ReadError> {
+        let bits = self.bits(count)?;
+        let half = 1_u64 << count.saturating_sub(1);
+        let bits = if bits > half { bits.wrapping_sub(half.wrapping_mul(2)) } else { bits };
+        Ok(bits.cast_signed())
+    }
+
+    /// Reads the difference of two time differences in a float chunk.
+    #[inline]
+    pub(super) fn delta_of_delta(&mut self) -> Result<i64, ReadError> {
+        match self.ones(4)? {
+            0 => Ok(0),
+            1 => self.signed(14),
+            2 => self.signed(17),
+            3 => self.signed(20),
+            _ => self.bits(64).map(u64::cast_signed),
+        }
+    }
+
+    /// Returns the length of a number in bits, by its prefix. `None` stands for a zero.
+    fn varbit_len(&mut self) -> Result<Option<u32>, ReadError> {
+        let ones = self.ones(8)?;
+        let lengths = [3, 6, 9, 12, 18, 25, 56, 64];
+        Ok(ones.checked_sub(1).and_then(|ones| lengths.get(ones as usize).copied()))
+    }
+
+    /// Reads a signed number of variable length.
+    #[inline]
+    pub(super) fn varbit_int(&mut self) -> Result<i64, ReadError> {
+        match self.varbit_len()? {
+            None => Ok(0),
+            Some(64) => self.bits(64).map(u64::cast_signed),
+            Some(count) => self.signed(count),
+        }
+    }
+
+    /// Reads an unsigned number of variable length.
+    #[inline]
+    pub(super) fn varbit_uint(&mut self) -> Result<u64, ReadError> {
+        match self.varbit_len()? {
+            None => Ok(0),
+            Some(count) => self.bits(count),
+        }
+    }
+
+    /// Replaces a float by the next one.
+    #[inline]
+    pub(super) fn xor(&mut self, value: &mut XorValue) -> Result<(), ReadError> {
+        if !self.bit()? {
+            return Ok(());
+        }
+        if self.bit()? {
+            let leading = self.bits(5)?;
+            let significant = match self.bits(6)? {
+                0 => 64,
+                significant => significant,
+            };
+            let used = leading.saturating_add(significant);
+            let (Ok(leading), Some(trailing)) = (u32::try_from(leading), 64_u64.checked_sub(used)) else {
+                return Err(ReadError::Chunk("a float has more than 64 bits"));
+            };
+            value.leading = leading;
+            value.trailing = u32::try_from(trailing).unwrap_or_default();
+        }
+        let count = 64_u32.saturating_sub(value.leading).saturating_sub(value.trailing);
+        value.bits ^= self.bits(count)? << value.trailing;
+        Ok(())
+    }
+}
+
+impl XorValue {
+    pub(super) const fn new(bits: u64) -> XorValue {
+        XorValue { bits, leading: 0, trailing: 0 }
+    }
+
+    pub(super) const fn float(self) -> f64 {
+        f64::from_bits(self.bits)
+    }
+}
+
+/// Returns the low half of a number.
+fn low_u64(value: u128) -> u64 {
+    u64::try_from(value & u128::from(u64::MAX)).unwrap_or_default()
+}
