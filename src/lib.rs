@@ -18,6 +18,7 @@ mod sync;
 pub mod kv;
 
 pub mod dashboards;
+pub mod forward;
 pub mod identity;
 pub mod ingest;
 pub mod promql;
