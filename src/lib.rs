@@ -21,6 +21,7 @@ pub mod dashboards;
 pub mod forward;
 pub mod identity;
 pub mod ingest;
+pub mod moves;
 pub mod promql;
 pub mod tsdb;
 pub mod upkeep;
