@@ -162,7 +162,7 @@ impl<'a> TailRecord<'a> {
             RecordKind::Series | RecordKind::RegistrySeries => TailContent::Series(definitions(body)?),
             RecordKind::Metadata | RecordKind::RegistryMetadata => {
                 let mut out = Vec::new();
-                metadata::decode(body, &mut |metric| out.push(metric.clone()))?;
+                metadata::decode(body, &mut |metric| out.push(*metric))?;
                 TailContent::Metadata(out)
             }
             RecordKind::Histograms => {
