@@ -161,6 +161,7 @@ pub struct Identity {
     dashboard_tokens: keys::dashboard_tokens::DashboardTokens,
     public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
+    moved: orgs::moving::MovedOrgs,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
     setup: Mutex<Option<SecretHash>>,
@@ -208,6 +209,7 @@ impl Identity {
             dashboard_tokens: keys::dashboard_tokens::DashboardTokens::default(),
             public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
+            moved: orgs::moving::MovedOrgs::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
@@ -226,6 +228,7 @@ impl Identity {
         identity.load_dashboard_tokens()?;
         identity.load_public_links()?;
         identity.load_org_settings()?;
+        identity.load_moved()?;
         Ok(identity)
     }
 

@@ -38,10 +38,23 @@ impl BatchSeries {
         self.len() == 0 && self.exemplars.is_empty()
     }
 
+    /// Returns the times of its samples, floats first.
+    pub(super) fn times(&self) -> impl Iterator<Item = Timestamp> + '_ {
+        self.samples.iter().map(|one| one.at).chain(self.histograms.iter().map(|(at, _)| *at))
+    }
+
     /// Returns the range of its times; empty if it has no samples.
     pub fn range(&self) -> TimeRange {
-        let times = || self.samples.iter().map(|one| one.at).chain(self.histograms.iter().map(|(at, _)| *at));
-        TimeRange::new(times().min().unwrap_or(Timestamp::MAX), times().max().unwrap_or(Timestamp::MIN))
+        let (first, last) = (self.times().min(), self.times().max());
+        TimeRange::new(first.unwrap_or(Timestamp::MAX), last.unwrap_or(Timestamp::MIN))
+    }
+
+    /// Removes the samples at these times. Returns their number.
+    pub(super) fn remove_times(&mut self, is_removed: impl Fn(Timestamp) -> bool) -> usize {
+        let before = self.len();
+        self.samples.retain(|one| !is_removed(one.at));
+        self.histograms.retain(|(at, _)| !is_removed(*at));
+        before - self.len()
     }
 
     fn outgoing(&self) -> OutgoingSeries<'_> {

@@ -1,8 +1,8 @@
 //! Moves an organisation's samples to another engine, and back.
 //!
 //! ```text
-//! Planned -> History -> Tail -> Switched -> Dropped        to the other engine
-//! Planned -> Fetch -> Switched                             back
+//! Planned -> History -> Tail -> Switched        to the other engine
+//! Switched -> Fetch -> Returned                 back
 //! ```
 //!
 //! `History` reads the store up to a time `cut_ms` that is later than every stored sample, after the

@@ -8,7 +8,7 @@ use super::compare::{Comparison, compare};
 use super::history::{HistoryError, HistoryReader, WINDOW_MS, next_window, read_series, window_of};
 use super::readback::{ReadbackQuery, RemoteSeries, of_metric, of_series, parse_matrix, range_query};
 use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
-use crate::identity::{HistoryCursor, MoveDirection, MoveRow, MoveStep};
+use crate::identity::{HistoryCursor, MoveRow, MoveStep};
 use crate::model::{Labels, METRIC_NAME, Matcher, Sample, TimeRange, Timestamp};
 use crate::tsdb::Snapshot;
 
@@ -18,6 +18,8 @@ const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 /// How long a target may take to show samples that it accepted.
 const SETTLE: Duration = Duration::from_secs(2);
+/// The pause between two looks at the log after the switch.
+const FORWARD_PAUSE: Duration = Duration::from_millis(50);
 /// Comparisons of the same series and window before they count as different.
 const COMPARISONS_MAX: usize = 4;
 /// The most samples that are read back at once.
@@ -28,8 +30,11 @@ const SINGLE_QUERIES_MAX: usize = 8;
 const COMPARED_WINDOW_MS: i64 = 12 * WINDOW_MS;
 /// The most time in milliseconds that may be compared for the last time before the switch.
 const LAST_PART_MS: i64 = 30_000;
-/// The most series whose newest time is remembered. Samples of others are looked up at the target.
-const NEWEST_MAX: usize = 4 << 20;
+/// The most series whose last times are remembered. Samples of others are looked up at the target.
+const SENT_SERIES_MAX: usize = 2 << 20;
+/// The times that are remembered for each series. A sender that retries repeats its last samples,
+/// perhaps before the target shows them.
+const SENT_TIMES: usize = 8;
 /// The most reasons of refusals and differences that are kept.
 const NOTES_MAX: usize = 20;
 
@@ -149,12 +154,11 @@ pub trait MoveEnvironment {
     /// [`MoveStop`].
     fn store(&mut self, batch: &Batch) -> Result<u64, MoveStop>;
 
-    /// Switches the organisation's engine and stores the row in one commit. Away: later records of
-    /// the log, from `log_from` on, are forwarded to the target.
+    /// Switches the organisation's engine and stores the row in one commit.
     ///
     /// # Errors
     /// [`MoveStop`].
-    fn switch(&mut self, row: &MoveRow, log_from: Option<u64>) -> Result<(), MoveStop>;
+    fn switch(&mut self, row: &MoveRow) -> Result<(), MoveStop>;
 
     /// Waits.
     ///
@@ -179,14 +183,44 @@ pub struct MoverOptions {
     pub accept_differences: bool,
 }
 
+/// The last times of a series that were sent, in milliseconds, the newest one first.
+#[derive(Clone, Copy, Debug)]
+struct SentTimes([i64; SENT_TIMES]);
+
+impl Default for SentTimes {
+    fn default() -> SentTimes {
+        SentTimes([i64::MIN; SENT_TIMES])
+    }
+}
+
+impl SentTimes {
+    fn newest(&self) -> i64 {
+        self.0[0]
+    }
+
+    fn has(&self, at: Timestamp) -> bool {
+        self.0.contains(&at.as_ms())
+    }
+
+    fn add(&mut self, at_ms: i64) {
+        let place = self.0.partition_point(|have| *have > at_ms);
+        if let Some(rest) = self.0.get_mut(place..).filter(|rest| rest.first() != Some(&at_ms))
+            && !rest.is_empty()
+        {
+            rest.rotate_right(1);
+            rest[0] = at_ms;
+        }
+    }
+}
+
 /// A move that is being carried out.
 pub struct Mover<'e, E> {
     env: &'e mut E,
     row: MoveRow,
     options: MoverOptions,
     encoder: BatchEncoder,
-    /// The newest time in milliseconds that the tail sent, by series.
-    newest: HashMap<Labels, i64>,
+    /// The last times that the tail sent, by series.
+    sent: HashMap<Labels, SentTimes>,
     notes: Vec<String>,
 }
 
@@ -194,7 +228,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     /// Prepares a move from its stored row.
     pub fn new(env: &'e mut E, row: MoveRow, options: MoverOptions) -> Mover<'e, E> {
         let encoder = BatchEncoder::new(options.version, options.compression);
-        Mover { env, row, options, encoder, newest: HashMap::new(), notes: Vec::new() }
+        Mover { env, row, options, encoder, sent: HashMap::new(), notes: Vec::new() }
     }
 
     /// Carries the move out, up to and including the switch.
@@ -203,16 +237,31 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     /// [`MoveStop`].
     pub fn run(&mut self) -> Result<(), MoveStop> {
         loop {
-            match (self.row.step, self.row.direction) {
-                (MoveStep::Planned, MoveDirection::Away) => self.begin()?,
-                (MoveStep::Planned, MoveDirection::Back) => self.begin_fetch()?,
-                (MoveStep::History { log_from, cut_ms, next, sending }, _) => {
+            match self.row.step {
+                MoveStep::Planned => self.begin()?,
+                MoveStep::History { log_from, cut_ms, next, sending } => {
                     self.history(log_from, cut_ms, next, sending)?;
                 }
-                (MoveStep::Tail { .. }, _) => self.tail_and_compare()?,
-                (MoveStep::Fetch { next_ms, until_ms }, _) => self.fetch(next_ms, until_ms)?,
-                (MoveStep::Switched | MoveStep::Dropped, _) => return Ok(()),
+                MoveStep::Tail { .. } => self.tail_and_compare()?,
+                MoveStep::Fetch { next_ms, until_ms, .. } => self.fetch(next_ms, until_ms)?,
+                MoveStep::Switched { .. } | MoveStep::Returned => return Ok(()),
             }
+        }
+    }
+
+    /// Returns whether the log is to be sent after the switch.
+    pub fn forwards(&self) -> bool {
+        matches!(self.row.step, MoveStep::Switched { .. })
+    }
+
+    /// Sends the log from the switch on, until the move is stopped.
+    ///
+    /// # Errors
+    /// [`MoveStop`], always.
+    pub fn forward(&mut self) -> Result<std::convert::Infallible, MoveStop> {
+        loop {
+            self.drain()?;
+            self.env.pause(FORWARD_PAUSE)?;
         }
     }
 
@@ -285,18 +334,21 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             if batch.is_empty() {
                 continue;
             }
+            let before = batch.len();
             match self.send_whole(&mut batch)? {
                 Ok(()) => {}
+                // The target stored a part of it.
+                Err(_) if batch.len() < before => waiting.push(batch),
                 Err(reason) => match batch.halves() {
                     Some((first, second)) => waiting.extend([second, first]),
-                    None => self.refused(reason),
+                    None => self.refused(&reason),
                 },
             }
         }
         Ok(())
     }
 
-    fn refused(&mut self, reason: String) {
+    fn refused(&mut self, reason: &str) {
         self.row.counts.refused += 1;
         self.note(|| format!("refused: {reason}"));
     }
@@ -327,7 +379,8 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 Err(WriteFailure::Retry { after, reason }) => {
                     self.env.report(&self.row, &self.notes, Some(&reason));
                     let asked = after.map_or(delay, |after| after.min(RETRY_AFTER_MAX)).max(delay);
-                    self.env.pause(asked)?;
+                    // The target may show later what it accepted.
+                    self.env.pause(asked.max(SETTLE))?;
                     delay = (delay * 2).min(RETRY_DELAYS.1);
                     self.remove_known(batch)?;
                     if batch.is_empty() {
@@ -447,8 +500,8 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             )));
         }
         let MoveStep::Tail { next, .. } = self.row.step else { return Ok(()) };
-        let switched = MoveRow { step: MoveStep::Switched, ..self.row.clone() };
-        self.env.switch(&switched, Some(next))?;
+        let switched = MoveRow { step: MoveStep::Switched { next, sending: None }, ..self.row.clone() };
+        self.env.switch(&switched)?;
         self.row = switched;
         self.env.report(&self.row, &self.notes, None);
         Ok(())
@@ -464,7 +517,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     /// Sends the log up to its end.
     fn drain(&mut self) -> Result<(), MoveStop> {
-        let MoveStep::Tail { cut_ms, mut next, sending, compared_ms } = self.row.step else { return Ok(()) };
+        let Some((mut next, sending)) = self.row.step.log_position() else { return Ok(()) };
         if let Some(end) = sending {
             self.env.pause(SETTLE)?;
             while next < end {
@@ -472,7 +525,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 self.send_unknown(read.batch)?;
                 next = read.next;
             }
-            self.set(MoveStep::Tail { cut_ms, next, sending: None, compared_ms })?;
+            self.set(self.row.step.at_record(next, None))?;
         }
         let mut is_stored = true;
         loop {
@@ -482,12 +535,11 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             }
             self.row.counts.deletions += read.deletions;
             if !read.batch.is_empty() {
-                let step = MoveStep::Tail { cut_ms, next, sending: Some(read.next), compared_ms };
-                self.set(step)?;
+                self.set(self.row.step.at_record(next, Some(read.next)))?;
                 self.send_of_tail(read.batch)?;
             }
             (next, is_stored) = (read.next, false);
-            self.row.step = MoveStep::Tail { cut_ms, next, sending: None, compared_ms };
+            self.row.step = self.row.step.at_record(next, None);
             if read.left == 0 {
                 break;
             }
@@ -500,13 +552,17 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     fn send_of_tail(&mut self, mut batch: Batch) -> Result<(), MoveStop> {
         batch.series.iter_mut().for_each(BatchSeries::keep_last_of_each_time);
         let (mut sure, mut suspicious) = (Batch::default(), Batch::default());
-        for series in batch.series {
+        for mut series in batch.series {
+            let sent = self.sent.get(&series.labels).copied();
+            if let Some(sent) = sent {
+                self.row.counts.known += series.remove_times(|at| sent.has(at)) as u64;
+            }
             let TimeRange { start, end } = series.range();
-            let newest = self.newest.get(&series.labels).copied();
-            let is_new = series.len() == 0 || newest.is_some_and(|newest| start.as_ms() > newest);
-            if newest.is_some() || self.newest.len() < NEWEST_MAX {
-                let newest = newest.unwrap_or(i64::MIN).max(end.as_ms());
-                self.newest.insert(series.labels.clone(), newest);
+            let is_new = series.len() == 0 || sent.is_some_and(|sent| start.as_ms() > sent.newest());
+            if start <= end && (sent.is_some() || self.sent.len() < SENT_SERIES_MAX) {
+                let mut sent = sent.unwrap_or_default();
+                series.times().for_each(|at| sent.add(at.as_ms()));
+                self.sent.insert(series.labels.clone(), sent);
             }
             if is_new { &mut sure } else { &mut suspicious }.series.push(series);
         }
@@ -602,12 +658,6 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     // ---- back
 
-    fn begin_fetch(&mut self) -> Result<(), MoveStop> {
-        // Samples since the switch are stored here as well, so the newest one bounds what is missing.
-        let until_ms = self.env.after_newest_ms().unwrap_or_default().max(self.row.started_at.as_ms());
-        self.set(MoveStep::Fetch { next_ms: 0, until_ms })
-    }
-
     fn fetch(&mut self, mut next_ms: i64, until_ms: i64) -> Result<(), MoveStop> {
         while let Some(start) = self.next_remote_window(next_ms, until_ms)? {
             let end = start.saturating_add(COMPARED_WINDOW_MS).min(until_ms);
@@ -616,22 +666,31 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 self.fetch_metric(&name, range)?;
             }
             next_ms = end;
-            self.set(MoveStep::Fetch { next_ms, until_ms })?;
+            self.set_fetched(next_ms)?;
+            self.drain()?;
         }
+        self.drain()?;
         if self.row.counts.refused > 0 && !self.options.accept_differences {
             let notes = self.notes.join("; ");
             let refused = std::mem::take(&mut self.row.counts.refused);
-            self.set(MoveStep::Planned)?;
+            self.set_fetched(0)?;
             return Err(MoveStop::Failed(format!(
                 "{refused} samples could not be stored here, so the organisation was not switched (repeat the \
                  command to try again, with --accept-differences to switch): {notes}"
             )));
         }
-        let switched = MoveRow { step: MoveStep::Switched, ..self.row.clone() };
-        self.env.switch(&switched, None)?;
+        let switched = MoveRow { step: MoveStep::Returned, ..self.row.clone() };
+        self.env.switch(&switched)?;
         self.row = switched;
         self.env.report(&self.row, &self.notes, None);
         Ok(())
+    }
+
+    fn set_fetched(&mut self, to_ms: i64) -> Result<(), MoveStop> {
+        if let MoveStep::Fetch { next_ms, .. } = &mut self.row.step {
+            *next_ms = to_ms;
+        }
+        self.set(self.row.step)
     }
 
     /// Returns the start of the first window at or after `from_ms` in which the target may have

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::*;
 use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
-use crate::identity::{MoveDirection, MoveRow};
+use crate::identity::{MoveDirection, MoveRow, MoveStep};
 use crate::ingest::{DecodeLimits, DecodeScratch, remote_write, remote_write2};
 use crate::model::{
     Access, BatchBuilder, Labels, METRIC_NAME, OrgId, Sample, TimeRange, Timestamp, stale_nan,
@@ -56,6 +56,9 @@ struct World {
     arrivals: Vec<(usize, LogRecord)>,
     calls: usize,
     limits: DecodeLimits,
+    /// The limit of a response, and the number of responses that exceeded it.
+    response_bytes_max: usize,
+    too_large: usize,
 }
 
 impl World {
@@ -72,6 +75,8 @@ impl World {
             arrivals: Vec::new(),
             calls: 0,
             limits: DecodeLimits::default(),
+            response_bytes_max: usize::MAX,
+            too_large: 0,
         }
     }
 
@@ -135,7 +140,7 @@ impl World {
     }
 
     fn run(&mut self, version: WriteVersion) -> Result<(), MoveStop> {
-        let new = MoveRow::new(MoveDirection::Away, Vec::new(), Timestamp::from_ms(START));
+        let new = MoveRow::new(Vec::new(), Timestamp::from_ms(START));
         let row = self.row.clone().unwrap_or(new);
         let options = MoverOptions {
             version,
@@ -247,7 +252,12 @@ impl MoveEnvironment for World {
             }
         }
         let body = json!({ "status": "success", "data": { "resultType": "matrix", "result": rows } });
-        Ok(body.to_string().into_bytes())
+        let body = body.to_string().into_bytes();
+        if body.len() > self.response_bytes_max {
+            self.too_large += 1;
+            return Err(ReadFailure::TooLarge);
+        }
+        Ok(body)
     }
 
     fn metric_names(&mut self, range: TimeRange) -> Result<Vec<String>, ReadFailure> {
@@ -296,10 +306,10 @@ impl MoveEnvironment for World {
         self.after().map(|()| 0)
     }
 
-    fn switch(&mut self, row: &MoveRow, log_from: Option<u64>) -> Result<(), MoveStop> {
+    fn switch(&mut self, row: &MoveRow) -> Result<(), MoveStop> {
         self.call()?;
         self.row = Some(row.clone());
-        self.switched = Some(log_from.unwrap_or_default());
+        self.switched = Some(row.step.log_position().map_or(0, |(next, _)| next));
         self.after()
     }
 
@@ -447,7 +457,11 @@ fn a_move_back_stores_what_is_missing_here() {
     world.arrived.insert(up, bits(samples(START, 60_000, 70)));
     world.arrived.insert(load, bits(samples(START - 9_000 * 3_600_000, 15_000, 30)));
     let before = world.arrived.clone();
-    world.row = Some(MoveRow::new(MoveDirection::Back, Vec::new(), Timestamp::from_ms(START)));
+    let new = MoveRow::new(Vec::new(), Timestamp::from_ms(START));
+    let until_ms = world.after_newest_ms().expect("samples");
+    let (next, sending) = (world.log.len() as u64, None);
+    let step = MoveStep::Fetch { next_ms: 0, until_ms, next, sending };
+    world.row = Some(MoveRow { direction: MoveDirection::Back, step, ..new });
     for stops in 0..200 {
         world.calls_left = Some((2 + stops % 3, stops % 2 == 0));
         if world.run(WriteVersion::V1).is_ok() {
@@ -468,4 +482,38 @@ fn a_move_back_stores_what_is_missing_here() {
         let there = &before[&one.labels];
         assert_eq!(all.len(), there.len(), "{}", one.labels);
     }
+}
+
+#[test]
+fn a_batch_ends_after_its_samples_and_continues_within_a_series() {
+    let mut world = World::new();
+    // A sample each 100 ms: a window has more than a batch.
+    world.append((series("fast", 0), samples(START, 100, 20_000)));
+    world.append((series("slow", 0), samples(START, 60_000, 40)));
+    world.run(WriteVersion::V1).expect("moves");
+    world.assert_moved("in batches");
+    let written = world.log.iter().map(|(_, samples)| samples.len()).sum::<usize>();
+    assert!(world.requests >= written / 5_000 && world.requests < written / 1_000, "{}", world.requests);
+}
+
+#[test]
+fn a_request_that_is_refused_is_divided_down_to_single_samples() {
+    let mut world = World::new();
+    world.append((series("up", 0), samples(START, 60_000, 20)));
+    world.behaviour = Behaviour::TakesAtMost(0);
+    let stop = world.run(WriteVersion::V1).expect_err("refused");
+    assert!(matches!(&stop, MoveStop::Failed(text) if text.contains("too many")), "{stop}");
+    assert!(world.switched.is_none() && world.arrived.is_empty());
+}
+
+#[test]
+fn a_response_that_is_too_large_is_read_in_parts() {
+    let mut world = World::new();
+    for instance in 0..12 {
+        world.append((series("up", instance), samples(START, 1_000, 3_600)));
+    }
+    world.response_bytes_max = 100 << 10;
+    world.run(WriteVersion::V1).expect("moves");
+    world.assert_moved("read in parts");
+    assert!(world.too_large > 0);
 }

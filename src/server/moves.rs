@@ -36,6 +36,7 @@ struct MoveState {
     waits_for: Option<String>,
     /// The reason why it ended early.
     error: Option<String>,
+    /// Whether its thread works towards the switch.
     is_running: bool,
 }
 
@@ -100,7 +101,7 @@ impl Moves {
                 return tracing::warn!("moves cannot be continued: {}", with_sources(&error));
             }
         };
-        for (org, row) in rows.into_iter().filter(|(_, row)| row.step.is_running()) {
+        for (org, row) in rows.into_iter().filter(|(_, row)| row.step != MoveStep::Returned) {
             if let Err(error) = self.run(org, row, false) {
                 tracing::warn!(org = org.0, "the move of an organisation cannot be continued: {error}");
             }
@@ -114,25 +115,35 @@ impl Moves {
         if jobs.get(&org).is_some_and(is_running) {
             return Err("the move is already running: `--status` shows it".to_owned());
         }
-        if jobs.values().filter(|job| is_running(job)).count() >= MOVES_MAX {
+        let running = jobs.values().filter(|job| is_running(job)).count();
+        if running >= MOVES_MAX && !row.step.is_complete() {
             return Err(format!("{MOVES_MAX} moves are running, which is the limit"));
         }
         let target = self.identity.move_target(org, &row).map_err(|error| with_sources(&error))?;
         let target = MoveTarget::read(&target)?;
+        let is_running = !row.step.is_complete();
         let state =
-            MoveState { row: row.clone(), notes: Vec::new(), waits_for: None, error: None, is_running: true };
+            MoveState { row: row.clone(), notes: Vec::new(), waits_for: None, error: None, is_running };
         let state = Arc::new(Mutex::new(state));
         let stop = Arc::new(StopFlag::default());
         let mut environment = ServerMove::new(self, org, &target, Arc::clone(&state), Arc::clone(&stop))?;
         let options = target.mover_options(accept_differences);
         let shared = Arc::clone(&state);
         let work = move || {
-            let ended = Mover::new(&mut environment, row, options).run();
+            let mut mover = Mover::new(&mut environment, row, options);
+            let mut ended = mover.run();
+            if ended.is_ok() {
+                shared.lock().ignore_poison().is_running = false;
+                tracing::info!(org = org.0, "the organisation is moved");
+            }
+            if ended.is_ok() && mover.forwards() {
+                ended = mover.forward().map(|never| match never {});
+            }
             let mut state = shared.lock().ignore_poison();
             state.is_running = false;
             state.waits_for = None;
             match ended {
-                Ok(()) => tracing::info!(org = org.0, "the organisation was moved"),
+                Ok(()) => {}
                 Err(MoveStop::Stopping) => {}
                 Err(MoveStop::Failed(reason)) => {
                     tracing::warn!(org = org.0, "the move of an organisation stopped: {reason}");
@@ -151,6 +162,7 @@ impl Moves {
         let job = self.jobs().get(&org).map(|job| job.state.lock().ignore_poison().clone());
         let row = self.identity.move_of(org).map_err(|error| with_sources(&error))?;
         Ok(row.map(|row| match job {
+            // The counts in memory are newer than the stored ones.
             Some(job) => MoveState { row: MoveRow { counts: job.row.counts, ..row }, ..job },
             None => MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false },
         }))
@@ -197,12 +209,12 @@ impl MoveJob {
     }
 }
 
-/// Returns the position of a move as text, and its part of the whole if that is known.
+/// Returns the time that a move has reached, and the time that it has to reach, in milliseconds.
 fn position(row: &MoveRow) -> Option<(i64, i64)> {
     match row.step {
         MoveStep::History { cut_ms, next, .. } => Some((next.window_ms, cut_ms)),
         MoveStep::Tail { compared_ms, cut_ms, .. } => Some((compared_ms, cut_ms)),
-        MoveStep::Fetch { next_ms, until_ms } => Some((next_ms, until_ms)),
-        MoveStep::Planned | MoveStep::Switched | MoveStep::Dropped => None,
+        MoveStep::Fetch { next_ms, until_ms, .. } => Some((next_ms, until_ms)),
+        MoveStep::Planned | MoveStep::Switched { .. } | MoveStep::Returned => None,
     }
 }

@@ -201,3 +201,36 @@ fn a_dry_run_reports_figures_and_sends_nothing() {
     assert!(content(&target, &target_secret, base).is_empty());
     assert!(status(&here).is_none());
 }
+
+#[test]
+fn an_organisation_moves_away_drops_its_samples_here_and_returns_with_all_of_them() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let (source, target) = (serve(&here), serve(&there));
+    let (_, secret) = source.api_key(&source.sign_in());
+    let (_, target_secret) = target.api_key(&target.sign_in());
+    let base = Timestamp::from_s(Clock::System.now().as_s()).plus_ms(-400 * STEP_MS);
+    assert_eq!(source.write(&secret, &batch(base, 0..300)).status, 204);
+    let before = content(&source, &secret, base);
+    let token = folder.path().join("token");
+    std::fs::write(&token, &target_secret).expect("written");
+    let token = token.to_str().expect("UTF-8");
+    let moved = org_move(&here, &["--to", &write_url(&target), "--token-file", token]);
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+    assert_eq!(content(&target, &target_secret, base), before);
+    // Later samples are forwarded.
+    assert_eq!(source.write(&secret, &batch(base, 300..310)).status, 204);
+    let failure = || "later samples are not at the target".to_owned();
+    let all = eventually(WAIT_MAX, failure, || {
+        Some(content(&target, &target_secret, base)).filter(|all| all.values().all(|one| one.len() == 310))
+    });
+    let again = org_move(&here, &["--to", &write_url(&target), "--token-file", token]);
+    assert!(String::from_utf8_lossy(&again.stderr).contains("is moved already"), "{again:?}");
+    let dropped = org_move(&here, &["--drop-local"]);
+    assert!(dropped.status.success(), "{dropped:?}");
+    let back = org_move(&here, &["--back"]);
+    assert!(back.status.success(), "{}", String::from_utf8_lossy(&back.stderr));
+    let state: Json = serde_json::from_slice(&back.stdout).expect("JSON");
+    assert_eq!((&state["step"], &state["refused"]), (&"returned".into(), &0.into()), "{state}");
+    assert_eq!(content(&source, &secret, base), all);
+}

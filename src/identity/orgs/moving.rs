@@ -1,12 +1,16 @@
 //! The stored state of moves to another engine and back.
 
+use std::collections::BTreeSet;
+use std::sync::RwLock;
+
 use crate::entropy::Entropy;
 use crate::model::{OrgId, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
 use crate::identity::tables::master::SealedFor;
-use crate::identity::tables::moving::{MoveDirection, MoveRow};
+use crate::identity::tables::moving::{MoveRow, MoveStep};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 
@@ -16,12 +20,27 @@ pub enum MoveStateError {
     /// The organisation no longer exists.
     #[error("the organisation no longer exists")]
     UnknownOrg,
-    /// Another move of the organisation is not complete.
-    #[error("a move of this organisation is not complete: it continues by itself, or with the same command")]
-    Running,
+    /// The organisation has a move that is not complete, or was moved and did not return.
+    #[error("this organisation has a move already")]
+    Exists,
     /// The store of accounts failed.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// The organisations whose samples another engine has, in memory.
+#[derive(Debug, Default)]
+pub(in crate::identity) struct MovedOrgs(RwLock<BTreeSet<OrgId>>);
+
+impl MovedOrgs {
+    fn set(&self, org: OrgId, is_moved: bool) {
+        let mut all = self.0.write().ignore_poison();
+        if is_moved {
+            all.insert(org);
+        } else {
+            all.remove(&org);
+        }
+    }
 }
 
 fn sealed_for(org: &[u8; 4]) -> SealedFor<'_> {
@@ -37,21 +56,20 @@ impl Identity {
     pub fn begin_move(
         &self,
         org: OrgId,
-        direction: MoveDirection,
         target: &[u8],
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<MoveRow, MoveStateError> {
         let sealed = self.sealing.seal(sealed_for(&org.0.to_le_bytes()), target, rng);
-        let row = MoveRow::new(direction, sealed, now);
+        let row = MoveRow::new(sealed, now);
         let new = row.clone();
         self.change(move |txn| {
             let owner = read::<OrgRow>(txn, &org)?.ok_or(MoveStateError::UnknownOrg)?;
-            if read::<MoveRow>(txn, &org)?.is_some_and(|row| row.step.is_running()) {
-                return Err(MoveStateError::Running);
+            if read::<MoveRow>(txn, &org)?.is_some_and(|row| row.step != MoveStep::Returned) {
+                return Err(MoveStateError::Exists);
             }
             txn.put(&org, &new);
-            let event = Event::unattributed(direction.started()).of(org).target(&owner.slug);
+            let event = Event::unattributed("move.started").of(org).target(&owner.slug);
             audit::record(txn, &event, now).map_err(StoreError::from)?;
             Ok(())
         })?;
@@ -87,12 +105,28 @@ impl Identity {
     /// # Errors
     /// [`MoveStateError`].
     pub fn save_move(&self, org: OrgId, row: &MoveRow) -> Result<(), MoveStateError> {
-        let row = row.clone();
+        let (row, is_moved) = (row.clone(), row.step.is_moved());
         self.change(move |txn| {
             read::<OrgRow>(txn, &org)?.ok_or(MoveStateError::UnknownOrg)?;
             txn.put(&org, &row);
-            Ok(())
-        })
+            Ok::<_, MoveStateError>(())
+        })?;
+        self.moved.set(org, is_moved);
+        Ok(())
+    }
+
+    /// Returns whether the organisation is moved: its log is sent to the engine that answers its
+    /// queries. Only touches memory.
+    pub fn is_moved(&self, org: OrgId) -> bool {
+        self.moved.0.read().ignore_poison().contains(&org)
+    }
+
+    /// Loads which organisations are moved.
+    pub(in crate::identity) fn load_moved(&self) -> Result<(), StoreError> {
+        for (org, row) in self.moves()? {
+            self.moved.set(org, row.step.is_moved());
+        }
+        Ok(())
     }
 
     /// Removes the state of a move. Nothing that was sent is removed. Blocks (commit).
@@ -102,7 +136,9 @@ impl Identity {
     pub fn forget_move(&self, org: OrgId) -> Result<(), MoveStateError> {
         self.change(move |txn| {
             txn.remove::<MoveRow>(&org);
-            Ok(())
-        })
+            Ok::<_, MoveStateError>(())
+        })?;
+        self.moved.set(org, false);
+        Ok(())
     }
 }

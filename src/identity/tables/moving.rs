@@ -66,17 +66,26 @@ pub enum MoveStep {
         /// Samples before this time were compared.
         compared_ms: i64,
     },
-    /// Samples of the other engine are stored here (back only).
+    /// Queries are answered by the other engine, and the log is sent to it.
+    Switched {
+        /// As in `Tail`.
+        next: u64,
+        /// As in `Tail`.
+        sending: Option<u64>,
+    },
+    /// Samples of the other engine are stored here, and the log is still sent to it (back only).
     Fetch {
         /// The start of the window that is read next.
         next_ms: i64,
         /// The exclusive end.
         until_ms: i64,
+        /// As in `Tail`.
+        next: u64,
+        /// As in `Tail`.
+        sending: Option<u64>,
     },
-    /// Queries are answered by the new engine.
-    Switched,
-    /// The samples here were removed as well.
-    Dropped,
+    /// Queries are answered here again.
+    Returned,
 }
 
 impl MoveStep {
@@ -86,15 +95,43 @@ impl MoveStep {
             MoveStep::Planned => "planned",
             MoveStep::History { .. } => "history",
             MoveStep::Tail { .. } => "tail",
+            MoveStep::Switched { .. } => "switched",
             MoveStep::Fetch { .. } => "fetch",
-            MoveStep::Switched => "switched",
-            MoveStep::Dropped => "dropped",
+            MoveStep::Returned => "returned",
         }
     }
 
-    /// Returns whether the move has work left that a start resumes.
-    pub const fn is_running(&self) -> bool {
-        !matches!(self, MoveStep::Switched | MoveStep::Dropped)
+    /// Returns whether the organisation was switched.
+    pub const fn is_complete(&self) -> bool {
+        matches!(self, MoveStep::Switched { .. } | MoveStep::Returned)
+    }
+
+    /// Returns whether the other engine answers queries, so that the log is sent there.
+    pub const fn is_moved(&self) -> bool {
+        matches!(self, MoveStep::Switched { .. } | MoveStep::Fetch { .. })
+    }
+
+    /// Returns the next record of the log, and the end of the records that may have been sent; none
+    /// if the log is not sent.
+    pub const fn log_position(&self) -> Option<(u64, Option<u64>)> {
+        match *self {
+            MoveStep::Tail { next, sending, .. }
+            | MoveStep::Switched { next, sending }
+            | MoveStep::Fetch { next, sending, .. } => Some((next, sending)),
+            MoveStep::Planned | MoveStep::History { .. } | MoveStep::Returned => None,
+        }
+    }
+
+    /// Returns the step with another position in the log.
+    #[must_use]
+    pub const fn at_record(mut self, to: u64, until: Option<u64>) -> MoveStep {
+        match &mut self {
+            MoveStep::Tail { next, sending, .. }
+            | MoveStep::Switched { next, sending }
+            | MoveStep::Fetch { next, sending, .. } => (*next, *sending) = (to, until),
+            MoveStep::Planned | MoveStep::History { .. } | MoveStep::Returned => {}
+        }
+        self
     }
 }
 
@@ -132,6 +169,8 @@ pub struct MoveRow {
     pub step: MoveStep,
     /// Counts so far.
     pub counts: MoveCounts,
+    /// Whether the samples here were removed after the switch.
+    pub dropped: bool,
 }
 
 impl Record for MoveRow {
@@ -141,25 +180,16 @@ impl Record for MoveRow {
     type Key = OrgId;
 }
 
-impl MoveDirection {
-    /// Returns the action of the audit entry about a start.
-    pub(in crate::identity) const fn started(self) -> &'static str {
-        match self {
-            MoveDirection::Away => "move.started",
-            MoveDirection::Back => "move.back_started",
-        }
-    }
-}
-
 impl MoveRow {
-    /// Returns the row of a new move.
-    pub fn new(direction: MoveDirection, sealed_target: Vec<u8>, now: Timestamp) -> MoveRow {
+    /// Returns the row of a new move to another engine.
+    pub fn new(sealed_target: Vec<u8>, now: Timestamp) -> MoveRow {
         MoveRow {
-            direction,
+            direction: MoveDirection::Away,
             sealed_target,
             started_at: now,
             step: MoveStep::Planned,
             counts: MoveCounts::default(),
+            dropped: false,
         }
     }
 }
@@ -174,9 +204,9 @@ mod tests {
         let next = HistoryCursor { window_ms: 1, series: 2, from_ms: -3 };
         let step = MoveStep::History { log_from: 7, cut_ms: 8, next, sending: Some(HistoryCursor::at(4)) };
         let counts = MoveCounts { requests: 1, samples: 300, ..MoveCounts::default() };
-        let new = MoveRow::new(MoveDirection::Away, vec![9, 9], Timestamp::from_ms(5));
+        let new = MoveRow::new(vec![9, 9], Timestamp::from_ms(5));
         let row = MoveRow { step, counts, ..new };
-        let golden = "000209090a01071002020501080008 01fb2c01000000000000".replace(' ', "");
+        let golden = "000209090a0107100202050108000801fb2c0100000000000000";
         let bytes = encode_body(&row).expect("short");
         assert_eq!(data_encoding::HEXLOWER.encode(&bytes), golden);
         assert_eq!(decode_body::<MoveRow>(&bytes), Ok(row));

@@ -9,7 +9,7 @@ use super::target::MoveTarget;
 use super::{MoveState, Moves, StopFlag, position};
 use crate::config::MoveCommand;
 use crate::entropy::Entropy;
-use crate::identity::{MoveDirection, MoveRow, MoveStep, Org};
+use crate::identity::{MoveCounts, MoveDirection, MoveRow, MoveStep, Org};
 use crate::kv::with_sources;
 use crate::model::{Access, Pace, TimeRange, Timestamp};
 use crate::tsdb::MetricFilter;
@@ -34,27 +34,32 @@ impl Moves {
         if command.drop_local {
             return self.drop_local(org);
         }
-        if let Some(row) = self.stored(org)?.filter(|row| row.step.is_running()) {
-            let asked = if command.back { MoveDirection::Back } else { MoveDirection::Away };
-            if row.direction != asked {
-                return Err("a move in the other direction is not complete: `--stop` ends it".to_owned());
-            }
+        let stored = self.stored(org)?;
+        match (&stored, command.back) {
             // The same command continues a move, whatever ended it.
-            self.run(org.id, row, command.accept_differences)?;
-            return self.status(org);
+            (Some(row), back) if !row.step.is_complete() => {
+                if (row.direction == MoveDirection::Back) != back {
+                    return Err("a move in the other direction is not complete: `--stop` ends it".to_owned());
+                }
+                self.stop_one(org.id);
+                self.run(org.id, self.stored(org)?.ok_or("the move is gone")?, command.accept_differences)?;
+            }
+            (Some(row), true) if row.step.is_moved() => self.turn_back(org)?,
+            (_, true) => return Err(format!("{} was not moved", org.slug)),
+            (Some(row), false) if row.step.is_moved() => {
+                return Err(format!("{} is moved already: `--back` moves it back", org.slug));
+            }
+            (_, false) => {
+                let target = MoveTarget::of(command)?;
+                self.probe(org, &target)?;
+                if command.dry_run {
+                    return self.plan(org, &target);
+                }
+                let (now, rng) = (self.clock.now(), &mut Entropy::system());
+                let row = self.identity.begin_move(org.id, &target.json(), now, rng);
+                self.run(org.id, row.map_err(|error| with_sources(&error))?, command.accept_differences)?;
+            }
         }
-        let (direction, target) = match command.back {
-            true => (MoveDirection::Back, self.last_target(org)?),
-            false => (MoveDirection::Away, MoveTarget::of(command)?),
-        };
-        self.probe(org, &target, direction)?;
-        if command.dry_run {
-            return self.plan(org, &target);
-        }
-        let (now, rng) = (self.clock.now(), &mut Entropy::system());
-        let row = self.identity.begin_move(org.id, direction, &target.json(), now, rng);
-        let row = row.map_err(|error| with_sources(&error))?;
-        self.run(org.id, row, command.accept_differences)?;
         self.status(org)
     }
 
@@ -62,17 +67,23 @@ impl Moves {
         self.identity.move_of(org.id).map_err(|error| with_sources(&error))
     }
 
-    fn last_target(&self, org: &Org) -> Result<MoveTarget, String> {
-        let row =
-            self.stored(org)?.filter(|row| row.step == MoveStep::Switched || row.step == MoveStep::Dropped);
-        let row = row.ok_or_else(|| format!("{} was not moved", org.slug))?;
-        let target = self.identity.move_target(org.id, &row).map_err(|error| with_sources(&error))?;
-        MoveTarget::read(&target)
+    /// Starts to move an organisation back. Its log is sent to the other engine until the switch.
+    fn turn_back(&self, org: &Org) -> Result<(), String> {
+        self.stop_one(org.id);
+        let row = self.stored(org)?.ok_or("the move is gone")?;
+        let (next, sending) = row.step.log_position().ok_or("the log is not sent")?;
+        // Every later sample is stored here.
+        let until_ms = self.clock.now().as_ms();
+        let step = MoveStep::Fetch { next_ms: 0, until_ms, next, sending };
+        let counts = MoveCounts::default();
+        let row = MoveRow { direction: MoveDirection::Back, step, counts, ..row };
+        self.identity.save_move(org.id, &row).map_err(|error| with_sources(&error))?;
+        self.run(org.id, row, false)
     }
 
     /// Tells a wrong URL, credential or tenant before anything is stored.
-    fn probe(&self, org: &Org, target: &MoveTarget, direction: MoveDirection) -> Result<(), String> {
-        let row = MoveRow::new(direction, Vec::new(), self.clock.now());
+    fn probe(&self, org: &Org, target: &MoveTarget) -> Result<(), String> {
+        let row = MoveRow::new(Vec::new(), self.clock.now());
         let state = MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false };
         let mut environment = ServerMove::new(
             self,
@@ -96,7 +107,8 @@ impl Moves {
             "direction": match row.direction { MoveDirection::Away => "away", MoveDirection::Back => "back" },
             "step": row.step.name(),
             "running": is_running,
-            "complete": !row.step.is_running(),
+            "complete": row.step.is_complete(),
+            "dropped": row.dropped,
             "started_at": row.started_at.to_rfc3339(),
             "at": at,
             "until": until,
@@ -116,10 +128,19 @@ impl Moves {
 
     fn cancel(&self, org: &Org) -> Result<Value, String> {
         let row = self.stored(org)?.ok_or_else(|| format!("{} has no move", org.slug))?;
-        if !row.step.is_running() {
+        if row.step.is_complete() {
             return Err("the move is complete: `--back` moves the organisation back".to_owned());
         }
         self.stop_one(org.id);
+        let row = self.stored(org)?.ok_or_else(|| format!("{} has no move", org.slug))?;
+        if let (true, Some((next, sending))) = (row.step.is_moved(), row.step.log_position()) {
+            // The organisation stays at the other engine.
+            let step = MoveStep::Switched { next, sending };
+            let row = MoveRow { direction: MoveDirection::Away, step, ..row };
+            self.identity.save_move(org.id, &row).map_err(|error| with_sources(&error))?;
+            self.run(org.id, row, false)?;
+            return self.status(org);
+        }
         self.identity.forget_move(org.id).map_err(|error| with_sources(&error))?;
         self.unpin(org.id)?;
         Ok(json!({ "slug": org.slug.as_str(), "step": "stopped", "running": false, "complete": true }))
@@ -163,14 +184,16 @@ impl Moves {
     }
 
     fn drop_local(&self, org: &Org) -> Result<Value, String> {
-        let row = self.stored(org)?.filter(|row| row.direction == MoveDirection::Away);
-        let row = row.filter(|row| row.step == MoveStep::Switched);
-        let row = row.ok_or_else(|| format!("{} was not moved to another engine", org.slug))?;
-        let everything = self.delete_samples(org.id)?;
-        let dropped = MoveRow { step: MoveStep::Dropped, ..row };
-        self.identity.save_move(org.id, &dropped).map_err(|error| with_sources(&error))?;
+        let row = self.stored(org)?.filter(|row| matches!(row.step, MoveStep::Switched { .. }));
+        row.ok_or_else(|| format!("{} is not moved to another engine", org.slug))?;
+        let series = self.delete_samples(org.id)?;
+        self.stop_one(org.id);
+        let row = self.stored(org)?.ok_or("the move is gone")?;
+        let row = MoveRow { dropped: true, ..row };
+        self.identity.save_move(org.id, &row).map_err(|error| with_sources(&error))?;
+        self.run(org.id, row, false)?;
         Ok(
-            json!({ "slug": org.slug.as_str(), "step": "dropped", "running": false, "complete": true, "removed_series": everything }),
+            json!({ "slug": org.slug.as_str(), "step": "switched", "dropped": true, "removed_series": series }),
         )
     }
 }

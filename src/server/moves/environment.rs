@@ -254,7 +254,7 @@ async fn refusal(response: TargetResponse) -> RequestFailure {
 impl MoveEnvironment for ServerMove {
     fn save(&mut self, row: &MoveRow) -> Result<(), MoveStop> {
         self.identity.save_move(self.org, row).map_err(|error| failed(&error))?;
-        if let MoveStep::Tail { next, .. } = row.step {
+        if let Some((next, _)) = row.step.log_position() {
             self.tsdb.advance_pin(self.consumer(), LogPosition(next));
         }
         Ok(())
@@ -377,8 +377,12 @@ impl MoveEnvironment for ServerMove {
         Ok(refused)
     }
 
-    fn switch(&mut self, row: &MoveRow, _log_from: Option<u64>) -> Result<(), MoveStop> {
-        self.save(row)
+    fn switch(&mut self, row: &MoveRow) -> Result<(), MoveStop> {
+        self.save(row)?;
+        if row.step == MoveStep::Returned {
+            self.tsdb.unpin(self.consumer()).map_err(|error| failed(&error))?;
+        }
+        Ok(())
     }
 
     fn pause(&mut self, time: Duration) -> Result<(), MoveStop> {
