@@ -67,6 +67,10 @@ pub struct MoveCommand {
     #[arg(long, value_name = "FILE")]
     #[serde(skip)]
     pub ca_file: Option<PathBuf>,
+    /// How many seconds the target may take to show samples that it accepted [default: 15 for
+    /// VictoriaMetrics, 1 for others]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u16).range(0..=600))]
+    pub settle: Option<u16>,
     /// Switch although samples differ or were refused
     #[arg(long)]
     #[serde(default)]

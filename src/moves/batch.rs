@@ -149,12 +149,12 @@ impl KnownTimes {
 
 /// Samples that are sent together.
 #[derive(Clone, Debug, Default)]
-pub struct Batch {
+pub struct MoveBatch {
     /// The series, in the order in which they are sent.
     pub series: Vec<BatchSeries>,
 }
 
-impl Batch {
+impl MoveBatch {
     /// Returns the number of samples, histograms included.
     pub fn len(&self) -> usize {
         self.series.iter().map(BatchSeries::len).sum()
@@ -166,15 +166,15 @@ impl Batch {
     }
 
     /// Splits the batch in two; None if it has only one sample.
-    pub fn halves(mut self) -> Option<(Batch, Batch)> {
+    pub fn halves(mut self) -> Option<(MoveBatch, MoveBatch)> {
         self.series.retain(|series| !series.is_empty());
         if self.series.len() > 1 {
             let second = self.series.split_off(self.series.len() / 2);
-            return Some((self, Batch { series: second }));
+            return Some((self, MoveBatch { series: second }));
         }
         let only = self.series.pop().filter(|series| series.len() > 1)?;
         let (first, second) = only.split();
-        Some((Batch { series: vec![first] }, Batch { series: vec![second] }))
+        Some((MoveBatch { series: vec![first] }, MoveBatch { series: vec![second] }))
     }
 
     /// Adds a label to every series, as the tenant of a target that separates tenants by a label.
@@ -232,7 +232,7 @@ impl BatchEncoder {
     ///
     /// # Errors
     /// [`BatchError`].
-    pub(super) fn encode(&mut self, batch: &Batch) -> Result<EncodedRequest, BatchError> {
+    pub(super) fn encode(&mut self, batch: &MoveBatch) -> Result<EncodedRequest, BatchError> {
         for series in batch.series.iter().filter(|series| !series.is_empty()) {
             if self.0.push(&series.outgoing()).is_err() {
                 self.0.clear();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::batch::{Batch, BatchSeries};
+use super::batch::{BatchSeries, MoveBatch};
 use super::readback::RemoteSeries;
 use crate::model::{Labels, is_stale};
 
@@ -66,7 +66,7 @@ pub(super) struct Comparison {
 }
 
 /// Compares the series of a batch with those of a target, by their digests.
-pub(super) fn compare(here: &Batch, there: &[RemoteSeries]) -> Comparison {
+pub(super) fn compare(here: &MoveBatch, there: &[RemoteSeries]) -> Comparison {
     let mut result = Comparison::default();
     let mut remote: BTreeMap<&Labels, &RemoteSeries> = there.iter().map(|one| (&one.labels, one)).collect();
     let empty = RemoteSeries::default();
@@ -107,11 +107,11 @@ mod tests {
     use super::*;
     use crate::model::{Sample, Timestamp, stale_nan};
 
-    fn batch(name: &str, samples: &[(i64, f64)]) -> Batch {
+    fn batch(name: &str, samples: &[(i64, f64)]) -> MoveBatch {
         let samples =
             samples.iter().map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect();
         let labels = Labels::from_pairs([("__name__", name)]);
-        Batch { series: vec![BatchSeries { labels, samples, ..BatchSeries::default() }] }
+        MoveBatch { series: vec![BatchSeries { labels, samples, ..BatchSeries::default() }] }
     }
 
     fn remote(name: &str, samples: &[(i64, f64)]) -> RemoteSeries {

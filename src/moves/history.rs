@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::batch::{Batch, BatchSeries};
+use super::batch::{BatchSeries, MoveBatch};
 use crate::identity::HistoryCursor;
 use crate::model::{Exemplar, HistogramColumns, Labels, Pace, Sample, Stopped, TimeRange, Timestamp};
 use crate::tsdb::{Description, ReadColumns, SelectedSeries, Snapshot};
@@ -131,8 +131,8 @@ impl HistoryReader {
         &mut self,
         from: HistoryCursor,
         until: Option<HistoryCursor>,
-    ) -> Result<Option<(Batch, HistoryCursor)>, HistoryError> {
-        let (mut batch, mut at) = (Batch::default(), from);
+    ) -> Result<Option<(MoveBatch, HistoryCursor)>, HistoryError> {
+        let (mut batch, mut at) = (MoveBatch::default(), from);
         let mut room = BATCH_SAMPLES;
         while room > 0 && at.window_ms < self.cut_ms && until.is_none_or(|until| at < until) {
             if self.window.as_ref().is_none_or(|window| window.start_ms != at.window_ms) {

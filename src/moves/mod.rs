@@ -27,7 +27,7 @@ mod tests;
 
 use crate::tsdb::Snapshot;
 
-pub use batch::{Batch, BatchSeries};
+pub use batch::{BatchSeries, MoveBatch};
 pub use history::HistoryError;
 pub use readback::ReadbackQuery;
 pub use run::{MoveEnvironment, MoveStop, Mover, MoverOptions, ReadFailure, TailBatch, WriteFailure};

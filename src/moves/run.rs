@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::batch::{Batch, BatchEncoder, BatchError, BatchSeries, KnownTimes};
+use super::batch::{BatchEncoder, BatchError, BatchSeries, KnownTimes, MoveBatch};
 use super::compare::{Comparison, compare};
 use super::history::{HistoryError, HistoryReader, WINDOW_MS, next_window, read_series, window_of};
 use super::readback::{ReadbackQuery, RemoteSeries, of_metric, of_series, parse_matrix, range_query};
@@ -16,8 +16,6 @@ use crate::tsdb::Snapshot;
 const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// The longest delay that a target may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-/// How long a target may take to show samples that it accepted.
-const SETTLE: Duration = Duration::from_secs(2);
 /// The pause between two looks at the log after the switch.
 const FORWARD_PAUSE: Duration = Duration::from_millis(50);
 /// Comparisons of the same series and window before they count as different.
@@ -30,6 +28,8 @@ const SINGLE_QUERIES_MAX: usize = 8;
 const COMPARED_WINDOW_MS: i64 = 12 * WINDOW_MS;
 /// The most time in milliseconds that may be compared for the last time before the switch.
 const LAST_PART_MS: i64 = 30_000;
+/// Refused samples after which no further batch is divided.
+const REFUSED_MAX: u64 = 100;
 /// The most series whose last times are remembered. Samples of others are looked up at the target.
 const SENT_SERIES_MAX: usize = 2 << 20;
 /// The times that are remembered for each series. A sender that retries repeats its last samples,
@@ -94,7 +94,7 @@ pub enum ReadFailure {
 #[derive(Clone, Debug, Default)]
 pub struct TailBatch {
     /// Their samples.
-    pub batch: Batch,
+    pub batch: MoveBatch,
     /// The record after the last one.
     pub next: u64,
     /// Records that can be read without waiting.
@@ -152,7 +152,7 @@ pub trait MoveEnvironment {
     ///
     /// # Errors
     /// [`MoveStop`].
-    fn store(&mut self, batch: &Batch) -> Result<u64, MoveStop>;
+    fn store(&mut self, batch: &MoveBatch) -> Result<u64, MoveStop>;
 
     /// Switches the organisation's engine and stores the row in one commit.
     ///
@@ -179,6 +179,8 @@ pub struct MoverOptions {
     pub compression: BodyCompression,
     /// The label by which the target separates tenants: name and value.
     pub tenant_label: Option<(String, String)>,
+    /// How long the target may take to show samples that it accepted.
+    pub settle: Duration,
     /// Whether the switch is made although series differ or samples were refused.
     pub accept_differences: bool,
 }
@@ -219,6 +221,8 @@ pub struct Mover<'e, E> {
     row: MoveRow,
     options: MoverOptions,
     encoder: BatchEncoder,
+    /// Whether the target may have accepted samples that it does not show yet.
+    is_unsettled: bool,
     /// The last times that the tail sent, by series.
     sent: HashMap<Labels, SentTimes>,
     notes: Vec<String>,
@@ -228,7 +232,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     /// Prepares a move from its stored row.
     pub fn new(env: &'e mut E, row: MoveRow, options: MoverOptions) -> Mover<'e, E> {
         let encoder = BatchEncoder::new(options.version, options.compression);
-        Mover { env, row, options, encoder, sent: HashMap::new(), notes: Vec::new() }
+        Mover { env, row, options, encoder, is_unsettled: true, sent: HashMap::new(), notes: Vec::new() }
     }
 
     /// Carries the move out, up to and including the switch.
@@ -297,7 +301,6 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         let with_starts = self.options.version == WriteVersion::V2;
         let mut reader = HistoryReader::new(self.env.snapshot(), cut_ms, with_starts)?;
         if let Some(end) = sending {
-            self.env.pause(SETTLE)?;
             while let Some((batch, after)) = reader.batch(next, Some(end))? {
                 self.send_unknown(batch)?;
                 next = after;
@@ -316,19 +319,22 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     // ---- sending
 
     /// Sends those samples of a batch that the target does not have.
-    fn send_unknown(&mut self, mut batch: Batch) -> Result<(), MoveStop> {
+    fn send_unknown(&mut self, mut batch: MoveBatch) -> Result<(), MoveStop> {
         self.remove_known(&mut batch)?;
         self.send(batch)
     }
 
-    fn remove_known(&mut self, batch: &mut Batch) -> Result<(), MoveStop> {
+    fn remove_known(&mut self, batch: &mut MoveBatch) -> Result<(), MoveStop> {
+        if std::mem::take(&mut self.is_unsettled) {
+            self.env.pause(self.options.settle)?;
+        }
         let known = self.known_times(batch)?;
         self.row.counts.known += batch.remove_known(&known) as u64;
         Ok(())
     }
 
     /// Sends a batch. If the target refuses it, its parts are sent, down to single samples.
-    fn send(&mut self, batch: Batch) -> Result<(), MoveStop> {
+    fn send(&mut self, batch: MoveBatch) -> Result<(), MoveStop> {
         let mut waiting = vec![batch];
         while let Some(mut batch) = waiting.pop() {
             if batch.is_empty() {
@@ -340,11 +346,25 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 // The target stored a part of it.
                 Err(_) if batch.len() < before => waiting.push(batch),
                 Err(reason) => match batch.halves() {
+                    _ if self.row.counts.refused >= REFUSED_MAX => self.too_many_refused(before, &reason)?,
                     Some((first, second)) => waiting.extend([second, first]),
                     None => self.refused(&reason),
                 },
             }
         }
+        Ok(())
+    }
+
+    /// Counts a whole batch as refused, if the operator accepts that.
+    fn too_many_refused(&mut self, samples: usize, reason: &str) -> Result<(), MoveStop> {
+        if !self.options.accept_differences {
+            let refused = self.row.counts.refused;
+            return Err(MoveStop::Failed(format!(
+                "the target refused {refused} samples, so the move stopped (repeat the command with \
+                 --accept-differences to leave such samples out): {reason}"
+            )));
+        }
+        self.row.counts.refused += samples as u64;
         Ok(())
     }
 
@@ -355,7 +375,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     /// Sends a batch as one request, for as long as it takes. `Ok(Err(..))` is the reason of a
     /// refusal; the batch then has the samples that the target did not store.
-    fn send_whole(&mut self, batch: &mut Batch) -> Result<Result<(), String>, MoveStop> {
+    fn send_whole(&mut self, batch: &mut MoveBatch) -> Result<Result<(), String>, MoveStop> {
         let mut delay = RETRY_DELAYS.0;
         loop {
             let request = match self.encode(batch) {
@@ -364,6 +384,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 Err(error) => return Err(MoveStop::Failed(error.to_string())),
             };
             let samples = batch.len() as u64;
+            self.is_unsettled = true;
             match self.env.write(request) {
                 Ok(()) => {
                     self.row.counts.requests += 1;
@@ -372,15 +393,13 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 }
                 Err(WriteFailure::Refused { reason }) => {
                     // Some receivers store the acceptable samples of a request that they refuse.
-                    self.env.pause(SETTLE)?;
                     self.remove_known(batch)?;
                     return Ok(if batch.is_empty() { Ok(()) } else { Err(reason) });
                 }
                 Err(WriteFailure::Retry { after, reason }) => {
                     self.env.report(&self.row, &self.notes, Some(&reason));
                     let asked = after.map_or(delay, |after| after.min(RETRY_AFTER_MAX)).max(delay);
-                    // The target may show later what it accepted.
-                    self.env.pause(asked.max(SETTLE))?;
+                    self.env.pause(asked)?;
                     delay = (delay * 2).min(RETRY_DELAYS.1);
                     self.remove_known(batch)?;
                     if batch.is_empty() {
@@ -391,7 +410,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         }
     }
 
-    fn encode(&mut self, batch: &Batch) -> Result<EncodedRequest, BatchError> {
+    fn encode(&mut self, batch: &MoveBatch) -> Result<EncodedRequest, BatchError> {
         match &self.options.tenant_label {
             None => self.encoder.encode(batch),
             Some((name, value)) => {
@@ -436,7 +455,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     }
 
     /// Returns the times at which the target has samples of the series of a batch.
-    fn known_times(&mut self, batch: &Batch) -> Result<KnownTimes, MoveStop> {
+    fn known_times(&mut self, batch: &MoveBatch) -> Result<KnownTimes, MoveStop> {
         let mut known = KnownTimes::default();
         for (name, all) in batch.by_metric() {
             if all.len() > SINGLE_QUERIES_MAX && !name.is_empty() {
@@ -519,7 +538,6 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     fn drain(&mut self) -> Result<(), MoveStop> {
         let Some((mut next, sending)) = self.row.step.log_position() else { return Ok(()) };
         if let Some(end) = sending {
-            self.env.pause(SETTLE)?;
             while next < end {
                 let read = self.env.tail(next, Some(end))?;
                 self.send_unknown(read.batch)?;
@@ -549,9 +567,9 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     /// Sends samples of the log. Those of a series that are not newer than all before them may have
     /// been sent: with the history, or because their sender sent them twice.
-    fn send_of_tail(&mut self, mut batch: Batch) -> Result<(), MoveStop> {
+    fn send_of_tail(&mut self, mut batch: MoveBatch) -> Result<(), MoveStop> {
         batch.series.iter_mut().for_each(BatchSeries::keep_last_of_each_time);
-        let (mut sure, mut suspicious) = (Batch::default(), Batch::default());
+        let (mut sure, mut suspicious) = (MoveBatch::default(), MoveBatch::default());
         for mut series in batch.series {
             let sent = self.sent.get(&series.labels).copied();
             if let Some(sent) = sent {
@@ -627,14 +645,14 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 return Ok(());
             }
             // The target may show what it accepted later, and samples may have come meanwhile.
-            self.env.pause(SETTLE)?;
+            self.env.pause(self.options.settle)?;
             self.drain()?;
             here = read_metric(&self.env.snapshot(), name, range)?;
             if attempt + 1 == COMPARISONS_MAX {
                 let mut missing = here.clone();
                 self.remove_known(&mut missing)?;
                 self.send(missing)?;
-                self.env.pause(SETTLE)?;
+                self.env.pause(self.options.settle)?;
             }
         }
         Ok(())
@@ -643,7 +661,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     fn read_compared(
         &mut self,
         name: &str,
-        here: &Batch,
+        here: &MoveBatch,
         range: TimeRange,
     ) -> Result<Option<Vec<RemoteSeries>>, MoveStop> {
         if !name.is_empty() {
@@ -745,7 +763,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             let times: Vec<i64> = floats.chain(series.histograms.iter().map(|(at, _)| at.as_ms())).collect();
             known.add(series.labels, times);
         }
-        let mut missing = Batch::default();
+        let mut missing = MoveBatch::default();
         for RemoteSeries { labels, samples, histogram_times } in there {
             let has = |at: i64| known.0.get(&labels).is_some_and(|times| times.binary_search(&at).is_ok());
             let lost = histogram_times.iter().filter(|at| !has(**at)).count() as u64;
@@ -802,10 +820,10 @@ fn metric_names(snapshot: &Snapshot, range: TimeRange) -> Vec<String> {
 }
 
 /// Reads the series of a metric.
-fn read_metric(snapshot: &Snapshot, name: &str, range: TimeRange) -> Result<Batch, MoveStop> {
+fn read_metric(snapshot: &Snapshot, name: &str, range: TimeRange) -> Result<MoveBatch, MoveStop> {
     let all = snapshot.select(&[Matcher::equal(METRIC_NAME, name)], range);
     let series = all.iter().map(|one| read_series(snapshot, one, range)).filter(|series| series.len() > 0);
-    let batch = Batch { series: series.collect() };
+    let batch = MoveBatch { series: series.collect() };
     match snapshot.warnings().into_iter().next() {
         Some(warning) => Err(HistoryError::Damaged(warning).into()),
         None => Ok(batch),

@@ -146,6 +146,7 @@ impl World {
             version,
             compression: BodyCompression::Snappy,
             tenant_label: None,
+            settle: Duration::from_secs(1),
             accept_differences: false,
         };
         Mover::new(self, row, options).run()
@@ -285,7 +286,7 @@ impl MoveEnvironment for World {
             samples: samples.clone(),
             ..BatchSeries::default()
         };
-        let batch = Batch { series: records.map(series).collect() };
+        let batch = MoveBatch { series: records.map(series).collect() };
         Ok(TailBatch { batch, next: end, left: self.log.len() as u64 - end, deletions: 0 })
     }
 
@@ -298,7 +299,7 @@ impl MoveEnvironment for World {
         newest.map(|newest| newest + 1)
     }
 
-    fn store(&mut self, batch: &Batch) -> Result<u64, MoveStop> {
+    fn store(&mut self, batch: &MoveBatch) -> Result<u64, MoveStop> {
         self.call()?;
         for series in &batch.series {
             self.append((series.labels.clone(), series.samples.clone()));
@@ -504,6 +505,13 @@ fn a_request_that_is_refused_is_divided_down_to_single_samples() {
     let stop = world.run(WriteVersion::V1).expect_err("refused");
     assert!(matches!(&stop, MoveStop::Failed(text) if text.contains("too many")), "{stop}");
     assert!(world.switched.is_none() && world.arrived.is_empty());
+    // A target that takes nothing ends the move after a limited number of requests.
+    let mut world = World::new();
+    world.append((series("up", 0), samples(START, 60_000, 4_000)));
+    world.behaviour = Behaviour::TakesAtMost(0);
+    let stop = world.run(WriteVersion::V1).expect_err("refused");
+    assert!(matches!(&stop, MoveStop::Failed(text) if text.contains("refused 100 samples")), "{stop}");
+    assert!(world.requests < 300, "{}", world.requests);
 }
 
 #[test]

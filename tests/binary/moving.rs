@@ -1,7 +1,7 @@
 //! `promlet org move` to a second promlet: kills of either side at any moment lose and double
 //! nothing, and a wrong target is reported before anything is sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,10 +15,10 @@ use serde_json::Value as Json;
 use crate::harness::{ORG, Server, Start, bootstrap, eventually, percent, request};
 
 /// The number of kills, alternately of the source and of the target.
-const KILLS: usize = 12;
+const KILLS: usize = 10;
 const SERIES: usize = 40;
 /// The samples of a series before the move.
-const HISTORY: i64 = 1_200;
+const HISTORY: i64 = 3_000;
 const STEP_MS: i64 = 15_000;
 const WAIT_MAX: Duration = Duration::from_secs(120);
 
@@ -112,9 +112,9 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     let url = write_url(&target);
     let started = org_move(&here, &["--to", &url, "--token-file", token, "--detach"]);
     assert!(started.status.success(), "{started:?}");
-    let mut step = HISTORY;
+    let (mut step, mut steps) = (HISTORY, BTreeSet::new());
     for kill in 0..KILLS {
-        let delay = Duration::from_millis(400).mul_f64(rng.unit());
+        let delay = Duration::from_millis(2_500).mul_f64(rng.unit());
         let is_dying = AtomicBool::new(false);
         // A sender writes all the time.
         step = std::thread::scope(|scope| {
@@ -130,6 +130,7 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
                 next
             });
             std::thread::sleep(delay);
+            steps.extend(status(&here).map(|state| state["step"].to_string()));
             is_dying.store(true, Ordering::SeqCst);
             writer.join().expect("the writer")
         });
@@ -144,7 +145,8 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     let failure = || format!("the move does not end: {:?}\n{}", status(&here), source.log());
     let done =
         eventually(WAIT_MAX, failure, || status(&here).filter(|state| state["running"] == Json::Bool(false)));
-    println!("{done}");
+    println!("{done}; kills during {steps:?}");
+    assert!(steps.len() > 1, "kills came at several steps: {steps:?}");
     assert_eq!((&done["complete"], &done["error"]), (&Json::Bool(true), &Json::Null), "{}", source.log());
     for count in ["refused", "different", "rounded"] {
         assert_eq!(done[count], 0, "{done}");

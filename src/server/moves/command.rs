@@ -50,8 +50,9 @@ impl Moves {
                 return Err(format!("{} is moved already: `--back` moves it back", org.slug));
             }
             (_, false) => {
-                let target = MoveTarget::of(command)?;
-                self.probe(org, &target)?;
+                let mut target = MoveTarget::of(command)?;
+                let is_victoria = self.probe(org, &target)?;
+                target.found(command, is_victoria);
                 if command.dry_run {
                     return self.plan(org, &target);
                 }
@@ -81,8 +82,9 @@ impl Moves {
         self.run(org.id, row, false)
     }
 
-    /// Tells a wrong URL, credential or tenant before anything is stored.
-    fn probe(&self, org: &Org, target: &MoveTarget) -> Result<(), String> {
+    /// Tells a wrong URL, credential or tenant before anything is stored. Returns whether the target is
+    /// VictoriaMetrics.
+    fn probe(&self, org: &Org, target: &MoveTarget) -> Result<bool, String> {
         let row = MoveRow::new(Vec::new(), self.clock.now());
         let state = MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false };
         let mut environment = ServerMove::new(

@@ -16,7 +16,7 @@ use crate::model::{
     Access, BatchBuilder, METRIC_NAME, OrgId, Pace, Sample, StartChange, TimeRange, Timestamp,
 };
 use crate::moves::{
-    Batch, BatchSeries, MoveEnvironment, MoveStop, ReadFailure, ReadbackQuery, TailBatch, WriteFailure,
+    BatchSeries, MoveBatch, MoveEnvironment, MoveStop, ReadFailure, ReadbackQuery, TailBatch, WriteFailure,
 };
 use crate::outbound::{TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse};
 use crate::sync::IgnorePoison as _;
@@ -32,7 +32,7 @@ const RESPONSE_BYTES_MAX: usize = 16 << 20;
 /// The samples after which a batch of the log is complete.
 const TAIL_SAMPLES: usize = 5_000;
 /// How long the tail waits for a record.
-const TAIL_WAIT: Duration = Duration::from_millis(200);
+const TAIL_WAIT: Duration = Duration::from_millis(10);
 /// How long the start of a move waits until the records before it are visible.
 const VISIBLE_WAIT: Duration = Duration::from_secs(30);
 /// The most series whose start timestamp is remembered.
@@ -113,9 +113,25 @@ impl ServerMove {
         })
     }
 
-    /// Asks whether the target answers queries.
-    pub(super) fn probe(&mut self) -> Result<(), String> {
-        self.ask("/api/v1/query", "query=vector(1)").map(drop).map_err(RequestFailure::text)
+    /// Asks whether the target answers queries. Returns whether it is VictoriaMetrics, which names its
+    /// host in each response.
+    pub(super) fn probe(&self) -> Result<bool, String> {
+        let request = TargetRequest {
+            method: TargetMethod::Get,
+            suffix: "/api/v1/query?query=vector(1)".to_owned(),
+            headers: Vec::new(),
+            body: Vec::new().into(),
+            timeout: REQUEST_TIMEOUT,
+            body_bytes_max: u64::MAX,
+        };
+        let asked = self.runtime.block_on(async {
+            let response = self.read.send(request).await?;
+            match response.status {
+                200..300 => Ok(response.header("x-server-hostname").is_some()),
+                _ => Err(refusal(response).await),
+            }
+        });
+        asked.map_err(RequestFailure::text)
     }
 
     fn consumer(&self) -> ConsumerId {
@@ -236,7 +252,7 @@ impl ServerMove {
 /// The samples of the records of one batch.
 #[derive(Default)]
 struct Collected {
-    batch: Batch,
+    batch: MoveBatch,
     places: HashMap<SeriesId, usize>,
     samples: usize,
     deletions: u64,
@@ -364,7 +380,7 @@ impl MoveEnvironment for ServerMove {
         Some(newest.as_ms().saturating_add(1))
     }
 
-    fn store(&mut self, batch: &Batch) -> Result<u64, MoveStop> {
+    fn store(&mut self, batch: &MoveBatch) -> Result<u64, MoveStop> {
         let mut refused = 0;
         for some in batch.series.chunks(1_000) {
             let mut builder = BatchBuilder::default();

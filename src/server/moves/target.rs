@@ -1,5 +1,7 @@
 //! The target of a move, as it is stored sealed with the move: JSON.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::MoveCommand;
@@ -21,7 +23,14 @@ pub(super) struct MoveTarget {
     username: Option<String>,
     secret: Option<String>,
     ca_pem: Option<String>,
+    /// How long the target may take to show samples that it accepted, in seconds.
+    settle_s: u16,
 }
+
+/// Most targets show samples at once.
+const SETTLE_S: u16 = 1;
+/// VictoriaMetrics keeps the empty result of a search for new series for some seconds.
+const SETTLE_VICTORIA_S: u16 = 15;
 
 /// The ends of the paths for remote write, and what the query API has in their place: Prometheus and
 /// VictoriaMetrics, Mimir, a VictoriaMetrics cluster, and this server.
@@ -59,11 +68,19 @@ impl MoveTarget {
             username: command.username.clone(),
             secret: command.secret.as_ref().map(|secret| secret.reveal().to_owned()),
             ca_pem: command.ca_pem.clone(),
+            settle_s: command.settle.unwrap_or(SETTLE_S),
         };
         for url in [&target.write_url, &target.read_url] {
             target.with_url(url)?.check().map_err(|error| format!("{url}: {error}"))?;
         }
         Ok(target)
+    }
+
+    /// Takes note of a target that shows samples late, unless the command has a time.
+    pub(super) fn found(&mut self, command: &MoveCommand, is_victoria: bool) {
+        if command.settle.is_none() && is_victoria {
+            self.settle_s = SETTLE_VICTORIA_S;
+        }
     }
 
     /// Parses a stored target.
@@ -130,6 +147,7 @@ impl MoveTarget {
             version: self.version(),
             compression: self.body_compression(),
             tenant_label,
+            settle: Duration::from_secs(u64::from(self.settle_s)),
             accept_differences,
         }
     }
