@@ -26,8 +26,10 @@ pub mod promql;
 pub mod tsdb;
 pub mod upkeep;
 
-pub mod api;
 pub mod outbound;
+pub mod upstream;
+
+pub mod api;
 pub mod render;
 pub mod ui;
 

@@ -25,6 +25,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("moves", &["forward", "ingest", "identity", "tsdb", "model"]),
     ("dashboards", &["promql", "model"]),
     ("outbound", &["model", "clock", "sync"]),
+    ("upstream", &["outbound", "promql", "tsdb", "model", "clock", "sync"]),
     ("ui", &[]),
     ("render", &["model"]),
     (
@@ -38,6 +39,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "identity",
             "kv",
             "outbound",
+            "upstream",
             "ui",
             "render",
             "model",

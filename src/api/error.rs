@@ -117,6 +117,7 @@ codes! {
         AlreadyExists "already_exists" "Already exists",
         Provisioned "provisioned" "Provided by a file of the server",
         LimitReached "limit_reached" "Limit reached",
+        EngineUpstream "engine_upstream" "Samples are on another server",
     }
     412 { VersionConflict "version_conflict" "Another version is stored", }
     413 {
@@ -132,6 +133,8 @@ codes! {
         // Not in B2: an expression without a result on this data, which is not the fault of a
         // field.
         QueryFailed "query_failed" "Query failed",
+        UpstreamUnsupported "upstream_unsupported" "Not possible with this engine",
+        ProbeFailed "probe_failed" "The target does not answer as it should",
         WeakPassword "weak_password" "Password too weak",
         InvalidDashboard "invalid_dashboard" "Invalid dashboard",
     }
@@ -147,6 +150,7 @@ codes! {
     502 {
         IdpUnavailable "idp_unavailable" "Provider unavailable",
         IdpError "idp_error" "Provider answered with an error",
+        UpstreamError "upstream_error" "The upstream failed",
     }
     503 {
         Busy "busy" "Busy",
@@ -154,6 +158,7 @@ codes! {
         QueryCancelled "query_cancelled" "Query cancelled",
         StorageDegraded "storage_degraded" "Storage degraded",
         ShuttingDown "shutting_down" "Shutting down",
+        UpstreamUnavailable "upstream_unavailable" "Upstream not available",
         // Not in B2: before the store is open, only health is served.
         Starting "starting" "Starting",
         IngestThrottled "ingest_throttled" "Ingestion throttled",

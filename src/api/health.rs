@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::error::{ApiError, ApiResult, Code};
 use super::host::{LocalRequests, Peer};
+use super::orgs::query::engines::Engines;
 use super::own_metrics::OwnMetrics;
 use super::routes::{Auth, Routes};
 use crate::outbound::MailQueue;
@@ -33,6 +34,8 @@ pub struct HealthDeps {
     pub metrics_token: Option<Arc<str>>,
     /// Recognises requests from this machine.
     pub local: LocalRequests,
+    /// Where the samples of each organisation are.
+    pub engines: Arc<Engines>,
 }
 
 /// Returns the routes at the root.
@@ -76,7 +79,16 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
     // Mail that cannot be sent is retried and does not affect reads and writes, so it does not make
     // the server unavailable.
     let mailer = deps.mail.health();
-    let well = health.notes.is_empty() && mailer.is_ok();
+    // An upstream concerns its organisation only, so it does not make the server unavailable.
+    let (engines, open) = deps.engines.counts();
+    if engines > 0 {
+        let text = match open {
+            0 => "ok".to_owned(),
+            _ => format!("the upstreams of {open} of {engines} organisations do not answer"),
+        };
+        results.insert("upstreams".to_owned(), text.into());
+    }
+    let well = health.notes.is_empty() && mailer.is_ok() && open == 0;
     results.insert("mailer".to_owned(), mailer.map_or_else(Value::from, |()| "ok".into()));
     // A store with notes still accepts samples. The server is ready and reports the notes.
     let status = match (ready, well) {

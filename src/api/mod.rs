@@ -62,6 +62,7 @@ use orgs::OrgDeps;
 use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
+use orgs::query::engines::Engines;
 use orgs::query::{ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
@@ -189,6 +190,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::organisations::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::members::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::invites::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::engine::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -250,6 +252,7 @@ impl Deps {
         let active: Arc<orgs::query::active::RunningQueries> = Arc::default();
         let patterns: Arc<PatternCache> = Arc::default();
         let embeds = EmbedUses::new(&rooms.clock);
+        let engines = Arc::new(Engines::new(Arc::clone(&rooms.identity), options.egress.clone()));
         let orgs = OrgDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -266,6 +269,7 @@ impl Deps {
             query_timeout: options.read.timeout,
             embed_rps_default: options.embed_rps_default,
             embeds: Arc::clone(&embeds),
+            engines: Arc::clone(&engines),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -278,6 +282,7 @@ impl Deps {
             patterns,
             expressions: Arc::new(ExpressionCache::new(options.read.caps)),
             inline: Arc::default(),
+            engines: Arc::clone(&engines),
             live: Arc::default(),
         };
         let write = Arc::new(WriteDeps {
@@ -286,6 +291,7 @@ impl Deps {
             clock: rooms.clock.clone(),
             limits: options.write,
             rejects,
+            engines,
         });
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
@@ -353,6 +359,7 @@ impl Deps {
             mail: Arc::clone(&rooms.mail),
             metrics_token: self.metrics_token.clone(),
             local: self.local,
+            engines: Arc::clone(&self.read.engines),
         }
     }
 }

@@ -450,8 +450,9 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
         codes.push(Code::Starting);
     }
     if row.auth == Auth::IngestCaller && row.method != "GET" {
-        codes.push(Code::ShuttingDown);
+        codes.extend([Code::ShuttingDown, Code::EngineUpstream]);
     }
+    codes.extend(upstream_refusals(row, &codes));
     if row.path.starts_with("/api/") {
         codes.push(Code::RateLimited);
     }
@@ -482,6 +483,22 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     codes.sort_by_key(|code| Code::ALL.iter().position(|one| one == code));
     codes.dedup();
     codes
+}
+
+/// Returns the errors of a read that another server answers. A batch and a stream of points report
+/// them in their lines. Formatting an expression reads nothing, and costs and cardinality are known
+/// for local samples only.
+fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
+    let reads = matches!(row.auth, Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_));
+    let is_in_lines = ["/query/batch", "/query/live", "/format_query", "/data", "/live", "/view"];
+    if !reads || !codes.contains(&Code::QueryTimeout) || is_in_lines.iter().any(|end| row.path.ends_with(end))
+    {
+        return &[];
+    }
+    match row.path.rsplit('/').next() {
+        Some("estimate" | "tsdb") => &[Code::UpstreamUnsupported],
+        _ => &[Code::UpstreamUnsupported, Code::UpstreamError, Code::UpstreamUnavailable],
+    }
 }
 
 #[cfg(test)]

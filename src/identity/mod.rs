@@ -92,6 +92,7 @@ pub use keys::keyring::{SharedDashboard, VerifiedToken};
 pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
 pub use options::{Argon2Cost, CostError, IdentityOptions, OrgCreate, SignupMode};
+pub use orgs::engine::{Engine, EngineError, NewEngine};
 pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
@@ -102,6 +103,7 @@ pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use origin::{Origin, with_origin};
 pub use tables::dashboard::is_dashboard_uid;
+pub use tables::engine::EngineKind;
 pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
@@ -162,6 +164,7 @@ pub struct Identity {
     public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
     moved: orgs::moving::MovedOrgs,
+    engines: orgs::engine::EngineCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
     setup: Mutex<Option<SecretHash>>,
@@ -210,6 +213,7 @@ impl Identity {
             public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             moved: orgs::moving::MovedOrgs::default(),
+            engines: orgs::engine::EngineCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
             has_users: AtomicBool::new(false),
@@ -229,6 +233,7 @@ impl Identity {
         identity.load_public_links()?;
         identity.load_org_settings()?;
         identity.load_moved()?;
+        identity.load_engines()?;
         Ok(identity)
     }
 

@@ -268,8 +268,8 @@ impl Labels {
         }
     }
 
-    /// Iterates over owned copies of the labels.
-    fn owned(&self) -> impl Iterator<Item = Label> {
+    /// Iterates over owned copies of the labels, which share the texts.
+    pub fn owned(&self) -> impl Iterator<Item = Label> {
         let (own, row) = match &self.iter().0 {
             LabelsIterState::Own(labels) => (Some(labels.clone()), None),
             LabelsIterState::Row(row) => (None, Some(row.clone())),

@@ -35,7 +35,21 @@ pub use value::{HistogramPoint, MatrixSeries, Value, VectorSample};
 pub use windows::{WindowSpec, windows};
 pub use worker_pool::{ActiveWorkers, ParallelTask, WorkerPool, WorkerSlot};
 
+use crate::model::Timestamp;
 use crate::tsdb::Snapshot;
+
+/// Returns the time of the oldest sample that a query may read, if it reads any.
+///
+/// # Errors
+/// [`QueryError`] of an expression that cannot be planned.
+pub fn oldest_sample(
+    query: &Query,
+    options: &Options,
+    budget: &Budget<'_>,
+) -> Result<Option<Timestamp>, QueryError> {
+    let plan = plan::build(query, options, budget)?;
+    Ok(cache::oldest_sample(&plan, query, options))
+}
 
 /// Evaluates one query over one snapshot, without the cache.
 ///

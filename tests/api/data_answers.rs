@@ -15,6 +15,7 @@ use promlet::model::Timestamp;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::fake_upstream::FakeUpstream;
 use crate::test_server::{TestServer, TestServerOptions, Who, ask, signed};
 use crate::walk::{document, rows, says};
 use crate::wire::{DataFixture, NOW, encode, escaped, snappy};
@@ -288,6 +289,42 @@ async fn every_query_route_reports_expensive_and_slow_queries() {
         let reply = late.server.json(method, &path, &late.cabinet, body).await;
         assert!(reply.refuses(Code::QueryTimeout), "{method} {path}: {} {}", reply.status, reply.body);
     }
+}
+
+/// Lets another server answer the reads of a stage.
+async fn set_engine(stage: &DataFixture, url: &str) {
+    let path = "/api/v1/orgs/acme/engine?probe=false";
+    let engine = json!({ "engine": "upstream", "url": url });
+    let reply = stage.server.json("PUT", path, &stage.cabinet, engine).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+}
+
+#[tokio::test]
+async fn every_read_of_an_upstream_that_fails_is_refused_with_the_documented_errors() {
+    let reported = r#"{"status":"error","errorType":"bad_data","error":"no"}"#;
+    for (status, body, code) in [
+        ("400 Bad Request", reported, Code::UpstreamUnsupported),
+        ("409 Conflict", "{}", Code::UpstreamError),
+        ("429 Too Many Requests", "{}", Code::UpstreamUnavailable),
+    ] {
+        let stage = stage(read(|options| options.egress = crate::engine::loopback())).await;
+        let document = document(&stage.server).await;
+        let fake = FakeUpstream::answering(status, "application/json", body);
+        set_engine(&stage, &fake.url()).await;
+        let up = |row: &RouteDoc| Some(request(row, &about(row, "up"), &stage.cabinet));
+        walk(&stage, &document, code, up).await;
+    }
+}
+
+#[tokio::test]
+async fn every_ingest_route_refuses_samples_that_are_elsewhere() {
+    let stage = stage(read(|options| options.egress = crate::engine::loopback())).await;
+    let document = document(&stage.server).await;
+    set_engine(&stage, "http://127.0.0.1:1").await;
+    let sent = |row: &RouteDoc| Some(request(row, &about(row, "up"), &stage.agent));
+    walk(&stage, &document, Code::EngineUpstream, sent).await;
+    let reply = stage.server.post("/api/v1/orgs/acme/demo-data", &stage.cabinet, json!({})).await;
+    assert!(reply.refuses(Code::EngineUpstream), "{}", reply.body);
 }
 
 /// Sorts a day of seconds for each of ten thousand seconds.

@@ -1,6 +1,8 @@
 //! Tests of the HTTP API as a black box: over the in-process router, and over a real socket if the
 //! bytes of the connection matter.
 
+#[expect(dead_code, reason = "the data endpoints' tests use the rest of it")]
+mod fake_upstream;
 mod test_server;
 #[path = "../data_api/wire.rs"]
 #[expect(dead_code, reason = "the data endpoints' tests use the rest of it")]
@@ -14,6 +16,7 @@ mod dashboards;
 mod data_answers;
 mod demo_data;
 mod edge;
+mod engine;
 mod errors;
 mod limits;
 mod listings;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::test_server::{TestServer, TestServerOptions, Who};
 
 fn is_probe(path: &str) -> bool {
-    path.contains("probe")
+    path.contains("probe") && !path.contains("engine/probe")
 }
 
 #[tokio::test]

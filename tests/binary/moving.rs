@@ -110,7 +110,7 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     std::fs::write(&token, &target_secret).expect("written");
     let token = token.to_str().expect("UTF-8");
     let url = write_url(&target);
-    let started = org_move(&here, &["--to", &url, "--token-file", token, "--detach"]);
+    let started = org_move(&here, &["--to", &url, "--token-file", token, "--settle", "0", "--detach"]);
     assert!(started.status.success(), "{started:?}");
     let (mut step, mut steps) = (HISTORY, BTreeSet::new());
     for kill in 0..KILLS {
@@ -151,12 +151,34 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     for count in ["refused", "different", "rounded"] {
         assert_eq!(done[count], 0, "{done}");
     }
-    let expected = content(&source, &secret, base);
-    let series: usize = expected.values().map(Vec::len).sum();
-    assert!(series >= SERIES * usize::try_from(HISTORY).expect("small"), "{series}");
     // Samples after the switch are forwarded.
-    let failure = || "the target lacks samples".to_owned();
-    eventually(WAIT_MAX, failure, || (content(&target, &target_secret, base) == expected).then_some(()));
+    let failure = || format!("the target lacks samples: {:?}", status(&here));
+    eventually(WAIT_MAX, failure, || {
+        let found = content(&target, &target_secret, base);
+        found.values().all(|samples| samples.len() >= usize::try_from(step).expect("small")).then_some(())
+    });
+    check_content(&content(&target, &target_secret, base), base, step);
+    check_content(&content(&source, &secret, base), base, step);
+}
+
+/// Checks that every series has its acknowledged samples once, and at most one that was not
+/// acknowledged.
+fn check_content(found: &BTreeMap<String, Vec<(String, String)>>, base: Timestamp, steps: i64) {
+    assert_eq!(found.len(), SERIES);
+    for (labels, samples) in found {
+        let labels: Json = serde_json::from_str(labels).expect("JSON");
+        let series: usize = labels["series"].as_str().and_then(|text| text.parse().ok()).expect("a number");
+        assert!(samples.len() <= usize::try_from(steps + 1).expect("small"), "{labels}: {}", samples.len());
+        for (step, (at, value)) in (0..).zip(samples) {
+            let expected = base.plus_ms(step * STEP_MS).as_seconds();
+            assert_eq!(at.parse::<f64>().expect("a time"), expected, "{labels}: step {step}");
+            assert_eq!(
+                value.parse::<f64>().expect("a value"),
+                value_of(series, step),
+                "{labels}: step {step}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -217,9 +239,21 @@ fn an_organisation_moves_away_drops_its_samples_here_and_returns_with_all_of_the
     let token = folder.path().join("token");
     std::fs::write(&token, &target_secret).expect("written");
     let token = token.to_str().expect("UTF-8");
-    let moved = org_move(&here, &["--to", &write_url(&target), "--token-file", token]);
+    let is_over = AtomicBool::new(false);
+    let moved = std::thread::scope(|scope| {
+        // No query fails while the organisation is switched.
+        scope.spawn(|| {
+            while !is_over.load(Ordering::SeqCst) {
+                assert_eq!(content(&source, &secret, base), before);
+            }
+        });
+        let moved = org_move(&here, &["--to", &write_url(&target), "--token-file", token]);
+        is_over.store(true, Ordering::SeqCst);
+        moved
+    });
     assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
     assert_eq!(content(&target, &target_secret, base), before);
+    assert_eq!(content(&source, &secret, base), before);
     // Later samples are forwarded.
     assert_eq!(source.write(&secret, &batch(base, 300..310)).status, 204);
     let failure = || "later samples are not at the target".to_owned();
@@ -230,6 +264,7 @@ fn an_organisation_moves_away_drops_its_samples_here_and_returns_with_all_of_the
     assert!(String::from_utf8_lossy(&again.stderr).contains("is moved already"), "{again:?}");
     let dropped = org_move(&here, &["--drop-local"]);
     assert!(dropped.status.success(), "{dropped:?}");
+    assert_eq!(content(&source, &secret, base), all);
     let back = org_move(&here, &["--back"]);
     assert!(back.status.success(), "{}", String::from_utf8_lossy(&back.stderr));
     let state: Json = serde_json::from_slice(&back.stdout).expect("JSON");

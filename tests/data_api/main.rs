@@ -6,6 +6,9 @@
 mod test_server;
 mod wire;
 
+#[path = "../api/fake_upstream.rs"]
+mod fake_upstream;
+
 mod batch;
 mod dashboard_viewers;
 mod deleting;
@@ -24,4 +27,5 @@ mod scope;
 mod scope_law;
 mod settings;
 mod table;
+mod upstream;
 mod writing;

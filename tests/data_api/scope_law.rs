@@ -89,14 +89,14 @@ const GLOBS: [GlobList; 6] = [
 
 /// A restriction of a key or of a token: indexes into [`MATCHERS`] and [`GLOBS`], and the lookback.
 #[derive(Clone, Debug)]
-struct Restriction {
+pub(crate) struct Restriction {
     matchers: Vec<usize>,
     globs: Option<usize>,
     lookback_s: Option<i64>,
 }
 
 impl Restriction {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         let matchers: Vec<&str> = self.matchers.iter().map(|index| MATCHERS[*index].0).collect();
         let mut json = json!({ "match": matchers });
         if let Some(index) = self.globs {
@@ -114,7 +114,7 @@ impl Restriction {
     }
 }
 
-fn restriction() -> impl Strategy<Value = Restriction> {
+pub(crate) fn restriction() -> impl Strategy<Value = Restriction> {
     let matchers = prop::collection::vec(0..MATCHERS.len(), 0..3);
     let globs = prop::option::weighted(0.3, 0..GLOBS.len());
     let lookback_s = prop::option::weighted(0.4, prop::sample::select(vec![60, 130, 300, 455, 3_600]));
@@ -127,7 +127,7 @@ fn restriction() -> impl Strategy<Value = Restriction> {
 
 /// Generates expressions over single metrics and over all series. Some of them select the other
 /// tenant by name.
-fn expressions() -> impl Strategy<Value = String> {
+pub(crate) fn expressions() -> impl Strategy<Value = String> {
     let selector = prop::sample::select(vec![
         "m",
         "n",
@@ -216,7 +216,7 @@ fn expressions() -> impl Strategy<Value = String> {
 }
 
 /// The selectors of listings, which are also requested without a selector.
-const SELECTORS: [&str; 8] = [
+pub(crate) const SELECTORS: [&str; 8] = [
     "m",
     "{tenant=\"b\"}",
     "{__name__=~\".+\"}",
@@ -230,10 +230,10 @@ const SELECTORS: [&str; 8] = [
 /// The time ranges of listings, as seconds before `NOW`. Two of them lie between two samples of
 /// every series if a lookback hides the earlier sample. In the last one, the series with a gap have
 /// only samples that a lookback may hide.
-const RANGES: [(i64, i64); 5] = [(480, 400), (480, 452), (500, 125), (300, 299), (370, 200)];
+pub(crate) const RANGES: [(i64, i64); 5] = [(480, 400), (480, 452), (500, 125), (300, 299), (370, 200)];
 
 /// Returns the paths of all listings, with a selector and a range for those that accept them.
-fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
+pub(crate) fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
     let parameter =
         |name: &str| selector.map_or_else(String::new, |text| format!("&{name}={}", escaped(text)));
     let (plain, array) = (parameter("match"), parameter("match[]"));
@@ -275,7 +275,7 @@ fn listings(selector: Option<&str>, range: &str) -> Vec<String> {
 }
 
 /// Returns the paths that evaluate or estimate an expression.
-fn queries(expr: &str) -> Vec<String> {
+pub(crate) fn queries(expr: &str) -> Vec<String> {
     let text = escaped(expr);
     let range = format!("start={}&end={NOW}&step=30", NOW - 300);
     vec![
@@ -304,7 +304,7 @@ fn remove_durations(value: &mut Value) {
 /// Returns the status and the body of a response without durations, the request id, cache
 /// statistics, and the warning that a token grants only some series. Series are sorted, because the
 /// order of a vector is not specified.
-fn comparable(path: &str, reply: &Reply) -> Value {
+pub(crate) fn comparable(path: &str, reply: &Reply) -> Value {
     let mut value = reply.value();
     if let Some(series) = value.pointer_mut("/data/result").and_then(Value::as_array_mut) {
         series.sort_by_key(Value::to_string);
@@ -373,6 +373,11 @@ fn allowed(restrictions: &[Restriction], now_ms: i64) -> Vec<u8> {
         body.extend(describe(described, 2, &format!("what {name} is"), "s"));
     }
     body
+}
+
+/// Encodes all samples, with metadata and exemplars.
+pub(crate) fn all_samples() -> Vec<u8> {
+    allowed(&[], 0)
 }
 
 /// Encodes a native histogram of `count` observations of zero.

@@ -5,9 +5,9 @@ use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, DASHBOARD_BYTES_MAX,
-    DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, FieldError, IdTokenError, InviteError,
-    KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError, OrgError,
-    OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError, PublicLinkRefusal,
+    DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, IdTokenError,
+    InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError,
+    OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError, PublicLinkRefusal,
     ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError,
     WeakPassword,
 };
@@ -350,6 +350,17 @@ impl From<OrgChangeError> for ApiError {
             OrgChangeError::AboveDefault(setting) => ApiError::new(Code::Forbidden, detail.clone())
                 .with_field(format!("settings.{}", setting.as_str()), "above_default", detail),
             OrgChangeError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<EngineError> for ApiError {
+    fn from(error: EngineError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            EngineError::UnknownOrg => org_not_found(),
+            EngineError::OtherVersion(_) => ApiError::new(Code::VersionConflict, detail),
+            EngineError::Store(error) => error.into(),
         }
     }
 }

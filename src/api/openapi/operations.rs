@@ -464,7 +464,17 @@ const ORGANISATIONS: &[Operation] = &[
         .responses(&[(200, "Introspection", "The reason why the token fails, or what it grants")]),
     at("POST /orgs/{slug}/demo-data")
         .responses(&[(200, "{ samples: integer(0..) }", "The samples of the last six hours are stored")])
-        .errors(&[Code::AlreadyExists, Code::Conflict, Code::BadRequest, Code::AtCapacity]),
+        .errors(&[Code::AlreadyExists, Code::Conflict, Code::BadRequest, Code::AtCapacity, Code::EngineUpstream]),
+    at("GET /orgs/{slug}/engine").responses(&[(200, "Engine", "The engine without its secrets; ETag is its version")]),
+    at("PUT /orgs/{slug}/engine")
+        .body("EngineWrite")
+        .query(&[parameters::PROBE])
+        .responses(&[(200, "Engine", "The new engine without its secrets; ETag is its version")])
+        .errors(&[Code::ProbeFailed, Code::VersionConflict, Code::InvalidParameter, Code::DuplicateParameter]),
+    at("DELETE /orgs/{slug}/engine").responses(DONE).errors(&[Code::VersionConflict]),
+    at("POST /orgs/{slug}/engine/probe")
+        .body("EngineWrite")
+        .responses(&[(200, "EngineProbe", "The latency of the target, or the reason why it cannot be used")]),
     at("GET /orgs/{slug}/ingest/rejects").responses(&[(200, "Rejects", "The last refusals")]),
     at("GET /orgs/{slug}/dashboards/{uid}/view")
         .responses(&[

@@ -313,6 +313,9 @@ pub(super) const OAUTH_BACK: &[Parameter] = &[
     p("error", ParameterKind::Text, "The error code of the provider"),
     p("error_description", ParameterKind::Text, "The error description of the provider"),
 ];
+pub(super) const PROBE: &[Parameter] =
+    &[p("probe", FLAG, "Whether the target is checked before it is stored; true by default")];
+
 pub(super) const PAGE: &[Parameter] = &[
     p("limit", ParameterKind::Count(1, 1_000), "The maximum number of items; 1,000 by default"),
     p("cursor", ParameterKind::Text, "The next_cursor of the previous page"),

@@ -46,6 +46,35 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          max_samples_per_query?: Setting, query_timeout_s?: Setting, ooo_window_s?: Setting, \
          public_links?: boolean | null 'Whether public links of dashboards may be created and used; off by default' }",
     ),
+    (
+        "Engine",
+        "{ engine: \"local\" | \"upstream\" | \"split\", url?: string, auth?: any, tenant?: any, \
+         headers?: map<null> 'The names of further headers', tls?: any, split_after_s?: integer, version?: integer, \
+         updated_at?: string(date-time), problem?: string 'The reason why the engine cannot be used', \
+         circuit?: { state: \"closed\" | \"open\" | \"half_open\", failures: integer, last_error: string | null } }",
+    ),
+    (
+        "EngineWrite",
+        "{| engine?: string | null 'upstream; missing only for a probe of the stored engine', url?: string | null 'The URL below which the server has /api/v1/query', \
+         auth?: EngineAuth | null, tenant?: EngineTenant | null, \
+         headers?: map<string | null> 'Further headers; null keeps the stored value', tls?: EngineTls | null |}",
+    ),
+    (
+        "EngineAuth",
+        "{| type: string 'none, basic, bearer or oauth2', username?: string | null, \
+         password?: string | null 'A missing secret keeps the stored one if the URL has the same origin', token?: string | null, \
+         token_url?: string | null, client_id?: string | null, client_secret?: string | null, scopes?: string[] |}",
+    ),
+    (
+        "EngineTenant",
+        "{| type: string 'none, header, path or label', name?: string | null, value?: string | null |}",
+    ),
+    (
+        "EngineTls",
+        "{| ca_pem?: string | null 'The only authorities to trust', client_cert_pem?: string | null, \
+         client_key_pem?: string | null, server_name?: string | null |}",
+    ),
+    ("EngineProbe", "{ ok: boolean, latency_ms?: number, code?: string, message?: string }"),
     ("Setting", "integer(0..) | \"none\" | null"),
     (
         "Organisation",

@@ -46,6 +46,7 @@ pub fn routes() -> Routes<DemoDeps> {
 
 async fn load(State(deps): State<DemoDeps>, caller: MemberCaller) -> ApiResult<Json<Value>> {
     let (org, user, now) = (caller.org().id, caller.user(), deps.orgs.clock.now());
+    deps.orgs.engines.require_local_writes(org)?;
     let loading = deps.begin(org)?;
     let lanes = deps.orgs.lanes.clone();
     let tsdb = Arc::clone(&deps.orgs.tsdb);

@@ -112,7 +112,7 @@ async fn metrics(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<R
             after: after.as_deref(),
             sealed_from,
         };
-        let found = run.paced(|paced| paced.metrics(&filter, listing.range, limit))?;
+        let found = run.metrics(&filter, listing.range, (limit, names_only))?;
         run.body(&[], BodyFormat::Native, |out| {
             out.raw(br#""data":"#);
             if names_only {
@@ -162,10 +162,10 @@ async fn metric_labels(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiRe
         for matchers in &mut selectors {
             matchers.push(Matcher::equal(METRIC_NAME, &name));
         }
-        let labels = run.paced(|paced| paced.label_summaries(&selectors, listing.range, samples))?;
+        let labels = run.label_summaries(&selectors, listing.range, samples)?;
         if labels.is_empty() {
             let named = vec![Matcher::equal(METRIC_NAME, &name)];
-            if !run.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
+            if !run.exists(&[named], TimeRange::ALL)? {
                 return Err(ApiError::new(Code::MetricNotFound, "there is no such metric"));
             }
         }
@@ -202,9 +202,9 @@ async fn label_values(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiRes
     let work = move |run: &mut QueryRun| {
         warn_of_unused(run, unknown);
         let selectors = run.selectors("match", &listing.selectors)?;
-        let all = run.paced(|paced| paced.label_values(&label, &selectors, listing.range, usize::MAX))?.items;
-        let exists = || run.paced(|paced| paced.label_values(&label, &[], TimeRange::ALL, 1));
-        if all.is_empty() && exists()?.items.is_empty() {
+        let all = run.label_values(&label, &selectors, listing.range, usize::MAX)?.items;
+        let exists = |run: &mut QueryRun| run.label_values(&label, &[], TimeRange::ALL, 1);
+        if all.is_empty() && exists(run)?.items.is_empty() {
             return Err(ApiError::new(Code::LabelNotFound, "there is no such label"));
         }
         let matches = |value: &&str| {

@@ -7,6 +7,7 @@ pub mod delete_series;
 pub mod demo_data;
 pub mod embed_tokens;
 pub mod embeds;
+pub mod engine;
 pub mod invites;
 pub mod members;
 pub mod metrics;
@@ -72,6 +73,8 @@ pub struct OrgDeps {
     pub embed_rps_default: u32,
     /// The use of embed tokens.
     pub embeds: Arc<EmbedUses>,
+    /// Where the samples of each organisation are.
+    pub engines: Arc<query::engines::Engines>,
 }
 
 impl OrgDeps {

@@ -294,7 +294,7 @@ async fn series(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Re
     let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
-        let found = run.paced(|paced| paced.series(&selectors, filter.range, filter.limit))?;
+        let found = run.series(&selectors, filter.range, filter.limit)?;
         list(run, &found, |sets, out| out.label_sets(sets))
     };
     deps.respond(query, work).await
@@ -306,7 +306,7 @@ async fn labels(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Re
     let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
-        let found = run.paced(|paced| paced.label_names(&selectors, filter.range, filter.limit))?;
+        let found = run.label_names(&selectors, filter.range, filter.limit)?;
         list(run, &found, texts)
     };
     deps.respond(query, work).await
@@ -319,7 +319,7 @@ async fn label_values(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiRes
     let work = move |run: &mut QueryRun| {
         let name = unescape_name(&label);
         let selectors = filter.compile(run)?;
-        let found = run.paced(|paced| paced.label_values(&name, &selectors, filter.range, filter.limit))?;
+        let found = run.label_values(&name, &selectors, filter.range, filter.limit)?;
         list(run, &found, texts)
     };
     deps.respond(query, work).await
@@ -330,7 +330,7 @@ async fn metadata(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<
     let metric = params.one(&["metric"])?;
     let limit = limit(&mut params)?.unwrap_or(usize::MAX);
     let work = move |run: &mut QueryRun| {
-        let found = run.paced(|paced| paced.metadata(metric.as_deref(), limit))?;
+        let found = run.metadata(metric.as_deref(), limit)?;
         run.body(&[], BodyFormat::Prometheus, |out| {
             out.raw(br#""data":{"#);
             for (index, metric) in found.items.iter().enumerate() {
@@ -386,7 +386,7 @@ async fn status_tsdb(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResu
     let ReadRequest { query, mut params, .. } = read;
     let limit = params.count("limit", 1, LIMIT_MAX)?.unwrap_or(LIMIT_DEFAULT);
     let work = move |run: &mut QueryRun| {
-        let found = run.paced(|paced| paced.cardinality(limit))?;
+        let found = run.cardinality(limit)?;
         let lists = [
             (",\"seriesCountByMetricName\":", &found.series_by_metric),
             (",\"labelValueCountByLabelName\":", &found.values_by_label),
@@ -437,7 +437,7 @@ async fn exemplars(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult
         run.grant.require(Permission::SeriesOfResults)?;
         let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
         run.charge_patterns(&expr.selectors())?;
-        let found = run.paced(|paced| paced.exemplars(&expr.selectors(), range, limit))?;
+        let found = run.exemplars(&expr.selectors(), range, limit)?;
         list(run, &found, write_exemplars)
     };
     deps.respond(query, work).await

@@ -10,6 +10,7 @@ pub(super) mod batch;
 pub(super) mod body;
 pub(super) mod deadline;
 pub(super) mod deps;
+pub mod engines;
 pub(super) mod inline;
 pub(super) mod live;
 mod parallel_encode;
@@ -18,6 +19,7 @@ pub(super) mod request;
 pub(super) mod response;
 pub(super) mod run;
 pub(super) mod selectors;
+pub(super) mod source;
 mod structured;
 
 use std::time::Duration;
@@ -425,7 +427,7 @@ fn warn_of_unknown(run: &mut QueryRun, metric: &str, value: &Value) -> ApiResult
         || matches!(value, Value::Matrix(series) if series.is_empty());
     if is_empty {
         let named = vec![Matcher::equal(METRIC_NAME, metric)];
-        if !run.paced(|paced| paced.exists(&[named], TimeRange::ALL))? {
+        if !run.exists(&[named], TimeRange::ALL)? {
             run.warn(format!("the metric {metric:?} is not known"));
         }
     }

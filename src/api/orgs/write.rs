@@ -20,6 +20,7 @@ use axum::extract::Request;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::query::engines::Engines;
 use super::rejects::Rejects;
 use crate::api::body;
 use crate::api::callers::{IngestAccess, IngestCaller};
@@ -44,6 +45,8 @@ pub struct WriteDeps {
     pub limits: ingest::DecodeLimits,
     /// The last refusals of each organisation.
     pub rejects: Arc<Rejects>,
+    /// Where the samples of each organisation are.
+    pub engines: Arc<Engines>,
 }
 
 /// The routes of all formats.
@@ -90,6 +93,7 @@ async fn handle(
     describe: impl FnOnce(&Parts) -> ApiResult<BodyDescription>,
 ) -> ApiResult<IngestOutcome> {
     let access = machine.enter(slug)?;
+    deps.engines.require_local_writes(access.org)?;
     let (parts, body) = request.into_parts();
     let body_description = describe(&parts)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;

@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::RwLock;
 
 use crate::entropy::Entropy;
-use crate::model::{OrgId, Timestamp};
+use crate::model::{OrgId, Target, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
+use crate::identity::tables::engine::{EngineKind, EngineRow};
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::moving::{MoveRow, MoveStep};
 use crate::identity::tables::org::OrgRow;
@@ -112,6 +113,53 @@ impl Identity {
             Ok::<_, MoveStateError>(())
         })?;
         self.moved.set(org, is_moved);
+        Ok(())
+    }
+
+    /// Stores the state of a move together with the engine of the organisation: `target` answers its
+    /// queries from now on, or this server if it is `None`. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`MoveStateError`]; then nothing is changed.
+    pub fn switch_engine(
+        &self,
+        org: OrgId,
+        row: &MoveRow,
+        target: Option<&Target>,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<(), MoveStateError> {
+        let sealed = target.map(|target| self.seal_engine(org, target, rng));
+        let (row, is_moved) = (row.clone(), row.step.is_moved());
+        // Writes of a moved organisation are accepted, so it is one before its engine changes.
+        self.moved.set(org, true);
+        let changed = self.change(move |txn| {
+            let owner = read::<OrgRow>(txn, &org)?.ok_or(MoveStateError::UnknownOrg)?;
+            let version = read::<EngineRow>(txn, &org)?.map_or(0, |row| row.version).wrapping_add(1).max(1);
+            let action = match sealed {
+                Some(target) => {
+                    let (kind, split_after_s, updated_by) = (EngineKind::Upstream, 0, None);
+                    let engine =
+                        EngineRow { kind, target, split_after_s, version, updated_at: now, updated_by };
+                    txn.put(&org, &engine);
+                    "move.switched"
+                }
+                None => {
+                    txn.remove::<EngineRow>(&org);
+                    "move.returned"
+                }
+            };
+            txn.put(&org, &row);
+            let event = Event::unattributed(action).of(org).target(&owner.slug);
+            audit::record(txn, &event, now).map_err(StoreError::from)?;
+            Ok(())
+        });
+        let reloaded = self.reload_engine(org);
+        if changed.is_err() || !is_moved {
+            self.moved.set(org, self.row::<MoveRow>(&org)?.is_some_and(|row| row.step.is_moved()));
+        }
+        changed?;
+        reloaded?;
         Ok(())
     }
 

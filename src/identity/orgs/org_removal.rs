@@ -15,6 +15,7 @@ use crate::identity::audit::{self, Event};
 use crate::identity::orgs::invite;
 use crate::identity::orgs::member;
 use crate::identity::tables::audit::AuditRow;
+use crate::identity::tables::engine::EngineRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
@@ -80,6 +81,7 @@ impl Identity {
         self.dashboard_tokens.forget(org);
         self.public_links.forget_org(org);
         self.org_settings.forget(org);
+        self.engines.forget(org);
         Ok(())
     }
 
@@ -143,6 +145,7 @@ impl Identity {
         self.change(move |txn| {
             txn.remove::<DailyUsageRow>(&org);
             txn.remove::<MoveRow>(&org);
+            txn.remove::<EngineRow>(&org);
             txn.remove::<RemovalRow>(&org);
             Ok::<_, StoreError>(())
         })?;

@@ -11,6 +11,7 @@ use crate::identity::tables::dashboard::{
     DashboardMarksRow, DashboardRemovalRow, DashboardRow, DashboardUsageRow, DocumentRow, HistoryRow,
     VersionEntry,
 };
+use crate::identity::tables::engine::{EngineKind, EngineRow};
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
     DashboardPolicy, DashboardTokensRow, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes,
@@ -24,6 +25,7 @@ use crate::identity::tables::org::{
 };
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
+use crate::identity::tables::target::SealedTarget;
 use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user;
 use crate::identity::tables::user::AddressProof;
@@ -218,6 +220,22 @@ fn version_1_of_public_links_is_readable() {
     assert_eq!(
         (PublicLinkUsedRow::TABLE, PublicLinkUsedRow::KIND, PublicLinkUsedRow::VERSION),
         (0x30, 0x30, 1)
+    );
+}
+
+#[test]
+fn version_1_of_engines_is_readable() {
+    check(
+        0x32,
+        "0001090007fd00a0b8304603000001 01010101010101010101".replace(' ', "").as_str(),
+        &EngineRow {
+            kind: EngineKind::Upstream,
+            target: SealedTarget::of_bytes(vec![9]),
+            split_after_s: 0,
+            version: 7,
+            updated_at: at(0),
+            updated_by: Some(USER),
+        },
     );
 }
 

@@ -44,6 +44,11 @@ use super::value::{MatrixSeries, Value, cut_series, join_series};
 use reach::{Reach, has_parts};
 use subqueries::CallerSubqueries;
 
+/// Returns the time of the oldest sample that a plan may read, if it reads any.
+pub(super) fn oldest_sample(plan: &plan::Plan, query: &Query, options: &Options) -> Option<Timestamp> {
+    Reach::of(plan, options).oldest(query.steps.start().as_ms()).map(Timestamp::from_ms)
+}
+
 /// The divisor that gives the largest entry, as a share of one organisation's bytes.
 const ENTRY_DIVISOR: u64 = 4;
 /// The maximal number of entries. Eviction scans all of them for the least recently used.

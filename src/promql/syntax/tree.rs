@@ -60,6 +60,31 @@ impl Expr {
         })
     }
 
+    /// Calls `visit` for every subexpression and then for the expression itself.
+    pub fn visit_mut(&mut self, visit: &mut dyn FnMut(&mut Expr)) {
+        match self {
+            Expr::Number(_) | Expr::Text(_) | Expr::Bytes(_) | Expr::Vector(_) | Expr::Matrix(_) => {}
+            Expr::Subquery(subquery) => subquery.expr.visit_mut(visit),
+            Expr::Negate(inner) => inner.visit_mut(visit),
+            Expr::Binary(binary) => {
+                binary.lhs.visit_mut(visit);
+                binary.rhs.visit_mut(visit);
+            }
+            Expr::Call(call) => call.args.iter_mut().for_each(|arg| arg.visit_mut(visit)),
+            Expr::Aggregate(aggregate) => {
+                aggregate.expr.visit_mut(visit);
+                aggregate.param.iter_mut().for_each(|param| param.visit_mut(visit));
+            }
+        }
+        visit(self);
+    }
+
+    /// Returns the selector of the series that all `matchers` match.
+    pub fn selector(matchers: Vec<Matcher>) -> Expr {
+        let (offset, span) = (DurationExpr::Fixed(0), Span::default());
+        Expr::Vector(VectorSelector { matchers, offset, at: None, extension: None, span })
+    }
+
     /// Returns the matchers of every selector in the expression, in no particular order.
     pub fn selectors(&self) -> Vec<&[Matcher]> {
         let found = self.nodes().filter_map(|expr| match expr {

@@ -87,7 +87,7 @@ impl Moves {
     fn probe(&self, org: &Org, target: &MoveTarget) -> Result<bool, String> {
         let row = MoveRow::new(Vec::new(), self.clock.now());
         let state = MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false };
-        let mut environment = ServerMove::new(
+        let environment = ServerMove::new(
             self,
             org.id,
             target,

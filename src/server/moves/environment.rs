@@ -9,6 +9,7 @@ use tokio::runtime::Handle;
 use super::target::MoveTarget;
 use super::{MoveState, Moves, StopFlag};
 use crate::clock::Clock;
+use crate::entropy::Entropy;
 use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
 use crate::identity::{Identity, MoveRow, MoveStep};
 use crate::kv::with_sources;
@@ -394,7 +395,9 @@ impl MoveEnvironment for ServerMove {
     }
 
     fn switch(&mut self, row: &MoveRow) -> Result<(), MoveStop> {
-        self.save(row)?;
+        let target = row.step.is_moved().then(|| self.read.target());
+        let (now, rng) = (self.clock.now(), &mut Entropy::system());
+        self.identity.switch_engine(self.org, row, target, now, rng).map_err(|error| failed(&error))?;
         if row.step == MoveStep::Returned {
             self.tsdb.unpin(self.consumer()).map_err(|error| failed(&error))?;
         }

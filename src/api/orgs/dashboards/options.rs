@@ -96,12 +96,12 @@ fn answer(run: &mut QueryRun, query: VariableQuery, range: TimeRange) -> ApiResu
     match query {
         VariableQuery::LabelValues { label, selector } => {
             let selectors = selected(run, selector)?;
-            let found = run.paced(|paced| paced.label_values(&label, &selectors, range, OPTIONS_MAX))?;
+            let found = run.label_values(&label, &selectors, range, OPTIONS_MAX)?;
             texts(run, &found)
         }
         VariableQuery::LabelNames { selector } => {
             let selectors = selected(run, selector)?;
-            let found = run.paced(|paced| paced.label_names(&selectors, range, OPTIONS_MAX))?;
+            let found = run.label_names(&selectors, range, OPTIONS_MAX)?;
             texts(run, &found)
         }
         VariableQuery::Metrics { regex } => {
@@ -109,12 +109,12 @@ fn answer(run: &mut QueryRun, query: VariableQuery, range: TimeRange) -> ApiResu
             let invalid = |error| ApiError::invalid_parameter("variable", format!("{error}"));
             let selectors = vec![vec![pattern.map_err(invalid)?]];
             run.charge_patterns(&selectors)?;
-            let found = run.paced(|paced| paced.label_values(METRIC_NAME, &selectors, range, OPTIONS_MAX))?;
+            let found = run.label_values(METRIC_NAME, &selectors, range, OPTIONS_MAX)?;
             texts(run, &found)
         }
         VariableQuery::Series { selector } => {
             let selectors = selected(run, Some(selector))?;
-            let found = run.paced(|paced| paced.series(&selectors, range, OPTIONS_MAX))?;
+            let found = run.series(&selectors, range, OPTIONS_MAX)?;
             if found.truncated {
                 run.warn(TRUNCATED);
             }

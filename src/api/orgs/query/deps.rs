@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::active::RunningQueries;
+use super::engines::Engines;
 use super::inline::InlinePolicy;
 use super::live::LiveQueries;
 use crate::api::lanes::Lanes;
@@ -36,6 +37,8 @@ pub struct ReadDeps {
     pub expressions: Arc<ExpressionCache>,
     /// Decides which queries run inline.
     pub inline: Arc<InlinePolicy>,
+    /// Where the samples of each organisation are.
+    pub engines: Arc<Engines>,
     /// The queries whose points are streamed.
     pub live: Arc<LiveQueries>,
 }

@@ -10,15 +10,17 @@ use axum::response::Response;
 use super::active::{RunningQuery, RunningQueryGuard};
 use super::deadline::QueryDeadline;
 use super::deps::{ReadDeps, ReadOptions};
+use super::engines::ReadEngine;
 use super::inline::InlineDeadline;
 use super::request::QueryRequest;
 use super::response::QueryBody;
 use super::selectors::{pattern_bytes, selectors};
+use super::source::UpstreamRun;
 use crate::api::callers::{Grant, Permission, QueryAccess};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
 use crate::api::error::data::bad_expression;
-use crate::api::error::{ApiError, ApiResult};
+use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{CancelOnDrop, Lanes};
 use crate::clock::Stopwatch;
 use crate::model::{Access, Conductor, Matcher, Pace, PatternCache, Stopped};
@@ -40,7 +42,7 @@ pub(in crate::api::orgs) struct QueryRun {
     pub(in crate::api::orgs) warnings: Vec<String>,
     pub(super) access: Access,
     pub(super) deadline: QueryDeadline,
-    samples_max: u64,
+    pub(super) samples_max: u64,
     pub(super) coding: Coding,
     pub(super) lease: Arc<Lease>,
     cache: Arc<RangeCache>,
@@ -56,6 +58,8 @@ pub(in crate::api::orgs) struct QueryRun {
     charged_bytes: Cell<u64>,
     /// Charges the evaluations of an embed token to its key.
     usage: Option<EmbedUsage>,
+    /// Set if the samples are on another server; the snapshot is then not read.
+    pub(super) upstream: Option<UpstreamRun>,
 }
 
 /// Checks the work and the memory of a listing, and stores the reason of a refusal.
@@ -109,6 +113,11 @@ impl ReadDeps {
         work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
         let request = request.into();
+        match self.engines.of(request.caller.access.org)? {
+            ReadEngine::Local => {}
+            ReadEngine::Upstream(upstream) => return self.run_upstream(request, upstream, work).await,
+            ReadEngine::Split { .. } => return Err(split_is_missing()),
+        }
         let (org, sole_connection, fingerprint) =
             (request.caller.access.org, request.caller.sole_connection, request.inline_fingerprint());
         let lane = request.caller.lane();
@@ -199,8 +208,13 @@ impl ReadDeps {
             large: Cell::new(false),
             charged_bytes: Cell::new(0),
             usage,
+            upstream: None,
         }
     }
+}
+
+fn split_is_missing() -> ApiError {
+    ApiError::new(Code::UpstreamUnsupported, "this server does not join local and upstream samples")
 }
 
 /// The warning that a scope may have hidden series.
@@ -212,6 +226,9 @@ impl QueryRun {
     pub(super) fn execute<T>(&mut self, work: impl FnOnce(&mut QueryRun) -> ApiResult<T>) -> ApiResult<T> {
         self.warnings.clear();
         self.charged_bytes.set(0);
+        if let Some(upstream) = &self.upstream {
+            upstream.restart();
+        }
         if let Some(listed) = &self.listed {
             listed.query.progress.begin();
         }
@@ -349,6 +366,9 @@ impl QueryRun {
     /// The mapping of [`promql::QueryError`]. The wait for a thread counts towards `query_timeout`.
     pub(in crate::api::orgs) fn evaluate(&self, query: &Query, eval: EvalOptions) -> ApiResult<QueryResult> {
         let options = self.admit_evaluation(query, eval.lookback_ms)?;
+        if let Some(run) = &self.upstream {
+            return self.evaluate_upstream(run, query, &options, eval);
+        }
         let result = self.within(|budget| {
             if eval.nocache {
                 return promql::run(query, &self.snapshot, &options, budget);
@@ -367,6 +387,7 @@ impl QueryRun {
     /// Those of [`QueryRun::evaluate`], and 403 without [`Permission::SeriesOfResults`].
     pub(in crate::api::orgs) fn explain(&self, query: &Query) -> ApiResult<(QueryResult, PlanNode)> {
         self.grant.require(Permission::SeriesOfResults)?;
+        self.require_local("the cost of each part of a query")?;
         let options = self.admit_evaluation(query, None)?;
         self.within(|budget| explain::explain(query, &self.snapshot, &options, budget))
     }
@@ -377,6 +398,7 @@ impl QueryRun {
     /// Those of [`QueryRun::evaluate`], and 403 without [`Permission::SeriesOfResults`].
     pub(in crate::api::orgs) fn estimate(&self, query: &Query) -> ApiResult<Estimate> {
         self.grant.require(Permission::SeriesOfResults)?;
+        self.require_local("the estimated cost of a query")?;
         let options = self.admit_evaluation(query, None)?;
         self.within(|budget| explain::estimate(query, &self.snapshot, &options, budget))
     }
@@ -394,7 +416,7 @@ impl QueryRun {
         Ok(options)
     }
 
-    fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
+    pub(super) fn within<T>(&self, work: impl FnOnce(&Budget<'_>) -> Result<T, QueryError>) -> ApiResult<T> {
         let expired = || self.deadline.is_expired();
         let admits = |units| self.deadline.admit(units).is_ok();
         let workers = self.lanes.workers();

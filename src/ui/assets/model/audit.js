@@ -49,6 +49,7 @@ const ACTIONS = new Map(
     'public_link.updated': 'Public link changed',
     'series.deleted': 'Series deleted',
     'session.revoked': 'Session ended',
+    'engine.changed': 'Engine changed',
     'settings.changed': 'Limits or name changed',
     'twofa.disabled': 'Second factor turned off',
     'twofa.enabled': 'Second factor turned on',

@@ -15,6 +15,7 @@ import { sizeText } from '../model/limit_units.js';
 import { counted } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 import { embeds } from './organisation_embeds.js';
+import { engine } from './organisation_engine.js';
 import { apiKeys } from './organisation_keys.js';
 import { limits } from './organisation_limits.js';
 import { invitations, members } from './organisation_members.js';
@@ -139,6 +140,7 @@ export function organisationPage({ me, membership: org, signedOut }) {
           },
           { id: 'embeds', text: 'Embeds', panel: () => [embeds({ me, slug: org.slug, base, signedOut })] },
           { id: 'limits', text: 'Limits', panel: () => [limits({ base, signedOut })] },
+          { id: 'engine', text: 'Engine', panel: () => [engine({ base, signedOut })] },
           {
             id: 'audit',
             text: 'Audit log',

@@ -20,7 +20,9 @@ use crate::api::lanes::{Lane, Lanes};
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::body::EncodedLine;
 use crate::api::orgs::query::deps::ReadDeps;
+use crate::api::orgs::query::engines::ReadEngine;
 use crate::api::orgs::query::request::QueryRequest;
+use crate::api::orgs::query::run::QueryRun;
 use crate::api::prom_json;
 use crate::clock::Stopwatch;
 use crate::model::OrgId;
@@ -240,6 +242,56 @@ impl BatchQueue {
             }
             Err(refused) => {
                 unanswered.fail(&refused);
+                None
+            }
+        }
+    }
+
+    /// Returns whether the samples are not local. Queries then wait for another server, and not on
+    /// a thread.
+    pub(super) fn is_remote(&self) -> bool {
+        !matches!(self.deps.engines.of(self.org()), Ok(ReadEngine::Local))
+    }
+
+    /// Runs one group of queries that another server answers. Equal queries are sent once.
+    pub(super) async fn run_remote_group(&self) {
+        let Some((group, _flag)) = self.next() else { return };
+        let mut rest = group.into_iter();
+        while let Some(BatchQuery { id, query }) = rest.next() {
+            let Some(shared) = self.run_remote_query(&id, query).await else { continue };
+            let others = std::mem::take(&mut rest).filter_map(|other| shared.send_to(self, other));
+            rest = others.collect::<Vec<_>>().into_iter();
+        }
+    }
+
+    async fn run_remote_query(&self, id: &str, query: ApiResult<PreparedQuery>) -> Option<SharedResult> {
+        let query = match query {
+            Ok(query) => query,
+            Err(refused) => {
+                self.send_error(id, &refused);
+                return None;
+            }
+        };
+        let text = query.listed();
+        let timeout = self.remaining();
+        let timeout = query.timeout.unwrap_or(timeout).min(timeout);
+        let request = QueryRequest::from(self.access.clone()).within(Some(timeout)).listed(text.clone());
+        let work = move |run: &mut QueryRun| {
+            run.deadline.admit(0)?;
+            let evaluated = query.evaluate(run)?;
+            Ok((run.encode_line(evaluated.envelope)?, evaluated.has_annotations))
+        };
+        match self.deps.run(request, work).await {
+            Ok((EncodedLine::Whole(line, lease), has_annotations)) => {
+                self.send(id, EncodedLine::Whole(line.clone(), lease.clone()));
+                Some(SharedResult { text, has_annotations, line, lease })
+            }
+            Ok((large, _)) => {
+                self.send(id, large);
+                None
+            }
+            Err(refused) => {
+                self.send_error(id, &refused);
                 None
             }
         }

@@ -183,8 +183,11 @@ impl BatchStream {
     }
 }
 
-/// Runs a slice on the query lane.
+/// Runs a slice on the query lane, or a group of queries on another server.
 async fn run_slice(queue: Arc<BatchQueue>) {
+    if queue.is_remote() {
+        return queue.run_remote_group().await;
+    }
     let running = Arc::clone(&queue);
     if let Err(refused) = queue.lanes().run(queue.lane(), move || running.run_slice()).await {
         queue.after_refusal(refused).await;

@@ -1,0 +1,123 @@
+//! The engines of organisations: the one place that decides where a read goes.
+
+use std::collections::HashMap;
+use std::sync::{Arc, RwLock};
+
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::identity::{Engine, EngineKind, Identity};
+use crate::model::OrgId;
+use crate::outbound::Egress;
+use crate::sync::IgnorePoison as _;
+use crate::upstream::{CircuitState, Upstream};
+
+/// Where the samples of an organisation are.
+#[derive(Clone, Debug)]
+pub enum ReadEngine {
+    /// In the local store.
+    Local,
+    /// On another server.
+    Upstream(Arc<Upstream>),
+    /// In the local store if they are recent, otherwise on another server.
+    Split {
+        /// The other server.
+        upstream: Arc<Upstream>,
+        /// The age in milliseconds from which samples are read there.
+        split_after_ms: i64,
+    },
+}
+
+/// The clients of the engines in use. A client is made when it is used first, and replaced when its
+/// engine has changed.
+pub struct Engines {
+    identity: Arc<Identity>,
+    egress: Egress,
+    clients: RwLock<HashMap<OrgId, (Arc<Engine>, Result<Arc<Upstream>, String>)>>,
+}
+
+impl std::fmt::Debug for Engines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engines").finish_non_exhaustive()
+    }
+}
+
+impl Engines {
+    /// Returns the engines of all organisations.
+    pub fn new(identity: Arc<Identity>, egress: Egress) -> Engines {
+        Engines { identity, egress, clients: RwLock::default() }
+    }
+
+    /// Returns which addresses may be connected to.
+    pub fn egress(&self) -> &Egress {
+        &self.egress
+    }
+
+    /// Returns the engine of an organisation. Only touches memory.
+    ///
+    /// # Errors
+    /// 503 `upstream_unavailable` if its target cannot be read.
+    pub fn of(&self, org: OrgId) -> ApiResult<ReadEngine> {
+        let Some(engine) = self.identity.engine(org) else { return Ok(ReadEngine::Local) };
+        let upstream = self.client(org, &engine).map_err(|why| {
+            ApiError::new(Code::UpstreamUnavailable, format!("the engine cannot be used: {why}"))
+        })?;
+        Ok(match engine.kind {
+            EngineKind::Upstream => ReadEngine::Upstream(upstream),
+            EngineKind::Split => {
+                let split_after_ms = i64::try_from(engine.split_after_s.saturating_mul(1_000));
+                ReadEngine::Split { upstream, split_after_ms: split_after_ms.unwrap_or(i64::MAX) }
+            }
+        })
+    }
+
+    fn client(&self, org: OrgId, engine: &Arc<Engine>) -> Result<Arc<Upstream>, String> {
+        if let Some((known, client)) = self.clients.read().ignore_poison().get(&org)
+            && Arc::ptr_eq(known, engine)
+        {
+            return client.clone();
+        }
+        let client = match &engine.target {
+            Some(target) => Upstream::new(target.clone(), self.egress.clone()).map(Arc::new),
+            None => Err("its target was sealed with another master key; set it again".to_owned()),
+        };
+        let mut clients = self.clients.write().ignore_poison();
+        // Clients of engines that no longer exist are closed.
+        clients.retain(|org, _| self.identity.engine(*org).is_some());
+        clients.insert(org, (Arc::clone(engine), client.clone()));
+        client
+    }
+
+    /// Returns the client of an organisation's engine, if it has been used.
+    pub fn in_use(&self, org: OrgId) -> Option<Arc<Upstream>> {
+        let engine = self.identity.engine(org)?;
+        let clients = self.clients.read().ignore_poison();
+        let (known, client) = clients.get(&org)?;
+        client.as_ref().ok().filter(|_| Arc::ptr_eq(known, &engine)).cloned()
+    }
+
+    /// Returns the number of organisations with an engine of their own, and of those whose circuit
+    /// is not closed.
+    pub fn counts(&self) -> (usize, usize) {
+        let all = self.identity.engines();
+        let is_open = |org: OrgId| {
+            self.in_use(org).is_some_and(|upstream| upstream.status().circuit != CircuitState::Closed)
+        };
+        (all.len(), all.iter().filter(|(org, _)| is_open(*org)).count())
+    }
+
+    /// Checks that samples of an organisation are stored here. Those of a moved organisation are also
+    /// sent to its engine.
+    ///
+    /// # Errors
+    /// 409 `engine_upstream`.
+    pub fn require_local_writes(&self, org: OrgId) -> ApiResult<()> {
+        match self.identity.engine(org) {
+            Some(engine) if engine.kind == EngineKind::Upstream && !self.identity.is_moved(org) => {
+                Err(ApiError::new(
+                    Code::EngineUpstream,
+                    "the samples of this organisation are on another server; send them there",
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}

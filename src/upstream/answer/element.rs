@@ -1,0 +1,259 @@
+//! The elements of a response: series with their values, label sets, texts and exemplars.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, de};
+
+use super::{AnswerError, invalid, time_of};
+use crate::model::{Exemplar, Label, Labels, Sample, Steps, Timestamp};
+use crate::promql::{MatrixSeries, QueryError, VectorSample};
+use crate::tsdb::SeriesExemplars;
+
+/// The most labels of a series, inclusive.
+const LABELS_MAX: usize = 1_024;
+
+/// Reads elements, and counts what they hold.
+pub(super) struct ElementReader<'r> {
+    /// A label that is removed.
+    hidden: Option<&'r str>,
+    /// The steps of a range query; `None` allows all times.
+    steps: Option<Steps>,
+    samples_max: u64,
+    samples: u64,
+    bytes: u64,
+    /// Texts of labels, of which each is in memory once.
+    texts: HashSet<Arc<str>>,
+}
+
+/// A series with its values.
+pub(super) struct SeriesPoints {
+    labels: Labels,
+    one: Option<Sample>,
+    many: Option<Vec<Sample>>,
+}
+
+impl SeriesPoints {
+    pub(super) fn matrix(self) -> Option<MatrixSeries> {
+        Some(MatrixSeries { labels: self.labels, samples: self.many?, histograms: Vec::new() })
+    }
+
+    pub(super) fn vector(self, at: Timestamp) -> Option<VectorSample> {
+        Some(VectorSample { labels: self.labels, at, value: self.one?.value, histogram: None })
+    }
+}
+
+#[derive(Deserialize)]
+struct SeriesElement<'a> {
+    #[serde(borrow)]
+    metric: LabelPairs<'a>,
+    value: Option<Point>,
+    values: Option<Vec<Point>>,
+    histogram: Option<IgnoredAny>,
+    histograms: Option<IgnoredAny>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ExemplarsElement<'a> {
+    #[serde(borrow)]
+    series_labels: LabelPairs<'a>,
+    exemplars: Vec<ExemplarElement<'a>>,
+}
+
+#[derive(Deserialize)]
+struct ExemplarElement<'a> {
+    #[serde(borrow)]
+    labels: LabelPairs<'a>,
+    #[serde(borrow)]
+    value: Text<'a>,
+    timestamp: f64,
+}
+
+/// A text that is borrowed unless it has escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+/// The labels of a series in the order of the response.
+struct LabelPairs<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for LabelPairs<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<LabelPairs<'a>, D::Error> {
+        struct PairsVisitor;
+
+        impl<'de> Visitor<'de> for PairsVisitor {
+            type Value = LabelPairs<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("labels")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LabelPairs<'de>, A::Error> {
+                let mut pairs = Vec::new();
+                while let Some((Text(name), Text(value))) = map.next_entry()? {
+                    if pairs.len() == LABELS_MAX {
+                        return Err(A::Error::custom(format!("more than {LABELS_MAX} labels")));
+                    }
+                    pairs.push((name, value));
+                }
+                Ok(LabelPairs(pairs))
+            }
+        }
+
+        from.deserialize_map(PairsVisitor)
+    }
+}
+
+/// A time and a value: `[1435781430.781,"1"]`.
+struct Point(Sample);
+
+impl<'de> Deserialize<'de> for Point {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Point, D::Error> {
+        struct PointVisitor;
+
+        impl<'de> Visitor<'de> for PointVisitor {
+            type Value = Point;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time and a value")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut pair: A) -> Result<Point, A::Error> {
+                let short = || A::Error::custom("a time and a value are expected");
+                let seconds: f64 = pair.next_element()?.ok_or_else(short)?;
+                let Text(text) = pair.next_element()?.ok_or_else(short)?;
+                if pair.next_element::<IgnoredAny>()?.is_some() {
+                    return Err(short());
+                }
+                let at = time_of(seconds).ok_or_else(|| A::Error::custom("the time is out of range"))?;
+                let value = text
+                    .parse()
+                    .map_err(|_| A::Error::invalid_value(de::Unexpected::Str(&text), &"a number"))?;
+                Ok(Point(Sample { at, value }))
+            }
+        }
+
+        from.deserialize_seq(PointVisitor)
+    }
+}
+
+impl<'r> ElementReader<'r> {
+    pub(super) fn new(hidden: Option<&'r str>, steps: Option<Steps>, samples_max: u64) -> ElementReader<'r> {
+        ElementReader { hidden, steps, samples_max, samples: 0, bytes: 0, texts: HashSet::new() }
+    }
+
+    /// Returns the number of values so far.
+    pub(super) fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// Returns the bytes of the elements so far.
+    pub(super) fn held_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn hold(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_add(bytes as u64);
+    }
+
+    fn shared(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.texts.get(text) {
+            return Arc::clone(known);
+        }
+        let new: Arc<str> = text.into();
+        // The text with its counters, and its places in the set.
+        self.hold(text.len() + 64);
+        self.texts.insert(Arc::clone(&new));
+        new
+    }
+
+    fn label_set(&mut self, LabelPairs(mut pairs): LabelPairs<'_>) -> Result<Labels, AnswerError> {
+        pairs.retain(|(name, value)| !value.is_empty() && Some(&**name) != self.hidden);
+        pairs.sort();
+        if pairs.windows(2).any(|pair| pair[0].0 == pair[1].0)
+            || pairs.iter().any(|(name, _)| name.is_empty())
+        {
+            return invalid("a label occurs twice or has no name");
+        }
+        let of = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| Label {
+            name: self.shared(name),
+            value: self.shared(value),
+        };
+        let labels: Vec<Label> = pairs.iter().map(of).collect();
+        self.hold(Labels::own_bytes(labels.len()) + size_of::<SeriesPoints>());
+        Ok(Labels::from_sorted(labels))
+    }
+
+    /// Reads a series with its values.
+    pub(super) fn series(&mut self, element: &[u8]) -> Result<SeriesPoints, AnswerError> {
+        let SeriesElement { metric, value, values, histogram, histograms } =
+            serde_json::from_slice(element).or_else(invalid)?;
+        if histogram.is_some() || histograms.is_some() {
+            let why = "the result has native histograms, which are not passed on from an upstream";
+            return Err(AnswerError::Unsupported(why.to_owned()));
+        }
+        let labels = self.label_set(metric)?;
+        let many: Option<Vec<Sample>> =
+            values.map(|all| all.into_iter().map(|Point(sample)| sample).collect());
+        let one = value.map(|Point(sample)| sample);
+        if many.is_some() == one.is_some() {
+            return invalid("a series has neither one value nor many");
+        }
+        if let Some(many) = &many {
+            self.check_times(many)?;
+            self.hold(many.capacity() * size_of::<Sample>());
+        }
+        self.samples = self.samples.saturating_add(many.as_ref().map_or(1, Vec::len) as u64);
+        if self.samples > self.samples_max {
+            return Err(QueryError::TooManySamples { allowed: self.samples_max }.into());
+        }
+        Ok(SeriesPoints { labels, one, many })
+    }
+
+    /// Checks that times ascend, and are steps of a range query.
+    fn check_times(&self, samples: &[Sample]) -> Result<(), AnswerError> {
+        if !samples.is_sorted_by(|a, b| a.at < b.at) {
+            return invalid("the times of a series do not ascend");
+        }
+        let Some(steps) = &self.steps else { return Ok(()) };
+        let is_step = |sample: &Sample| {
+            let from_start = sample.at.ms_since(steps.start());
+            sample.at <= steps.end() && from_start >= 0 && from_start % steps.step_ms().max(1) == 0
+        };
+        if samples.iter().all(is_step) { Ok(()) } else { invalid("a value is not at a step of the query") }
+    }
+
+    /// Reads a label set.
+    pub(super) fn labels(&mut self, element: &[u8]) -> Result<Labels, AnswerError> {
+        let pairs = serde_json::from_slice(element).or_else(invalid)?;
+        self.label_set(pairs)
+    }
+
+    /// Reads the name or value of a label; `None` for the removed one.
+    pub(super) fn text(&mut self, element: &[u8]) -> Result<Option<Arc<str>>, AnswerError> {
+        let Text(text) = serde_json::from_slice(element).or_else(invalid)?;
+        self.hold(text.len() + 48);
+        Ok((Some(&*text) != self.hidden).then(|| text.into()))
+    }
+}
+
+/// Reads the exemplars of a series.
+pub(super) fn exemplars_of(
+    reader: &mut ElementReader<'_>,
+    element: &[u8],
+) -> Result<SeriesExemplars, AnswerError> {
+    let ExemplarsElement { series_labels, exemplars } = serde_json::from_slice(element).or_else(invalid)?;
+    let labels = reader.label_set(series_labels)?;
+    let mut read = Vec::with_capacity(exemplars.len());
+    for ExemplarElement { labels, value: Text(value), timestamp } in exemplars {
+        let Some(at) = time_of(timestamp) else { return invalid("the time of an exemplar is out of range") };
+        let LabelPairs(pairs) = labels;
+        let value = value.parse().or_else(invalid)?;
+        reader.hold(size_of::<Exemplar>() + pairs.len() * 64);
+        read.push(Exemplar { labels: Labels::from_pairs(pairs), value, at });
+    }
+    Ok(SeriesExemplars { labels, exemplars: read })
+}

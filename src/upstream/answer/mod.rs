@@ -1,0 +1,335 @@
+//! The responses of Prometheus' HTTP API, read while they arrive.
+
+mod element;
+mod split;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::model::{Labels, MetricKind, Steps, Timestamp};
+use crate::promql::{QueryError, Value};
+use crate::tsdb::{Description, Listing, SeriesExemplars};
+use element::{ElementReader, SeriesPoints, exemplars_of};
+use split::{Malformed, Splitter};
+
+use super::request::UpstreamRead;
+
+/// The most bytes of a response beside its list. Metadata has no list.
+const ENVELOPE_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of the metadata of all metrics.
+const METADATA_BYTES_MAX: usize = 32 << 20;
+/// The most warnings of a response that are passed on, and as many infos.
+const WARNINGS_MAX: usize = 100;
+/// The most bytes of a passed warning.
+const WARNING_BYTES_MAX: usize = 1_024;
+
+/// What a server answered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UpstreamAnswer {
+    /// The data.
+    pub data: AnswerData,
+    /// Warnings of the server.
+    pub warnings: Vec<String>,
+    /// Infos of the server.
+    pub infos: Vec<String>,
+}
+
+/// The result of a query.
+#[derive(Clone, Debug, PartialEq)]
+pub struct QueryAnswer {
+    /// The value, whose series are sorted if it is a matrix.
+    pub value: Value,
+    /// The number of values.
+    pub samples: u64,
+}
+
+/// The data of a response, by the kind of the read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AnswerData {
+    /// Of [`UpstreamRead::Query`].
+    Query(QueryAnswer),
+    /// Of [`UpstreamRead::Series`], sorted.
+    Series(Listing<Labels>),
+    /// Of [`UpstreamRead::LabelNames`] and [`UpstreamRead::LabelValues`], sorted.
+    Texts(Listing<Arc<str>>),
+    /// Of [`UpstreamRead::Metadata`], sorted by name.
+    Metadata(Vec<Description>),
+    /// Of [`UpstreamRead::Exemplars`].
+    Exemplars(Vec<SeriesExemplars>),
+}
+
+/// The reason why a response is of no use.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum AnswerError {
+    /// It is not what Prometheus' API returns.
+    #[error("{0}")]
+    Invalid(String),
+    /// The server reports an error.
+    #[error("{0}")]
+    Reported(String),
+    /// It has values that promlet cannot pass on.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A limit of the query.
+    #[error(transparent)]
+    Query(#[from] QueryError),
+}
+
+impl From<Malformed> for AnswerError {
+    fn from(Malformed(why): Malformed) -> AnswerError {
+        AnswerError::Invalid(why)
+    }
+}
+
+fn invalid<T>(why: impl std::fmt::Display) -> Result<T, AnswerError> {
+    Err(AnswerError::Invalid(why.to_string()))
+}
+
+/// Reads one response.
+pub(super) struct AnswerReader<'r> {
+    read: &'r UpstreamRead,
+    splitter: Splitter,
+    elements: ElementReader<'r>,
+    found: Found,
+}
+
+/// The elements so far.
+#[derive(Default)]
+struct Found {
+    points: Vec<SeriesPoints>,
+    labels: Vec<Labels>,
+    texts: Vec<Arc<str>>,
+    exemplars: Vec<SeriesExemplars>,
+    /// The elements of a scalar or a string.
+    raw: Vec<Box<RawValue>>,
+}
+
+/// A response without its list.
+#[derive(Deserialize)]
+struct ResponseEnvelope {
+    status: String,
+    data: Option<Box<RawValue>>,
+    error: Option<String>,
+    #[serde(default)]
+    warnings: Option<Vec<String>>,
+    #[serde(default)]
+    infos: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ResultKind {
+    result_type: String,
+    result: Box<RawValue>,
+}
+
+/// The entry of one metric in the metadata.
+#[derive(Deserialize)]
+struct MetadataEntry {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    help: String,
+    #[serde(default)]
+    unit: String,
+}
+
+impl<'r> AnswerReader<'r> {
+    /// Creates a reader of the response to `read`. `hidden` is removed from label sets.
+    pub(super) fn new(
+        read: &'r UpstreamRead,
+        hidden: Option<&'r str>,
+        element_max: usize,
+        samples_max: u64,
+    ) -> AnswerReader<'r> {
+        let envelope_max = match read {
+            UpstreamRead::Metadata { .. } => METADATA_BYTES_MAX,
+            _ => ENVELOPE_BYTES_MAX,
+        };
+        let steps = match read {
+            UpstreamRead::Query { steps, instant: false, .. } => Some(*steps),
+            _ => None,
+        };
+        AnswerReader {
+            read,
+            splitter: Splitter::new(envelope_max, element_max),
+            elements: ElementReader::new(hidden, steps, samples_max),
+            found: Found::default(),
+        }
+    }
+
+    /// Returns the bytes that are held.
+    pub(super) fn held_bytes(&self) -> u64 {
+        (self.splitter.held_bytes() as u64).saturating_add(self.elements.held_bytes())
+    }
+
+    /// Takes the next bytes.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), AnswerError> {
+        let AnswerReader { read, splitter, elements, found } = self;
+        splitter.push(bytes, |element| match read {
+            UpstreamRead::Query { .. } if element.first() == Some(&b'{') => {
+                found.points.push(elements.series(element)?);
+                Ok(())
+            }
+            UpstreamRead::Query { .. } if found.raw.len() < 2 => {
+                found.raw.push(serde_json::from_slice(element).or_else(invalid)?);
+                Ok(())
+            }
+            UpstreamRead::Query { .. } | UpstreamRead::Metadata { .. } => {
+                invalid("an element is not a series")
+            }
+            UpstreamRead::Series { .. } => {
+                found.labels.push(elements.labels(element)?);
+                Ok(())
+            }
+            UpstreamRead::LabelNames { .. } | UpstreamRead::LabelValues { .. } => {
+                found.texts.extend(elements.text(element)?);
+                Ok(())
+            }
+            UpstreamRead::Exemplars { .. } => {
+                found.exemplars.push(exemplars_of(elements, element)?);
+                Ok(())
+            }
+        })
+    }
+
+    /// Returns the data of a complete response.
+    pub(super) fn finish(self) -> Result<UpstreamAnswer, AnswerError> {
+        let AnswerReader { read, splitter, elements, found } = self;
+        let envelope = splitter.finish()?;
+        let envelope: ResponseEnvelope = serde_json::from_slice(&envelope).or_else(invalid)?;
+        if envelope.status != "success" {
+            return Err(AnswerError::Reported(envelope.error.unwrap_or_default()));
+        }
+        let data = envelope.data.as_deref().map(RawValue::get);
+        let is_list = data.is_some_and(|data| data.starts_with('['));
+        let no_list = |what: &str| invalid(format!("data is not a list of {what}"));
+        let data = match read {
+            UpstreamRead::Query { steps, instant, .. } => {
+                let Some(data) = data else { return invalid("data is missing") };
+                let kind: ResultKind = serde_json::from_str(data).or_else(invalid)?;
+                if !kind.result.get().starts_with('[') {
+                    return no_list("values");
+                }
+                let samples = elements.samples();
+                AnswerData::Query(QueryAnswer {
+                    value: value(found, &kind.result_type, *steps, *instant)?,
+                    samples,
+                })
+            }
+            UpstreamRead::Series { limit, .. } if is_list => {
+                let mut items = found.labels;
+                items.sort();
+                items.dedup();
+                let truncated = items.len() > *limit;
+                items.truncate(*limit);
+                AnswerData::Series(Listing { items, truncated })
+            }
+            UpstreamRead::LabelNames { limit, .. } | UpstreamRead::LabelValues { limit, .. } if is_list => {
+                let mut items = found.texts;
+                items.sort();
+                items.dedup();
+                let truncated = items.len() > *limit;
+                items.truncate(*limit);
+                AnswerData::Texts(Listing { items, truncated })
+            }
+            UpstreamRead::Exemplars { .. } if is_list => AnswerData::Exemplars(found.exemplars),
+            UpstreamRead::Metadata { .. } => AnswerData::Metadata(descriptions(data)?),
+            UpstreamRead::Series { .. } => return no_list("series"),
+            // Some servers return null for nothing.
+            UpstreamRead::Exemplars { .. } if data.is_none_or(|data| data == "null") => {
+                AnswerData::Exemplars(Vec::new())
+            }
+            UpstreamRead::Exemplars { .. } => return no_list("exemplars"),
+            UpstreamRead::LabelNames { .. } | UpstreamRead::LabelValues { .. } => return no_list("texts"),
+        };
+        Ok(UpstreamAnswer { data, warnings: shortened(envelope.warnings), infos: shortened(envelope.infos) })
+    }
+}
+
+/// Bounds the texts of a server. The warning about its own limit is left out, because one more item
+/// than the caller's limit was requested.
+fn shortened(texts: Option<Vec<String>>) -> Vec<String> {
+    let texts = texts.unwrap_or_default().into_iter().filter(|text| text != "results truncated due to limit");
+    let cut = |text: String| {
+        let end = text.floor_char_boundary(WARNING_BYTES_MAX);
+        text.get(..end).unwrap_or_default().chars().filter(|c| !c.is_control()).collect()
+    };
+    texts.take(WARNINGS_MAX).map(cut).collect()
+}
+
+fn value(found: Found, kind: &str, steps: Steps, instant: bool) -> Result<Value, AnswerError> {
+    let Found { points, raw, .. } = found;
+    let at = steps.start();
+    let has_no = |is_empty: bool, what: &str| match is_empty {
+        true => Ok(()),
+        false => invalid(format!("a {kind} has {what}")),
+    };
+    match (kind, instant) {
+        ("matrix", _) => {
+            has_no(raw.is_empty(), "values without a series")?;
+            let mut series = Vec::with_capacity(points.len());
+            for one in points {
+                series.push(
+                    one.matrix().ok_or_else(|| AnswerError::Invalid("a series has one value".to_owned()))?,
+                );
+            }
+            if !series.is_sorted_by(|a, b| a.labels <= b.labels) {
+                series.sort_by(|a, b| a.labels.cmp(&b.labels));
+            }
+            if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
+                return invalid("two series have the same labels");
+            }
+            Ok(Value::Matrix(series))
+        }
+        ("vector", true) => {
+            has_no(raw.is_empty(), "values without a series")?;
+            let of = |one: SeriesPoints| one.vector(at);
+            let series: Option<Vec<_>> = points.into_iter().map(of).collect();
+            series.map_or_else(
+                || invalid("a series of a vector has not one value"),
+                |all| Ok(Value::Vector(all)),
+            )
+        }
+        ("scalar" | "string", true) => {
+            has_no(points.is_empty(), "series")?;
+            let [_, text] = raw.as_slice() else { return invalid("a scalar or string has not two parts") };
+            let text: String = serde_json::from_str(text.get()).or_else(invalid)?;
+            match kind {
+                "string" => Ok(Value::Text { at, text }),
+                _ => Ok(Value::Scalar { at, value: text.parse().or_else(invalid)? }),
+            }
+        }
+        _ => invalid(format!("a result of the type {kind:?} is not expected")),
+    }
+}
+
+fn descriptions(data: Option<&str>) -> Result<Vec<Description>, AnswerError> {
+    let data: BTreeMap<String, Vec<MetadataEntry>> = match data {
+        Some(data) => serde_json::from_str(data).or_else(invalid)?,
+        None => return invalid("data is missing"),
+    };
+    let kind = |text: &str| {
+        let all = (0..=u8::MAX).map_while(MetricKind::from_number);
+        all.into_iter().find(|kind| kind.as_str() == text).unwrap_or_default()
+    };
+    let of = |(name, entries): (String, Vec<MetadataEntry>)| {
+        let entry = entries.into_iter().next()?;
+        let (help, unit) = (entry.help.into(), entry.unit.into());
+        Some(Description { name: name.into(), kind: kind(&entry.kind), help, unit })
+    };
+    Ok(data.into_iter().filter_map(of).collect())
+}
+
+/// Converts seconds to a time.
+fn time_of(seconds: f64) -> Option<Timestamp> {
+    let ms = (seconds * 1_000.0).round();
+    // The bounds are exact in a double.
+    (ms.abs() < 9e15).then(|| Timestamp::from_ms(ms as i64))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! Queries and listings that another server answers with Prometheus' HTTP API
+//! (docs/specification.md C10).
+//!
+//! `scope` puts the matchers of the caller's scope into every selector of our own tree, which is
+//! then printed; `request` makes the request of a read; `answer` reads the response while it
+//! arrives, within limits; `breaker` stops requests to a server that does not answer. `engine` joins
+//! them, and is the only part that is asynchronous.
+
+mod answer;
+mod breaker;
+mod engine;
+mod request;
+mod scope;
+
+pub use answer::{AnswerData, QueryAnswer, UpstreamAnswer};
+pub use breaker::CircuitState;
+pub use engine::{FetchLimits, Upstream, UpstreamError, UpstreamStatus};
+pub use request::UpstreamRead;
+pub use scope::{ForcedMatchers, Unsupported};
