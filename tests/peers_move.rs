@@ -1,5 +1,5 @@
-//! `promlet org move` to the real Prometheus, as it is started without a window for late samples, and
-//! to the real VictoriaMetrics, while a sender writes: both have every sample once.
+//! `promlet org move` to the real Prometheus, as it is started without a window for late samples,
+//! and to the real VictoriaMetrics, while a sender writes: both have every sample once.
 //!
 //! The programs come from Debian into a folder below `target/`; if they are unavailable, the test
 //! fails and reports it.

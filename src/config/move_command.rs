@@ -32,7 +32,8 @@ pub struct MoveCommand {
     #[arg(long)]
     #[serde(default)]
     pub drop_local: bool,
-    /// The URL that the paths of the query API are appended to [default: --to without its last part]
+    /// The URL that the paths of the query API are appended to [default: --to without its last
+    /// part]
     #[arg(long, value_name = "URL", requires = "to")]
     pub read: Option<String>,
     /// Only show how much would be moved, how long it takes and what would not fit
@@ -45,7 +46,8 @@ pub struct MoveCommand {
     /// The compression of requests: snappy or zstd
     #[arg(long, default_value = "snappy", value_parser = ["snappy", "zstd"])]
     pub compression: String,
-    /// The tenant at the target: header:NAME=VALUE, path:VALUE ({tenant} in the URLs) or label:NAME=VALUE
+    /// The tenant at the target: header:NAME=VALUE, path:VALUE ({tenant} in the URLs) or
+    /// label:NAME=VALUE
     #[arg(long, value_name = "TENANT")]
     pub tenant: Option<String>,
     /// A further header of each request: NAME=VALUE

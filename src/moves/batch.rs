@@ -29,13 +29,13 @@ pub struct BatchSeries {
 
 impl BatchSeries {
     /// Returns the number of samples, histograms included.
-    pub fn len(&self) -> usize {
+    pub fn sample_count(&self) -> usize {
         self.samples.len() + self.histograms.len()
     }
 
     /// Returns whether there is nothing to send.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0 && self.exemplars.is_empty()
+        self.sample_count() == 0 && self.exemplars.is_empty()
     }
 
     /// Returns the times of its samples, floats first.
@@ -51,10 +51,10 @@ impl BatchSeries {
 
     /// Removes the samples at these times. Returns their number.
     pub(super) fn remove_times(&mut self, is_removed: impl Fn(Timestamp) -> bool) -> usize {
-        let before = self.len();
+        let before = self.sample_count();
         self.samples.retain(|one| !is_removed(one.at));
         self.histograms.retain(|(at, _)| !is_removed(*at));
-        before - self.len()
+        before - self.sample_count()
     }
 
     fn outgoing(&self) -> OutgoingSeries<'_> {
@@ -77,7 +77,7 @@ impl BatchSeries {
     /// return, is removed if the target has a later sample. Returns the number of removed samples.
     pub(super) fn remove_known(&mut self, known: &KnownTimes) -> usize {
         let Some(times) = known.0.get(&self.labels) else { return 0 };
-        let before = self.len();
+        let before = self.sample_count();
         let newest = times.last().copied().unwrap_or(i64::MIN);
         let has = |at: Timestamp| times.binary_search(&at.as_ms()).is_ok();
         self.samples.retain(|one| {
@@ -88,7 +88,7 @@ impl BatchSeries {
             let is_hidden = histogram.is_stale() && at.as_ms() < newest;
             !is_hidden && !has(*at)
         });
-        before - self.len()
+        before - self.sample_count()
     }
 
     /// Sorts samples that are not ascending in time, and keeps the last one of each time, as the
@@ -156,8 +156,8 @@ pub struct MoveBatch {
 
 impl MoveBatch {
     /// Returns the number of samples, histograms included.
-    pub fn len(&self) -> usize {
-        self.series.iter().map(BatchSeries::len).sum()
+    pub fn sample_count(&self) -> usize {
+        self.series.iter().map(BatchSeries::sample_count).sum()
     }
 
     /// Returns whether there is nothing to send.
@@ -172,7 +172,7 @@ impl MoveBatch {
             let second = self.series.split_off(self.series.len() / 2);
             return Some((self, MoveBatch { series: second }));
         }
-        let only = self.series.pop().filter(|series| series.len() > 1)?;
+        let only = self.series.pop().filter(|series| series.sample_count() > 1)?;
         let (first, second) = only.split();
         Some((MoveBatch { series: vec![first] }, MoveBatch { series: vec![second] }))
     }
@@ -197,7 +197,7 @@ impl MoveBatch {
     /// Groups the ranges of its series by metric name: the labels and the range of each series.
     pub(super) fn by_metric(&self) -> BTreeMap<&str, Vec<(&Labels, TimeRange)>> {
         let mut all: BTreeMap<&str, Vec<(&Labels, TimeRange)>> = BTreeMap::new();
-        for series in self.series.iter().filter(|series| series.len() > 0) {
+        for series in self.series.iter().filter(|series| series.sample_count() > 0) {
             all.entry(series.labels.metric_name()).or_default().push((&series.labels, series.range()));
         }
         all

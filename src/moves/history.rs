@@ -152,7 +152,7 @@ impl HistoryReader {
             }
             let range = TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(end.saturating_sub(1)));
             let mut series = read_series(&self.snapshot, &one, range);
-            if series.len() > room {
+            if series.sample_count() > room {
                 let cut = cut_at(&mut series, room);
                 next = HistoryCursor { from_ms: cut, series: one.id.0, ..at };
             } else if next.series > one.id.0 {
@@ -160,7 +160,7 @@ impl HistoryReader {
             }
             if !series.is_empty() {
                 self.complete(&mut series, &one, range);
-                room = room.saturating_sub(series.len().max(1));
+                room = room.saturating_sub(series.sample_count().max(1));
                 batch.series.push(series);
             }
             at = next;

@@ -340,11 +340,11 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             if batch.is_empty() {
                 continue;
             }
-            let before = batch.len();
+            let before = batch.sample_count();
             match self.send_whole(&mut batch)? {
                 Ok(()) => {}
                 // The target stored a part of it.
-                Err(_) if batch.len() < before => waiting.push(batch),
+                Err(_) if batch.sample_count() < before => waiting.push(batch),
                 Err(reason) => match batch.halves() {
                     _ if self.row.counts.refused >= REFUSED_MAX => self.too_many_refused(before, &reason)?,
                     Some((first, second)) => waiting.extend([second, first]),
@@ -383,7 +383,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 Err(BatchError::TooLarge) => return Ok(Err(BatchError::TooLarge.to_string())),
                 Err(error) => return Err(MoveStop::Failed(error.to_string())),
             };
-            let samples = batch.len() as u64;
+            let samples = batch.sample_count() as u64;
             self.is_unsettled = true;
             match self.env.write(request) {
                 Ok(()) => {
@@ -576,7 +576,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 self.row.counts.known += series.remove_times(|at| sent.has(at)) as u64;
             }
             let TimeRange { start, end } = series.range();
-            let is_new = series.len() == 0 || sent.is_some_and(|sent| start.as_ms() > sent.newest());
+            let is_new = series.sample_count() == 0 || sent.is_some_and(|sent| start.as_ms() > sent.newest());
             if start <= end && (sent.is_some() || self.sent.len() < SENT_SERIES_MAX) {
                 let mut sent = sent.unwrap_or_default();
                 series.times().for_each(|at| sent.add(at.as_ms()));
@@ -616,11 +616,11 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         }
     }
 
-    /// Compares the series of one metric in a range. Missing samples are sent once more, in case the
-    /// target acknowledged and forgot them.
+    /// Compares the series of one metric in a range. Missing samples are sent once more, in case
+    /// the target acknowledged and forgot them.
     fn compare_metric(&mut self, name: &str, range: TimeRange) -> Result<(), MoveStop> {
         let here = read_metric(&self.env.snapshot(), name, range)?;
-        if here.len() > READBACK_SAMPLES_MAX
+        if here.sample_count() > READBACK_SAMPLES_MAX
             && let Some(parts) = halves_of(range)
         {
             drop(here);
@@ -784,7 +784,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         if missing.is_empty() {
             return Ok(());
         }
-        let samples = missing.len() as u64;
+        let samples = missing.sample_count() as u64;
         let refused = self.env.store(&missing)?;
         self.row.counts.samples += samples.saturating_sub(refused);
         self.row.counts.refused += refused;
@@ -822,7 +822,8 @@ fn metric_names(snapshot: &Snapshot, range: TimeRange) -> Vec<String> {
 /// Reads the series of a metric.
 fn read_metric(snapshot: &Snapshot, name: &str, range: TimeRange) -> Result<MoveBatch, MoveStop> {
     let all = snapshot.select(&[Matcher::equal(METRIC_NAME, name)], range);
-    let series = all.iter().map(|one| read_series(snapshot, one, range)).filter(|series| series.len() > 0);
+    let series =
+        all.iter().map(|one| read_series(snapshot, one, range)).filter(|series| series.sample_count() > 0);
     let batch = MoveBatch { series: series.collect() };
     match snapshot.warnings().into_iter().next() {
         Some(warning) => Err(HistoryError::Damaged(warning).into()),

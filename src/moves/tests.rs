@@ -1,6 +1,6 @@
-//! Moves between a store in memory and a target that records every sample that it accepts. A move is
-//! stopped at each of its calls, before and after the call has had its effect, and continues from
-//! its stored row: the target has every sample exactly once.
+//! Moves between a store in memory and a target that records every sample that it accepts. A move
+//! is stopped at each of its calls, before and after the call has had its effect, and continues
+//! from its stored row: the target has every sample exactly once.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -339,8 +339,8 @@ fn samples(from: i64, step_ms: i64, count: i64) -> Vec<Sample> {
     (0..count).map(|number| Sample { at: at(number), value: number as f64 / 3.0 }).collect()
 }
 
-/// Two hours of a few series, with a gap of a year before, a staleness marker, and senders that keep
-/// writing during the move: new samples, late ones, and new series.
+/// Two hours of a few series, with a gap of a year before, a staleness marker, and senders that
+/// keep writing during the move: new samples, late ones, and new series.
 fn busy_world() -> World {
     let mut world = World::new();
     let hour = 3_600_000;

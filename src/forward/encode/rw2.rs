@@ -3,7 +3,7 @@
 //! | message | fields |
 //! |---|---|
 //! | `Request` | 4 symbol (string), 5 `TimeSeries` |
-//! | `TimeSeries` | 1 labels (uint32: symbols), 2 `Sample`, 3 `Histogram`, 4 `Exemplar`, 5 `Metadata`, 6 start |
+//! | `TimeSeries` | 1 symbols, 2 `Sample`, 3 `Histogram`, 4 `Exemplar`, 5 `Metadata`, 6 start |
 //! | `Sample` | 1 value (double), 2 time (int64, milliseconds), 3 start |
 //! | `Exemplar` | 1 labels (uint32: symbols), 2 value (double), 3 time (int64, milliseconds) |
 //! | `Metadata` | 1 kind (enum), 3 help (uint32: a symbol), 4 unit (uint32: a symbol) |

@@ -71,7 +71,7 @@ impl Identity {
             }
             txn.put(&org, &new);
             let event = Event::unattributed("move.started").of(org).target(&owner.slug);
-            audit::record(txn, &event, now).map_err(StoreError::from)?;
+            audit::record(txn, &event, now)?;
             Ok(())
         })?;
         Ok(row)
@@ -116,8 +116,8 @@ impl Identity {
         Ok(())
     }
 
-    /// Stores the state of a move together with the engine of the organisation: `target` answers its
-    /// queries from now on, or this server if it is `None`. Blocks (commit).
+    /// Stores the state of a move together with the engine of the organisation: `target` answers
+    /// its queries from now on, or this server if it is `None`. Blocks (commit).
     ///
     /// # Errors
     /// [`MoveStateError`]; then nothing is changed.
@@ -151,8 +151,8 @@ impl Identity {
             };
             txn.put(&org, &row);
             let event = Event::unattributed(action).of(org).target(&owner.slug);
-            audit::record(txn, &event, now).map_err(StoreError::from)?;
-            Ok(())
+            audit::record(txn, &event, now)?;
+            Ok::<_, MoveStateError>(())
         });
         let reloaded = self.reload_engine(org);
         if changed.is_err() || !is_moved {

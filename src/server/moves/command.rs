@@ -82,8 +82,8 @@ impl Moves {
         self.run(org.id, row, false)
     }
 
-    /// Tells a wrong URL, credential or tenant before anything is stored. Returns whether the target is
-    /// VictoriaMetrics.
+    /// Tells a wrong URL, credential or tenant before anything is stored. Returns whether the
+    /// target is VictoriaMetrics.
     fn probe(&self, org: &Org, target: &MoveTarget) -> Result<bool, String> {
         let row = MoveRow::new(Vec::new(), self.clock.now());
         let state = MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false };

@@ -114,8 +114,8 @@ impl ServerMove {
         })
     }
 
-    /// Asks whether the target answers queries. Returns whether it is VictoriaMetrics, which names its
-    /// host in each response.
+    /// Asks whether the target answers queries. Returns whether it is VictoriaMetrics, which names
+    /// its host in each response.
     pub(super) fn probe(&self) -> Result<bool, String> {
         let request = TargetRequest {
             method: TargetMethod::Get,
@@ -125,7 +125,7 @@ impl ServerMove {
             timeout: REQUEST_TIMEOUT,
             body_bytes_max: u64::MAX,
         };
-        let asked = self.runtime.block_on(async {
+        let asked: Result<bool, RequestFailure> = self.runtime.block_on(async {
             let response = self.read.send(request).await?;
             match response.status {
                 200..300 => Ok(response.header("x-server-hostname").is_some()),

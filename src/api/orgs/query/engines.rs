@@ -29,7 +29,8 @@ pub enum ReadEngine {
 /// The clients of the engines in use. A client is made when it is used first, and replaced when its
 /// engine has changed.
 pub struct Engines {
-    identity: Arc<Identity>,
+    /// None: all organisations read local samples.
+    identity: Option<Arc<Identity>>,
     egress: Egress,
     clients: RwLock<HashMap<OrgId, (Arc<Engine>, Result<Arc<Upstream>, String>)>>,
 }
@@ -43,7 +44,18 @@ impl std::fmt::Debug for Engines {
 impl Engines {
     /// Returns the engines of all organisations.
     pub fn new(identity: Arc<Identity>, egress: Egress) -> Engines {
-        Engines { identity, egress, clients: RwLock::default() }
+        Engines { identity: Some(identity), egress, clients: RwLock::default() }
+    }
+
+    /// Returns engines without accounts: all organisations read local samples.
+    #[cfg(test)]
+    pub fn local() -> Engines {
+        let egress = Egress::new(crate::model::EgressRules::default(), &[]);
+        Engines { identity: None, egress, clients: RwLock::default() }
+    }
+
+    fn engine(&self, org: OrgId) -> Option<Arc<Engine>> {
+        self.identity.as_ref()?.engine(org)
     }
 
     /// Returns which addresses may be connected to.
@@ -56,7 +68,7 @@ impl Engines {
     /// # Errors
     /// 503 `upstream_unavailable` if its target cannot be read.
     pub fn of(&self, org: OrgId) -> ApiResult<ReadEngine> {
-        let Some(engine) = self.identity.engine(org) else { return Ok(ReadEngine::Local) };
+        let Some(engine) = self.engine(org) else { return Ok(ReadEngine::Local) };
         let upstream = self.client(org, &engine).map_err(|why| {
             ApiError::new(Code::UpstreamUnavailable, format!("the engine cannot be used: {why}"))
         })?;
@@ -81,14 +93,14 @@ impl Engines {
         };
         let mut clients = self.clients.write().ignore_poison();
         // Clients of engines that no longer exist are closed.
-        clients.retain(|org, _| self.identity.engine(*org).is_some());
+        clients.retain(|org, _| self.engine(*org).is_some());
         clients.insert(org, (Arc::clone(engine), client.clone()));
         client
     }
 
     /// Returns the client of an organisation's engine, if it has been used.
     pub fn in_use(&self, org: OrgId) -> Option<Arc<Upstream>> {
-        let engine = self.identity.engine(org)?;
+        let engine = self.engine(org)?;
         let clients = self.clients.read().ignore_poison();
         let (known, client) = clients.get(&org)?;
         client.as_ref().ok().filter(|_| Arc::ptr_eq(known, &engine)).cloned()
@@ -97,26 +109,25 @@ impl Engines {
     /// Returns the number of organisations with an engine of their own, and of those whose circuit
     /// is not closed.
     pub fn counts(&self) -> (usize, usize) {
-        let all = self.identity.engines();
+        let all = self.identity.as_ref().map_or_else(Default::default, |identity| identity.engines());
         let is_open = |org: OrgId| {
             self.in_use(org).is_some_and(|upstream| upstream.status().circuit != CircuitState::Closed)
         };
         (all.len(), all.iter().filter(|(org, _)| is_open(*org)).count())
     }
 
-    /// Checks that samples of an organisation are stored here. Those of a moved organisation are also
-    /// sent to its engine.
+    /// Checks that samples of an organisation are stored here. Those of a moved organisation are
+    /// also sent to its engine.
     ///
     /// # Errors
     /// 409 `engine_upstream`.
     pub fn require_local_writes(&self, org: OrgId) -> ApiResult<()> {
-        match self.identity.engine(org) {
-            Some(engine) if engine.kind == EngineKind::Upstream && !self.identity.is_moved(org) => {
-                Err(ApiError::new(
-                    Code::EngineUpstream,
-                    "the samples of this organisation are on another server; send them there",
-                ))
-            }
+        let is_moved = || self.identity.as_ref().is_some_and(|identity| identity.is_moved(org));
+        match self.engine(org) {
+            Some(engine) if engine.kind == EngineKind::Upstream && !is_moved() => Err(ApiError::new(
+                Code::EngineUpstream,
+                "the samples of this organisation are on another server; send them there",
+            )),
             _ => Ok(()),
         }
     }

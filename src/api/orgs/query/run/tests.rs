@@ -26,6 +26,7 @@ fn deps() -> ReadDeps {
         patterns: Arc::default(),
         expressions: Arc::new(ExpressionCache::new(Caps::default())),
         inline: Arc::default(),
+        engines: Arc::new(crate::api::orgs::query::engines::Engines::local()),
         live: Arc::default(),
     }
 }
