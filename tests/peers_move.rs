@@ -97,8 +97,21 @@ fn batch(base: Timestamp, steps: std::ops::Range<i64>) -> Vec<(Labels, Vec<Sampl
     (0..SERIES).map(one).collect()
 }
 
-/// Values by series and time, as the query API returns them.
-fn content(ask: &dyn Fn(&str, i64) -> Answer, base: Timestamp) -> BTreeMap<String, Vec<(String, f64)>> {
+/// Times in seconds and values, by the label `series`.
+type Content = BTreeMap<String, Vec<(f64, f64)>>;
+
+/// What was sent, without staleness markers.
+fn sent(base: Timestamp) -> Content {
+    let pairs = |samples: Vec<Sample>| {
+        let is_shown = |one: &Sample| one.value.to_bits() != stale_nan().to_bits();
+        samples.into_iter().filter(is_shown).map(|one| (one.at.as_seconds(), one.value)).collect()
+    };
+    let all = batch(base, 0..STEPS + 10).into_iter();
+    all.map(|(labels, samples)| (labels.value("series").to_owned(), pairs(samples))).collect()
+}
+
+/// Returns what the query API of a server returns.
+fn content(ask: &dyn Fn(&str, i64) -> Answer, base: Timestamp) -> Content {
     let mut all = BTreeMap::new();
     let end = base.plus_ms((STEPS + 100) * STEP_MS).as_s();
     for number in 0..4 {
@@ -108,8 +121,9 @@ fn content(ask: &dyn Fn(&str, i64) -> Answer, base: Timestamp) -> BTreeMap<Strin
         for series in answer.json()["data"]["result"].as_array().expect("a matrix") {
             let values = series["values"].as_array().expect("values").iter();
             let value = |text: &Json| text.as_str().and_then(|text| text.parse().ok()).expect("a number");
-            let pair = |pair: &Json| (pair[0].to_string(), value(&pair[1]));
-            all.insert(series["metric"]["series"].to_string(), values.map(pair).collect());
+            let pair = |pair: &Json| (pair[0].as_f64().expect("a time"), value(&pair[1]));
+            let name = series["metric"]["series"].as_str().expect("a label");
+            all.insert(name.to_owned(), values.map(pair).collect());
         }
     }
     all
@@ -151,23 +165,26 @@ fn moves_to(name: &str, start: impl Fn(&Path) -> (Peer, String), arguments: &[&s
         assert_eq!(done[count], 0, "{name}: {done}");
     }
     let bearer = format!("Bearer {secret}");
-    let ours = content(
-        &|expr, time| {
+    let ours = || {
+        let ask = |expr: &str, time: i64| {
             let path =
                 format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query={}&time={time}", percent(expr));
             server.get(&path, &[("Authorization", &bearer)])
-        },
-        base,
-    );
+        };
+        content(&ask, base)
+    };
     let theirs = || {
         let ask = |expr: &str, time: i64| {
             request("GET", &format!("{url}/api/v1/query?query={}&time={time}", percent(expr)), &[], None)
         };
         content(&ask, base)
     };
-    assert_eq!(ours.len(), SERIES);
+    let sent = sent(base);
+    assert_eq!(sent.len(), SERIES);
+    // Samples since the switch are forwarded.
     let failure = || format!("{name} has other samples: {} series", theirs().len());
-    eventually(WAIT_MAX, failure, || (theirs() == ours).then_some(()));
+    eventually(WAIT_MAX, failure, || (theirs() == sent).then_some(()));
+    assert_eq!(ours(), sent, "{name}: queries here are answered by it");
 }
 
 #[test]
