@@ -97,6 +97,7 @@ pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
 pub use orgs::member::{Member, MemberError};
+pub use orgs::moving::MoveStateError;
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
@@ -111,6 +112,7 @@ pub use tables::key::{
     ReadSettings, TokenAlgorithm,
 };
 pub use tables::master::{SealError, master_key_mark};
+pub use tables::moving::{HistoryCursor, MoveCounts, MoveDirection, MoveRow, MoveStep};
 pub use tables::name::NameError;
 pub use tables::oauth::Provider;
 pub use tables::org::{Limit, Membership, Org, OrgSettings, Role};
@@ -161,6 +163,7 @@ pub struct Identity {
     dashboard_tokens: keys::dashboard_tokens::DashboardTokens,
     public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
+    moved: orgs::moving::MovedOrgs,
     engines: orgs::engine::EngineCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -209,6 +212,7 @@ impl Identity {
             dashboard_tokens: keys::dashboard_tokens::DashboardTokens::default(),
             public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
+            moved: orgs::moving::MovedOrgs::default(),
             engines: orgs::engine::EngineCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
@@ -228,6 +232,7 @@ impl Identity {
         identity.load_dashboard_tokens()?;
         identity.load_public_links()?;
         identity.load_org_settings()?;
+        identity.load_moved()?;
         identity.load_engines()?;
         Ok(identity)
     }

@@ -102,7 +102,7 @@ impl Server {
         if let Err(error) = unclean_stops.and_then(|_| folder.begin_serving(now)) {
             tracing::warn!(%error, "cannot record unclean shutdowns (promlet_unclean_shutdown_total)");
         }
-        let server = Server {
+        Ok(Server {
             settings,
             clock,
             uptime,
@@ -113,6 +113,7 @@ impl Server {
             counters,
             tasks: Vec::new(),
             admin: None,
+            moves: None,
             listener,
             serving: None,
             live_metrics: None,
@@ -120,8 +121,7 @@ impl Server {
             flushed: Arc::new(AtomicBool::new(true)),
             panic_monitor,
             _prefetch: prefetch,
-        };
-        Ok(server)
+        })
     }
 }
 

@@ -84,6 +84,16 @@ fn sealed_for(id: &[u8; 4]) -> SealedFor<'_> {
 }
 
 impl Identity {
+    /// Seals the target of an organisation's engine.
+    pub(in crate::identity) fn seal_engine(
+        &self,
+        org: OrgId,
+        target: &Target,
+        rng: &mut Entropy,
+    ) -> SealedTarget {
+        SealedTarget::seal(target, sealed_for(&org.0.to_be_bytes()), &self.sealing, rng)
+    }
+
     /// Loads all engines.
     pub(in crate::identity) fn load_engines(&self) -> Result<(), StoreError> {
         let rows = self.rows::<EngineRow>(&())?;
@@ -140,8 +150,7 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Arc<Engine>, EngineError> {
-        let id = org.0.to_be_bytes();
-        let target = SealedTarget::seal(&new.target, sealed_for(&id), &self.sealing, rng);
+        let target = self.seal_engine(org, &new.target, rng);
         let (kind, split_after_s, replaces) = (new.kind, new.split_after_s, new.replaces);
         let host = new.target.url.authority();
         self.change(move |txn| {

@@ -19,6 +19,7 @@ use crate::identity::tables::engine::EngineRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
+use crate::identity::tables::moving::MoveRow;
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
@@ -143,6 +144,7 @@ impl Identity {
         }
         self.change(move |txn| {
             txn.remove::<DailyUsageRow>(&org);
+            txn.remove::<MoveRow>(&org);
             txn.remove::<EngineRow>(&org);
             txn.remove::<RemovalRow>(&org);
             Ok::<_, StoreError>(())

@@ -116,13 +116,15 @@ impl Engines {
         (all.len(), all.iter().filter(|(org, _)| is_open(*org)).count())
     }
 
-    /// Checks that samples of an organisation are stored here.
+    /// Checks that samples of an organisation are stored here. Those of a moved organisation are
+    /// also sent to its engine.
     ///
     /// # Errors
     /// 409 `engine_upstream`.
     pub fn require_local_writes(&self, org: OrgId) -> ApiResult<()> {
+        let is_moved = || self.identity.as_ref().is_some_and(|identity| identity.is_moved(org));
         match self.engine(org) {
-            Some(engine) if engine.kind == EngineKind::Upstream => Err(ApiError::new(
+            Some(engine) if engine.kind == EngineKind::Upstream && !is_moved() => Err(ApiError::new(
                 Code::EngineUpstream,
                 "the samples of this organisation are on another server; send them there",
             )),
