@@ -71,6 +71,7 @@ use router::ResponseFuture;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
+use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::model::{EgressRules, PatternCache};
@@ -102,6 +103,8 @@ pub struct Rooms {
     pub pages: Option<Router>,
     /// The web UI with the page of public links and framed dashboards.
     pub shared: Option<Ui>,
+    /// The running forwarding targets.
+    pub forwarders: Arc<Forwarders>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -190,6 +193,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::members::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::invites::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -266,6 +270,8 @@ impl Deps {
             query_timeout: options.read.timeout,
             embed_rps_default: options.embed_rps_default,
             embeds: Arc::clone(&embeds),
+            forwarders: Arc::clone(&rooms.forwarders),
+            egress: options.egress.clone(),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -338,6 +344,7 @@ impl Deps {
             cache: Arc::clone(&self.read.cache),
             live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
+            forwarders: Arc::clone(&rooms.forwarders),
             uptime: self.uptime,
         }
     }

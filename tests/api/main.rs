@@ -15,6 +15,7 @@ mod data_answers;
 mod demo_data;
 mod edge;
 mod errors;
+mod forwarding;
 mod limits;
 mod listings;
 mod mails;

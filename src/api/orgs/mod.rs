@@ -7,6 +7,7 @@ pub mod delete_series;
 pub mod demo_data;
 pub mod embed_tokens;
 pub mod embeds;
+pub mod forward;
 pub mod invites;
 pub mod members;
 pub mod metrics;
@@ -15,6 +16,7 @@ pub mod prometheus;
 pub mod query;
 pub mod rejects;
 pub mod settings;
+mod targets;
 pub mod write;
 
 use std::sync::{Arc, Mutex};
@@ -26,9 +28,10 @@ use super::error::{ApiError, ApiResult};
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
 use crate::clock::Clock;
+use crate::forward::edge::Forwarders;
 use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
-use crate::outbound::MailQueue;
+use crate::outbound::{Egress, MailQueue};
 use crate::tsdb::Tsdb;
 use query::deadline::QueryDeadline;
 use rejects::Rejects;
@@ -72,6 +75,10 @@ pub struct OrgDeps {
     pub embed_rps_default: u32,
     /// The use of embed tokens.
     pub embeds: Arc<EmbedUses>,
+    /// The running forwarding targets.
+    pub forwarders: Arc<Forwarders>,
+    /// The addresses that targets may have.
+    pub egress: Egress,
 }
 
 impl OrgDeps {

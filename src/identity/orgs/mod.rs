@@ -1,6 +1,7 @@
 //! Organisations: settings, members, invitations, moves and removal.
 
 pub(super) mod daily_usage;
+pub(super) mod forward;
 pub(super) mod invite;
 pub(super) mod member;
 pub(super) mod moving;
