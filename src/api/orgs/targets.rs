@@ -11,7 +11,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::model::{Target, TargetAuth, TargetSecret, TargetTls, TargetUrl, Tenant};
 
 /// A target as it is sent.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TargetBody {
     pub(super) url: String,
@@ -22,7 +22,7 @@ pub(super) struct TargetBody {
     tls: Option<TlsBody>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct AuthBody {
     #[serde(rename = "type")]
@@ -37,7 +37,7 @@ struct AuthBody {
     scopes: Vec<String>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TenantBody {
     #[serde(rename = "type")]
@@ -46,7 +46,7 @@ struct TenantBody {
     value: Option<String>,
 }
 
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct TlsBody {
     ca_pem: Option<String>,
