@@ -359,6 +359,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         query_max_series: flags.query_max_series,
         max_series_per_org: flags.max_series_per_org,
         head_memory_bytes: flags.head_memory_bytes,
+        forward_log_bytes: flags.forward_log_bytes,
         query_concurrency: flags.query_concurrency,
         switches,
         query_memory_bytes: flags.query_memory_bytes,

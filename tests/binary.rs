@@ -24,6 +24,8 @@ mod descriptors;
 mod first_run;
 #[path = "binary/forged.rs"]
 mod forged;
+#[path = "binary/forwarding.rs"]
+mod forwarding;
 #[path = "binary/hostile.rs"]
 mod hostile;
 #[path = "binary/ingest_protocols.rs"]

@@ -35,6 +35,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "dashboards",
             "ingest",
             "demo",
+            "forward",
             "tsdb",
             "identity",
             "kv",
@@ -54,8 +55,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui",
-            "upkeep", "moves", "forward", "model", "clock", "entropy", "sync",
+            "config", "tasks", "forward", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound",
+            "ui", "upkeep", "moves", "model", "clock", "entropy", "sync",
         ],
     ),
     (
@@ -590,6 +591,7 @@ fn no_test_is_ignored_and_nothing_is_left_to_do() {
 /// Files of `tests/` that may sleep: the wait function, kill loops, and tests with real peers.
 const MAY_SLEEP: &[&str] = &[
     "tests/binary/eventually.rs",
+    "tests/binary/forwarding.rs",
     "tests/binary/kill_loop.rs",
     "tests/binary/logins.rs",
     "tests/binary/moving.rs",

@@ -58,7 +58,8 @@ async fn health(State(deps): State<HealthDeps>) -> Json<Value> {
 }
 
 async fn readyz(State(deps): State<HealthDeps>) -> Response {
-    let health = deps.own.tsdb.health();
+    let mut health = deps.own.tsdb.health();
+    health.notes.extend(deps.own.forwarders.notes());
     let storage = match health.writes {
         Writes::Open => Ok(()),
         Writes::DiskFull { free, needed } => {

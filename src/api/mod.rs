@@ -72,6 +72,7 @@ use router::ResponseFuture;
 use routes::Routes;
 
 use crate::clock::{Clock, Stopwatch};
+use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::model::{EgressRules, PatternCache};
@@ -103,6 +104,8 @@ pub struct Rooms {
     pub pages: Option<Router>,
     /// The web UI with the page of public links and framed dashboards.
     pub shared: Option<Ui>,
+    /// The running forwarding targets.
+    pub forwarders: Arc<Forwarders>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -192,6 +195,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::invites::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::engine::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -270,6 +274,7 @@ impl Deps {
             embed_rps_default: options.embed_rps_default,
             embeds: Arc::clone(&embeds),
             engines: Arc::clone(&engines),
+            forwarders: Arc::clone(&rooms.forwarders),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -345,6 +350,7 @@ impl Deps {
             cache: Arc::clone(&self.read.cache),
             live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
+            forwarders: Arc::clone(&rooms.forwarders),
             uptime: self.uptime,
         }
     }

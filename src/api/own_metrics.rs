@@ -19,6 +19,7 @@ use super::lanes::Lanes;
 use super::limits::Limits;
 use super::orgs::query::LiveQueries;
 use crate::clock::Stopwatch;
+use crate::forward::edge::Forwarders;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
@@ -131,6 +132,8 @@ pub struct OwnMetrics {
     pub live: Arc<LiveQueries>,
     /// The slugs of organisations.
     pub slugs: Slugs,
+    /// The running forwarding targets.
+    pub forwarders: Arc<Forwarders>,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
 }
@@ -244,6 +247,7 @@ impl OwnMetrics {
         all.extend(self.queries());
         all.extend(self.embeds());
         all.extend(self.store());
+        all.extend(self.forwarding());
         all
     }
 
@@ -421,6 +425,53 @@ impl OwnMetrics {
             }
         }
         vec![series, memory, disk, refused]
+    }
+
+    /// Returns the state of the forwarding targets. Their number is bounded by that of threads.
+    fn forwarding(&self) -> Vec<MetricFamily> {
+        let statuses = self.forwarders.statuses();
+        if statuses.is_empty() {
+            return Vec::new();
+        }
+        let gauge = |name, help| MetricFamily::new(name, MetricKind::Gauge, help);
+        let counter = |name, help| MetricFamily::new(name, MetricKind::Counter, help);
+        let mut lag_s = gauge(
+            "promlet_forward_lag_seconds",
+            "How far the newest sample at a target is behind the newest stored one.",
+        );
+        let mut lag_bytes =
+            gauge("promlet_forward_lag_bytes", "Bytes of the log that a target has not acknowledged.");
+        let mut lag_samples =
+            gauge("promlet_forward_lag_samples", "Samples that a target has not acknowledged, estimated.");
+        let mut sent = counter("promlet_forward_sent_samples_total", "Samples that a target acknowledged.");
+        let mut bytes = counter("promlet_forward_sent_bytes_total", "Bytes of bodies sent to a target.");
+        let mut retried =
+            counter("promlet_forward_retried_requests_total", "Requests that failed and were repeated.");
+        let mut refused =
+            counter("promlet_forward_refused_samples_total", "Samples that a target refused for good.");
+        let mut forgotten = counter(
+            "promlet_forward_forgotten_samples_total",
+            "Samples that a target acknowledged and says it did not write.",
+        );
+        let mut lost = counter(
+            "promlet_forward_lost_records_total",
+            "Log records that were removed before they were sent to a target.",
+        );
+        for ((org, number), status) in statuses {
+            let Some(slug) = self.slugs.of(org) else { continue };
+            let labels = || vec![("org", slug.clone()), ("target", number.to_string())];
+            let counts = status.counts;
+            lag_s.row(labels(), status.lag_ms as f64 / 1_000.0);
+            lag_bytes.row(labels(), count(status.lag_bytes));
+            lag_samples.row(labels(), count(status.lag_samples));
+            sent.row(labels(), count(counts.accepted_samples));
+            bytes.row(labels(), count(counts.sent_bytes));
+            retried.row(labels(), count(counts.retried_requests));
+            refused.row(labels(), count(counts.refused_samples));
+            forgotten.row(labels(), count(counts.forgotten_samples));
+            lost.row(labels(), count(counts.lost_records));
+        }
+        vec![lag_s, lag_bytes, lag_samples, sent, bytes, retried, refused, forgotten, lost]
     }
 
     fn store(&self) -> Vec<MetricFamily> {

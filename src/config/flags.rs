@@ -17,6 +17,9 @@ use crate::tsdb::Durability;
 /// organisation, and 1 TiB.
 const HEAD_MEMORY_BYTES_MIN: u64 = 64 << 20;
 const HEAD_MEMORY_BYTES_MAX: u64 = 1 << 40;
+/// The bounds of the log that waits for its consumers.
+const FORWARD_LOG_BYTES_MIN: u64 = 64 << 20;
+const FORWARD_LOG_BYTES_MAX: u64 = 1 << 50;
 
 #[derive(Args, Clone)]
 pub(super) struct Flags {
@@ -118,6 +121,11 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_HEAD_MEMORY_BYTES", value_name = "N", default_value = "4294967296",
           value_parser = clap::value_parser!(u64).range(HEAD_MEMORY_BYTES_MIN..=HEAD_MEMORY_BYTES_MAX))]
     pub(super) head_memory_bytes: u64,
+    /// Bytes of the log above which it no longer waits for forwarding targets and standby servers that
+    /// have not read it (64 MiB to 1 PiB). They then lose the oldest records; no stored sample is lost
+    #[arg(long, env = "PROMLET_FORWARD_LOG_BYTES", value_name = "N", default_value = "8589934592",
+          value_parser = clap::value_parser!(u64).range(FORWARD_LOG_BYTES_MIN..=FORWARD_LOG_BYTES_MAX))]
+    pub(super) forward_log_bytes: u64,
     /// Queries that run at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     pub(super) query_concurrency: Option<usize>,

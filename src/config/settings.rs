@@ -78,6 +78,8 @@ pub struct Settings {
     pub max_series_per_org: Option<u32>,
     /// The bytes of samples and names in memory, over all organisations.
     pub head_memory_bytes: u64,
+    /// The bytes of the log above which it no longer waits for its consumers.
+    pub forward_log_bytes: u64,
     /// The number of queries that run at once.
     pub query_concurrency: Option<usize>,
     /// The enabled optional parts of the query language.

@@ -93,6 +93,7 @@ pub(crate) use keys::policy_matcher::parse as read_label_test;
 pub use keys::rotation::Rotation;
 pub use options::{Argon2Cost, CostError, IdentityOptions, OrgCreate, SignupMode};
 pub use orgs::engine::{Engine, EngineError, NewEngine};
+pub use orgs::forward::{FORWARD_TARGETS_MAX, ForwardTarget, ForwardTargetError, NewForwardTarget};
 pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };

@@ -36,6 +36,7 @@ use crate::outbound::MailQueue;
 use crate::tasks::Task;
 use crate::tsdb::{self, Tsdb};
 
+use crate::forward::edge::Forwarders;
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
@@ -63,6 +64,7 @@ pub struct Server {
     tasks: Vec<Task>,
     admin: Option<AdminServer>,
     moves: Option<Arc<Moves>>,
+    forwarders: Option<Arc<Forwarders>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -87,9 +89,25 @@ impl Server {
             self.listen()?;
         }
         tracing::info!("listening on {}://{}", self.settings.scheme(), self.listener.address);
-        let Server { clock, folder, control, identity, tsdb, tasks, admin, moves, listener, serving, .. } =
-            self;
-        listener.wait(|| moves.iter().for_each(|moves| moves.stop()));
+        let Server {
+            clock,
+            folder,
+            control,
+            identity,
+            tsdb,
+            tasks,
+            admin,
+            moves,
+            forwarders,
+            listener,
+            serving,
+            ..
+        } = self;
+        listener.wait(|| {
+            moves.iter().for_each(|moves| moves.stop());
+            forwarders.iter().for_each(|forwarders| forwarders.stop_all());
+        });
+        drop(forwarders);
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {

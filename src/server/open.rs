@@ -114,6 +114,7 @@ impl Server {
             tasks: Vec::new(),
             admin: None,
             moves: None,
+            forwarders: None,
             listener,
             serving: None,
             live_metrics: None,

@@ -79,6 +79,7 @@ pub(super) fn tsdb_options(settings: &Settings, observer: tsdb::ProgressObserver
     options.built = built();
     options.expiry_grace = settings.expiry_grace;
     options.head_bytes_max = settings.head_memory_bytes;
+    options.pinned_log_bytes = settings.forward_log_bytes;
     // The share of an organisation that is alone.
     options.seal_head_bytes = settings.head_memory_bytes / 4 * 3;
     options.decoded_bytes_max = settings.decoded_cache_bytes;

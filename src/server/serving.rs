@@ -10,14 +10,19 @@ use super::options::lanes_options;
 use super::{Server, ServerError, mail};
 use crate::api::health::Check;
 use crate::api::lanes::Lanes;
+use crate::api::orgs::forward::reconcile;
 use crate::api::prefix::path_of;
 use crate::api::{self, Deps, Rooms, pages};
+use crate::forward::ForwardDeps;
+use crate::forward::edge::Forwarders;
 use crate::outbound::MailQueue;
 use crate::ui::Ui;
 
 /// How long a start waits for the newest segments to be read ahead. A disk reads some tens of
 /// megabytes in this time.
 const WARMING_MAX: Duration = Duration::from_millis(100);
+/// How often targets and pins of removed organisations are looked for.
+const FORWARD_PERIOD: Duration = Duration::from_secs(60);
 /// How often the rate limiters remove idle entries.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -45,6 +50,12 @@ impl Server {
         }
         let mail = MailQueue::start(mailer, self.clock.clone());
         let mail = Arc::new(mail.map_err(ServerError::Thread)?);
+        let forwarders = Arc::new(Forwarders::new(ForwardDeps {
+            tsdb: Arc::clone(&self.tsdb),
+            egress: self.listener.options.egress.clone(),
+            runtime: self.listener.runtime(),
+            clock: self.clock.clone(),
+        }));
         let rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -55,6 +66,7 @@ impl Server {
             counters: Arc::clone(&self.counters),
             pages: Some(pages::router(self.ui())),
             shared: Some(self.ui()),
+            forwarders: Arc::clone(&forwarders),
         };
         let options = &self.listener.options;
         let deps = Deps::new(&rooms, options);
@@ -73,6 +85,10 @@ impl Server {
         // longer.
         self.tsdb.wait_until_warm(WARMING_MAX);
         self.listener.install_app(app);
+        self.forwarders = Some(Arc::clone(&forwarders));
+        let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
+        reconcile(&identity, &forwarders, &tsdb);
+        self.start_task("forward", FORWARD_PERIOD, move |_| reconcile(&identity, &forwarders, &tsdb))?;
         self.serving = Some((rooms, mail));
         Ok(())
     }

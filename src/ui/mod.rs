@@ -252,6 +252,7 @@ const FILES: &[Embedded] = files! {
     Module own "pages/organisation.js" => ["/pages/organisation.js"];
     Module own "pages/organisation_embeds.js" => ["/pages/organisation_embeds.js"];
     Module own "pages/organisation_engine.js" => ["/pages/organisation_engine.js"];
+    Module own "pages/organisation_forward.js" => ["/pages/organisation_forward.js"];
     Module own "pages/organisation_keys.js" => ["/pages/organisation_keys.js"];
     Module own "pages/organisation_limits.js" => ["/pages/organisation_limits.js"];
     Module own "pages/organisation_members.js" => ["/pages/organisation_members.js"];

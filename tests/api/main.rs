@@ -18,6 +18,7 @@ mod demo_data;
 mod edge;
 mod engine;
 mod errors;
+mod forwarding;
 mod limits;
 mod listings;
 mod mails;

@@ -28,6 +28,8 @@ use promlet::api::routes::{Auth, RouteDoc, Routes};
 use promlet::api::{self, ApiOptions, Rooms};
 use promlet::clock::Clock;
 use promlet::entropy::Entropy;
+use promlet::forward::ForwardDeps;
+use promlet::forward::edge::Forwarders;
 use promlet::identity::{
     Argon2Cost, Client, Foundation, Identity, IdentityOptions, LoginOutcome, NewOrg, OrgCreate, Password,
     PasswordLogin, SetUp, SetUpPeer, SignupMode,
@@ -219,9 +221,16 @@ impl TestServer {
         if !plan.just_started {
             ran_s.store(3_600, Ordering::Relaxed);
         }
+        let tsdb = Arc::new(tsdb);
+        let forwarders = Arc::new(Forwarders::new(ForwardDeps {
+            tsdb: Arc::clone(&tsdb),
+            egress: plan.options.egress.clone(),
+            runtime: runtime(),
+            clock: clock.clone(),
+        }));
         let rooms = Rooms {
             identity: Arc::new(identity),
-            tsdb: Arc::new(tsdb),
+            tsdb,
             lanes: Lanes::start(&plan.lanes).expect("threads"),
             clock: clock.clone(),
             mail: Arc::new(MailQueue::start(mailer, clock.clone()).expect("a thread")),
@@ -229,6 +238,7 @@ impl TestServer {
             counters: Arc::new(Counters::default()),
             pages: Some(Router::new().fallback(async || "a page")),
             shared: Some(promlet::ui::Ui::embedded()),
+            forwarders,
         };
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());
@@ -479,4 +489,11 @@ impl Reply {
         assert!(body["title"].is_string() && body["detail"].is_string());
         assert_eq!(self.headers.contains_key(header::WWW_AUTHENTICATE), status == 401);
     }
+}
+
+/// Returns the runtime of the requests to forwarding targets.
+fn runtime() -> tokio::runtime::Handle {
+    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
+    let new = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    RUNTIME.get_or_init(|| new().expect("a runtime")).handle().clone()
 }

@@ -5,9 +5,9 @@ use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, DASHBOARD_BYTES_MAX,
-    DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, IdTokenError,
-    InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError,
-    OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError, PublicLinkRefusal,
+DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError, IdTokenError,
+InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError,
+OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError, PublicLinkRefusal,
     ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError,
     WeakPassword,
 };
@@ -400,6 +400,19 @@ impl From<InviteError> for ApiError {
             InviteError::TooMany => ApiError::new(Code::ValidationFailed, detail),
             InviteError::NotFound => ApiError::new(Code::NotFound, detail),
             InviteError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ForwardTargetError> for ApiError {
+    fn from(error: ForwardTargetError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            ForwardTargetError::UnknownOrg => org_not_found(),
+            ForwardTargetError::NotFound => ApiError::new(Code::NotFound, detail),
+            ForwardTargetError::Exists => ApiError::new(Code::AlreadyExists, detail),
+            ForwardTargetError::TooMany => ApiError::new(Code::LimitReached, detail),
+            ForwardTargetError::Store(error) => error.into(),
         }
     }
 }

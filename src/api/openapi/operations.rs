@@ -363,6 +363,35 @@ const ORGANISATIONS: &[Operation] = &[
         .responses(&[(201, "Invite", "The invitation, which this address can accept once within seven days")])
         .errors(&[Code::AlreadyMember, Code::MailThrottled, Code::Forbidden]),
     at("DELETE /orgs/{slug}/invites/{id}").responses(DONE).errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/forward")
+        .responses(&[(200, "{ data: ForwardTarget[] }", "The forwarding targets and their state")]),
+    at("POST /orgs/{slug}/forward")
+        .body("NewForwardTarget")
+        .responses(&[(201, "ForwardTarget", "The target. Samples that are accepted from now on are sent to it")])
+        .errors(&[Code::AlreadyExists, Code::LimitReached]),
+    at("GET /orgs/{slug}/forward/{id}")
+        .responses(&[(200, "ForwardTarget", "The target and its state")])
+        .errors(&[Code::NotFound]),
+    at("PUT /orgs/{slug}/forward/{id}")
+        .body("NewForwardTarget")
+        .responses(&[(200, "ForwardTarget", "The changed target, which continues at its place in the log")])
+        .errors(&[Code::NotFound, Code::AlreadyExists]),
+    at("DELETE /orgs/{slug}/forward/{id}").responses(DONE).errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/forward/{id}/probe")
+        .responses(&[(
+            200,
+            "{ ok: boolean, status: integer | null, code: string | null, message: string | null, latency_ms: integer }",
+            "Whether the target accepts requests. What is wrong with it is the result, not an error",
+        )])
+        .errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/forward/{id}/refused")
+        .responses(&[(
+            200,
+            "{ data: { at: string(date-time), status: integer, text: string, samples: integer, first_series: string }[], \
+             refused_samples: integer }",
+            "The last 16 bodies that the target refused for good, the newest first",
+        )])
+        .errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/audit")
         .query(&[parameters::EVENTS])
         .responses(&[(200, "Events", "The entries, the newest first")])

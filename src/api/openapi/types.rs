@@ -98,6 +98,28 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          expires_at: string(date-time), url?: string 'The link; only if mails go to the console' }",
     ),
     (
+        "TargetSettings",
+        "{ url: string(..2048), auth?: any 'type none, basic, bearer or oauth2 and its members; secrets are write-only', \
+         tenant?: any 'type none, header, path or label, name and value', headers?: any 'Names and values; values are write-only', \
+         tls?: any 'ca_pem, client_cert_pem, client_key_pem, server_name' }",
+    ),
+    (
+        "NewForwardTarget",
+        "{| name: string(1..64), target: TargetSettings, protocol?: \"auto\" | \"rw1\" | \"rw2\", compression?: \"snappy\" | \"zstd\", \
+         rules?: any[] 'As write_relabel_configs of Prometheus', enabled?: boolean, from?: \"now\" | \"log\" 'Where a new target begins' |}",
+    ),
+    (
+        "ForwardTarget",
+        "{ id: string, name: string, target: any, protocol: string, compression: string, rules: any[], enabled: boolean, \
+         version: integer, updated_at: string(date-time), status: ForwardStatus | null 'null if it is disabled' }",
+    ),
+    (
+        "ForwardStatus",
+        "{ state: string, error: string | null, protocol: string, shards: integer, lag_s: number, lag_bytes: integer, \
+         lag_samples: integer 'Estimated', sent_samples: integer, sent_bytes: integer, requests: integer, retried_requests: integer, \
+         refused_samples: integer, forgotten_samples: integer, lost_records: integer }",
+    ),
+    (
         "Events",
         "{ data: { id: string, at: string(date-time), actor: { type: string, id: string | null, email: string | null }, \
          action: string, target: string | null, ip: string | null, request_id: string | null, result: string, meta: any }[], \

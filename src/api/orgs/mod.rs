@@ -8,6 +8,7 @@ pub mod demo_data;
 pub mod embed_tokens;
 pub mod embeds;
 pub mod engine;
+pub mod forward;
 pub mod invites;
 pub mod members;
 pub mod metrics;
@@ -16,6 +17,7 @@ pub mod prometheus;
 pub mod query;
 pub mod rejects;
 pub mod settings;
+mod targets;
 pub mod write;
 
 use std::sync::{Arc, Mutex};
@@ -27,6 +29,7 @@ use super::error::{ApiError, ApiResult};
 use super::lanes::{Lane, Lanes};
 use super::limits::Limits;
 use crate::clock::Clock;
+use crate::forward::edge::Forwarders;
 use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
@@ -75,6 +78,8 @@ pub struct OrgDeps {
     pub embeds: Arc<EmbedUses>,
     /// Where the samples of each organisation are.
     pub engines: Arc<query::engines::Engines>,
+    /// The running forwarding targets.
+    pub forwarders: Arc<Forwarders>,
 }
 
 impl OrgDeps {

@@ -2,6 +2,7 @@
 
 pub(super) mod daily_usage;
 pub(super) mod engine;
+pub(super) mod forward;
 pub(super) mod invite;
 pub(super) mod member;
 pub(super) mod moving;

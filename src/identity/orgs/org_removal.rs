@@ -16,6 +16,7 @@ use crate::identity::orgs::invite;
 use crate::identity::orgs::member;
 use crate::identity::tables::audit::AuditRow;
 use crate::identity::tables::engine::EngineRow;
+use crate::identity::tables::forward::ForwardRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
@@ -132,6 +133,8 @@ impl Identity {
             self.rows::<DashboardTokensRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&revoked, ROWS_A_CHANGE, |txn, key| txn.remove::<DashboardTokensRow>(key))?;
         self.remove_dashboards_of(org)?;
+        let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {

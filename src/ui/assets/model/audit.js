@@ -25,6 +25,9 @@ const ACTIONS = new Map(
     'dashboard.updated': 'Dashboard changed',
     'email.changed': 'E-mail address changed',
     'email.proven': 'E-mail address confirmed',
+    'forward.changed': 'Forwarding target changed',
+    'forward.created': 'Forwarding target added',
+    'forward.removed': 'Forwarding target removed',
     'invite.accepted': 'Invitation accepted',
     'invite.created': 'Member invited',
     'invite.revoked': 'Invitation withdrawn',
@@ -69,6 +72,7 @@ export const ORG_ACTIONS = [
   ['settings.*', 'Limits and name'],
   ['dashboard.*', 'Dashboards'],
   ['public_link.*', 'Public links'],
+  ['forward.*', 'Forwarding targets'],
   ['series.*', 'Deleted series'],
 ];
 /** The same of the server's own log. @type {[string, string][]} */

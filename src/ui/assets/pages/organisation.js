@@ -16,6 +16,7 @@ import { counted } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 import { embeds } from './organisation_embeds.js';
 import { engine } from './organisation_engine.js';
+import { forwarding } from './organisation_forward.js';
 import { apiKeys } from './organisation_keys.js';
 import { limits } from './organisation_limits.js';
 import { invitations, members } from './organisation_members.js';
@@ -139,6 +140,18 @@ export function organisationPage({ me, membership: org, signedOut }) {
             ],
           },
           { id: 'embeds', text: 'Embeds', panel: () => [embeds({ me, slug: org.slug, base, signedOut })] },
+          {
+            id: 'forwarding',
+            text: 'Forwarding',
+            panel: () => [
+              card({
+                heading: 'Forwarding',
+                intro: 'Servers that get every accepted sample by remote write, from the position in the log.',
+                fill: (part) => forwarding({ base }, part),
+                signedOut,
+              }),
+            ],
+          },
           { id: 'limits', text: 'Limits', panel: () => [limits({ base, signedOut })] },
           { id: 'engine', text: 'Engine', panel: () => [engine({ base, signedOut })] },
           {
