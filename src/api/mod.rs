@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod agent;
 pub mod auth;
 pub mod body;
 pub mod callers;
@@ -283,6 +284,7 @@ impl Deps {
             clock: rooms.clock.clone(),
             limits: options.write,
             rejects,
+            relabel: None,
         });
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
