@@ -23,7 +23,7 @@ pub use commands::{
     TokenCommand, UserCommand,
 };
 
-use crate::model::Switches;
+use crate::model::{EgressRules, Switches};
 
 use flags::Flags;
 pub use oauth::{OauthClient, OauthSettings};
@@ -332,6 +332,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         trusted_origins: tidy_list(flags.trusted_origins),
         tls,
         trusted_proxies: tidy_list(flags.trusted_proxies),
+        outbound_allow: outbound_allow(&flags.outbound_allow)?,
         connections_max: flags.connections_max,
         live_streams_per_key: flags.live_streams_per_key,
         org_create: flags.org_create,
@@ -370,6 +371,13 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         log: flags.log,
         log_format: flags.log_format,
         warnings,
+    })
+}
+
+fn outbound_allow(entries: &[String]) -> Result<EgressRules, ConfigError> {
+    EgressRules::parse(entries.iter().map(String::as_str)).map_err(|entry| {
+        let message = format!("--outbound-allow takes networks, hosts and host:port, not {entry:?}");
+        ConfigError::Settings(message)
     })
 }
 
@@ -593,6 +601,10 @@ pub(crate) mod tests {
     fn lists_are_split_at_commas() {
         let settings = parse(&["--trusted-proxies", "10.0.0.0/8, fd00::/8,"]).expect("valid");
         assert_eq!(settings.trusted_proxies, ["10.0.0.0/8", "fd00::/8"]);
+        let settings = parse(&["--outbound-allow", "10.0.0.0/8, mimir:9009"]).expect("allowed");
+        assert_eq!(settings.outbound_allow, EgressRules::parse(["10.0.0.0/8", "mimir:9009"]).expect("rules"));
+        let error = parse(&["--outbound-allow", "http://mimir"]).expect_err("a URL");
+        assert!(error.to_string().contains("--outbound-allow"), "{error}");
     }
 
     #[test]

@@ -74,8 +74,8 @@ use routes::Routes;
 use crate::clock::{Clock, Stopwatch};
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
-use crate::model::PatternCache;
-use crate::outbound::MailQueue;
+use crate::model::{EgressRules, PatternCache};
+use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
 use crate::tsdb::Tsdb;
@@ -140,6 +140,8 @@ pub struct ApiOptions {
     pub docs: bool,
     /// The configured sign-in providers.
     pub providers: auth::oauth::Providers,
+    /// The addresses that targets of organisations may have.
+    pub egress: Egress,
 }
 
 impl ApiOptions {
@@ -161,6 +163,7 @@ impl ApiOptions {
             embed_rps_default: EmbedSettings::default().rate_limit_rps,
             docs: true,
             providers: auth::oauth::Providers::default(),
+            egress: Egress::new(EgressRules::default(), &[]),
         }
     }
 }

@@ -44,6 +44,10 @@ pub(super) struct Flags {
     /// Proxies whose X-Forwarded-For is trusted, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     pub(super) trusted_proxies: Vec<String>,
+    /// Addresses beside public ones that targets of organisations may have: networks, hosts, or
+    /// host:port, which this server itself needs
+    #[arg(long, env = "PROMLET_OUTBOUND_ALLOW", value_name = "CIDR|HOST[:PORT],..", value_delimiter = ',')]
+    pub(super) outbound_allow: Vec<String>,
     /// Streams of live queries of one API key and its tokens at once
     #[arg(long, env = "PROMLET_LIVE_STREAMS_PER_KEY", value_name = "N", default_value = "10000",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::oauth::OauthSettings;
 use crate::identity::{Argon2Cost, OrgCreate, SignupMode};
-use crate::model::Switches;
+use crate::model::{EgressRules, Switches};
 use crate::tsdb::Durability;
 
 /// All settings of a server, resolved.
@@ -29,6 +29,8 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// The addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<String>,
+    /// The addresses beside public ones that targets of organisations may have.
+    pub outbound_allow: EgressRules,
     /// The number of streams of live queries of one API key and its tokens at once.
     pub live_streams_per_key: u32,
     /// The number of connections open at once; `None` decides by the memory.

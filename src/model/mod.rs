@@ -3,6 +3,7 @@
 
 mod access;
 mod allocation;
+mod egress;
 mod exemplar;
 mod features;
 mod histogram;
@@ -13,12 +14,14 @@ mod org_lru;
 mod pace;
 mod pattern;
 mod sample;
+mod target;
 mod time;
 mod times;
 mod write;
 
 pub use access::{Access, NameGlob, Scope};
 pub use allocation::{OutOfMemory, bytes_of, check_available, try_reserve_exact, try_with_capacity};
+pub use egress::{AddressRefusal, EgressRules, is_public};
 pub use exemplar::Exemplar;
 pub use features::{Features, Switches, UnknownFeature};
 pub use histogram::{
@@ -35,6 +38,10 @@ pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
+pub use target::{
+    InvalidTarget, TARGET_HEADERS_MAX, TARGET_PEM_BYTES_MAX, TARGET_SCOPES_MAX, TARGET_TEXT_BYTES_MAX,
+    TARGET_URL_BYTES_MAX, TENANT_PLACEHOLDER, Target, TargetAuth, TargetSecret, TargetTls, TargetUrl, Tenant,
+};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use times::{RegularTimes, Times, TimesBuilder};
 pub use write::{

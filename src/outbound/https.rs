@@ -10,23 +10,18 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, USER_AGENT};
 use hyper::{Method, Request, Uri};
-use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use super::connection::{TlsSettings, handshake};
 
 /// The maximal length of a response body in bytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
-/// The maximal length of a response head in bytes.
-const HEAD_BYTES_MAX: usize = 64 * 1_024;
 /// The maximal number of concurrent requests. A further request waits within its own timeout.
 const CONCURRENT_MAX: usize = 16;
 
@@ -85,43 +80,15 @@ pub(super) struct HttpsClient {
     slots: Arc<Semaphore>,
 }
 
-/// The task of a connection, which is aborted on drop.
-struct ConnectionTask(AbortHandle);
-
-impl Drop for ConnectionTask {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 impl HttpsClient {
     /// Creates a client.
     ///
     /// # Errors
     /// A sentence, if the certificates cannot be read.
     pub(super) fn new(options: &HttpsOptions) -> Result<HttpsClient, String> {
-        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        if let Some(pem) = &options.more_roots {
-            let mut found = 0_usize;
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate = certificate.map_err(|error| error.to_string())?;
-                roots.add(certificate).map_err(|error| error.to_string())?;
-                found += 1;
-            }
-            if found == 0 {
-                return Err("it contains no certificate".to_owned());
-            }
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        Ok(HttpsClient {
-            tls: TlsConnector::from(Arc::new(config)),
-            timeout: options.timeout,
-            slots: Arc::new(Semaphore::new(CONCURRENT_MAX)),
-        })
+        let roots = options.more_roots.as_deref();
+        let tls = TlsSettings { roots, with_public: true, identity: None }.connector()?;
+        Ok(HttpsClient { tls, timeout: options.timeout, slots: Arc::new(Semaphore::new(CONCURRENT_MAX)) })
     }
 
     /// Sends a request and reads the whole response.
@@ -197,13 +164,7 @@ async fn exchange(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     request: Request<Full<Bytes>>,
 ) -> Result<ProviderResponse, ProviderError> {
-    let (mut sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|error| unavailable(&error))?;
-    // The sender notices when the connection ends.
-    let _connection = ConnectionTask(tokio::spawn(async move { drop(connection.await) }).abort_handle());
+    let (mut sender, _connection) = handshake(stream).await.map_err(|error| unavailable(&error))?;
     let response = sender.send_request(request).await.map_err(|error| unavailable(&error))?;
     let status = response.status().as_u16();
     let too_long = || ProviderError::Misbehaved(format!("more than {BODY_BYTES_MAX} bytes"));

@@ -1,11 +1,12 @@
 //! Outgoing messages: mail, which is sent by SMTP, printed on the console, or stored for a test,
-//! and requests to sign-in providers (`oidc`, and `github`, over `https`). This room fetches and
-//! does not know accounts; `identity` verifies.
+//! requests to sign-in providers (`oidc`, and `github`, over `https`), and requests to the targets
+//! of organisations (`target`). This room fetches and does not know accounts; `identity` verifies.
 //!
 //! No request waits for a mail. Mails go into a bounded queue that one thread empties, so a
 //! response takes the same time whether a mail is sent or not (docs/specification.md D5). A mail
 //! that cannot be sent is tried again (`schedule`).
 
+mod connection;
 mod github;
 mod https;
 mod mail;
@@ -14,15 +15,20 @@ mod provider;
 mod queue;
 mod schedule;
 mod smtp;
+mod target;
 
 pub use github::{GithubClient, GithubOptions};
 pub use https::{HttpsOptions, ProviderError};
+pub use hyper::body::Bytes;
 pub use mail::{Mail, MailKind};
 pub use oidc::{Authorization, OidcClient, OidcOptions, Tokens};
 pub use provider::{AccountFuture, ProviderAccount, ProviderClient};
 pub use queue::MailQueue;
 pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};
+pub use target::{
+    Egress, TargetBody, TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse,
+};
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};

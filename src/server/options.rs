@@ -9,6 +9,7 @@ use crate::api::{self, ApiOptions};
 use crate::config::{CookieSecure, MailSetting, Settings};
 use crate::identity::IdentityOptions;
 use crate::model::Timestamp;
+use crate::outbound::Egress;
 use crate::tsdb;
 
 /// The bytes of the newest segments that are read ahead of the first queries.
@@ -30,6 +31,7 @@ pub(super) fn api_options(settings: &Settings, address: SocketAddr) -> Result<Ap
     };
     options.link_ttl = settings.magic_link_ttl;
     options.providers = oauth::providers(&settings.oauth)?;
+    options.egress = Egress::new(settings.outbound_allow.clone(), &[address]);
     options.read.timeout = settings.query_timeout;
     options.read.promql.limits.samples_max = settings.query_max_samples;
     options.read.promql.limits.series_max = settings.query_max_series.unwrap_or(u64::MAX);

@@ -1,0 +1,93 @@
+//! What all HTTP clients of this room share: TLS settings, HTTP/1.1 connections, and their limits.
+
+use std::sync::Arc;
+
+use hyper::body::Body;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+
+/// The maximal length of a response head in bytes.
+pub(super) const HEAD_BYTES_MAX: usize = 64 * 1_024;
+
+/// The certificates that a client trusts and presents.
+#[derive(Default)]
+pub(super) struct TlsSettings<'a> {
+    /// Certificates (PEM) to trust.
+    pub(super) roots: Option<&'a [u8]>,
+    /// Whether those of public authorities are trusted as well. They are if there are no `roots`.
+    pub(super) with_public: bool,
+    /// The client's certificate chain and key (PEM).
+    pub(super) identity: Option<(&'a [u8], &'a [u8])>,
+}
+
+impl TlsSettings<'_> {
+    /// Returns a connector.
+    ///
+    /// # Errors
+    /// A sentence, if a certificate or key cannot be read.
+    pub(super) fn connector(&self) -> Result<TlsConnector, String> {
+        let is_public = self.with_public || self.roots.is_none();
+        let public = if is_public { webpki_roots::TLS_SERVER_ROOTS } else { &[] };
+        let mut roots = RootCertStore { roots: public.to_vec() };
+        if let Some(pem) = self.roots {
+            for certificate in certificates(pem)? {
+                roots.add(certificate).map_err(|error| error.to_string())?;
+            }
+        }
+        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?
+            .with_root_certificates(roots);
+        let config = match self.identity {
+            None => config.with_no_client_auth(),
+            Some((chain, key)) => {
+                let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())?;
+                config.with_client_auth_cert(certificates(chain)?, key).map_err(|error| error.to_string())?
+            }
+        };
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let found = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>();
+    let found = found.map_err(|error| error.to_string())?;
+    if found.is_empty() { Err("it contains no certificate".to_owned()) } else { Ok(found) }
+}
+
+/// The task of a connection, which is aborted on drop.
+pub(super) struct ConnectionTask(AbortHandle);
+
+impl Drop for ConnectionTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Starts HTTP/1.1 on a stream.
+///
+/// # Errors
+/// That of the connection.
+pub(super) async fn handshake<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) -> hyper::Result<(SendRequest<B>, ConnectionTask)>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let (sender, connection) = http1::Builder::new()
+        .max_buf_size(HEAD_BYTES_MAX)
+        .max_header_size(HEAD_BYTES_MAX)
+        .handshake(TokioIo::new(stream))
+        .await?;
+    // The sender notices when the connection ends.
+    let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
+    Ok((sender, ConnectionTask(task)))
+}

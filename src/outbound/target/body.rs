@@ -1,0 +1,100 @@
+//! The body of a target's response, read piece by piece within its limits.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Bytes, Incoming};
+use tokio::time::Sleep;
+
+use super::connections::ConnectionLease;
+use super::error::TargetError;
+
+/// A body that arrives. Dropping it before its end closes the connection.
+pub struct TargetBody {
+    incoming: Incoming,
+    /// Given back at the end of the body.
+    lease: Option<ConnectionLease>,
+    deadline: Pin<Box<Sleep>>,
+    timeout: Duration,
+    bytes_max: u64,
+    bytes: u64,
+}
+
+impl std::fmt::Debug for TargetBody {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TargetBody").field("bytes", &self.bytes).finish_non_exhaustive()
+    }
+}
+
+impl TargetBody {
+    pub(super) fn new(
+        incoming: Incoming,
+        lease: ConnectionLease,
+        (deadline, timeout): (Pin<Box<Sleep>>, Duration),
+        bytes_max: u64,
+    ) -> TargetBody {
+        TargetBody { incoming, lease: Some(lease), deadline, timeout, bytes_max, bytes: 0 }
+    }
+
+    fn too_long(&self) -> TargetError {
+        TargetError::InvalidResponse(format!("the body has more than {} bytes", self.bytes_max))
+    }
+
+    /// Returns the next bytes, which are not empty, or `None` at the end.
+    ///
+    /// # Errors
+    /// [`TargetError::InvalidResponse`] if the body is too long or cut, and
+    /// [`TargetError::Timeout`].
+    pub async fn next(&mut self) -> Result<Option<Bytes>, TargetError> {
+        if self.incoming.size_hint().lower() > self.bytes_max - self.bytes {
+            return Err(self.too_long());
+        }
+        loop {
+            let frame = tokio::select! {
+                biased;
+                () = &mut self.deadline => return Err(TargetError::Timeout(self.timeout)),
+                frame = self.incoming.frame() => frame,
+            };
+            let Some(frame) = frame else {
+                if let Some(lease) = self.lease.take() {
+                    lease.give_back();
+                }
+                return Ok(None);
+            };
+            let cut = |error| TargetError::InvalidResponse(format!("the body ended early: {error}"));
+            let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
+            self.bytes = self.bytes.saturating_add(data.len() as u64);
+            if self.bytes > self.bytes_max {
+                return Err(self.too_long());
+            }
+            if !data.is_empty() {
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    /// Reads the whole body.
+    ///
+    /// # Errors
+    /// Those of [`TargetBody::next`].
+    pub async fn bytes(mut self) -> Result<Vec<u8>, TargetError> {
+        let mut all = Vec::new();
+        while let Some(some) = self.next().await? {
+            all.extend_from_slice(&some);
+        }
+        Ok(all)
+    }
+
+    /// Reads at most `bytes` and returns them as one line of printable text. Errors end the text.
+    pub async fn beginning(mut self, bytes: usize) -> String {
+        let mut all = Vec::new();
+        while all.len() < bytes {
+            let Ok(Some(some)) = self.next().await else { break };
+            all.extend_from_slice(some.get(..bytes - all.len()).unwrap_or(&some));
+        }
+        let text = String::from_utf8_lossy(&all);
+        let printable = |c: char| if c.is_control() { ' ' } else { c };
+        text.trim().chars().map(printable).collect()
+    }
+}
