@@ -8,6 +8,7 @@
 
 mod commands;
 mod flags;
+mod move_command;
 pub mod oauth;
 mod settings;
 mod variables;
@@ -26,6 +27,7 @@ pub use commands::{
 use crate::model::{EgressRules, Switches};
 
 use flags::Flags;
+pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
     BootstrapSetting, CookieSecure, LogFormat, MailSetting, MasterKeySetting, SecretSetting, Settings,

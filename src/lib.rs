@@ -18,8 +18,10 @@ mod sync;
 pub mod kv;
 
 pub mod dashboards;
+pub mod forward;
 pub mod identity;
 pub mod ingest;
+pub mod moves;
 pub mod promql;
 pub mod tsdb;
 pub mod upkeep;

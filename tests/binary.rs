@@ -40,6 +40,8 @@ mod logins;
 mod lost_deletion;
 #[path = "binary/lost_files.rs"]
 mod lost_files;
+#[path = "binary/moving.rs"]
+mod moving;
 #[path = "binary/out_of_memory.rs"]
 mod out_of_memory;
 #[path = "binary/private_ca.rs"]

@@ -7,8 +7,8 @@ use std::process::{Command as Process, Stdio};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
-use super::dashboards;
 use super::table::{TableColumn, facts, table};
+use super::{dashboards, moves};
 use crate::clock::Clock;
 use crate::config::{
     self, AccountCommand, KeyCommand, OrgCommand, SecretSetting, Settings, TokenCommand, UserCommand,
@@ -23,7 +23,14 @@ pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) 
         return std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
     complete(&mut command)?;
-    let answer = perform(settings, command)?;
+    let waits = match &command {
+        AccountCommand::Org(OrgCommand::Move(command)) => moves::Wait::of(command),
+        _ => None,
+    };
+    let mut answer = perform(settings, command)?;
+    if let Some(wait) = waits {
+        answer = wait.until_complete(settings, answer)?;
+    }
     let text = if json { format!("{answer:#}\n") } else { view.text(&answer) };
     // Remarks go to standard error, so that standard output has the result only.
     if !json {
@@ -71,6 +78,7 @@ fn complete(command: &mut AccountCommand) -> anyhow::Result<()> {
             *password = new_password(email)?;
         }
         AccountCommand::Org(OrgCommand::Delete { slug, yes: false }) => confirm(slug)?,
+        AccountCommand::Org(OrgCommand::Move(command)) => moves::complete(command)?,
         AccountCommand::Token(TokenCommand::Mint { ms: Some(ms), .. }) => {
             let text = ms.as_str().unwrap_or_default();
             *ms = serde_json::from_str(text).context("--ms is not JSON")?;
@@ -160,7 +168,7 @@ fn confirm(slug: &str) -> anyhow::Result<()> {
 }
 
 /// The presentation of a result for people.
-struct ResultView {
+pub(super) struct ResultView {
     /// The text before the result.
     before: &'static str,
     columns: &'static [TableColumn],
@@ -224,7 +232,7 @@ impl ResultView {
     }
 
     /// Rows or a single row, without remarks.
-    fn rows(columns: &'static [TableColumn]) -> ResultView {
+    pub(super) fn rows(columns: &'static [TableColumn]) -> ResultView {
         ResultView { before: "", columns, after: "" }
     }
 
@@ -255,6 +263,7 @@ impl ResultView {
             OrgCommand::Create { .. } => ResultView { before: "created\n", ..ResultView::rows(ORGS) },
             OrgCommand::List => ResultView::rows(ORGS),
             OrgCommand::Members { .. } | OrgCommand::Member { .. } => ResultView::rows(MEMBERS),
+            OrgCommand::Move(command) => moves::view(command),
             OrgCommand::Invite { .. } => {
                 ResultView::link("  (valid for seven days, for this address, once)\n")
             }

@@ -16,6 +16,7 @@ mod check;
 mod dashboards;
 mod demo;
 mod doctor;
+mod moves;
 mod progress;
 mod seal;
 mod serve;

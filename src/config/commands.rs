@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::flags::duration;
+use super::move_command::MoveCommand;
 use super::settings::SecretSetting;
 
 /// A command on accounts, organisations, API keys or tokens. Accounts are named by their address,
@@ -57,6 +58,7 @@ const COMMAND_NAMES: &[&str] = &[
     "org_delete",
     "org_member",
     "org_invite",
+    "org_move",
     "key_create",
     "key_list",
     "key_revoke",
@@ -316,6 +318,9 @@ pub enum OrgCommand {
         #[arg(long, default_value = "viewer")]
         role: String,
     },
+    /// Move the samples of an organisation to another engine, or back
+    #[serde(rename = "org_move")]
+    Move(Box<MoveCommand>),
     /// Delete an organisation and everything in it
     #[serde(rename = "org_delete")]
     Delete {

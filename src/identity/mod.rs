@@ -96,6 +96,7 @@ pub use orgs::invite::{
     AcceptError, AcceptInvite, Accepted, Invitation, Invite, InviteError, IssuedInvite, NewInvite,
 };
 pub use orgs::member::{Member, MemberError};
+pub use orgs::moving::MoveStateError;
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
@@ -109,6 +110,7 @@ pub use tables::key::{
     ReadSettings, TokenAlgorithm,
 };
 pub use tables::master::{SealError, master_key_mark};
+pub use tables::moving::{HistoryCursor, MoveCounts, MoveDirection, MoveRow, MoveStep};
 pub use tables::name::NameError;
 pub use tables::oauth::Provider;
 pub use tables::org::{Limit, Membership, Org, OrgSettings, Role};

@@ -21,7 +21,6 @@ mod snappy;
 pub mod text;
 
 pub use protobuf::WireError;
-#[cfg(test)]
 pub(crate) use protobuf::{put_bytes, put_varint};
 pub use snappy::SnappyError;
 

@@ -119,7 +119,7 @@ pub struct WriteSeries<'a> {
 }
 
 /// Metadata of a metric, as sent.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MetricMetadata<'a> {
     /// Name of the metric (family).
     pub name: &'a str,

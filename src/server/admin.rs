@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::commands::AccountCommands;
+use super::moves::Moves;
 use crate::clock::Clock;
 use crate::config::AccountCommand;
 use crate::identity::Identity;
@@ -239,6 +240,8 @@ pub(super) struct AdminContext {
     /// The requests a second of embed tokens, for new API keys.
     pub(super) embed_rps_default: u32,
     pub(super) clock: Clock,
+    /// The moves to other engines; `None` if a folder was opened for its samples only.
+    pub(super) moves: Option<Arc<Moves>>,
     /// Held during a backup, so that there is one at a time.
     pub(super) backing_up: Mutex<()>,
 }
@@ -252,6 +255,7 @@ impl AdminContext {
             public_url: &self.public_url,
             clock: &self.clock,
             embed_rps_default: self.embed_rps_default,
+            moves: self.moves.as_deref(),
         };
         commands.perform(command)
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::moves::Moves;
 use crate::api::views::api_key::{NOTHING_TO_READ, key_json};
 use crate::api::views::dashboard::dashboard_json;
 use crate::api::views::embed_policy::policy_from_json;
@@ -39,6 +40,8 @@ pub(super) struct AccountCommands<'a> {
     pub(super) clock: &'a Clock,
     /// The requests a second of embed tokens, for new API keys.
     pub(super) embed_rps_default: u32,
+    /// The moves to other engines; `None` on a stopped folder.
+    pub(super) moves: Option<&'a Moves>,
 }
 
 /// The response of a command, or a text for the user: what is wrong and what to do next.
@@ -157,6 +160,11 @@ impl AccountCommands<'_> {
             OrgCommand::List => {
                 let orgs = identity.orgs().map_err(error_text)?;
                 Ok(json!({ "data": self.orgs_json(&orgs)? }))
+            }
+            OrgCommand::Move(command) => {
+                let org = self.org(&command.slug)?;
+                let moves = self.moves.ok_or("a move needs the running server")?;
+                moves.perform(&org, &command)
             }
             OrgCommand::Members { slug } => self.members(&self.org(&slug)?),
             OrgCommand::Delete { slug, yes: _ } => {

@@ -164,14 +164,21 @@ impl Listener {
         self.apps.install(app);
     }
 
-    /// Waits until the process is told to stop and the last request has its response.
-    pub(super) fn wait(self) {
+    /// Returns the runtime, which ends with [`Listener::wait`].
+    pub(super) fn runtime(&self) -> tokio::runtime::Handle {
+        self.runtime.handle().clone()
+    }
+
+    /// Waits until the process is told to stop and the last request has its response. Then calls
+    /// `end`, before the runtime ends.
+    pub(super) fn wait(self, end: impl FnOnce()) {
         let dropped = self.runtime.block_on(self.served);
         match dropped {
             Ok(0) => {}
             Ok(dropped) => tracing::warn!(dropped, "connections were still busy after the grace period"),
             Err(error) => tracing::error!("the accept loop ended early: {error}"),
         }
+        end();
     }
 
     /// As [`Listener::wait`], with a shorter grace period, after a start that was stopped.

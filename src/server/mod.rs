@@ -12,6 +12,7 @@ mod error;
 mod listener;
 mod mail;
 mod master_key;
+mod moves;
 mod oauth;
 mod open;
 mod options;
@@ -45,6 +46,7 @@ pub use error::ServerError;
 use listener::Listener;
 pub use listener::ShowProgress;
 pub use master_key::master_key_source;
+use moves::Moves;
 use panic_monitor::PanicMonitor;
 pub use store::{OpenAccounts, OpenStore};
 
@@ -60,6 +62,7 @@ pub struct Server {
     counters: Arc<Counters>,
     tasks: Vec<Task>,
     admin: Option<AdminServer>,
+    moves: Option<Arc<Moves>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -84,13 +87,15 @@ impl Server {
             self.listen()?;
         }
         tracing::info!("listening on {}://{}", self.settings.scheme(), self.listener.address);
-        let Server { clock, folder, control, identity, tsdb, tasks, admin, listener, serving, .. } = self;
-        listener.wait();
+        let Server { clock, folder, control, identity, tsdb, tasks, admin, moves, listener, serving, .. } =
+            self;
+        listener.wait(|| moves.iter().for_each(|moves| moves.stop()));
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {
             admin.stop();
         }
+        drop(moves);
         for task in tasks {
             task.stop();
         }

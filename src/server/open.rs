@@ -113,6 +113,7 @@ impl Server {
             counters,
             tasks: Vec::new(),
             admin: None,
+            moves: None,
             listener,
             serving: None,
             live_metrics: None,

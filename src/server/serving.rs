@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::admin::{AdminContext, AdminServer};
+use super::moves::Moves;
 use super::options::lanes_options;
 use super::{Server, ServerError, mail};
 use crate::api::health::Check;
@@ -26,6 +27,14 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
+        let moves = Arc::new(Moves::new(
+            Arc::clone(&self.identity),
+            Arc::clone(&self.tsdb),
+            self.clock.clone(),
+            self.listener.options.egress.clone(),
+            self.listener.runtime(),
+        ));
+        self.moves = Some(Arc::clone(&moves));
         self.start_admin_server();
         self.start_tasks()?;
         self.start_dashboard_files()?;
@@ -52,9 +61,13 @@ impl Server {
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
         self.listener.on_shutdown({
-            let deps = deps.clone();
-            move || deps.close_streams()
+            let (deps, moves) = (deps.clone(), Arc::clone(&moves));
+            move || {
+                moves.begin_stop();
+                deps.close_streams();
+            }
         });
+        moves.resume();
         self.start_task("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         // The first queries would otherwise compete with this prefetch for the disk, and take
         // longer.
@@ -76,6 +89,7 @@ impl Server {
             public_url: self.public_url(),
             embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),
+            moves: self.moves.clone(),
             backing_up: Mutex::default(),
         };
         match AdminServer::start(serving) {

@@ -64,6 +64,7 @@ impl OpenStore {
             public_url,
             embed_rps_default,
             clock,
+            moves: None,
             backing_up,
         };
         Ok(OpenStore { context })
@@ -149,6 +150,7 @@ impl OpenAccounts {
             public_url: &self.public_url,
             clock: &self.clock,
             embed_rps_default: self.embed_rps_default,
+            moves: None,
         };
         commands.perform(command)
     }

@@ -185,6 +185,68 @@ impl Damage {
     }
 }
 
+/// The reason why the log cannot be read behind its writer.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// The store has no log, or must not read it.
+    #[error("this store has no log to read: {0}")]
+    NoLog(String),
+    /// Records were trimmed before they were read.
+    #[error("log records {lost_from} to {lost_to} were removed before they were read")]
+    Trimmed {
+        /// The first removed record, inclusive: the wanted one.
+        lost_from: u64,
+        /// The last removed record, inclusive. The next one can be read.
+        lost_to: u64,
+    },
+    /// The wanted record is beyond the end of the log, which was rolled back or replaced.
+    #[error("log record {asked} is wanted, and the log ends with record {last}")]
+    Ahead {
+        /// The wanted record.
+        asked: u64,
+        /// The last record of the log.
+        last: u64,
+    },
+    /// The log is damaged, or a file is missing.
+    #[error("log damaged at byte {offset} of {}: {what}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The offset of the record that cannot be read.
+        offset: u64,
+        /// A description of the damage.
+        what: &'static str,
+    },
+    /// The body of a record does not match its type.
+    #[error("log record {seq} cannot be decoded")]
+    Body {
+        /// The record.
+        seq: u64,
+        /// The damage of its body.
+        source: Damage,
+    },
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The store is closed, and every record was read.
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// The reason why a pin was not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum PinError {
+    /// The store has no log.
+    #[error("this store has no log: {0}")]
+    NoLog(String),
+    /// All pins are in use.
+    #[error("the log has {0} pins, which is the limit")]
+    TooMany(usize),
+    /// The change was not made durable.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+}
+
 /// The reason why a generation cannot be used. Recovery then uses an older one or the whole log.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum GenerationError {

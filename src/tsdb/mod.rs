@@ -4,7 +4,7 @@
 //! into records of the log ([`wal`]). They are durable before the response and applied to the
 //! [`head`] in log order. Native histograms, start timestamps and exemplars are stored separately
 //! ([`side_data`]). [`Tsdb::snapshot`] is the only way to read: one organisation within one scope
-//! ([`snapshot`]). [`maintenance`] writes checkpoints, which keep starts short; [`recovery`]
+//! ([`snapshot`]). [`Tsdb::tail`] reads the log behind its writer. [`maintenance`] writes checkpoints, which keep starts short; [`recovery`]
 //! restores the state at a start. Formats are documented in [`wal`]'s records and samples,
 //! [`series`]' definitions and registry, [`chunk`], and [`maintenance::checkpoint`].
 //!
@@ -36,8 +36,12 @@ mod wal;
 pub use append::batch::{Appended, Appending, GuessOutcome};
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use database::Tsdb;
+pub use database::tail::{LogTail, TailContent, TailRecord};
 pub use disk::{Disk, Faults};
-pub use error::{AppendError, CheckpointError, Damage, DiskError, ManifestError, OpenError, Unconfirmed};
+pub use error::{
+    AppendError, CheckpointError, Damage, DiskError, ManifestError, OpenError, PinError, TailError,
+    Unconfirmed,
+};
 pub use maintenance::backup::StageError;
 pub use maintenance::compact::{UpkeepError, UpkeepReport};
 pub use maintenance::deletion::{DeleteError, DeleteReport, DeletedSamples};
@@ -53,7 +57,11 @@ pub use report::{
     LogPlace, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
     SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
+pub use side_data::record::LogStart;
 pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
+pub use store::pins::{ConsumerId, ConsumerKind, LogPosition, PinReport};
+pub use wal::record::RecordKind;
+pub use wal::samples::LogSample;
 
 #[cfg(test)]
 mod tests;

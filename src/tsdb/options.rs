@@ -125,6 +125,9 @@ pub struct Options {
     /// The size of the log in bytes at which all organisations are sealed early (docs/storage.md
     /// section 15).
     pub seal_log_bytes: u64,
+    /// The size of the log in bytes above which files that only pins keep are removed. Consumers
+    /// lose the records in them. Unsealed files stay.
+    pub pinned_log_bytes: u64,
     /// The number of late samples at which all organisations are sealed early.
     pub seal_late_samples: u64,
     /// The pause of a seal in the background.
@@ -163,6 +166,7 @@ impl Default for Options {
             checkpoint_samples: 40_000_000,
             seal_head_bytes: 3 << 30,
             seal_log_bytes: 1 << 30,
+            pinned_log_bytes: 8 << 30,
             // 64 MiB at 32 bytes each.
             seal_late_samples: 2 << 20,
             rest: Rest::default(),

@@ -52,6 +52,13 @@ impl Server {
         server
     }
 
+    /// Starts at the address in the arguments and waits until `/readyz` returns 200.
+    pub(crate) fn start_at(start: &Start<'_>) -> Server {
+        let server = Server::run(command_at(start), "listening on ");
+        server.wait_ready();
+        server
+    }
+
     /// Starts and waits until the store is open, possibly read-only.
     pub(crate) fn start_damaged(start: &Start<'_>) -> Server {
         Server::spawn(start, "listening on ")
@@ -256,8 +263,15 @@ pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
 
 /// Returns the command with its own port and folder, and without this process's `PROMLET_*`.
 pub(crate) fn command(start: &Start<'_>) -> Command {
+    let mut command = command_at(start);
+    command.args(["--listen", "127.0.0.1:0"]);
+    command
+}
+
+/// Returns the command with its own folder, for arguments that include an address.
+fn command_at(start: &Start<'_>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
-    command.args(start.args).args(["--listen", "127.0.0.1:0", "--data-dir"]).arg(start.dir);
+    command.args(start.args).arg("--data-dir").arg(start.dir);
     // Hashing is weaker than in production, because the tests sign in often.
     command
         .env_clear()

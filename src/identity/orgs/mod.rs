@@ -1,8 +1,9 @@
-//! Organisations: settings, members, invitations and removal.
+//! Organisations: settings, members, invitations, moves and removal.
 
 pub(super) mod daily_usage;
 pub(super) mod invite;
 pub(super) mod member;
+pub(super) mod moving;
 pub(super) mod org;
 pub(super) mod org_removal;
 pub(super) mod org_settings;

@@ -18,6 +18,7 @@ use crate::identity::tables::audit::AuditRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
+use crate::identity::tables::moving::MoveRow;
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
@@ -141,6 +142,7 @@ impl Identity {
         }
         self.change(move |txn| {
             txn.remove::<DailyUsageRow>(&org);
+            txn.remove::<MoveRow>(&org);
             txn.remove::<RemovalRow>(&org);
             Ok::<_, StoreError>(())
         })?;

@@ -9,7 +9,7 @@
 //! dashboards, 0x18 invitations, 0x19 links of invitations, 0x1a organisations being removed, 0x1b
 //! stars and views of dashboards, 0x1c linked identities, 0x1d identities of an account, 0x1e used
 //! sign-in states, 0x1f public links of dashboards, 0x30 last use of public links, 0x31 first valid
-//! dates of the tokens of dashboards. The samples have 0x20 to 0x2f.
+//! dates of the tokens of dashboards, 0x34 moves to another engine. The samples have 0x20 to 0x2f.
 
 pub(super) mod audit;
 pub(super) mod dashboard;
@@ -18,6 +18,7 @@ pub(super) mod invite;
 pub(super) mod key;
 pub(super) mod link;
 pub(super) mod master;
+pub(super) mod moving;
 pub(super) mod name;
 pub(super) mod oauth;
 pub(super) mod org;

@@ -687,7 +687,7 @@ fn descriptions(store: &OrgStore, metric: &[MetricMetadata<'_>], limits: &OrgLim
         drafts.push(draft(
             store,
             RecordKind::Metadata,
-            metadata::encode(batch.iter().map(|metric| (*metric).clone())),
+            metadata::encode(batch.iter().map(|metric| **metric)),
         ));
     }
     drafts

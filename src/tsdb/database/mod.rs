@@ -2,6 +2,7 @@
 
 mod open;
 mod stats;
+pub(super) mod tail;
 mod write;
 
 use std::sync::atomic::AtomicU32;
@@ -19,6 +20,7 @@ use super::recovery::prefetch::Prefetch;
 use super::snapshot::Snapshot;
 use super::store::Stores;
 use super::store::manifest::Manifest;
+use super::store::pins::Pins;
 use super::wal::sink::Sink;
 use crate::model::{Access, OrgId};
 
@@ -46,6 +48,7 @@ pub struct Tsdb {
     pub(super) seals: SealCounts,
     pub(super) prefetch: Prefetch,
     pub(super) log_mark: LogMark,
+    pub(super) pins: Pins,
 }
 
 /// Locked while files are removed, and by a backup while it links them.
@@ -99,6 +102,7 @@ impl Tsdb {
             self.note_end(log);
         }
         self.record_log_end(MarkWrite::Now);
+        self.save_pins();
         if let Some(manifest) = &self.manifest {
             if matches!(self.log, Sink::Log(_)) {
                 self.close_retention(manifest);

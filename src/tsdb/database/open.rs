@@ -19,6 +19,7 @@ use crate::tsdb::recovery::prefetch::Prefetch;
 use crate::tsdb::recovery::repair::accept_loss;
 use crate::tsdb::report::{LogPlace, RecoveryReport};
 use crate::tsdb::store::manifest::Manifest;
+use crate::tsdb::store::pins::Pins;
 use crate::tsdb::store::{Record, Stores};
 use crate::tsdb::wal::log::{Apply, Log};
 use crate::tsdb::wal::sink::Sink;
@@ -82,6 +83,7 @@ impl Tsdb {
         // One organisation with a sample ahead of the clock must not set the start for all.
         let newest = stores.all().iter().filter_map(|store| store.usage.newest()).min();
         let retention = Retention::begin(manifest.retention_clock()?, now, newest, &options);
+        let pins = Pins::of(manifest.read_pins()?);
         let manifest = Some(manifest);
         let prefetch = Prefetch::start(&stores, options.warm_bytes_max);
         let tsdb = Tsdb {
@@ -90,6 +92,7 @@ impl Tsdb {
             notes,
             log_warning,
             prefetch,
+            pins,
             ..Tsdb::without_folder(stores, log, options, retention)
         };
         tsdb.warn_of_clocks();
@@ -124,6 +127,7 @@ impl Tsdb {
             seals: SealCounts::default(),
             prefetch: Prefetch::default(),
             log_mark: LogMark::default(),
+            pins: Pins::default(),
         }
     }
 

@@ -8,5 +8,6 @@ pub(super) mod checkpointer;
 pub(super) mod compact;
 pub(super) mod deletion;
 pub(super) mod log_mark;
+mod pins;
 pub(super) mod retention;
 pub(super) mod seal;

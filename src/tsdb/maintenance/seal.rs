@@ -215,6 +215,7 @@ impl Tsdb {
         let Ok(context) = self.seal_context() else { return Ok(report) };
         self.remove_trimmed(&context, &mut report);
         self.record_log_end(MarkWrite::IfDue);
+        self.save_pins();
         let mut sealer = self.sealer();
         let clock = due::SealClock { now, latest: self.latest_time(now) };
         let all_due = sealer.due(&self.stores, &self.options, context.log, clock);
@@ -225,7 +226,7 @@ impl Tsdb {
                 failed.get_or_insert(e);
             }
         }
-        if report.orgs > 0
+        if (report.orgs > 0 || context.log.counters().held_bytes.load(Ordering::Relaxed) > 0)
             && let Err(e) = self.trim(&context, &mut report)
         {
             failed.get_or_insert(e);
@@ -517,27 +518,74 @@ impl Tsdb {
         }
     }
 
-    /// Removes the first log files whose content is in segments and registries (docs/storage.md
-    /// section 9).
+    /// Removes the first log files whose content is in segments and registries and that no pin needs
+    /// (docs/storage.md section 9).
     fn trim(&self, context: &SealContext<'_>, report: &mut SealReport) -> Result<(), SealError> {
         let _removal = self.removal.lock().ignore_poison();
         let full = context.log.full_files();
-        let mut end = None;
+        let known = self.pins.sealed_seq.load(Ordering::Relaxed);
+        let mut sealed = 0;
         for file in &full {
-            if !self.is_sealed(file)? {
+            if file.last_seq > known && !self.is_sealed(file)? {
                 break;
             }
-            end = Some(LogOrigin { file: file.number + 1, seq: file.last_seq + 1 });
+            self.pins.sealed_seq.fetch_max(file.last_seq, Ordering::Relaxed);
+            sealed += 1;
         }
+        let sealed = full.get(..sealed).unwrap_or_default();
+        let count = self.removable_count(context, sealed)?;
         let mut first = 0;
-        if let Some(begin) = end {
+        if let Some(last) = count.checked_sub(1).and_then(|last| sealed.get(last)) {
+            let begin = LogOrigin { file: last.number + 1, seq: last.last_seq + 1 };
+            self.break_pins(context, begin.seq)?;
             context.manifest.set_log_begin(begin)?;
             if !self.options.disk.seal_goes_on() {
                 return Err(SealError::Stopped);
             }
             first = begin.file;
         }
+        let held = sealed.get(count..).unwrap_or_default().iter().map(|file| file.bytes).sum();
+        context.log.counters().held_bytes.store(held, Ordering::Relaxed);
         self.report_removed(context.log.remove_before(first), report);
+        Ok(())
+    }
+
+    /// Returns the number of the first files in `sealed` that may be removed: those that no pin
+    /// needs, and more if the log exceeds its limit for pins or the disk is nearly full.
+    fn removable_count(&self, context: &SealContext<'_>, sealed: &[FullFile]) -> Result<usize, SealError> {
+        let Some(needed) = self.pins.least_stored() else { return Ok(sealed.len()) };
+        let mut count = sealed.iter().take_while(|file| file.last_seq < needed).count();
+        let freed: u64 = sealed.iter().take(count).map(|file| file.bytes).sum();
+        let space = self.options.disk.space(&context.folder.segments)?;
+        let floor = space.samples_floor().saturating_add(space.samples_floor() / 4);
+        let mut log_bytes = context.log.counters().file_bytes.load(Ordering::Relaxed).saturating_sub(freed);
+        let mut free = space.free.saturating_add(freed);
+        while let Some(file) = sealed.get(count)
+            && (log_bytes > self.options.pinned_log_bytes || free < floor)
+        {
+            log_bytes = log_bytes.saturating_sub(file.bytes);
+            free = free.saturating_add(file.bytes);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Moves the pins that need a record before `begin` there, durably. Their consumers lose those
+    /// records.
+    fn break_pins(&self, context: &SealContext<'_>, begin: u64) -> Result<(), SealError> {
+        let broken = self.pins.broken_by(begin);
+        let rows: Vec<_> = broken.iter().map(|(consumer, row, _)| (*consumer, *row)).collect();
+        context.manifest.update_pins(&rows)?;
+        self.pins.saved(&rows);
+        for (consumer, row, lost) in broken.iter().filter(|(_, _, lost)| *lost > 0) {
+            tracing::warn!(
+                ?consumer,
+                lost,
+                lost_to = row.lost_to,
+                "a consumer of the log lost records that it had not read: the log reached its limit for consumers \
+                 (--forward-log-bytes), or the disk is nearly full"
+            );
+        }
         Ok(())
     }
 

@@ -97,9 +97,9 @@ pub(in crate::tsdb) fn encode<'a>(metadata: impl ExactSizeIterator<Item = Metric
 ///
 /// # Errors
 /// [`Damage`] if the body is invalid.
-pub(in crate::tsdb) fn decode(
-    body: &[u8],
-    on_metric: &mut dyn FnMut(&MetricMetadata<'_>),
+pub(in crate::tsdb) fn decode<'a>(
+    body: &'a [u8],
+    on_metric: &mut dyn FnMut(&MetricMetadata<'a>),
 ) -> Result<(), Damage> {
     let mut reader = Reader::new(body);
     for _ in 0..reader.count(4)? {

@@ -20,10 +20,13 @@ const LABELS_MAX: usize = Exemplar::LABEL_CHARS_MAX;
 
 /// A start timestamp in a log record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct LogStart {
-    pub(in crate::tsdb) series: u32,
-    pub(in crate::tsdb) at_ms: i64,
-    pub(in crate::tsdb) start_ms: i64,
+pub struct LogStart {
+    /// The number of the series within the organisation.
+    pub series: u32,
+    /// The time of the sample, in milliseconds since the epoch.
+    pub at_ms: i64,
+    /// The start of its counter, in milliseconds since the epoch.
+    pub start_ms: i64,
 }
 
 /// Collects the items of a record's body.

@@ -20,6 +20,7 @@
 //! 0x27 no key                  the clock of retention (RetentionClock)
 //! 0x28 key org                 the last seal of all times (SealedAll): every sample of a record up
 //!                              to it is in a listed segment, whatever its time
+//! 0x29 key consumer            the first log record that a consumer needs ([`super::pins`])
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +28,7 @@ use std::sync::{Arc, RwLock};
 
 use serde::{Deserialize, Serialize};
 
+use super::pins::{ConsumerId, PinRow};
 use super::retention_clock::RetentionClock;
 use crate::kv::{CommitError, Control, DamagedRow, OfflineControl, Record, Txn};
 use crate::model::OrgId;
@@ -40,6 +42,8 @@ use crate::tsdb::wal::replay::LogOrigin;
 pub(in crate::tsdb) const CHANGE_SEGMENTS_MAX: usize = if cfg!(test) { 3 } else { 61 };
 /// The number of rows of each of three kinds that one commit of 64 rows removes.
 const FORGET_AT_ONCE: usize = 20;
+/// The limit of pins in one change.
+const CHANGE_PINS_MAX: usize = 32;
 /// The limit of series ranges in one tombstone. Longer ones are split: 20,000 ranges of at most 10
 /// bytes are below 192 KiB.
 pub(in crate::tsdb) const TOMBSTONE_RANGES_MAX: usize = 16_000;
@@ -504,6 +508,48 @@ impl Manifest {
     /// Stores the clock of retention.
     pub(in crate::tsdb) fn set_retention_clock(&self, clock: &RetentionClock) -> Result<(), ManifestError> {
         self.put_row((), clock.clone())
+    }
+
+    /// Returns the pins of the log's consumers.
+    pub(in crate::tsdb) fn read_pins(&self) -> Result<Vec<(ConsumerId, PinRow)>, ManifestError> {
+        Ok(self.control()?.scan::<PinRow>(&())?)
+    }
+
+    /// Stores a new pin.
+    pub(in crate::tsdb) fn add_pin(&self, consumer: ConsumerId, row: PinRow) -> Result<(), ManifestError> {
+        self.put_row(consumer, row)
+    }
+
+    /// Removes a pin.
+    pub(in crate::tsdb) fn remove_pin(&self, consumer: ConsumerId) -> Result<(), ManifestError> {
+        let committed = self.control()?.commit(move |tx| {
+            tx.remove::<PinRow>(&consumer);
+            Ok::<_, std::convert::Infallible>(())
+        });
+        committed.map_err(|e| match e {
+            CommitError::Refused(never) => match never {},
+            CommitError::Failed(failure) => ManifestError::Commit(failure),
+        })
+    }
+
+    /// Stores pins that exist. A pin that was removed meanwhile is not stored again.
+    pub(in crate::tsdb) fn update_pins(&self, rows: &[(ConsumerId, PinRow)]) -> Result<(), ManifestError> {
+        for some in rows.chunks(CHANGE_PINS_MAX) {
+            let some = some.to_vec();
+            let committed = self.control()?.commit(move |tx| {
+                for (consumer, row) in &some {
+                    if tx.get::<PinRow>(consumer)?.is_some() {
+                        tx.put(consumer, row);
+                    }
+                }
+                Ok::<_, ManifestError>(())
+            });
+            committed.map_err(|e| match e {
+                CommitError::Refused(refused) => refused,
+                CommitError::Failed(failure) => ManifestError::Commit(failure),
+            })?;
+        }
+        Ok(())
     }
 
     /// Makes one row durable.

@@ -7,6 +7,7 @@ pub(super) mod deletion;
 mod dropped;
 pub(super) mod manifest;
 mod org;
+pub(super) mod pins;
 mod published;
 pub(super) mod quota;
 pub(super) mod retention_clock;

@@ -22,6 +22,7 @@ mod registry_load;
 mod replaying;
 mod seal;
 mod side;
+mod tail;
 mod upkeep;
 mod write_amplification;
 

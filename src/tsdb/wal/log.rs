@@ -23,6 +23,7 @@
 //! one group. Seals, marks and switches are synced in every mode, with all records before them.
 
 mod committer;
+pub(in crate::tsdb) mod tail;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,6 +35,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use committer::Committer;
+use tail::CurrentFile;
 
 use super::file::{self, LogFile, MakeError, NewFile};
 use super::record::{OrgSpan, RecordKind};
@@ -205,8 +207,14 @@ pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) durable_seq: AtomicU64,
     /// Every record up to this number is in the head.
     pub(in crate::tsdb) applied_seq: AtomicU64,
+    /// Every record up to this number is durable and in the head.
+    pub(in crate::tsdb) readable_seq: AtomicU64,
     /// The number of the first record of the current file.
     pub(in crate::tsdb) file_first_seq: AtomicU64,
+    /// The end of the last record in the current file.
+    pub(in crate::tsdb) file_offset: AtomicU64,
+    /// Bytes of files that only pins keep. They are part of `file_bytes`.
+    pub(in crate::tsdb) held_bytes: AtomicU64,
 }
 
 /// A file that takes no more records.
@@ -252,7 +260,16 @@ struct LogState {
     durability: Durability,
     /// The files before the current one, in order of number.
     full: Mutex<Vec<FullFile>>,
+    current: Mutex<CurrentFile>,
     trimmed: Trimmed,
+    /// Held by readers while they check whether to wait.
+    tails: Mutex<()>,
+    /// Signals a new readable record, or the end of the log, to the readers.
+    tails_changed: Condvar,
+    /// The number of readers that wait.
+    tails_waiting: AtomicUsize,
+    /// True once no further record will be readable.
+    tails_end: AtomicBool,
 }
 
 /// The records that wait to be written, and the state of writes.
@@ -315,6 +332,8 @@ impl Log {
         counters.last_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.durable_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.applied_seq.store(resume.last_seq, Ordering::Relaxed);
+        counters.readable_seq.store(resume.last_seq, Ordering::Relaxed);
+        counters.file_offset.store(u64::from(resume.offset), Ordering::Relaxed);
         counters.file_first_seq.store(resume.first_seq, Ordering::Relaxed);
         let queue = CommitQueue {
             drafts: VecDeque::new(),
@@ -324,6 +343,7 @@ impl Log {
             now_ms: 0,
             settle: None,
         };
+        let current = CurrentFile { number: resume.file.number, first_seq: resume.first_seq };
         let shared = Arc::new(LogState {
             dir,
             store,
@@ -339,7 +359,12 @@ impl Log {
             flushes: AtomicUsize::new(0),
             durability,
             full: Mutex::new(std::mem::take(&mut resume.full)),
+            current: Mutex::new(current),
             trimmed: Trimmed::default(),
+            tails: Mutex::new(()),
+            tails_changed: Condvar::new(),
+            tails_waiting: AtomicUsize::new(0),
+            tails_end: AtomicBool::new(false),
         });
         let committer = Committer::new(Arc::clone(&shared), apply, resume);
         let committer = Arc::new(Mutex::new(committer));
@@ -647,6 +672,7 @@ fn run(shared: &LogState, committer: &Mutex<Committer>) {
         });
     }
     shared.refuse_all(Vec::new(), &AppendError::Closed);
+    shared.end_tails();
     // The log is closed. Cancel the settle request so that its caller does not wait forever.
     lock(&shared.queue).settle = None;
     let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Stopped);

@@ -87,25 +87,36 @@ const MARK_ORGS_MAX: usize = 16_384;
 
 /// The type of a record's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) enum RecordKind {
+pub enum RecordKind {
+    /// Samples.
     Samples,
     /// Samples in the layout of version 1. Read, and written only if such a record is copied.
     SamplesV1,
+    /// Definitions of series.
     Series,
+    /// Native histograms.
     Histograms,
+    /// Types, help texts and units of metrics.
     Metadata,
+    /// A note of which records are durable.
     Mark,
     /// The organisation was dropped.
     Dropped,
+    /// A seal of a window of time.
     Seal,
     /// A seal of samples of any time. The end of the window may become earlier.
     SealAll,
+    /// The last record of a file, which names the next file.
     Switch,
     /// Samples were deleted.
     Delete,
+    /// Exemplars.
     Exemplars,
+    /// Start timestamps.
     Starts,
+    /// Definitions of series in a registry.
     RegistrySeries,
+    /// Metadata in a registry.
     RegistryMetadata,
 }
 

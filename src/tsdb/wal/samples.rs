@@ -32,10 +32,13 @@ use crate::tsdb::error::Damage;
 
 /// A sample of a log record, before it reaches the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::tsdb) struct LogSample {
-    pub(in crate::tsdb) series: u32,
-    pub(in crate::tsdb) at_ms: i64,
-    pub(in crate::tsdb) bits: u64,
+pub struct LogSample {
+    /// The number of the series within the organisation.
+    pub series: u32,
+    /// Milliseconds since the epoch.
+    pub at_ms: i64,
+    /// The bit pattern of the value.
+    pub bits: u64,
 }
 
 /// The largest decimal exponent of a value in version 1.

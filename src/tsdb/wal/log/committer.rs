@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::tail::CurrentFile;
 use super::{Apply, Draft, FullFile, LogState, QUEUE_BYTES_MAX, Reply, Resume, Spare, lock};
 use crate::clock::Stopwatch;
 use crate::kv::descriptors::is_transient;
@@ -50,6 +51,8 @@ pub(super) struct Committer {
     /// The number of the last record synced.
     durable: u64,
     unsynced: Option<Unsynced>,
+    /// Whether written records are not in the head yet.
+    unapplied: bool,
     /// Set while the file is new. Its first record is then a mark with the spans of the file before
     /// it.
     first_mark: Option<Vec<OrgSpan>>,
@@ -87,6 +90,7 @@ impl Committer {
             written: last_seq,
             durable: last_seq,
             unsynced: None,
+            unapplied: false,
             offset,
             first_mark,
             file,
@@ -173,7 +177,10 @@ impl Committer {
                 records.push((draft, reply));
             }
             let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
+            self.unapplied = true;
             if let Err(why) = self.write_buffer(seq, at_once) {
+                // Without resources nothing was written.
+                self.unapplied = !matches!(why, AppendError::OutOfResources(_));
                 return self.shared.refuse_all(records.into_iter().chain(rest).collect(), &why);
             }
             self.first_mark = None;
@@ -194,6 +201,8 @@ impl Committer {
             if let Err(why) = self.apply(first_seq, records) {
                 return self.shared.refuse_all(rest.collect(), &why);
             }
+            self.unapplied = false;
+            self.publish();
             self.prepare_spare();
         }
     }
@@ -216,6 +225,13 @@ impl Committer {
             }
         }
         Ok(())
+    }
+
+    /// Makes the records readable for tails that are durable and in the head.
+    fn publish(&self) {
+        if !self.unapplied {
+            self.shared.publish_readable(self.durable);
+        }
     }
 
     /// Writes a record that all earlier ones are durable. If the file has no room, the first mark
@@ -273,7 +289,9 @@ impl Committer {
     /// mode.
     fn write_buffer(&mut self, last_seq: u64, at_once: bool) -> Result<(), AppendError> {
         if self.is_at_first_record() {
-            self.shared.counters.file_first_seq.store(self.written + 1, Ordering::Release);
+            let first_seq = self.written + 1;
+            self.shared.counters.file_first_seq.store(first_seq, Ordering::Release);
+            *lock(&self.shared.current) = CurrentFile { number: self.file.number, first_seq };
         }
         self.clear_remains()?;
         let disk = &self.shared.disk;
@@ -295,6 +313,7 @@ impl Committer {
         let synced = if at_once { self.sync() } else { self.sync_if_needed() };
         // The offset moves after the sync, so that a failure names the first byte of this write.
         self.offset = self.offset.saturating_add(u32::try_from(bytes).unwrap_or(u32::MAX));
+        self.shared.counters.file_offset.store(u64::from(self.offset), Ordering::Relaxed);
         synced
     }
 
@@ -358,6 +377,7 @@ impl Committer {
         self.file_syncs += 1;
         self.synced_bytes += bytes;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.publish();
         Ok(())
     }
 

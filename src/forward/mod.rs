@@ -1,0 +1,3 @@
+//! Sending stored samples on to other servers.
+
+pub mod encode;

@@ -1,0 +1,41 @@
+//! Moves an organisation's samples to another engine, and back.
+//!
+//! ```text
+//! Planned -> History -> Tail -> Switched -> Dropped        to the other engine
+//! Planned -> Fetch -> Switched                             back
+//! ```
+//!
+//! `History` reads the store up to a time `cut_ms` that is later than every stored sample, after the
+//! log was pinned. `Tail` sends the records of the log since then. A sample of the tail that is not
+//! newer than all before it may have been sent, so the target is asked whether it has the sample. Then both
+//! sides are compared by digests, and one commit switches the organisation.
+//!
+//! **Invariant:** the row of the move is stored before a request is sent, and says what the request
+//! covers ([`crate::identity::MoveStep`]). After an interruption, and after a request whose outcome is unknown, the target
+//! is asked which samples it has before the rest is sent. So nothing is lost or sent twice.
+//!
+//! This room does no network I/O: [`MoveEnvironment`] is implemented by `server`, and by tests that
+//! stop at every step.
+
+mod batch;
+mod compare;
+mod history;
+mod readback;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use crate::tsdb::Snapshot;
+
+pub use batch::{Batch, BatchSeries};
+pub use history::HistoryError;
+pub use readback::ReadbackQuery;
+pub use run::{MoveEnvironment, MoveStop, Mover, MoverOptions, ReadFailure, TailBatch, WriteFailure};
+
+/// Returns the start of the first window with samples in milliseconds, if there is any.
+///
+/// # Errors
+/// [`HistoryError`].
+pub fn first_window_ms(snapshot: &Snapshot) -> Result<Option<i64>, HistoryError> {
+    history::next_window(snapshot, i64::MIN, i64::MAX)
+}
