@@ -12,6 +12,8 @@ mod viewers;
 
 #[path = "binary/admin_cli.rs"]
 mod admin_cli;
+#[path = "binary/agent.rs"]
+mod agent;
 #[path = "binary/dashboard_files.rs"]
 mod dashboard_files;
 #[path = "binary/deletion_remains.rs"]
@@ -30,6 +32,8 @@ mod hostile;
 mod ingest_protocols;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
+#[path = "binary/lying_target.rs"]
+mod lying_target;
 #[path = "binary/live_viewers.rs"]
 mod live_viewers;
 #[path = "binary/locks.rs"]

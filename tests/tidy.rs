@@ -47,7 +47,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy", "sync"]),
-    ("config", &["identity", "tsdb", "model"]),
+    ("config", &["forward", "identity", "tsdb", "model"]),
     ("telemetry", &["config"]),
     (
         "server",

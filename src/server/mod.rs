@@ -2,6 +2,7 @@
 
 mod accounts;
 mod admin;
+mod agent;
 mod background;
 mod close;
 mod commands;
@@ -38,6 +39,7 @@ use crate::tsdb::{self, Tsdb};
 
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
+pub use agent::Agent;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
 use close::{close_accounts, close_folder, close_samples};
 use dashboard_files::DashboardFiles;

@@ -200,8 +200,7 @@ impl SharedState {
             let mut pairs = Vec::new();
             (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels");
             let text = |bytes| std::str::from_utf8(bytes).expect("UTF-8");
-            let name =
-                Refusal::series_text(pairs.iter().map(|(name, value)| (text(*name), text(*value))));
+            let name = Refusal::series_text(pairs.iter().map(|(name, value)| (text(*name), text(*value))));
             let samples = batch.samples[series.samples.clone()].iter();
             let samples = samples.map(|sample| (sample.at.as_ms(), sample.value.to_bits()));
             accepted.entry(name).or_default().extend(samples);
@@ -226,7 +225,9 @@ fn snappy(plain: &[u8]) -> Vec<u8> {
 }
 
 fn header<'h>(head: &'h str, name: &str) -> Option<&'h str> {
-    head.lines().find_map(|line| line.split_once(':').filter(|(found, _)| *found == name)).map(|(_, value)| value.trim())
+    head.lines()
+        .find_map(|line| line.split_once(':').filter(|(found, _)| *found == name))
+        .map(|(_, value)| value.trim())
 }
 
 /// Answers a request. Returns whether the connection stays open.

@@ -1,5 +1,6 @@
 //! Relabelling of a decoded batch before it is stored, in an agent.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::model::{
@@ -11,10 +12,10 @@ use crate::tsdb::Appending;
 const REFUSALS_MAX: usize = 10;
 
 /// The labels of a series, in the sender's order.
-pub type LabelList = Vec<(String, String)>;
+pub type LabelList<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
 
 /// A change of the labels of a series: `false` drops the series.
-type RelabelFn = dyn Fn(&mut LabelList) -> bool + Send + Sync;
+type RelabelFn = dyn Fn(&mut LabelList<'_>) -> bool + Send + Sync;
 
 /// The rules of an agent.
 #[derive(Clone)]
@@ -29,7 +30,7 @@ impl std::fmt::Debug for Relabel {
 impl Relabel {
     /// Creates the rules from a function that changes the labels of one series, and returns whether
     /// the series is kept.
-    pub fn by(change: impl Fn(&mut LabelList) -> bool + Send + Sync + 'static) -> Relabel {
+    pub fn by(change: impl Fn(&mut LabelList<'_>) -> bool + Send + Sync + 'static) -> Relabel {
         Relabel(Arc::new(change))
     }
 
@@ -57,7 +58,7 @@ impl Relabel {
                     SeriesFate::Refused
                 }
                 None if (self.0)(&mut labels) => {
-                    let pairs = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+                    let pairs = labels.iter().map(|(name, value)| (&**name, &**value));
                     relabelled.builder.series_of(pairs, []);
                     SeriesFate::Kept(relabelled.builder.series_len() - 1)
                 }
@@ -79,8 +80,8 @@ impl Relabel {
     }
 }
 
-fn text(bytes: &[u8]) -> Option<String> {
-    std::str::from_utf8(bytes).ok().map(str::to_owned)
+fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    std::str::from_utf8(bytes).ok().map(Cow::Borrowed)
 }
 
 /// What became of a series.
@@ -185,7 +186,7 @@ mod tests {
     fn rules() -> Relabel {
         Relabel::by(|labels| {
             labels.retain(|(name, _)| name != "pod");
-            labels.push(("site".to_owned(), "b".to_owned()));
+            labels.push((Cow::Borrowed("site"), Cow::Borrowed("b")));
             !labels.iter().any(|(_, value)| value == "debug")
         })
     }
@@ -210,7 +211,8 @@ mod tests {
         assert_eq!(batch.exemplars.iter().map(|one| (one.series, one.value)).collect::<Vec<_>>(), [(0, 2.0)]);
         assert_eq!(batch.starts[0].series, 0);
         let tsdb = Tsdb::scaffold();
-        let appending = relabelled.report(tsdb.prepare(OrgId(1), &batch, NOW).expect("prepared"));
+        let appending = tsdb.prepare(OrgId(1), &batch, NOW).expect("prepared");
+        let appending = relabelled.report(appending);
         let (sender, receiver) = std::sync::mpsc::channel();
         tsdb.commit_then(appending, move |done| drop(sender.send(done)));
         let report = receiver.recv().expect("answered").expect("stored").report();
