@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::Tsdb;
-use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, OrgId};
+use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, OrgId, Timestamp};
 use crate::tsdb::error::{Damage, TailError};
 use crate::tsdb::report::SeriesId;
 use crate::tsdb::series::{definition, metadata};
@@ -96,6 +96,11 @@ impl Tsdb {
     /// Returns the labels of a series; none if the organisation has no such series.
     pub fn series_labels(&self, org: OrgId, series: SeriesId) -> Option<Labels> {
         self.stores.org(org)?.table().labels(series.0)
+    }
+
+    /// Returns the time of the newest stored sample of an organisation.
+    pub fn newest_sample(&self, org: OrgId) -> Option<Timestamp> {
+        self.stores.org(org)?.usage.newest()
     }
 }
 

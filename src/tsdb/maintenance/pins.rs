@@ -76,6 +76,14 @@ impl Tsdb {
         LogPosition(last.saturating_add(1))
     }
 
+    /// Returns the bytes of the log from a record on. Within a file, records count as equally long.
+    pub fn log_bytes_from(&self, from: LogPosition) -> u64 {
+        match &self.log {
+            Sink::Log(log) => log.bytes_from(from.0),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => 0,
+        }
+    }
+
     /// Stores the positions of the pins that moved. A failure is logged, and the next call makes up
     /// for it.
     pub fn save_pins(&self) {

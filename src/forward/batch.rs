@@ -1,0 +1,171 @@
+//! Samples of a shard that wait to be sent, and their split when the target refuses them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::encode::{CompressionError, EncodedRequest, OutgoingSeries, RequestEncoder};
+use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
+use crate::tsdb::Description;
+
+/// A series as the target gets it.
+#[derive(Debug)]
+pub(super) struct ForwardedSeries {
+    /// The labels after relabelling.
+    pub(super) labels: Labels,
+    pub(super) metadata: Option<Description>,
+}
+
+/// A value of a series.
+#[derive(Clone, Debug)]
+pub(super) enum ForwardedValue {
+    Sample(Sample),
+    Histogram(Timestamp, Box<Histogram>),
+    Exemplar(Box<Exemplar>),
+}
+
+/// A value that waits.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    /// The log record that it came with.
+    pub(super) seq: u64,
+    /// The series' number, by which items are grouped.
+    pub(super) id: u32,
+    pub(super) series: Arc<ForwardedSeries>,
+    pub(super) value: ForwardedValue,
+    /// The start of its counter in milliseconds; 0 if unknown.
+    pub(super) start_ms: i64,
+}
+
+impl Item {
+    /// Returns its share of a request of [`super::sender::REQUEST_SAMPLES_MAX`].
+    pub(super) const fn weight(&self) -> usize {
+        match self.value {
+            ForwardedValue::Histogram(..) => 16,
+            ForwardedValue::Sample(_) | ForwardedValue::Exemplar(_) => 1,
+        }
+    }
+}
+
+/// Items that are sent in one request. Those of one series are in the order of the log.
+#[derive(Debug)]
+pub(super) struct Batch {
+    items: Vec<Item>,
+    first_seq: u64,
+    /// Requests that may still be sent to find what the target refuses, for all parts of a batch.
+    splits_left: Arc<AtomicU32>,
+    /// Attempts that failed and are repeated.
+    pub(super) attempts: u32,
+    /// The encoded request, once there is one.
+    pub(super) encoded: Option<EncodedRequest>,
+}
+
+/// Requests at most that look for the refused part of one batch.
+const SPLITS_MAX: u32 = 128;
+
+impl Batch {
+    /// Creates a batch. Groups the items by series and keeps their order within a series.
+    pub(super) fn new(mut items: Vec<Item>) -> Batch {
+        items.sort_by_key(|item| item.id);
+        Batch::of(items, Arc::new(AtomicU32::new(SPLITS_MAX)))
+    }
+
+    fn of(items: Vec<Item>, splits_left: Arc<AtomicU32>) -> Batch {
+        let first_seq = items.iter().map(|item| item.seq).min().unwrap_or(u64::MAX);
+        Batch { items, first_seq, splits_left, attempts: 0, encoded: None }
+    }
+
+    /// Returns the number of the first log record that it needs.
+    pub(super) const fn first_seq(&self) -> u64 {
+        self.first_seq
+    }
+
+    /// Returns the number of samples and histograms.
+    pub(super) fn samples(&self) -> u64 {
+        self.items.iter().filter(|item| !matches!(item.value, ForwardedValue::Exemplar(_))).count() as u64
+    }
+
+    /// Returns the time of its newest sample.
+    pub(super) fn newest_ms(&self) -> Option<i64> {
+        let time = |item: &Item| match &item.value {
+            ForwardedValue::Sample(sample) => Some(sample.at.as_ms()),
+            ForwardedValue::Histogram(at, _) => Some(at.as_ms()),
+            ForwardedValue::Exemplar(_) => None,
+        };
+        self.items.iter().filter_map(time).max()
+    }
+
+    /// Returns its first series as text.
+    pub(super) fn first_series(&self) -> String {
+        self.items.first().map(|item| item.series.labels.to_string()).unwrap_or_default()
+    }
+
+    /// Splits the batch in halves; the first is sent first. Returns the batch itself if it has one
+    /// item, or if the search has used up its requests.
+    pub(super) fn halves(mut self) -> Result<(Batch, Batch), Batch> {
+        let takes_two = |left: u32| left.checked_sub(2);
+        let is_allowed = self.items.len() > 1
+            && self.splits_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, takes_two).is_ok();
+        if !is_allowed {
+            return Err(self);
+        }
+        let second = self.items.split_off(self.items.len() / 2);
+        let splits_left = Arc::clone(&self.splits_left);
+        Ok((Batch::of(self.items, self.splits_left), Batch::of(second, splits_left)))
+    }
+
+    /// Encodes the batch. None if it does not fit into a request of the encoder.
+    pub(super) fn encode(
+        &self,
+        encoder: &mut RequestEncoder,
+    ) -> Result<Option<EncodedRequest>, CompressionError> {
+        let mut samples = Vec::new();
+        let (mut histograms, mut exemplars, mut starts) = (Vec::new(), Vec::new(), Vec::new());
+        for group in self.items.chunk_by(|a, b| a.id == b.id) {
+            let Some(first) = group.first() else { continue };
+            samples.clear();
+            histograms.clear();
+            exemplars.clear();
+            starts.clear();
+            let mut start_ms = 0;
+            for item in group {
+                let at = match &item.value {
+                    ForwardedValue::Sample(sample) => {
+                        samples.push(*sample);
+                        sample.at
+                    }
+                    ForwardedValue::Histogram(at, histogram) => {
+                        histograms.push((*at, (**histogram).clone()));
+                        *at
+                    }
+                    ForwardedValue::Exemplar(exemplar) => {
+                        exemplars.push((**exemplar).clone());
+                        continue;
+                    }
+                };
+                if item.start_ms != start_ms {
+                    start_ms = item.start_ms;
+                    starts.push(StartChange { at, start: Timestamp::from_ms(start_ms) });
+                }
+            }
+            let metadata = first.series.metadata.as_ref().map(|found| MetricMetadata {
+                name: &found.name,
+                kind: found.kind,
+                help: &found.help,
+                unit: &found.unit,
+            });
+            let series = OutgoingSeries {
+                labels: &first.series.labels,
+                samples: &samples,
+                histograms: &histograms,
+                exemplars: &exemplars,
+                starts: &starts,
+                metadata,
+            };
+            if encoder.push(&series).is_err() {
+                encoder.clear();
+                return Ok(None);
+            }
+        }
+        encoder.finish().map(Some)
+    }
+}

@@ -1,0 +1,384 @@
+//! Relabelling of series, with the rules of Prometheus' `write_relabel_configs`.
+//!
+//! Source: <https://prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config>.
+//! Patterns are anchored at both ends. A label whose value becomes empty is removed.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Captures, METRIC_NAME, Pattern, PatternError};
+
+/// The most rules of one list, inclusive.
+pub const RULES_MAX: usize = 64;
+/// The most bytes of each text of a rule, inclusive.
+const TEXT_BYTES_MAX: usize = 4_096;
+/// The most source labels of a rule, inclusive.
+const SOURCES_MAX: usize = 32;
+/// The most bytes of a label value that a rule makes. A longer one is cut off.
+const VALUE_BYTES_MAX: usize = 64 << 10;
+
+/// The labels of a series, in any order. Each name occurs once.
+pub type LabelPairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
+
+/// A rule as it is configured, with the names and defaults of Prometheus.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RelabelRule {
+    /// The labels whose values are joined and matched.
+    #[serde(default)]
+    pub source_labels: Vec<String>,
+    /// The text between joined values.
+    #[serde(default = "default_separator")]
+    pub separator: String,
+    /// The label that is set.
+    #[serde(default)]
+    pub target_label: String,
+    /// The pattern, anchored at both ends.
+    #[serde(default = "default_regex")]
+    pub regex: String,
+    /// The divisor of `hashmod`.
+    #[serde(default)]
+    pub modulus: u64,
+    /// The new value or name; `$1` and `${1}` stand for groups of the pattern.
+    #[serde(default = "default_replacement")]
+    pub replacement: String,
+    /// What the rule does.
+    #[serde(default)]
+    pub action: RelabelAction,
+}
+
+/// What a rule does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RelabelAction {
+    /// Sets `target_label` if the pattern matches.
+    #[default]
+    Replace,
+    /// Keeps the series if the pattern matches.
+    Keep,
+    /// Drops the series if the pattern matches.
+    Drop,
+    /// Keeps the series if the joined values equal the value of `target_label`.
+    KeepEqual,
+    /// Drops the series if the joined values equal the value of `target_label`.
+    DropEqual,
+    /// Removes the labels whose names match.
+    LabelDrop,
+    /// Removes the labels whose names do not match.
+    LabelKeep,
+    /// Copies the labels whose names match to the name `replacement`.
+    LabelMap,
+    /// Sets `target_label` to the joined values in lower case.
+    Lowercase,
+    /// Sets `target_label` to the joined values in upper case.
+    Uppercase,
+}
+
+fn default_separator() -> String {
+    ";".to_owned()
+}
+
+fn default_regex() -> String {
+    "(.*)".to_owned()
+}
+
+fn default_replacement() -> String {
+    "$1".to_owned()
+}
+
+/// The reason why rules are not valid.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RelabelError {
+    /// There are too many rules.
+    #[error("at most {RULES_MAX} relabelling rules are allowed")]
+    TooMany,
+    /// A rule is not valid.
+    #[error("relabelling rule {rule}: {message}")]
+    Rule {
+        /// The place of the rule, from 1.
+        rule: usize,
+        /// The reason.
+        message: String,
+    },
+}
+
+/// A compiled rule.
+#[derive(Clone, Debug)]
+struct CompiledRule {
+    rule: RelabelRule,
+    pattern: Pattern,
+}
+
+/// Compiled rules.
+#[derive(Clone, Debug, Default)]
+pub struct RelabelRules(Vec<CompiledRule>);
+
+impl RelabelRules {
+    /// Compiles rules.
+    ///
+    /// # Errors
+    /// [`RelabelError`] for the first rule that is not valid.
+    pub fn parse(rules: &[RelabelRule]) -> Result<RelabelRules, RelabelError> {
+        if rules.len() > RULES_MAX {
+            return Err(RelabelError::TooMany);
+        }
+        let compiled = rules.iter().enumerate().map(|(place, rule)| {
+            let pattern = check(rule)
+                .and_then(|()| Pattern::new(&rule.regex).map_err(|error: PatternError| error.to_string()));
+            pattern
+                .map(|pattern| CompiledRule { rule: rule.clone(), pattern })
+                .map_err(|message| RelabelError::Rule { rule: place + 1, message })
+        });
+        compiled.collect::<Result<Vec<_>, _>>().map(RelabelRules)
+    }
+
+    /// Returns whether there are no rules.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Applies the rules in order. Returns false if the series is dropped. The labels are sorted by
+    /// name afterwards. A series without labels is dropped, too.
+    pub fn apply(&self, labels: &mut LabelPairs<'_>) -> bool {
+        let goes_on = self.0.iter().all(|compiled| compiled.apply(labels));
+        labels.retain(|(_, value)| !value.is_empty());
+        labels.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        goes_on && !labels.is_empty()
+    }
+}
+
+fn check(rule: &RelabelRule) -> Result<(), String> {
+    let texts = [&rule.separator, &rule.target_label, &rule.regex, &rule.replacement];
+    if texts.into_iter().chain(&rule.source_labels).any(|text| text.len() > TEXT_BYTES_MAX) {
+        return Err(format!("a text has more than {TEXT_BYTES_MAX} bytes"));
+    }
+    if rule.source_labels.len() > SOURCES_MAX {
+        return Err(format!("at most {SOURCES_MAX} source labels are allowed"));
+    }
+    if rule.modulus != 0 {
+        return Err("modulus belongs to hashmod, which is not supported".to_owned());
+    }
+    let sets = matches!(
+        rule.action,
+        RelabelAction::Replace
+            | RelabelAction::KeepEqual
+            | RelabelAction::DropEqual
+            | RelabelAction::Lowercase
+            | RelabelAction::Uppercase
+    );
+    match (sets, is_name(&rule.target_label), rule.target_label.is_empty()) {
+        (true, true, _) | (false, _, true) => Ok(()),
+        (true, false, _) => Err("target_label must be the name of a label".to_owned()),
+        (false, _, false) => Err("target_label has no effect in this action".to_owned()),
+    }
+}
+
+/// Returns whether a text is the name of a label: any UTF-8 without control characters.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.chars().any(char::is_control)
+}
+
+fn value<'l>(labels: &'l LabelPairs<'_>, name: &str) -> &'l str {
+    labels.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+}
+
+fn set(labels: &mut LabelPairs<'_>, name: &str, new: String) {
+    match labels.iter().position(|(known, _)| known == name) {
+        Some(place) if new.is_empty() => {
+            labels.remove(place);
+        }
+        Some(place) => {
+            if let Some((_, value)) = labels.get_mut(place) {
+                *value = Cow::Owned(new);
+            }
+        }
+        None if new.is_empty() => {}
+        None => labels.push((Cow::Owned(name.to_owned()), Cow::Owned(new))),
+    }
+}
+
+impl CompiledRule {
+    /// Applies the rule. Returns false if the series is dropped.
+    fn apply(&self, labels: &mut LabelPairs<'_>) -> bool {
+        let CompiledRule { rule, pattern } = self;
+        let joined = |labels: &LabelPairs<'_>| match rule.source_labels.as_slice() {
+            [one] => value(labels, one).to_owned(),
+            many => many.iter().map(|name| value(labels, name)).collect::<Vec<_>>().join(&rule.separator),
+        };
+        match rule.action {
+            RelabelAction::Keep => pattern.matches(&joined(labels)),
+            RelabelAction::Drop => !pattern.matches(&joined(labels)),
+            RelabelAction::KeepEqual => joined(labels) == value(labels, &rule.target_label),
+            RelabelAction::DropEqual => joined(labels) != value(labels, &rule.target_label),
+            RelabelAction::Replace => {
+                let source = joined(labels);
+                if let Some(captures) = pattern.captures(&source) {
+                    set(labels, &rule.target_label, expand(&rule.replacement, &captures));
+                }
+                true
+            }
+            RelabelAction::Lowercase => {
+                let lower = joined(labels).to_lowercase();
+                set(labels, &rule.target_label, lower);
+                true
+            }
+            RelabelAction::Uppercase => {
+                let upper = joined(labels).to_uppercase();
+                set(labels, &rule.target_label, upper);
+                true
+            }
+            RelabelAction::LabelDrop => {
+                labels.retain(|(name, _)| !pattern.matches(name));
+                true
+            }
+            RelabelAction::LabelKeep => {
+                labels.retain(|(name, _)| pattern.matches(name));
+                true
+            }
+            RelabelAction::LabelMap => {
+                let copy = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| {
+                    let captures = pattern.captures(name)?;
+                    Some((expand(&rule.replacement, &captures), value.clone().into_owned()))
+                };
+                let copies: Vec<(String, String)> = labels.iter().filter_map(copy).collect();
+                for (name, value) in copies.into_iter().filter(|(name, _)| is_name(name)) {
+                    set(labels, &name, value);
+                }
+                true
+            }
+        }
+    }
+}
+
+/// Replaces `$1`, `${1}`, `$name` and `${name}` by groups, and `$$` by `$`. Unknown groups are
+/// empty, as in Go's `Regexp.Expand`.
+fn expand(template: &str, captures: &Captures<'_>) -> String {
+    let mut out = String::new();
+    let mut rest = template;
+    while let Some((before, after)) = rest.split_once('$') {
+        out.push_str(before);
+        if let Some(after) = after.strip_prefix('$') {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, next) = match after.strip_prefix('{').and_then(|inner| inner.split_once('}')) {
+            Some((name, next)) => (name, next),
+            None => after.split_at(after.find(|c| !is_word(c)).unwrap_or(after.len())),
+        };
+        if name.is_empty() || !name.chars().all(is_word) {
+            out.push('$');
+            rest = after;
+            continue;
+        }
+        let group = name.parse().map_or_else(|_| captures.name(name), |number| captures.get(number));
+        out.push_str(group.unwrap_or_default());
+        rest = next;
+    }
+    out.push_str(rest);
+    if out.len() > VALUE_BYTES_MAX {
+        let end = (0..=VALUE_BYTES_MAX).rev().find(|end| out.is_char_boundary(*end));
+        out.truncate(end.unwrap_or_default());
+    }
+    out
+}
+
+/// Returns whether the labels have a metric name.
+pub fn has_name(labels: &LabelPairs<'_>) -> bool {
+    !value(labels, METRIC_NAME).is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(json: serde_json::Value) -> RelabelRule {
+        serde_json::from_value(json).expect("a rule")
+    }
+
+    fn applied(rules: &[serde_json::Value], labels: &[(&str, &str)]) -> Option<String> {
+        let rules: Vec<RelabelRule> = rules.iter().cloned().map(rule).collect();
+        let rules = RelabelRules::parse(&rules).expect("valid");
+        let mut pairs: LabelPairs<'_> =
+            labels.iter().map(|(name, value)| (Cow::Borrowed(*name), Cow::Borrowed(*value))).collect();
+        let keep = rules.apply(&mut pairs);
+        let text = pairs.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",");
+        keep.then_some(text)
+    }
+
+    #[test]
+    fn rules_do_what_those_of_prometheus_do() {
+        use serde_json::json;
+        let up = [("__name__", "up"), ("job", "node-7"), ("zone", "eu")];
+        let cases = [
+            (
+                json!({"source_labels": ["job"], "regex": "node-.*", "action": "keep"}),
+                Some("__name__=up,job=node-7,zone=eu"),
+            ),
+            (json!({"source_labels": ["job"], "regex": "node", "action": "keep"}), None),
+            (json!({"source_labels": ["job", "zone"], "regex": "node-7;eu", "action": "drop"}), None),
+            (
+                json!({"source_labels": ["job"], "regex": "node-(.*)", "target_label": "n"}),
+                Some("__name__=up,job=node-7,n=7,zone=eu"),
+            ),
+            (
+                json!({"source_labels": ["job"], "regex": "x(.*)", "target_label": "n"}),
+                Some("__name__=up,job=node-7,zone=eu"),
+            ),
+            (
+                json!({"target_label": "cluster", "replacement": "a"}),
+                Some("__name__=up,cluster=a,job=node-7,zone=eu"),
+            ),
+            (json!({"target_label": "zone", "replacement": ""}), Some("__name__=up,job=node-7")),
+            (
+                json!({"source_labels": ["job"], "regex": "(?P<kind>[a-z]+)-(\\d+)", "target_label": "j", "replacement": "${2}/$kind/$$/$9"}),
+                Some("__name__=up,j=7/node/$/,job=node-7,zone=eu"),
+            ),
+            (json!({"regex": "zo.*", "action": "labeldrop"}), Some("__name__=up,job=node-7")),
+            (json!({"regex": "__name__|zone", "action": "labelkeep"}), Some("__name__=up,zone=eu")),
+            (
+                json!({"regex": "zo(.*)", "replacement": "x_$1", "action": "labelmap"}),
+                Some("__name__=up,job=node-7,x_ne=eu,zone=eu"),
+            ),
+            (
+                json!({"source_labels": ["zone"], "target_label": "zone", "action": "uppercase"}),
+                Some("__name__=up,job=node-7,zone=EU"),
+            ),
+            (json!({"source_labels": ["zone"], "target_label": "job", "action": "keepequal"}), None),
+            (
+                json!({"source_labels": ["zone"], "target_label": "job", "action": "dropequal"}),
+                Some("__name__=up,job=node-7,zone=eu"),
+            ),
+            (json!({"regex": ".*", "action": "labeldrop"}), None),
+        ];
+        for (rule, expected) in cases {
+            assert_eq!(applied(&[rule.clone()], &up).as_deref(), expected, "{rule}");
+        }
+        let two = [
+            json!({"source_labels": ["zone"], "target_label": "a"}),
+            json!({"source_labels": ["a"], "regex": "us", "action": "keep"}),
+        ];
+        assert_eq!(applied(&two, &up), None, "in order");
+        assert_eq!(applied(&[], &up).as_deref(), Some("__name__=up,job=node-7,zone=eu"));
+    }
+
+    #[test]
+    fn wrong_rules_are_named() {
+        use serde_json::json;
+        for (wrong, part) in [
+            (json!({"regex": "("}), "rule 1"),
+            (json!({"source_labels": ["a"]}), "target_label"),
+            (json!({"action": "keep", "target_label": "a"}), "no effect"),
+            (json!({"target_label": "a", "modulus": 3}), "hashmod"),
+            (json!({"target_label": "a", "regex": "x".repeat(5_000)}), "bytes"),
+        ] {
+            let error = RelabelRules::parse(&[rule(wrong)]).expect_err("wrong");
+            assert!(error.to_string().contains(part), "{error}");
+        }
+        let keep = rule(json!({"action": "keep"}));
+        assert_eq!(RelabelRules::parse(&vec![keep; RULES_MAX + 1]).unwrap_err(), RelabelError::TooMany);
+        assert!(serde_json::from_value::<RelabelRule>(json!({"action": "hashmod"})).is_err());
+    }
+}

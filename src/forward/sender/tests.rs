@@ -1,0 +1,455 @@
+//! A sender against a target that fails in every way at random: every accepted sample arrives at
+//! least once and, within a series, in the order of the log.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::ingest::{DecodeLimits, DecodeScratch, remote_write, remote_write2};
+use crate::kv::{Control, ControlOptions, DataFolder};
+use crate::model::{BatchBuilder, StoreId, WriteBatch};
+use crate::tsdb::{ConsumerId, ConsumerKind, Home, Options};
+
+const ORG: OrgId = OrgId(3);
+const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
+const CONSUMER: ConsumerId = ConsumerId { kind: ConsumerKind::Forward, number: 1 };
+/// A value that the target never accepts.
+const POISON: f64 = 666.0;
+
+/// An open store and its accounts, which are closed after it.
+struct OpenStore {
+    tsdb: Arc<Tsdb>,
+    _control: Arc<Control>,
+    _folder: DataFolder,
+}
+
+fn open(dir: &Path) -> OpenStore {
+    let folder = DataFolder::open(&dir.join("accounts"), NOW, &mut Entropy::seeded(2)).expect("a folder");
+    let options = ControlOptions { now: NOW, users_table: 1 };
+    let (control, _) = Control::open(&folder, &options).expect("accounts");
+    let control = Arc::new(control);
+    let home = Home { dir, store: StoreId([7; 16]), control: Arc::clone(&control) };
+    let (tsdb, _) = Tsdb::open(home, Options::default(), &mut Entropy::seeded(1), NOW).expect("opens");
+    OpenStore { tsdb: Arc::new(tsdb), _control: control, _folder: folder }
+}
+
+fn series(number: u32) -> Labels {
+    Labels::from_pairs([("__name__", "up".to_owned()), ("job", format!("job-{number}"))])
+}
+
+fn write(tsdb: &Tsdb, org: OrgId, samples: &[(u32, i64, f64)]) {
+    let mut batch = BatchBuilder::default();
+    for (number, ms, value) in samples {
+        batch.series(&series(*number), [Sample { at: NOW.plus_ms(*ms), value: *value }]);
+    }
+    let report = tsdb.append(org, &batch.batch(), NOW).expect("stored");
+    assert_eq!(report.refused, 0, "{report:?}");
+}
+
+fn options(protocol: ForwardProtocol) -> SenderOptions {
+    SenderOptions {
+        org: ORG,
+        protocol,
+        compression: BodyCompression::Snappy,
+        rules: RelabelRules::default(),
+        tenant_label: None,
+        wait: Duration::from_secs(5),
+    }
+}
+
+fn sender(store: &OpenStore, options: SenderOptions) -> Sender {
+    let from = store.tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
+    Sender::new(Arc::clone(&store.tsdb), options, from, Entropy::seeded(5)).expect("starts")
+}
+
+/// The samples in order of arrival: the series as text, the time and the bits.
+type Arrived = Vec<(String, i64, u64)>;
+
+fn decode(request: &OutgoingRequest) -> Arrived {
+    let limits = DecodeLimits::default();
+    let mut scratch = DecodeScratch::default();
+    let found = |batch: &WriteBatch<'_>| {
+        let mut arrived = Arrived::new();
+        for series in &batch.series {
+            let mut pairs = Vec::new();
+            (batch.parse_labels)(series.raw_labels, &mut pairs).expect("labels");
+            let text = |bytes: &[u8]| std::str::from_utf8(bytes).expect("UTF-8").to_owned();
+            let labels = Labels::from_pairs(pairs.into_iter().map(|(n, v)| (text(n), text(v)))).to_string();
+            for sample in &batch.samples[series.samples.clone()] {
+                arrived.push((labels.clone(), sample.at.as_ms(), sample.value.to_bits()));
+            }
+        }
+        arrived
+    };
+    match request.version {
+        WriteVersion::V1 => {
+            found(&remote_write::decode(&request.body, &limits, &mut scratch).expect("decodes"))
+        }
+        WriteVersion::V2 => {
+            found(&remote_write2::decode(&request.body, &limits, &mut scratch).expect("decodes"))
+        }
+    }
+}
+
+/// A target in the test.
+#[derive(Default)]
+struct Target {
+    arrived: Arrived,
+    requests: usize,
+    most_samples: usize,
+    /// Whether it understands version 2.0.
+    is_new: bool,
+}
+
+/// What the target does with a request.
+#[derive(Clone, Copy, Debug)]
+enum Fault {
+    None,
+    /// An error before the samples are stored.
+    Refuses(u16),
+    /// The samples are stored, and the response is lost.
+    Forgets,
+    /// 429 with a delay in seconds.
+    Delays(u64),
+    /// The connection fails.
+    Unreachable,
+}
+
+impl Target {
+    fn answer(&mut self, request: &OutgoingRequest, fault: Fault) -> Answer {
+        self.requests += 1;
+        let status = |status, retry_after| Answer::Status { status, text: "no".to_owned(), retry_after };
+        match fault {
+            Fault::Refuses(code) => return status(code, None),
+            Fault::Delays(seconds) => return status(429, Some(Duration::from_secs(seconds))),
+            Fault::Unreachable => {
+                return Answer::Failed { code: "target_unreachable", text: "reset".to_owned() };
+            }
+            Fault::None | Fault::Forgets => {}
+        }
+        if request.version == WriteVersion::V2 && !self.is_new {
+            return status(415, None);
+        }
+        let samples = decode(request);
+        if samples.iter().any(|(_, _, bits)| *bits == POISON.to_bits()) {
+            return status(400, None);
+        }
+        self.most_samples = self.most_samples.max(samples.len());
+        let written = (request.version == WriteVersion::V2).then_some(samples.len() as u64);
+        self.arrived.extend(samples);
+        match fault {
+            Fault::Forgets => Answer::Failed { code: "target_timeout", text: "cut".to_owned() },
+            _ => Answer::Accepted { written },
+        }
+    }
+}
+
+/// Runs the sender until everything is acknowledged. Time passes as the sender asks.
+fn drain(sender: &mut Sender, target: &mut Target, now: &mut Duration, mut fault: impl FnMut() -> Fault) {
+    let mut rounds = 0;
+    loop {
+        rounds += 1;
+        assert!(rounds < 100_000, "it ends");
+        sender.fill(*now).expect("read");
+        let mut answers = Vec::new();
+        while let Some(request) = sender.request(*now, NOW) {
+            let shard = request.shard;
+            answers.push((shard, target.answer(&request, fault())));
+        }
+        let sent = !answers.is_empty();
+        for (shard, answer) in answers {
+            sender.answered(shard, answer, *now, NOW);
+        }
+        if sent || sender.can_read() {
+            continue;
+        }
+        let idle = sender.idle_for(*now, Duration::from_secs(3_600));
+        if sender.position() == sender.read_position() {
+            return;
+        }
+        *now = now.saturating_add(idle.max(Duration::from_millis(1)));
+    }
+}
+
+/// Checks that each sample arrived, and that the first arrivals of each series are in order.
+fn assert_complete(written: &[(u32, i64, f64)], arrived: &Arrived) {
+    let mut expected: BTreeMap<String, Vec<(i64, u64)>> = BTreeMap::new();
+    for (number, ms, value) in written.iter().filter(|(_, _, value)| *value != POISON) {
+        let key = series(*number).to_string();
+        expected.entry(key).or_default().push((NOW.plus_ms(*ms).as_ms(), value.to_bits()));
+    }
+    let mut seen = BTreeSet::new();
+    let mut first: BTreeMap<String, Vec<(i64, u64)>> = BTreeMap::new();
+    for (series, at, bits) in arrived {
+        if seen.insert((series.clone(), *at, *bits)) {
+            first.entry(series.clone()).or_default().push((*at, *bits));
+        }
+    }
+    assert_eq!(first, expected);
+}
+
+fn faults() -> impl Strategy<Value = Fault> {
+    prop_oneof![
+        3 => Just(Fault::None),
+        1 => prop_oneof![Just(500), Just(503), Just(502), Just(401), Just(404), Just(403)].prop_map(Fault::Refuses),
+        1 => Just(Fault::Forgets),
+        1 => (0..400u64).prop_map(Fault::Delays),
+        1 => Just(Fault::Unreachable),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_sample_arrives_at_least_once_and_in_order_whatever_the_target_does(
+        rounds in prop::collection::vec((1..40u32, 1..5usize), 1..12),
+        faults in prop::collection::vec(faults(), 1..60),
+        poison in prop::option::of((0..12usize, 0..40u32)),
+        is_new in any::<bool>(),
+        restarts in prop::collection::vec(any::<bool>(), 12),
+    ) {
+        let dir = tempfile::tempdir().expect("made");
+        let store = open(dir.path());
+        let mut written = Vec::new();
+        let mut target = Target { is_new, ..Target::default() };
+        let mut now = Duration::ZERO;
+        let mut faults = faults.into_iter();
+        let mut running = sender(&store, options(ForwardProtocol::Auto));
+        let mut ms = -5_000_000;
+        for (round, (count, times)) in rounds.iter().enumerate() {
+            for _ in 0..*times {
+                ms += 1_000;
+                let samples: Vec<(u32, i64, f64)> = (0..*count).map(|number| {
+                    let poisoned = poison == Some((round, number));
+                    (number, ms, if poisoned { POISON } else { f64::from(number) + ms as f64 / 1_000.0 })
+                }).collect();
+                write(&store.tsdb, ORG, &samples);
+                write(&store.tsdb, OrgId(9), &[(1, ms, 1.0)]);
+                written.extend(samples);
+            }
+            // Part of the work, then perhaps a kill: what is not acknowledged is sent again.
+            running.fill(now).expect("read");
+            running.flush();
+            if let Some(request) = running.request(now, NOW) {
+                let answer = target.answer(&request, faults.next().unwrap_or(Fault::None));
+                running.answered(request.shard, answer, now, NOW);
+            }
+            store.tsdb.advance_pin(CONSUMER, running.position());
+            if restarts.get(round).copied().unwrap_or(false) {
+                running = sender(&store, options(ForwardProtocol::Auto));
+            }
+        }
+        drain(&mut running, &mut target, &mut now, || faults.next().unwrap_or(Fault::None));
+        assert_complete(&written, &target.arrived);
+        prop_assert!(target.most_samples <= REQUEST_SAMPLES_MAX);
+        let poisoned = written.iter().filter(|(_, _, value)| *value == POISON).count() as u64;
+        // After a restart a refused sample is refused again.
+        prop_assert!(running.counts().refused_samples <= poisoned);
+        prop_assert_eq!(running.counts().forgotten_samples, 0);
+        prop_assert_eq!(running.position(), store.tsdb.log_end());
+    }
+}
+
+#[test]
+fn one_bad_sample_of_two_thousand_is_found_and_kept_for_inspection() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let value = |number: u32| if number == 1_234 { POISON } else { f64::from(number) };
+    let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, value(number))).collect();
+    write(&store.tsdb, ORG, &samples);
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let mut target = Target::default();
+    let mut now = Duration::ZERO;
+    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    assert_complete(&samples, &target.arrived);
+    assert!(target.requests <= 30, "{} requests", target.requests);
+    assert_eq!(sender.counts().refused_samples, 1);
+    let refused: Vec<&RefusedBody> = sender.refused().collect();
+    assert_eq!((refused.len(), refused[0].status, refused[0].samples), (1, 400, 1));
+    assert!(refused[0].first_series.contains("job-1234"), "{}", refused[0].first_series);
+}
+
+#[test]
+fn a_search_for_bad_samples_ends_after_its_limit_of_requests() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, POISON)).collect();
+    write(&store.tsdb, ORG, &samples);
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let mut target = Target::default();
+    let mut now = Duration::ZERO;
+    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    assert_eq!((sender.counts().refused_samples, target.arrived.len()), (2_000, 0));
+    assert!(target.requests <= 130, "{} requests", target.requests);
+    assert_eq!(sender.refused().count(), REFUSED_KEPT);
+}
+
+#[test]
+fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let mut target = Target::default();
+    let mut now = Duration::ZERO;
+    let mut written = Vec::new();
+    let mut attempts = 0;
+    let day = Duration::from_secs(86_400);
+    let mut minute = 0;
+    while now < day {
+        let samples: Vec<(u32, i64, f64)> =
+            (0..20).map(|number| (number, -90_000_000 + minute * 60_000, minute as f64)).collect();
+        if minute < 1_440 {
+            write(&store.tsdb, ORG, &samples);
+            written.extend(samples);
+        }
+        minute += 1;
+        sender.fill(now).expect("read");
+        while let Some(request) = sender.request(now, NOW) {
+            attempts += 1;
+            let answer = target.answer(&request, Fault::Unreachable);
+            sender.answered(request.shard, answer, now, NOW);
+        }
+        assert_eq!(
+            sender.position(),
+            LogPosition(1).max(sender.position().min(LogPosition(3))),
+            "the pin stays"
+        );
+        now += Duration::from_secs(60);
+    }
+    assert!((500..=1_600).contains(&attempts), "{attempts} attempts: one a minute at most");
+    assert!(target.arrived.is_empty());
+    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    assert_complete(&written, &target.arrived);
+}
+
+#[test]
+fn delays_grow_to_a_minute_and_a_target_may_ask_for_five() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    sender.fill(Duration::ZERO).expect("read");
+    sender.flush();
+    let mut now = Duration::ZERO;
+    let mut longest = Duration::ZERO;
+    for attempt in 0..40u32 {
+        let request = sender.request(now, NOW).expect("due");
+        let asked = if attempt == 39 { Some(Duration::from_secs(9_000)) } else { None };
+        let answer = Answer::Status { status: 503, text: String::new(), retry_after: asked };
+        sender.answered(request.shard, answer, now, NOW);
+        assert!(matches!(sender.state(), SenderState::Retrying { .. }));
+        let idle = sender.idle_for(now, Duration::MAX);
+        let doubled = Duration::from_millis(30) * 2u32.pow(attempt.min(12));
+        let most = if asked.is_some() { RETRY_AFTER_MAX } else { doubled.min(Duration::from_secs(60)) };
+        assert!(idle <= most && idle >= most / 2, "attempt {attempt}: {idle:?} of {most:?}");
+        assert!(sender.request(now + idle / 2, NOW).is_none(), "not before");
+        longest = longest.max(idle);
+        now += idle;
+    }
+    assert_eq!(longest, RETRY_AFTER_MAX);
+    assert_eq!(sender.counts().retried_requests, 40);
+}
+
+#[test]
+fn a_wrong_credential_drops_nothing_and_is_shown() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let (mut target, mut now, mut left) = (Target::default(), Duration::ZERO, 20);
+    let mut states = BTreeSet::new();
+    drain(&mut sender, &mut target, &mut now, || {
+        left -= 1;
+        if left > 0 { Fault::Refuses(401) } else { Fault::None }
+    });
+    states.insert(sender.state().as_str());
+    assert_eq!((target.arrived.len(), sender.counts().refused_samples), (1, 0));
+    assert_eq!(states.into_iter().collect::<Vec<_>>(), ["running"]);
+    write(&store.tsdb, ORG, &[(1, -500, 1.0)]);
+    sender.fill(now).expect("read");
+    sender.flush();
+    let request = sender.request(now, NOW).expect("due");
+    let answer = target.answer(&request, Fault::Refuses(403));
+    sender.answered(request.shard, answer, now, NOW);
+    assert_eq!(sender.state().as_str(), "misconfigured");
+    assert_eq!(sender.state().error(), Some("status 403: no"));
+}
+
+#[test]
+fn a_target_that_acknowledges_and_forgets_is_noticed_by_its_counts() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    write(&store.tsdb, ORG, &[(1, -1_000, 1.0), (2, -1_000, 2.0), (3, -1_000, 3.0)]);
+    let mut sender = sender(&store, options(ForwardProtocol::V2));
+    sender.fill(Duration::ZERO).expect("read");
+    sender.flush();
+    let request = sender.request(Duration::ZERO, NOW).expect("due");
+    sender.answered(request.shard, Answer::Accepted { written: Some(1) }, Duration::ZERO, NOW);
+    let counts = sender.counts();
+    assert_eq!((counts.accepted_samples, counts.forgotten_samples), (3, 2));
+}
+
+#[test]
+fn rules_and_the_tenant_label_change_what_is_sent() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    write(&store.tsdb, ORG, &[(1, -1_000, 1.0), (2, -1_000, 2.0)]);
+    let rule = serde_json::json!([{ "source_labels": ["job"], "regex": "job-2", "action": "drop" }]);
+    let rules: Vec<crate::forward::relabel::RelabelRule> = serde_json::from_value(rule).expect("rules");
+    let mut options = options(ForwardProtocol::V1);
+    options.rules = RelabelRules::parse(&rules).expect("valid");
+    options.tenant_label = Some(("org".to_owned(), "acme".to_owned()));
+    let mut sender = sender(&store, options);
+    let mut target = Target::default();
+    let mut now = Duration::ZERO;
+    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    assert_eq!(target.arrived.len(), 1);
+    assert!(
+        target.arrived[0].0.contains("org=\"acme\"") && target.arrived[0].0.contains("job-1"),
+        "{:?}",
+        target.arrived
+    );
+    assert_eq!(sender.position(), store.tsdb.log_end());
+}
+
+#[test]
+fn a_large_backlog_uses_more_shards_and_keeps_the_order() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let mut written = Vec::new();
+    for step in 0..60 {
+        let samples: Vec<(u32, i64, f64)> =
+            (0..1_500).map(|number| (number, -5_000_000 + step * 1_000, step as f64)).collect();
+        write(&store.tsdb, ORG, &samples);
+        written.extend(samples);
+    }
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let mut target = Target::default();
+    let mut now = Duration::ZERO;
+    let mut most = 0;
+    while sender.position() < store.tsdb.log_end() {
+        sender.fill(now).expect("read");
+        let mut requests = Vec::new();
+        while let Some(request) = sender.request(now, NOW) {
+            requests.push(request);
+        }
+        // Answers of several shards arrive in any order.
+        requests.reverse();
+        for request in requests {
+            let answer = target.answer(&request, Fault::None);
+            sender.answered(request.shard, answer, now, NOW);
+        }
+        most = most.max(sender.shards());
+        now += Duration::from_millis(100);
+    }
+    assert!(most > 1, "{most} shards");
+    assert_complete(&written, &target.arrived);
+    now += IDLE;
+    sender.fill(now).expect("read");
+    sender.fill(now + IDLE).expect("read");
+    sender.fill(now + IDLE).expect("read");
+    assert_eq!(sender.shards(), 1);
+}
