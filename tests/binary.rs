@@ -32,8 +32,6 @@ mod hostile;
 mod ingest_protocols;
 #[path = "binary/kill_loop.rs"]
 mod kill_loop;
-#[path = "binary/lying_target.rs"]
-mod lying_target;
 #[path = "binary/live_viewers.rs"]
 mod live_viewers;
 #[path = "binary/locks.rs"]
@@ -44,6 +42,8 @@ mod logins;
 mod lost_deletion;
 #[path = "binary/lost_files.rs"]
 mod lost_files;
+#[path = "binary/lying_target.rs"]
+mod lying_target;
 #[path = "binary/moving.rs"]
 mod moving;
 #[path = "binary/out_of_memory.rs"]

@@ -30,6 +30,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "api",
         &[
+            "forward",
             "promql",
             "dashboards",
             "ingest",
@@ -52,8 +53,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "server",
         &[
-            "config", "tasks", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui",
-            "upkeep", "model", "clock", "entropy", "sync",
+            "config", "tasks", "api", "promql", "ingest", "forward", "tsdb", "identity", "kv", "outbound",
+            "ui", "upkeep", "model", "clock", "entropy", "sync",
         ],
     ),
     (

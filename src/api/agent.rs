@@ -26,11 +26,15 @@ use super::router::ResponseFuture;
 use super::routes::{Auth, Routes};
 use super::{ApiOptions, OptionsError, edge_policy};
 use crate::clock::{Clock, Stopwatch};
+use crate::forward::ForwardStatus;
 use crate::model::OrgId;
 use crate::tsdb::Tsdb;
 
 /// The organisation of an agent's samples.
 pub const AGENT_ORG: OrgId = OrgId(1);
+
+/// Returns the name and the state of each target of an agent.
+pub type TargetStatus = Arc<dyn Fn() -> Vec<(String, ForwardStatus)> + Send + Sync>;
 
 /// The parts of a running agent.
 #[derive(Clone)]
@@ -45,6 +49,8 @@ pub struct AgentRooms {
     pub checks: Vec<(&'static str, Check)>,
     /// The counters of the edge.
     pub counters: Arc<Counters>,
+    /// Returns the name and the state of each target.
+    pub targets: TargetStatus,
     /// The token that senders must present.
     pub token: Option<Arc<str>>,
     /// The rules for received series.
@@ -79,6 +85,7 @@ pub fn app(rooms: &AgentRooms, options: &ApiOptions) -> Result<App, OptionsError
         tsdb: Arc::clone(&rooms.tsdb),
         counters: Arc::clone(&rooms.counters),
         lanes: rooms.lanes.clone(),
+        targets: Arc::clone(&rooms.targets),
         uptime: Stopwatch::start(),
     };
     let deps = AgentDeps {
@@ -144,7 +151,18 @@ async fn readyz(State(deps): State<AgentDeps>) -> Response {
         (true, false) => "degraded",
         (false, _) => "unavailable",
     };
-    let mut body = json!({ "status": status, "checks": results });
+    // Anyone may read this, so it has no texts of the targets.
+    let target = |(name, status): (String, ForwardStatus)| {
+        json!({
+            "name": name,
+            "state": status.state.as_str(),
+            "lag_seconds": status.lag_ms / 1_000,
+            "lag_bytes": status.lag_bytes,
+            "lag_samples": status.lag_samples,
+        })
+    };
+    let targets: Vec<Value> = (deps.metrics.targets)().into_iter().map(target).collect();
+    let mut body = json!({ "status": status, "checks": results, "targets": targets });
     if !health.notes.is_empty() {
         body["notes"] = json!(health.notes);
     }

@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 
+use super::agent::TargetStatus;
 use super::embed_use::EmbedUses;
 use super::lanes::Lanes;
 use super::limits::Limits;
 use super::orgs::query::LiveQueries;
 use crate::clock::Stopwatch;
+use crate::forward::ForwardStatus;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
@@ -154,6 +156,8 @@ pub struct AgentMetrics {
     pub counters: Arc<Counters>,
     /// The edge's lanes.
     pub lanes: Lanes,
+    /// The states of the targets.
+    pub targets: TargetStatus,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
 }
@@ -165,8 +169,59 @@ impl AgentMetrics {
         families.extend(self.counters.read());
         families.extend(lanes(&self.lanes));
         families.extend(store_totals(&self.tsdb, &self.counters, &self.tsdb.stats()));
+        families.extend(of_targets(&(self.targets)()));
         text_of(families)
     }
+}
+
+/// Returns the metrics of an agent's targets.
+fn of_targets(targets: &[(String, ForwardStatus)]) -> Vec<MetricFamily> {
+    let family = |name, kind, help, value: fn(&ForwardStatus) -> f64| {
+        let mut family = MetricFamily::new(name, kind, help);
+        for (target, status) in targets {
+            family.row(vec![("target", target.clone())], value(status));
+        }
+        family
+    };
+    let gauge = |name, help, value| family(name, MetricKind::Gauge, help, value);
+    let counter = |name, help, value| family(name, MetricKind::Counter, help, value);
+    vec![
+        gauge(
+            "promlet_forward_lag_seconds",
+            "Seconds between the newest received and the newest forwarded sample.",
+            |status| count(status.lag_ms) / 1_000.0,
+        ),
+        gauge("promlet_forward_lag_bytes", "Bytes of the log that wait for a target.", |status| {
+            count(status.lag_bytes)
+        }),
+        gauge("promlet_forward_lag_samples", "Estimated samples that wait for a target.", |status| {
+            count(status.lag_samples)
+        }),
+        counter("promlet_forward_accepted_samples_total", "Samples that a target acknowledged.", |status| {
+            count(status.counts.accepted_samples)
+        }),
+        counter(
+            "promlet_forward_refused_samples_total",
+            "Samples that a target refused for good.",
+            |status| count(status.counts.refused_samples),
+        ),
+        counter(
+            "promlet_forward_forgotten_samples_total",
+            "Samples that a target acknowledged and did not write, by its own count.",
+            |status| count(status.counts.forgotten_samples),
+        ),
+        counter(
+            "promlet_forward_lost_records_total",
+            "Records removed before they were forwarded, because the log reached its limit.",
+            |status| count(status.counts.lost_records),
+        ),
+        counter("promlet_forward_requests_total", "Requests to a target.", |status| {
+            count(status.counts.requests)
+        }),
+        counter("promlet_forward_retried_requests_total", "Requests that were repeated.", |status| {
+            count(status.counts.retried_requests)
+        }),
+    ]
 }
 
 fn text_of(families: Vec<MetricFamily>) -> String {

@@ -49,7 +49,7 @@ pub struct Agent {
     tasks: Vec<Task>,
     listener: Listener,
     lanes: Lanes,
-    senders: Vec<Forwarding>,
+    senders: Vec<(String, Arc<Forwarding>)>,
     panic_monitor: PanicMonitor,
 }
 
@@ -127,7 +127,7 @@ impl Agent {
     pub fn run(self) -> Result<(), ServerError> {
         tracing::info!("listening on {}://{}", self.settings.scheme(), self.listener.address);
         let Agent { clock, folder, control, tsdb, tasks, listener, lanes, senders, .. } = self;
-        listener.wait(|| drop(senders));
+        listener.wait(|| senders.iter().for_each(|(_, sender)| sender.stop()));
         drop(lanes);
         for task in tasks {
             task.stop();
@@ -163,7 +163,7 @@ impl Agent {
         for target in &agent.targets {
             let sender = self.start_sender(target);
             let failed = |e: String| ServerError::Agent(format!("target {:?}: {e}", target.name));
-            self.senders.push(sender.map_err(failed)?);
+            self.senders.push((target.name.clone(), Arc::new(sender.map_err(failed)?)));
         }
         Ok(())
     }
@@ -183,9 +183,9 @@ impl Agent {
             tsdb: Arc::clone(&self.tsdb),
             egress: self.listener.options.egress.clone(),
             runtime: self.listener.runtime(),
-            rng: Entropy::system(),
+            clock: self.clock.clone(),
         };
-        Forwarding::start(spec, deps).map_err(|e| kv::with_sources(&e))
+        Forwarding::start(spec, deps, Entropy::system()).map_err(|e| kv::with_sources(&e))
     }
 
     fn start_tasks(&mut self) -> Result<(), ServerError> {
@@ -224,12 +224,15 @@ impl Agent {
     /// Installs the routes.
     fn receive(&self, agent: &AgentSettings, counters: Arc<Counters>) -> Result<(), ServerError> {
         let relabel = agent.relabel.clone();
+        let senders = self.senders.clone();
+        let status = move || senders.iter().map(|(name, sender)| (name.clone(), sender.status())).collect();
         let rooms = AgentRooms {
             tsdb: Arc::clone(&self.tsdb),
             lanes: self.lanes.clone(),
             clock: self.clock.clone(),
             checks: vec![("tasks", self.panic_monitor.check())],
             counters,
+            targets: Arc::new(status),
             token: agent.token.as_ref().map(|token| token.reveal().into()),
             relabel: relabel.map(|rules| Relabel::by(move |labels| rules.apply(labels))),
         };

@@ -39,8 +39,8 @@ use crate::tsdb::{self, Tsdb};
 
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
-pub use agent::Agent;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
+pub use agent::Agent;
 use close::{close_accounts, close_folder, close_samples};
 use dashboard_files::DashboardFiles;
 pub use doctor::{Diagnoses, Diagnosis, Severity, diagnose};

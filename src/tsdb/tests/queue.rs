@@ -2,7 +2,7 @@
 //! stays.
 
 use super::*;
-use crate::model::{Histogram, MatchOp, Matcher};
+use crate::model::{MatchOp, Matcher};
 
 const CONSUMER: ConsumerId = ConsumerId { kind: ConsumerKind::Agent, number: 1 };
 
@@ -60,7 +60,7 @@ fn histograms_and_exemplars_of_a_queue_are_counted_and_kept_in_the_log() {
     let (tsdb, _) = open_with(dir.path(), queue_options(&faults()));
     let mut builder = BatchBuilder::default();
     builder.series(&up("a"), []);
-    builder.histograms([(NOW, Histogram::default())]);
+    builder.histograms([(NOW, side::histogram(1))]);
     builder.exemplar(crate::model::Exemplar { labels: Labels::default(), value: 1.5, at: NOW });
     let report = tsdb.append(ORG, &builder.batch(), NOW).expect("stored");
     assert_eq!((report.stored, report.histograms, report.exemplars, report.refused), (1, 1, 1, 0));
