@@ -168,8 +168,7 @@ impl TargetEntry {
         if !(1..=NAME_BYTES_MAX).contains(&self.name.len()) || !self.name.bytes().all(is_name) {
             return Err(format!("name: 1 to {NAME_BYTES_MAX} of A-Z a-z 0-9 - _ . are expected"));
         }
-        let url =
-            |field: &str, text: &str| TargetUrl::parse(text).map_err(|e| format!("{field}: {e}"));
+        let url = |field: &str, text: &str| TargetUrl::parse(text).map_err(|e| format!("{field}: {e}"));
         let pem = |field: &str, path: Option<PathBuf>| {
             path.map(|path| text_of(&path)).transpose().map_err(|e| format!("{field}: {e}"))
         };
