@@ -6,6 +6,7 @@
 //! environment or from a file named in `…_FILE`, never from a flag, which a process list would
 //! show.
 
+mod agent;
 mod commands;
 mod flags;
 mod move_command;
@@ -18,6 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+pub use agent::{AgentSettings, AgentTarget};
 use commands::AccountInvocation;
 pub use commands::{
     AccountCommand, DashboardCommand, KeyCommand, KeyRates, LoginLinkCommand, OrgCommand, StatsCommand,
@@ -42,6 +44,13 @@ pub enum Invocation {
     Serve(Settings),
     /// `promlet demo`.
     Demo(Settings),
+    /// `promlet agent`: forwards received samples.
+    Agent {
+        /// The settings that an agent shares with a server.
+        settings: Settings,
+        /// The token, the rules and the targets.
+        agent: AgentSettings,
+    },
     /// `promlet user`, `org`, `key`, `token`, `login-link`: for the server that runs on the folder,
     /// or for a stopped folder, which is opened with these settings.
     Accounts {
@@ -137,6 +146,15 @@ enum Command {
     Serve(Box<Flags>),
     /// Serve an organisation `demo` with generated history and live metrics of this machine
     Demo(Box<Flags>),
+    /// Receive samples and forward them, without accounts and queries: remote write, OTLP and text
+    /// in, remote write out. Samples wait in the data folder while a target is down
+    Agent {
+        /// The file with the rules and the targets (JSON)
+        #[arg(long, env = "PROMLET_AGENT_CONFIG", value_name = "FILE")]
+        config: PathBuf,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
     #[command(flatten)]
     Account(AccountInvocation),
     /// Diagnose this installation; exit code 0 without findings, 1 with warnings, 2 if something
@@ -243,6 +261,12 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         None => Ok(Invocation::Serve(settings(line.flags, "data/store")?)),
         Some(Command::Serve(flags)) => Ok(Invocation::Serve(settings(*flags, "data/store")?)),
         Some(Command::Demo(flags)) => Ok(Invocation::Demo(settings(*flags, "data/demo-store")?)),
+        Some(Command::Agent { config, flags }) => {
+            let settings = settings(*flags, "data/agent")?;
+            let agent = agent::read(&config, secret("PROMLET_AGENT_TOKEN")?)?;
+            agent.check_listener(&settings)?;
+            Ok(Invocation::Agent { settings, agent })
+        }
         Some(Command::Account(invocation)) => accounts(invocation),
         Some(Command::Doctor { json, flags }) => {
             Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })

@@ -12,6 +12,8 @@ mod viewers;
 
 #[path = "binary/admin_cli.rs"]
 mod admin_cli;
+#[path = "binary/agent.rs"]
+mod agent;
 #[path = "binary/dashboard_files.rs"]
 mod dashboard_files;
 #[path = "binary/deletion_remains.rs"]
@@ -42,6 +44,8 @@ mod logins;
 mod lost_deletion;
 #[path = "binary/lost_files.rs"]
 mod lost_files;
+#[path = "binary/lying_target.rs"]
+mod lying_target;
 #[path = "binary/moving.rs"]
 mod moving;
 #[path = "binary/out_of_memory.rs"]

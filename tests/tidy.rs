@@ -31,6 +31,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "api",
         &[
+            "forward",
             "promql",
             "dashboards",
             "ingest",
@@ -50,7 +51,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         ],
     ),
     ("tasks", &["api", "tsdb", "identity", "outbound", "model", "clock", "entropy", "sync"]),
-    ("config", &["identity", "tsdb", "model"]),
+    ("config", &["forward", "identity", "tsdb", "model"]),
     ("telemetry", &["config"]),
     (
         "server",

@@ -60,16 +60,7 @@ async fn health(State(deps): State<HealthDeps>) -> Json<Value> {
 async fn readyz(State(deps): State<HealthDeps>) -> Response {
     let mut health = deps.own.tsdb.health();
     health.notes.extend(deps.own.forwarders.notes());
-    let storage = match health.writes {
-        Writes::Open => Ok(()),
-        Writes::DiskFull { free, needed } => {
-            Err(format!("no samples are taken: {free} bytes are free on the disk, {needed} are needed"))
-        }
-        Writes::Fenced(_) => Err("a write to the log failed; restart".to_owned()),
-        Writes::Stopped(why) => Err(format!("no samples are taken: {why}; restart")),
-        Writes::ReadOnly(_) => Err("the log is damaged; repair".to_owned()),
-        Writes::Closed => Err("shutting down".to_owned()),
-    };
+    let storage = storage_check(&health.writes);
     let checks = deps.checks.iter().map(|(name, check)| (*name, check()));
     let mut results = Map::new();
     let mut ready = true;
@@ -103,6 +94,20 @@ async fn readyz(State(deps): State<HealthDeps>) -> Response {
     }
     let code = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (code, Json(body)).into_response()
+}
+
+/// Returns whether the store accepts samples. `Err` is a sentence for the operator.
+pub(super) fn storage_check(writes: &Writes) -> Result<(), String> {
+    match writes {
+        Writes::Open => Ok(()),
+        Writes::DiskFull { free, needed } => {
+            Err(format!("no samples are taken: {free} bytes are free on the disk, {needed} are needed"))
+        }
+        Writes::Fenced(_) => Err("a write to the log failed; restart".to_owned()),
+        Writes::Stopped(why) => Err(format!("no samples are taken: {why}; restart")),
+        Writes::ReadOnly(_) => Err("the log is damaged; repair".to_owned()),
+        Writes::Closed => Err("shutting down".to_owned()),
+    }
 }
 
 async fn metrics(
@@ -145,6 +150,6 @@ fn admit_operator(
 }
 
 /// Compares hashes, so that the duration reveals nothing about the token.
-fn same_secret(sent: &str, token: &str) -> bool {
+pub(super) fn same_secret(sent: &str, token: &str) -> bool {
     crate::identity::SecretHash::of(sent) == crate::identity::SecretHash::of(token)
 }

@@ -6,6 +6,7 @@
 
 pub mod access;
 pub mod admin;
+pub mod agent;
 pub mod auth;
 pub mod body;
 pub mod callers;
@@ -298,6 +299,7 @@ impl Deps {
             limits: options.write,
             rejects,
             engines,
+            relabel: None,
         });
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),

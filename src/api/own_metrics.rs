@@ -14,11 +14,13 @@ use std::time::Duration;
 
 use axum::http::{Method, StatusCode};
 
+use super::agent::TargetStatus;
 use super::embed_use::EmbedUses;
 use super::lanes::Lanes;
 use super::limits::Limits;
 use super::orgs::query::LiveQueries;
 use crate::clock::Stopwatch;
+use crate::forward::ForwardStatus;
 use crate::forward::edge::Forwarders;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
@@ -148,6 +150,118 @@ impl Slugs {
     }
 }
 
+/// The sources of an agent's metrics. Cheap to clone.
+#[derive(Clone)]
+pub struct AgentMetrics {
+    /// The store whose log is the queue.
+    pub tsdb: Arc<Tsdb>,
+    /// The edge's counters.
+    pub counters: Arc<Counters>,
+    /// The edge's lanes.
+    pub lanes: Lanes,
+    /// The states of the targets.
+    pub targets: TargetStatus,
+    /// The time since the start of the process.
+    pub uptime: Stopwatch,
+}
+
+impl AgentMetrics {
+    /// Formats the metrics in Prometheus' text format 0.0.4.
+    pub fn text(&self) -> String {
+        let mut families = process(self.uptime);
+        families.extend(self.counters.read());
+        families.extend(lanes(&self.lanes));
+        families.extend(store_totals(&self.tsdb, &self.counters, &self.tsdb.stats()));
+        let row = |(target, status)| (vec![("target", target)], status);
+        let targets: Vec<TargetRow> = (self.targets)().into_iter().map(row).collect();
+        families.extend(of_targets(&targets));
+        text_of(families)
+    }
+}
+
+/// A forwarding target: its labels and its state.
+type TargetRow = (Vec<(&'static str, String)>, ForwardStatus);
+
+/// Returns the metrics of forwarding targets.
+fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
+    if targets.is_empty() {
+        return Vec::new();
+    }
+    let family = |name, kind, help, value: fn(&ForwardStatus) -> f64| {
+        let mut family = MetricFamily::new(name, kind, help);
+        for (labels, status) in targets {
+            family.row(labels.clone(), value(status));
+        }
+        family
+    };
+    let gauge = |name, help, value| family(name, MetricKind::Gauge, help, value);
+    let counter = |name, help, value| family(name, MetricKind::Counter, help, value);
+    vec![
+        gauge(
+            "promlet_forward_lag_seconds",
+            "How far the newest sample at a target is behind the newest stored one.",
+            |status| count(status.lag_ms) / 1_000.0,
+        ),
+        gauge(
+            "promlet_forward_lag_bytes",
+            "Bytes of the log that a target has not acknowledged.",
+            |status| count(status.lag_bytes),
+        ),
+        gauge(
+            "promlet_forward_lag_samples",
+            "Samples that a target has not acknowledged, estimated.",
+            |status| count(status.lag_samples),
+        ),
+        counter("promlet_forward_sent_samples_total", "Samples that a target acknowledged.", |status| {
+            count(status.counts.accepted_samples)
+        }),
+        counter("promlet_forward_sent_bytes_total", "Bytes of bodies sent to a target.", |status| {
+            count(status.counts.sent_bytes)
+        }),
+        counter("promlet_forward_requests_total", "Requests to a target.", |status| {
+            count(status.counts.requests)
+        }),
+        counter(
+            "promlet_forward_retried_requests_total",
+            "Requests that failed and were repeated.",
+            |status| count(status.counts.retried_requests),
+        ),
+        counter(
+            "promlet_forward_refused_samples_total",
+            "Samples that a target refused for good.",
+            |status| count(status.counts.refused_samples),
+        ),
+        counter(
+            "promlet_forward_forgotten_samples_total",
+            "Samples that a target acknowledged and says it did not write.",
+            |status| count(status.counts.forgotten_samples),
+        ),
+        counter(
+            "promlet_forward_lost_records_total",
+            "Log records that were removed before they were sent to a target.",
+            |status| count(status.counts.lost_records),
+        ),
+    ]
+}
+
+fn text_of(families: Vec<MetricFamily>) -> String {
+    let mut out = String::new();
+    for MetricFamily { name, kind, help, rows } in families {
+        // Writing into a String does not fail.
+        let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
+        for MetricRow { suffix, labels, value } in rows {
+            // Label values are route patterns and fixed words, without quotes and backslashes.
+            let pairs: Vec<String> =
+                labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+            let _ = match pairs.is_empty() {
+                true => writeln!(out, "{name}{suffix} {value}"),
+                false => writeln!(out, "{name}{suffix}{{{}}} {value}", pairs.join(",")),
+            };
+        }
+    }
+    out
+}
+
 /// A lane's name, running jobs, waiting jobs, and refused jobs so far.
 type LaneGauge = (&'static str, usize, usize, u64);
 
@@ -197,21 +311,7 @@ fn size(n: usize) -> f64 {
 impl OwnMetrics {
     /// Formats the metrics in Prometheus' text format 0.0.4.
     pub fn text(&self) -> String {
-        let mut out = String::new();
-        for MetricFamily { name, kind, help, rows } in self.read() {
-            // Writing into a String does not fail.
-            let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
-            for MetricRow { suffix, labels, value } in rows {
-                // Label values are route patterns and fixed words, without quotes and backslashes.
-                let pairs: Vec<String> =
-                    labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
-                let _ = match pairs.is_empty() {
-                    true => writeln!(out, "{name}{suffix} {value}"),
-                    false => writeln!(out, "{name}{suffix}{{{}}} {value}", pairs.join(",")),
-                };
-            }
-        }
-        out
+        text_of(self.read())
     }
 
     /// Writes the metrics as samples at `at` with the label `job="promlet"`, and their metadata if
@@ -229,19 +329,7 @@ impl OwnMetrics {
     }
 
     fn read(&self) -> Vec<MetricFamily> {
-        let mut build =
-            MetricFamily::new("promlet_build_info", MetricKind::Gauge, "Always 1; the version is a label.");
-        build.row(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
-        let uptime = self.uptime.elapsed().as_secs_f64();
-        let mut all = vec![
-            build,
-            single(
-                "promlet_uptime_seconds",
-                MetricKind::Gauge,
-                "Seconds since the start of the process.",
-                uptime,
-            ),
-        ];
+        let mut all = process(self.uptime);
         all.extend(self.counters.read());
         all.extend(self.edge());
         all.extend(self.queries());
@@ -252,14 +340,6 @@ impl OwnMetrics {
     }
 
     fn edge(&self) -> Vec<MetricFamily> {
-        let lanes = self.lanes.gauges();
-        let of_lanes = |name, kind, help, value: fn(&LaneGauge) -> f64| {
-            let mut family = MetricFamily::new(name, kind, help);
-            for lane in &lanes {
-                family.row(vec![("lane", lane.0.to_owned())], value(lane));
-            }
-            family
-        };
         let mut entries = MetricFamily::new(
             "promlet_limiter_entries",
             MetricKind::Gauge,
@@ -268,21 +348,9 @@ impl OwnMetrics {
         for (limiter, callers) in self.limits.entries() {
             entries.row(vec![("limiter", limiter.to_owned())], size(callers));
         }
-        vec![
-            of_lanes("promlet_lane_running", MetricKind::Gauge, "Running jobs of a lane.", |lane| {
-                size(lane.1)
-            }),
-            of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Waiting jobs of a lane.", |lane| {
-                size(lane.2)
-            }),
-            of_lanes(
-                "promlet_lane_refused_total",
-                MetricKind::Counter,
-                "Jobs refused because a lane was full, or the wait was too long.",
-                |lane| count(lane.3),
-            ),
-            entries,
-        ]
+        let mut families = lanes(&self.lanes);
+        families.push(entries);
+        families
     }
 
     fn queries(&self) -> Vec<MetricFamily> {
@@ -429,123 +497,21 @@ impl OwnMetrics {
 
     /// Returns the state of the forwarding targets. Their number is bounded by that of threads.
     fn forwarding(&self) -> Vec<MetricFamily> {
-        let statuses = self.forwarders.statuses();
-        if statuses.is_empty() {
-            return Vec::new();
-        }
-        let gauge = |name, help| MetricFamily::new(name, MetricKind::Gauge, help);
-        let counter = |name, help| MetricFamily::new(name, MetricKind::Counter, help);
-        let mut lag_s = gauge(
-            "promlet_forward_lag_seconds",
-            "How far the newest sample at a target is behind the newest stored one.",
-        );
-        let mut lag_bytes =
-            gauge("promlet_forward_lag_bytes", "Bytes of the log that a target has not acknowledged.");
-        let mut lag_samples =
-            gauge("promlet_forward_lag_samples", "Samples that a target has not acknowledged, estimated.");
-        let mut sent = counter("promlet_forward_sent_samples_total", "Samples that a target acknowledged.");
-        let mut bytes = counter("promlet_forward_sent_bytes_total", "Bytes of bodies sent to a target.");
-        let mut retried =
-            counter("promlet_forward_retried_requests_total", "Requests that failed and were repeated.");
-        let mut refused =
-            counter("promlet_forward_refused_samples_total", "Samples that a target refused for good.");
-        let mut forgotten = counter(
-            "promlet_forward_forgotten_samples_total",
-            "Samples that a target acknowledged and says it did not write.",
-        );
-        let mut lost = counter(
-            "promlet_forward_lost_records_total",
-            "Log records that were removed before they were sent to a target.",
-        );
-        for ((org, number), status) in statuses {
-            let Some(slug) = self.slugs.of(org) else { continue };
-            let labels = || vec![("org", slug.clone()), ("target", number.to_string())];
-            let counts = status.counts;
-            lag_s.row(labels(), status.lag_ms as f64 / 1_000.0);
-            lag_bytes.row(labels(), count(status.lag_bytes));
-            lag_samples.row(labels(), count(status.lag_samples));
-            sent.row(labels(), count(counts.accepted_samples));
-            bytes.row(labels(), count(counts.sent_bytes));
-            retried.row(labels(), count(counts.retried_requests));
-            refused.row(labels(), count(counts.refused_samples));
-            forgotten.row(labels(), count(counts.forgotten_samples));
-            lost.row(labels(), count(counts.lost_records));
-        }
-        vec![lag_s, lag_bytes, lag_samples, sent, bytes, retried, refused, forgotten, lost]
+        let row = |((org, number), status): ((OrgId, u32), ForwardStatus)| {
+            let labels = vec![("org", self.slugs.of(org)?), ("target", number.to_string())];
+            Some((labels, status))
+        };
+        let rows: Vec<TargetRow> = self.forwarders.statuses().into_iter().filter_map(row).collect();
+        of_targets(&rows)
     }
 
     fn store(&self) -> Vec<MetricFamily> {
         let mut stats = self.tsdb.stats();
         let orgs = std::mem::take(&mut stats.orgs);
-        let mut families = self.store_totals(&stats);
+        let mut families = store_totals(&self.tsdb, &self.counters, &stats);
         families.extend(decoded(&stats.decoded));
         families.extend(self.organisations(orgs));
         families
-    }
-
-    fn store_totals(&self, stats: &Stats) -> Vec<MetricFamily> {
-        let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
-        let counter = |name, help, value| single(name, MetricKind::Counter, help, count(value));
-        vec![
-            gauge("promlet_series", "Registered series.", stats.series),
-            gauge("promlet_head_samples", "Samples in the head.", stats.samples),
-            gauge("promlet_head_bytes", "Bytes of the head.", stats.head_bytes),
-            counter("promlet_samples_stored_total", "Samples stored.", stats.stored_total),
-            counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
-            gauge("promlet_disk_free_bytes", "Free bytes on the disk.", stats.disk_free_bytes),
-            gauge("promlet_wal_files", "Log files.", stats.wal_files),
-            gauge(
-                "promlet_wal_trimmed_files",
-                "Log files that are no longer needed and could not be removed yet.",
-                stats.wal_trimmed_files,
-            ),
-            gauge("promlet_wal_file_bytes", "Bytes of the log files.", stats.wal_file_bytes),
-            counter(
-                "promlet_wal_unlinks_failed_total",
-                "Failed attempts to remove log files.",
-                stats.wal_unlinks_failed,
-            ),
-            counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),
-            counter("promlet_wal_records_total", "Records written to the log.", stats.wal_records),
-            counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),
-            counter("promlet_checkpoints_total", "Checkpoints written.", stats.checkpoints),
-            counter("promlet_checkpoints_failed_total", "Checkpoints that failed.", stats.checkpoints_failed),
-            gauge("promlet_segments", "Listed segments.", stats.segments),
-            gauge("promlet_segment_samples", "Samples in segments.", stats.sealed_samples),
-            gauge("promlet_segment_bytes", "Bytes of segment files.", stats.segment_bytes),
-            gauge(
-                "promlet_retention_lag_seconds",
-                "Seconds by which the wall clock is ahead of the retention clock.",
-                stats.retention_lag.as_secs(),
-            ),
-            gauge(
-                "promlet_segments_waiting",
-                "Segments that are expired by the wall clock, but not yet by the retention clock.",
-                stats.segments_waiting,
-            ),
-            counter("promlet_seals_total", "Seals of an organisation's samples.", stats.seals),
-            counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
-            counter(
-                "promlet_unclean_shutdown_total",
-                "Starts of this data folder after an unclean shutdown, such as a kill, a crash or a power cut.",
-                self.counters.unclean_stops.load(Ordering::Relaxed),
-            ),
-            gauge(
-                "promlet_dashboard_files",
-                "Dashboards that are shown from files (--dashboards).",
-                self.counters.dashboard_files.load(Ordering::Relaxed),
-            ),
-            gauge(
-                "promlet_dashboard_files_failed",
-                "Files and folders of dashboards that cannot be used; the log has the reasons.",
-                self.counters.dashboard_files_failed.load(Ordering::Relaxed),
-            ),
-            gauge(
-                "promlet_store_writable",
-                "1 while the store accepts samples, otherwise 0.",
-                u64::from(self.tsdb.health().writes == Writes::Open),
-            ),
-        ]
     }
 }
 
@@ -603,6 +569,102 @@ impl Counters {
             ),
         ]
     }
+}
+
+/// Returns the metrics of the store that concern no organisation.
+fn store_totals(tsdb: &Tsdb, counters: &Counters, stats: &Stats) -> Vec<MetricFamily> {
+    let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+    let counter = |name, help, value| single(name, MetricKind::Counter, help, count(value));
+    vec![
+        gauge("promlet_series", "Registered series.", stats.series),
+        gauge("promlet_head_samples", "Samples in the head.", stats.samples),
+        gauge("promlet_head_bytes", "Bytes of the head.", stats.head_bytes),
+        counter("promlet_samples_stored_total", "Samples stored.", stats.stored_total),
+        counter("promlet_samples_refused_total", "Samples refused.", stats.refused_total),
+        gauge("promlet_disk_free_bytes", "Free bytes on the disk.", stats.disk_free_bytes),
+        gauge("promlet_wal_files", "Log files.", stats.wal_files),
+        gauge(
+            "promlet_wal_trimmed_files",
+            "Log files that are no longer needed and could not be removed yet.",
+            stats.wal_trimmed_files,
+        ),
+        gauge("promlet_wal_file_bytes", "Bytes of the log files.", stats.wal_file_bytes),
+        counter(
+            "promlet_wal_unlinks_failed_total",
+            "Failed attempts to remove log files.",
+            stats.wal_unlinks_failed,
+        ),
+        counter("promlet_wal_written_bytes_total", "Bytes written to the log.", stats.wal_written_bytes),
+        counter("promlet_wal_records_total", "Records written to the log.", stats.wal_records),
+        counter("promlet_wal_syncs_total", "Syncs of the log.", stats.wal_syncs),
+        counter("promlet_checkpoints_total", "Checkpoints written.", stats.checkpoints),
+        counter("promlet_checkpoints_failed_total", "Checkpoints that failed.", stats.checkpoints_failed),
+        gauge("promlet_segments", "Listed segments.", stats.segments),
+        gauge("promlet_segment_samples", "Samples in segments.", stats.sealed_samples),
+        gauge("promlet_segment_bytes", "Bytes of segment files.", stats.segment_bytes),
+        gauge(
+            "promlet_retention_lag_seconds",
+            "Seconds by which the wall clock is ahead of the retention clock.",
+            stats.retention_lag.as_secs(),
+        ),
+        gauge(
+            "promlet_segments_waiting",
+            "Segments that are expired by the wall clock, but not yet by the retention clock.",
+            stats.segments_waiting,
+        ),
+        counter("promlet_seals_total", "Seals of an organisation's samples.", stats.seals),
+        counter("promlet_seals_failed_total", "Seals that failed.", stats.seals_failed),
+        counter(
+            "promlet_unclean_shutdown_total",
+            "Starts of this data folder after an unclean shutdown, such as a kill, a crash or a power cut.",
+            counters.unclean_stops.load(Ordering::Relaxed),
+        ),
+        gauge(
+            "promlet_dashboard_files",
+            "Dashboards that are shown from files (--dashboards).",
+            counters.dashboard_files.load(Ordering::Relaxed),
+        ),
+        gauge(
+            "promlet_dashboard_files_failed",
+            "Files and folders of dashboards that cannot be used; the log has the reasons.",
+            counters.dashboard_files_failed.load(Ordering::Relaxed),
+        ),
+        gauge(
+            "promlet_store_writable",
+            "1 while the store accepts samples, otherwise 0.",
+            u64::from(tsdb.health().writes == Writes::Open),
+        ),
+    ]
+}
+/// Returns the version and the age of the process.
+fn process(uptime: Stopwatch) -> Vec<MetricFamily> {
+    let mut build =
+        MetricFamily::new("promlet_build_info", MetricKind::Gauge, "Always 1; the version is a label.");
+    build.row(vec![("version", env!("CARGO_PKG_VERSION").to_owned())], 1.0);
+    let help = "Seconds since the start of the process.";
+    let uptime = uptime.elapsed().as_secs_f64();
+    vec![build, single("promlet_uptime_seconds", MetricKind::Gauge, help, uptime)]
+}
+
+fn lanes(lanes: &Lanes) -> Vec<MetricFamily> {
+    let lanes = lanes.gauges();
+    let of_lanes = |name, kind, help, value: fn(&LaneGauge) -> f64| {
+        let mut family = MetricFamily::new(name, kind, help);
+        for lane in &lanes {
+            family.row(vec![("lane", lane.0.to_owned())], value(lane));
+        }
+        family
+    };
+    vec![
+        of_lanes("promlet_lane_running", MetricKind::Gauge, "Running jobs of a lane.", |lane| size(lane.1)),
+        of_lanes("promlet_lane_waiting", MetricKind::Gauge, "Waiting jobs of a lane.", |lane| size(lane.2)),
+        of_lanes(
+            "promlet_lane_refused_total",
+            MetricKind::Counter,
+            "Jobs refused because a lane was full, or the wait was too long.",
+            |lane| count(lane.3),
+        ),
+    ]
 }
 
 /// Returns the metrics of the cache of decoded blocks.

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use crate::config::{self, Invocation};
 
 mod accounts;
+mod agent;
 mod backup;
 mod check;
 mod dashboards;
@@ -31,6 +32,7 @@ pub fn main() -> ExitCode {
     let done = |outcome: anyhow::Result<()>| outcome.map(|()| ExitCode::SUCCESS);
     let outcome = match invocation {
         Invocation::Serve(settings) => done(serve::run(settings)),
+        Invocation::Agent { settings, agent } => done(agent::run(settings, &agent)),
         Invocation::Demo(settings) => done(demo::run(settings)),
         Invocation::Accounts { settings, command, json } => done(accounts::run(&settings, command, json)),
         Invocation::Doctor { settings, json } => doctor::run(&settings, json),

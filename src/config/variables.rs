@@ -13,7 +13,8 @@ use super::CommandLine;
 
 /// The variables that hold secrets, each also with `_FILE`. They have no flags. Those of sign-in
 /// providers follow from their client ids ([`client_secret`]).
-const SECRETS: [&str; 5] = [
+const SECRETS: [&str; 6] = [
+    "PROMLET_AGENT_TOKEN",
     "PROMLET_BOOTSTRAP_PASSWORD",
     "PROMLET_MASTER_KEY",
     "PROMLET_METRICS_TOKEN",

@@ -10,6 +10,7 @@
 //!        crc <8 hex digits>
 //! RUNNING        promlet running, id, at, crc
 //! UNCLEAN        promlet unclean stops, id, at (the last one's next start), count <number>, crc
+//! AGENT          promlet agent, id, at, crc; in folders of `promlet agent` only
 //! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives
 //! master.key     64 hex digits, mode 0600
 //! ```
@@ -17,7 +18,8 @@
 //! only between a clean stop and the next start. `RUNNING` exists while a server serves, until its
 //! clean stop; a server that finds it at its start counts an unclean stop in `UNCLEAN`. Nothing
 //! else depends on these two: a restored folder, or a start that was refused, has no `CLEAN`
-//! either.
+//! either. `AGENT` is written before the first record: an agent removes what it has forwarded, so
+//! neither a server nor a command opens a folder that has the file, and an agent opens no other.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
@@ -35,6 +37,10 @@ mod evidence;
 
 /// The layout of the folder that this program reads and writes.
 const LAYOUT: u32 = 1;
+/// The marker of an agent's folder. Its existence decides, whatever it contains.
+const AGENT_MARKER: &str = "AGENT";
+/// Files and folders of which a server creates at least one before its first record or account.
+const SERVER_PARTS: [&str; 6] = ["wal", "journal", "exports", "segments", "INITIALISED", "RUNNING"];
 /// First line of `UNCLEAN`.
 const UNCLEAN_TITLE: &str = "promlet unclean stops";
 /// Maximum length of a marker in bytes; markers have about a hundred.
@@ -75,6 +81,24 @@ pub enum FolderError {
         path: PathBuf,
         /// Its layout.
         found: u32,
+    },
+    /// The folder is the queue of an agent.
+    #[error(
+        "{} is the queue of `promlet agent`, which keeps only what it has not forwarded: use another folder",
+        path.display()
+    )]
+    OfAgent {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The folder holds a store that is not the queue of an agent.
+    #[error(
+        "{} holds the store of a server; an agent would remove its samples once they are forwarded: use another folder",
+        path.display()
+    )]
+    OfServer {
+        /// The folder.
+        path: PathBuf,
     },
     /// A marker is damaged.
     #[error("{} is damaged: {what}", path.display())]
@@ -178,8 +202,33 @@ impl DataFolder {
     ///
     /// # Errors
     /// [`FolderError::InUse`] names the process that uses it; [`FolderError::Foreign`] and
-    /// [`FolderError::Newer`] leave it unchanged.
+    /// [`FolderError::Newer`] leave it unchanged, as does [`FolderError::OfAgent`] for the queue of
+    /// an agent.
     pub fn open(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
+        refuse_agent(path)?;
+        let folder = DataFolder::open_any(path, now, rng)?;
+        // Another process may have created it before the lock was taken.
+        refuse_agent(path)?;
+        Ok(folder)
+    }
+
+    /// Like [`DataFolder::open`], for the queue of an agent.
+    ///
+    /// # Errors
+    /// Those of [`DataFolder::open`]; [`FolderError::OfServer`] if the folder has a log or accounts
+    /// of a server.
+    pub fn open_agent(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
+        refuse_server(path)?;
+        let folder = DataFolder::open_any(path, now, rng)?;
+        refuse_server(path)?;
+        if !path.join(AGENT_MARKER).exists() {
+            folder.write_marker(AGENT_MARKER, "promlet agent", now)?;
+        }
+        Ok(folder)
+    }
+
+    /// Opens the folder of a server or of an agent.
+    fn open_any(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
         make_with_parents(path)?;
         // Checked before LOCK is created: a folder that is not a store stays unchanged.
         identity(path)?;
@@ -459,6 +508,21 @@ pub fn holder(path: &Path) -> Result<Option<String>, FolderError> {
 /// As for [`store_in_folder`].
 pub(super) fn identity_damage(path: &Path) -> Result<Option<String>, FolderError> {
     Ok(identity(path)?.and_then(|identity| identity.damage))
+}
+
+fn refuse_agent(path: &Path) -> Result<(), FolderError> {
+    match path.join(AGENT_MARKER).exists() {
+        true => Err(FolderError::OfAgent { path: path.to_owned() }),
+        false => Ok(()),
+    }
+}
+
+fn refuse_server(path: &Path) -> Result<(), FolderError> {
+    let is_of_agent = path.join(AGENT_MARKER).exists();
+    match !is_of_agent && SERVER_PARTS.iter().any(|part| path.join(part).exists()) {
+        true => Err(FolderError::OfServer { path: path.to_owned() }),
+        false => Ok(()),
+    }
 }
 
 /// The identity of a store.

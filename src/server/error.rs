@@ -57,6 +57,9 @@ pub enum ServerError {
     /// A sign-in provider cannot be set up.
     #[error("sign-in by a provider: {0}")]
     Oauth(String),
+    /// A target of an agent cannot be used.
+    #[error("{0}")]
+    Agent(String),
     /// The process was told to stop before the store was open. Everything was closed cleanly.
     #[error("stopped before the store was open")]
     Stopped,

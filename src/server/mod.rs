@@ -2,6 +2,7 @@
 
 mod accounts;
 mod admin;
+mod agent;
 mod background;
 mod close;
 mod commands;
@@ -40,6 +41,7 @@ use crate::forward::edge::Forwarders;
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
+pub use agent::Agent;
 use close::{close_accounts, close_folder, close_samples};
 use dashboard_files::DashboardFiles;
 pub use doctor::{Diagnoses, Diagnosis, Severity, diagnose};

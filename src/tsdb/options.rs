@@ -140,6 +140,10 @@ pub struct Options {
     /// The running time for which a segment must have been too old before it is removed: at most 72
     /// hours, and at most a quarter of the organisation's retention.
     pub expiry_grace: Duration,
+    /// Samples, histograms, exemplars and start timestamps stay in the log, and no query sees them:
+    /// the log is a queue (`promlet agent`). Series and descriptions are kept in memory, so that
+    /// [`super::Tsdb::append`] decides as usual.
+    pub queue_only: bool,
     /// The additional threads of a start that apply the log's samples to the heads. With 0, the
     /// thread that reads the log applies them.
     pub replay_threads: usize,
@@ -168,6 +172,7 @@ impl Default for Options {
             rest: Rest::default(),
             elapsed: Elapsed::default(),
             built: None,
+            queue_only: false,
             expiry_grace: Duration::from_secs(72 * 3_600),
             replay_threads: replay_threads(),
             observer: ProgressObserver::default(),

@@ -318,6 +318,8 @@ fn the_commands_of_readme_and_guide_work_as_they_are_pasted() {
     ));
 
     let address = server.url.trim_start_matches("http://").to_owned();
+    let agent = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let agent = agent.to_string();
     let set = [("PROMLET_LISTEN", &*address), ("PROMLET_ARGON2", "64,1,1"), ("HOME", "/nowhere")];
     let mut shell = Shell::open(dir, &set);
     let programs = Path::new(env!("CARGO_BIN_EXE_promlet")).parent().expect("a folder").to_owned();
@@ -334,6 +336,7 @@ fn the_commands_of_readme_and_guide_work_as_they_are_pasted() {
             }
             let places = [
                 ("127.0.0.1:8095", &*address),
+                ("127.0.0.1:8097", &agent),
                 ("127.0.0.1:9100", &node),
                 ("127.0.0.1:8428", &exporter),
                 ("1795300000", &now.as_s().to_string()),

@@ -233,7 +233,7 @@ impl IngestCaller {
     /// 403 `org_mismatch` for an API key of another organisation, 404 `org_not_found` for a session
     /// whose account is not a member, 403 `forbidden` for a viewer.
     pub fn enter(&self, slug: &str) -> ApiResult<IngestAccess> {
-        let limits = Arc::clone(&self.0.callers.limits);
+        let limits = Some(Arc::clone(&self.0.callers.limits));
         match self.0.credential()? {
             Credential::Key(key) => {
                 let org = key_enters(key, slug)?;

@@ -86,7 +86,8 @@ pub struct IngestAccess {
     pub forced_labels: Vec<(Box<str>, Box<str>)>,
     pub(super) key: Option<Arc<ApiKey>>,
     pub(super) user: Option<UserId>,
-    pub(super) limits: Arc<Limits>,
+    /// `None` in an agent, which has no API keys.
+    pub(super) limits: Option<Arc<Limits>>,
 }
 
 /// The sender of samples, as the list of refused samples shows it.
@@ -104,6 +105,11 @@ pub enum Sender {
 }
 
 impl IngestAccess {
+    /// Returns the permission of a caller that an agent admitted.
+    pub(in crate::api) fn of_agent(org: OrgId) -> IngestAccess {
+        IngestAccess { org, forced_labels: Vec::new(), key: None, user: None, limits: None }
+    }
+
     /// Returns the sender of the samples.
     pub fn sender(&self) -> Option<Sender> {
         let key = self.key.as_ref().map(|key| Sender::Key { id: key.id, name: key.name.clone() });
@@ -116,9 +122,9 @@ impl IngestAccess {
     /// 503 `ingest_throttled` with a jittered `Retry-After`: Prometheus keeps the samples and
     /// resends them after a 503 (docs/specification.md B3).
     pub fn charge_samples(&self, samples: usize) -> ApiResult<()> {
-        match &self.key {
-            Some(key) => self.limits.charge_samples(key.id, &key.ingest, samples),
-            None => Ok(()),
+        match (&self.key, &self.limits) {
+            (Some(key), Some(limits)) => limits.charge_samples(key.id, &key.ingest, samples),
+            _ => Ok(()),
         }
     }
 }

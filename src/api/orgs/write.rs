@@ -9,9 +9,10 @@
 //! If the operator chose a sync interval, samples are synced within that interval instead. The
 //! header `Durability` of the response is `synced` or `buffered` accordingly.
 
-mod import;
-mod otlp;
-mod remote;
+pub(in crate::api) mod import;
+pub(in crate::api) mod otlp;
+mod relabel;
+pub(in crate::api) mod remote;
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use super::query::engines::Engines;
 use super::rejects::Rejects;
 use crate::api::body;
-use crate::api::callers::{IngestAccess, IngestCaller};
+use crate::api::callers::IngestAccess;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
@@ -47,7 +48,11 @@ pub struct WriteDeps {
     pub rejects: Arc<Rejects>,
     /// Where the samples of each organisation are.
     pub engines: Arc<Engines>,
+    /// Changes the labels of each series before it is stored, in an agent with rules.
+    pub relabel: Option<Relabel>,
 }
+
+pub use relabel::{LabelList, Relabel};
 
 /// The routes of all formats.
 pub fn routes() -> Routes<Arc<WriteDeps>> {
@@ -80,19 +85,17 @@ struct IngestOutcome {
     durability: HeaderValue,
 }
 
-/// Handles one ingestion request: checks the caller, then the headers with `describe`, reads the
-/// body, and stores its samples.
+/// Handles one ingestion request of an admitted caller: checks the headers with `describe`, reads
+/// the body, and stores its samples.
 ///
 /// # Errors
 /// The reason why no sample was stored.
 async fn handle(
     deps: Arc<WriteDeps>,
-    machine: IngestCaller,
-    slug: &str,
+    access: IngestAccess,
     request: Request,
     describe: impl FnOnce(&Parts) -> ApiResult<BodyDescription>,
 ) -> ApiResult<IngestOutcome> {
-    let access = machine.enter(slug)?;
     deps.engines.require_local_writes(access.org)?;
     let (parts, body) = request.into_parts();
     let body_description = describe(&parts)?;
@@ -167,10 +170,20 @@ impl IngestJob {
         };
         let prepare = |mut batch: WriteBatch<'_>, charged: usize, refused: usize| -> ApiResult<Appending> {
             charge(&mut batch, charged, refused)?;
-            Ok(deps.tsdb.prepare(access.org, &batch, deps.clock.now())?)
+            let Some(relabel) = &deps.relabel else {
+                return Ok(deps.tsdb.prepare(access.org, &batch, deps.clock.now())?);
+            };
+            let relabelled = relabel.apply(&batch);
+            let batch = relabelled.batch(batch);
+            let appending = deps.tsdb.prepare(access.org, &batch, deps.clock.now())?;
+            Ok(relabelled.report(appending))
         };
         let limits = &deps.limits;
         match &description.decoder {
+            // A guess has no labels to change yet.
+            BodyDecoder::Borrowing(protocol) if deps.relabel.is_some() => {
+                prepare((protocol.decode)(body, limits, scratch)?, 0, 0)
+            }
             BodyDecoder::Borrowing(protocol) => {
                 let prepare_guessed = |mut batch: GuessedBatch<'_>| {
                     let samples = charge(&mut batch.0, 0, 0)?;

@@ -14,7 +14,8 @@ use crate::kv::journal;
 use crate::model::StoreId;
 
 /// Names and first lines of the markers that carry the id.
-const MARKERS: [(&str, &str); 4] = [
+const MARKERS: [(&str, &str); 5] = [
+    ("AGENT", "promlet agent"),
     ("INITIALISED", "promlet initialised"),
     ("CLEAN", "promlet clean stop"),
     ("RUNNING", "promlet running"),

@@ -223,3 +223,31 @@ fn quarantine_keeps_every_file_moved_there() {
     assert_eq!(texts, ["0", "1", "2"]);
     assert!(matches!(folder.quarantine(Path::new("/nowhere"), NOW), Err(FileError { action: "rename", .. })));
 }
+
+#[test]
+fn an_agent_and_a_server_refuse_the_folder_of_each_other_and_leave_it_unchanged() {
+    let temp = tempfile::tempdir().expect("temp");
+    let (of_agent, of_server) = (temp.path().join("agent"), temp.path().join("server"));
+    let open_agent = |path: &Path| DataFolder::open_agent(path, NOW, &mut Entropy::seeded(7));
+    open_agent(&of_agent).expect("new").close_clean(NOW).expect("closed");
+    assert!(matches!(open(&of_agent), Err(FolderError::OfAgent { .. })));
+    assert!(of_agent.join("CLEAN").exists(), "a refusal leaves the marker of the clean stop");
+    assert_eq!(open_agent(&of_agent).expect("its own").last_stop(), LastStop::Clean);
+
+    open(&of_server).expect("new").close_clean(NOW).expect("closed");
+    fs::create_dir(of_server.join("wal")).expect("made");
+    assert!(matches!(open_agent(&of_server), Err(FolderError::OfServer { .. })));
+    assert!(of_server.join("CLEAN").exists() && !of_server.join("AGENT").exists());
+    assert_eq!(open(&of_server).expect("its own").last_stop(), LastStop::Clean);
+}
+
+#[test]
+fn an_agent_whose_first_start_was_interrupted_takes_its_folder_again() {
+    let temp = tempfile::tempdir().expect("temp");
+    // The process ended between the identity and the marker.
+    drop(open(temp.path()).expect("new"));
+    drop(DataFolder::open_agent(temp.path(), NOW, &mut Entropy::seeded(8)).expect("taken"));
+    assert!(matches!(open(temp.path()), Err(FolderError::OfAgent { .. })));
+    fs::write(temp.path().join("AGENT"), b"damaged").expect("written");
+    assert!(matches!(open(temp.path()), Err(FolderError::OfAgent { .. })), "the file's existence decides");
+}

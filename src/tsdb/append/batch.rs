@@ -15,6 +15,17 @@ pub struct Appending {
 }
 
 impl Appending {
+    /// Adds samples, histograms among them, and exemplars that the receiver's own rules dropped.
+    /// They count as stored, so that their sender does not repeat them.
+    #[must_use]
+    pub fn with_dropped(mut self, samples: u64, histograms: u64, exemplars: u64) -> Appending {
+        let report = &mut self.context.report;
+        report.stored += samples;
+        report.histograms += histograms;
+        report.exemplars += exemplars;
+        self
+    }
+
     /// Adds samples that the decoder refused before there was a batch. They are counted with the
     /// code `unreadable`, and their refusals are reported before those of this batch.
     #[must_use]

@@ -269,7 +269,8 @@ impl Recovery {
             mark,
             report: RecoveryReport::default(),
             observer: options.observer.clone(),
-            replay_threads: options.replay_threads,
+            // The threads fill heads, which a queue does not have.
+            replay_threads: if options.queue_only { 0 } else { options.replay_threads },
         }
     }
 
@@ -564,7 +565,8 @@ impl Recovery {
         secret: [u8; 32],
         options: &Options,
     ) -> Result<(Stores, RegistryCuts), OpenError> {
-        let stores = Stores::with_block_cache(options.decoded_bytes_max, secret, options.limits.clone());
+        let stores = Stores::with_block_cache(options.decoded_bytes_max, secret, options.limits.clone())
+            .queue_only(options.queue_only);
         stores.set_starting(true);
         stores.set_dropped(&self.dropped);
         let mut orgs = registry::orgs_in(&folder.series)?;

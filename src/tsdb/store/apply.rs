@@ -10,7 +10,7 @@ use crate::model::OrgId;
 use crate::tsdb::error::Damage;
 use crate::tsdb::series::{definition, metadata};
 use crate::tsdb::side_data::SideRecord;
-use crate::tsdb::side_data::record::decode_starts;
+use crate::tsdb::side_data::record::{decode_exemplars, decode_histograms, decode_starts};
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 use crate::tsdb::wal::record::{RecordKind, parse_seal};
 use crate::tsdb::wal::samples::{self, LogSample};
@@ -79,11 +79,23 @@ impl Stores {
                 let orphans = if rows.is_some() { store.retain_replayed(seq, scratch) } else { 0 };
                 let samples = samples.unwrap_or(scratch);
                 let least_ms = store.record_samples(seq, samples);
+                if self.queue_only {
+                    let stored = samples.len() as u64;
+                    self.uncovered.fetch_add(stored, Ordering::Relaxed);
+                    return Ok(ApplyOutcome { stored, orphans, ..ApplyOutcome::default() });
+                }
                 let record_change = || (!samples.is_empty()).then(|| store.changes.note(least_ms));
                 record_change();
                 let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
                 outcome.orphans = orphans;
                 record_change();
+                self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
+                Ok(outcome)
+            }
+            RecordKind::Histograms | RecordKind::Exemplars | RecordKind::Starts if self.queue_only => {
+                let store = self.org_or_new(org);
+                store.last_seq.store(seq, Ordering::Release);
+                let outcome = count_side(kind, body, |at_ms| store.arrivals.record_time(at_ms))?;
                 self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
                 Ok(outcome)
             }
@@ -195,4 +207,26 @@ impl Stores {
         self.uncovered.fetch_add(1, Ordering::Relaxed);
         Ok(ApplyOutcome { record_seq: seq, ..ApplyOutcome::default() })
     }
+}
+
+/// Counts the histograms and exemplars of a record that are not kept in memory. `arrived` gets the
+/// times of histograms.
+///
+/// # Errors
+/// [`Damage`] if the body does not match its kind.
+fn count_side(kind: RecordKind, body: &[u8], arrived: impl Fn(i64)) -> Result<ApplyOutcome, Damage> {
+    let mut outcome = ApplyOutcome::default();
+    match kind {
+        RecordKind::Histograms => decode_histograms(body, |_, mut decoder| {
+            while let Some(at_ms) = decoder.advance()? {
+                arrived(at_ms);
+                outcome.stored += 1;
+                outcome.histograms += 1;
+            }
+            Ok(())
+        })?,
+        RecordKind::Exemplars => decode_exemplars(body, |_, _| outcome.exemplars += 1)?,
+        _ => decode_starts(body, |_| ())?,
+    }
+    Ok(outcome)
 }

@@ -52,6 +52,8 @@ pub(super) struct Stores {
     pub(super) uncovered: AtomicU64,
     /// Whether a start is filling the heads.
     starting: AtomicBool,
+    /// Whether records of samples change only counters ([`super::options::Options::queue_only`]).
+    queue_only: bool,
     dropped: Mutex<BTreeMap<OrgId, DroppedOrg>>,
 }
 
@@ -72,8 +74,14 @@ impl Stores {
             name_bytes: AtomicU64::new(0),
             uncovered: AtomicU64::new(0),
             starting: AtomicBool::new(false),
+            queue_only: false,
             dropped: Mutex::default(),
         }
+    }
+
+    /// Keeps samples and side data out of memory if `queue_only` is set.
+    pub(super) fn queue_only(self, queue_only: bool) -> Stores {
+        Stores { queue_only, ..self }
     }
 
     /// Sets whether a start is filling the heads. Tails stay short meanwhile, so that a start needs

@@ -15,6 +15,7 @@ mod model;
 mod planted;
 mod power;
 mod prefetch;
+mod queue;
 mod quota;
 mod reading;
 mod refusing;

@@ -48,7 +48,6 @@ impl Engines {
     }
 
     /// Returns engines without accounts: all organisations read local samples.
-    #[cfg(test)]
     pub fn local() -> Engines {
         let egress = Egress::new(crate::model::EgressRules::default(), &[]);
         Engines { identity: None, egress, clients: RwLock::default() }

@@ -12,17 +12,21 @@ use super::{
     media, unsupported,
 };
 use crate::api::body::Json;
-use crate::api::callers::IngestCaller;
+use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf, shortened};
 use crate::api::routes::{Auth, Routes};
 use crate::ingest::{csv, json_lines, text};
 use crate::model::Timestamp;
 
+/// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ImportFormat {
+pub(in crate::api) enum ImportFormat {
+    /// Prometheus' text format or OpenMetrics.
     Text,
+    /// The export format of VictoriaMetrics.
     JsonLines,
+    /// Columns that the request names.
     Csv,
 }
 
@@ -43,24 +47,26 @@ const ROWS: &[(&str, ImportFormat, &str)] = &[
 
 pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
     ROWS.iter().fold(Routes::new(), |routes, (path, format, summary)| {
-        let handler =
-            move |State(deps): State<Arc<WriteDeps>>,
-                  machine: IngestCaller,
-                  PathOf(slug): PathOf<String>,
-                  request: Request| { import(deps, *format, machine, slug, request) };
+        let handler = move |State(deps): State<Arc<WriteDeps>>,
+                            machine: IngestCaller,
+                            PathOf(slug): PathOf<String>,
+                            request: Request| {
+            let access = machine.enter(&slug);
+            async move { import_as(deps, *format, access?, request).await }
+        };
         routes.post(path, Auth::IngestCaller, summary, handler)
     })
 }
 
-async fn import(
+/// Stores the samples of an admitted caller.
+pub(in crate::api) async fn import_as(
     deps: Arc<WriteDeps>,
     format: ImportFormat,
-    machine: IngestCaller,
-    slug: String,
+    access: IngestAccess,
     request: Request,
 ) -> ApiResult<Response> {
     let now = deps.clock.now();
-    let outcome = handle(deps, machine, &slug, request, |parts| describe_body(format, parts, now)).await?;
+    let outcome = handle(deps, access, request, |parts| describe_body(format, parts, now)).await?;
     respond(&outcome)
 }
 

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use super::{
     BodyDecoder, BodyDescription, DURABILITY, TranslateFn, WriteDeps, gzip, handle, media, unsupported,
 };
-use crate::api::callers::IngestCaller;
+use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
@@ -35,9 +35,18 @@ async fn export(
     PathOf(slug): PathOf<String>,
     request: Request,
 ) -> ApiResult<Response> {
+    export_as(deps, machine.enter(&slug)?, request).await
+}
+
+/// Stores the samples of an admitted caller.
+pub(in crate::api) async fn export_as(
+    deps: Arc<WriteDeps>,
+    access: IngestAccess,
+    request: Request,
+) -> ApiResult<Response> {
     let (content_type, coding) = media(request.headers());
     let (encoding, gzip) = (otlp::Encoding::of(content_type), gzip(coding));
-    let outcome = handle(deps, machine, &slug, request, |_| {
+    let outcome = handle(deps, access, request, |_| {
         let encoding = encoding
             .ok_or_else(|| unsupported("Content-Type: application/x-protobuf or application/json"))?;
         let gzip = gzip.ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;

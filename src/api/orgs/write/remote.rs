@@ -8,7 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
 use super::{BodyDecoder, BodyDescription, DURABILITY, IngestOutcome, WriteDeps, handle, media, unsupported};
-use crate::api::callers::IngestCaller;
+use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
@@ -32,8 +32,17 @@ async fn write(
     PathOf(slug): PathOf<String>,
     request: Request,
 ) -> ApiResult<Response> {
+    write_as(deps, machine.enter(&slug)?, request).await
+}
+
+/// Stores the samples of an admitted caller.
+pub(in crate::api) async fn write_as(
+    deps: Arc<WriteDeps>,
+    access: IngestAccess,
+    request: Request,
+) -> ApiResult<Response> {
     let protocol = protocol(request.headers());
-    let outcome = handle(deps, machine, &slug, request, |_| {
+    let outcome = handle(deps, access, request, |_| {
         let protocol = protocol.ok_or_else(|| unsupported(EXPECTED))?;
         Ok(BodyDescription { decoder: BodyDecoder::Borrowing(protocol), labels: Vec::new() })
     })
