@@ -21,6 +21,7 @@ pub mod dashboards;
 pub mod identity;
 pub mod ingest;
 pub mod promql;
+pub mod standby;
 pub mod tsdb;
 pub mod upkeep;
 

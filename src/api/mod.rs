@@ -34,6 +34,7 @@ mod request_id;
 pub mod router;
 pub mod routes;
 mod security_headers;
+pub mod standby;
 pub mod starting;
 pub mod tls;
 pub mod views;
@@ -53,7 +54,7 @@ use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
 use embed_use::EmbedUses;
-use health::{Check, HealthDeps};
+use health::{Check, HealthDeps, StandbyNote};
 use host::{AllowedHosts, LocalRequests, Network, TrustedProxies};
 use lanes::Lanes;
 use layers::App;
@@ -139,6 +140,12 @@ pub struct ApiOptions {
     pub docs: bool,
     /// The configured sign-in providers.
     pub providers: auth::oauth::Providers,
+    /// The requests of a follower; `None` without a standby.
+    pub standby: Option<Arc<standby::StandbyRequests>>,
+    /// The figures of a primary or follower for `/metrics`.
+    pub standby_figures: Option<own_metrics::StandbyFigures>,
+    /// The note of `/readyz` about the standby.
+    pub standby_note: Option<StandbyNote>,
 }
 
 impl ApiOptions {
@@ -160,6 +167,9 @@ impl ApiOptions {
             embed_rps_default: EmbedSettings::default().rate_limit_rps,
             docs: true,
             providers: auth::oauth::Providers::default(),
+            standby: None,
+            standby_figures: None,
+            standby_note: None,
         }
     }
 }
@@ -224,6 +234,8 @@ pub struct Deps {
     metrics_token: Option<Arc<str>>,
     local: LocalRequests,
     uptime: Stopwatch,
+    standby_figures: Option<own_metrics::StandbyFigures>,
+    standby_note: Option<StandbyNote>,
     /// The public URL for the OpenAPI document; `None` if the document is not served.
     docs: Option<Arc<str>>,
 }
@@ -308,6 +320,8 @@ impl Deps {
             metrics_token: options.metrics_token.clone(),
             local: LocalRequests::of(&options.public_url),
             uptime: Stopwatch::start(),
+            standby_figures: options.standby_figures.clone(),
+            standby_note: options.standby_note.clone(),
             docs: options.docs.then(|| options.public_url.as_str().into()),
         }
     }
@@ -336,6 +350,7 @@ impl Deps {
             live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             uptime: self.uptime,
+            standby: self.standby_figures.clone(),
         }
     }
 
@@ -347,6 +362,7 @@ impl Deps {
         HealthDeps {
             own: self.own_metrics(rooms),
             checks: rooms.checks.clone(),
+            standby: self.standby_note.clone(),
             mail: Arc::clone(&rooms.mail),
             metrics_token: self.metrics_token.clone(),
             local: self.local,
@@ -395,7 +411,8 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
             _ => Box::pin(fallback(pages.clone(), request)),
         }
     };
-    let auth_policy = layers::AuthPolicy { csrf, callers: Arc::new(callers) };
+    let auth_policy =
+        layers::AuthPolicy { csrf, callers: Arc::new(callers), standby: options.standby.clone() };
     Ok(App::new(routes, Arc::new(fallback), edge_policy, Some(auth_policy)))
 }
 

@@ -37,6 +37,8 @@ mod evidence;
 const LAYOUT: u32 = 1;
 /// First line of `UNCLEAN`.
 const UNCLEAN_TITLE: &str = "promlet unclean stops";
+/// The marker of a base that is not a follower's store yet (docs/standby.md section 7).
+pub const FOLLOWING: &str = "FOLLOWING";
 /// Maximum length of a marker in bytes; markers have about a hundred.
 const MARKER_BYTES_MAX: u64 = 4_096;
 
@@ -61,6 +63,12 @@ pub enum FolderError {
         path: PathBuf,
         /// The first name that does not belong to a store.
         found: String,
+    },
+    /// The folder holds the base of a follower that never ran.
+    #[error("{} is the beginning of a standby: start it with `promlet follow`", path.display())]
+    Following {
+        /// The folder.
+        path: PathBuf,
     },
     /// The folder has no store.
     #[error("{} holds no promlet store", path.display())]
@@ -180,6 +188,18 @@ impl DataFolder {
     /// [`FolderError::InUse`] names the process that uses it; [`FolderError::Foreign`] and
     /// [`FolderError::Newer`] leave it unchanged.
     pub fn open(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
+        if path.join(FOLLOWING).exists() {
+            return Err(FolderError::Following { path: path.to_owned() });
+        }
+        DataFolder::open_following(path, now, rng)
+    }
+
+    /// Opens the folder like [`DataFolder::open`], and also one with a base that is not a
+    /// follower's store yet.
+    ///
+    /// # Errors
+    /// As for [`DataFolder::open`].
+    pub fn open_following(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
         make_with_parents(path)?;
         // Checked before LOCK is created: a folder that is not a store stays unchanged.
         identity(path)?;

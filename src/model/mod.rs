@@ -13,6 +13,7 @@ mod org_lru;
 mod pace;
 mod pattern;
 mod sample;
+mod standby;
 mod time;
 mod times;
 mod write;
@@ -35,6 +36,7 @@ pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
+pub use standby::{GateAnswer, GateMode, StandbyRefusal, WriteGate};
 pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_duration, parse_duration};
 pub use times::{RegularTimes, Times, TimesBuilder};
 pub use write::{

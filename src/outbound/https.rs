@@ -100,25 +100,8 @@ impl HttpsClient {
     /// # Errors
     /// A sentence, if the certificates cannot be read.
     pub(super) fn new(options: &HttpsOptions) -> Result<HttpsClient, String> {
-        let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
-        if let Some(pem) = &options.more_roots {
-            let mut found = 0_usize;
-            for certificate in CertificateDer::pem_slice_iter(pem) {
-                let certificate = certificate.map_err(|error| error.to_string())?;
-                roots.add(certificate).map_err(|error| error.to_string())?;
-                found += 1;
-            }
-            if found == 0 {
-                return Err("it contains no certificate".to_owned());
-            }
-        }
-        let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| error.to_string())?
-            .with_root_certificates(roots)
-            .with_no_client_auth();
         Ok(HttpsClient {
-            tls: TlsConnector::from(Arc::new(config)),
+            tls: tls_connector(options)?,
             timeout: options.timeout,
             slots: Arc::new(Semaphore::new(CONCURRENT_MAX)),
         })
@@ -164,6 +147,32 @@ impl HttpsClient {
             exchange(stream, request).await
         }
     }
+}
+
+/// Creates the connector of TLS connections that trust the public certificates and those of the
+/// options.
+///
+/// # Errors
+/// A sentence, if the certificates cannot be read.
+pub(super) fn tls_connector(options: &HttpsOptions) -> Result<TlsConnector, String> {
+    let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };
+    if let Some(pem) = &options.more_roots {
+        let mut found = 0_usize;
+        for certificate in CertificateDer::pem_slice_iter(pem) {
+            let certificate = certificate.map_err(|error| error.to_string())?;
+            roots.add(certificate).map_err(|error| error.to_string())?;
+            found += 1;
+        }
+        if found == 0 {
+            return Err("it contains no certificate".to_owned());
+        }
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }
 
 fn unavailable(error: &dyn std::fmt::Display) -> ProviderError {

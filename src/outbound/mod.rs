@@ -1,5 +1,6 @@
 //! Outgoing messages: mail, which is sent by SMTP, printed on the console, or stored for a test,
-//! and requests to sign-in providers (`oidc`, and `github`, over `https`). This room fetches and
+//! requests to sign-in providers (`oidc`, and `github`, over `https`), and those of a follower to its
+//! primary (`standby`). This room fetches and
 //! does not know accounts; `identity` verifies.
 //!
 //! No request waits for a mail. Mails go into a bounded queue that one thread empties, so a
@@ -14,6 +15,7 @@ mod provider;
 mod queue;
 mod schedule;
 mod smtp;
+mod standby;
 
 pub use github::{GithubClient, GithubOptions};
 pub use https::{HttpsOptions, ProviderError};
@@ -23,6 +25,7 @@ pub use provider::{AccountFuture, ProviderAccount, ProviderClient};
 pub use queue::MailQueue;
 pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};
+pub use standby::{StandbyClient, StandbyRequestError, StandbyResponse};
 
 use std::io::Write as _;
 use std::sync::{Arc, Mutex};

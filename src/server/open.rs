@@ -10,7 +10,7 @@ use super::listener::{Listener, ShowProgress};
 use super::master_key::{self, Unlocked};
 use super::options::{identity_options, tsdb_options};
 use super::panic_monitor::PanicMonitor;
-use super::{Server, ServerError, daily_usage};
+use super::{Server, ServerError, daily_usage, standby};
 use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::Counters;
 use crate::api::starting::StartStage;
@@ -39,7 +39,11 @@ impl Server {
         let dashboard_files = open_dashboard_files(&settings)?;
         let mut rng = Entropy::system();
         let now = clock.now();
-        let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
+        let folder = match settings.follow {
+            Some(_) => DataFolder::open_following(&settings.data_dir, now, &mut rng)?,
+            None => DataFolder::open(&settings.data_dir, now, &mut rng)?,
+        };
+        let folder = Arc::new(folder);
         let counters: Arc<Counters> = Arc::default();
         let listener = Listener::open(&settings, Arc::clone(&counters))?;
         let reporter = listener.report_progress(clock.clone(), show)?;
@@ -62,6 +66,7 @@ impl Server {
             tracing::warn!("accounts: {note}");
         }
         let control = Arc::new(control);
+        standby::admit_role(&settings, folder.path(), &control)?;
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
         let options = tsdb_options(&settings, listener.observer());
@@ -119,6 +124,7 @@ impl Server {
             dashboard_files,
             flushed: Arc::new(AtomicBool::new(true)),
             panic_monitor,
+            standby: standby::Standby::default(),
             _prefetch: prefetch,
         };
         Ok(server)

@@ -7,10 +7,10 @@ use std::time::Duration;
 use super::admin::{AdminContext, AdminServer};
 use super::options::lanes_options;
 use super::{Server, ServerError, mail};
-use crate::api::health::Check;
+use crate::api::health::{Check, StandbyNote};
 use crate::api::lanes::Lanes;
 use crate::api::prefix::path_of;
-use crate::api::{self, Deps, Rooms, pages};
+use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::outbound::MailQueue;
 use crate::ui::Ui;
 
@@ -26,7 +26,8 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
-        self.start_admin_server();
+        self.start_following()?;
+        let admin = Arc::new(self.admin_context());
         self.start_tasks()?;
         self.start_dashboard_files()?;
         let lanes = Lanes::start(&lanes_options(&self.settings)).map_err(ServerError::Thread)?;
@@ -36,7 +37,7 @@ impl Server {
         }
         let mail = MailQueue::start(mailer, self.clock.clone());
         let mail = Arc::new(mail.map_err(ServerError::Thread)?);
-        let rooms = Rooms {
+        let mut rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
             lanes,
@@ -47,7 +48,15 @@ impl Server {
             pages: Some(pages::router(self.ui())),
             shared: Some(self.ui()),
         };
-        let options = &self.listener.options;
+        let options = ApiOptions {
+            standby: self.start_primary(&admin)?,
+            standby_figures: Some(self.standby.figures()),
+            standby_note: Some(StandbyNote(self.standby.note())),
+            ..self.listener.options.clone()
+        };
+        let options = &options;
+        rooms.checks.extend(self.standby.check().map(|check| ("standby", check)));
+        self.start_admin_server(admin);
         let deps = Deps::new(&rooms, options);
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
@@ -64,10 +73,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves the command line over the folder's socket. Without it, on a file system without
-    /// sockets, only these commands fail.
-    fn start_admin_server(&mut self) {
-        let serving = AdminContext {
+    fn admin_context(&self) -> AdminContext {
+        AdminContext {
             folder: Arc::clone(&self.folder),
             control: Arc::clone(&self.control),
             tsdb: Arc::clone(&self.tsdb),
@@ -77,7 +84,13 @@ impl Server {
             embed_rps_default: self.settings.rate_embed_default_rps,
             clock: self.clock.clone(),
             backing_up: Mutex::default(),
-        };
+            promote: Some(self.promotion()),
+        }
+    }
+
+    /// Serves the command line over the folder's socket. Without it, on a file system without
+    /// sockets, only these commands fail.
+    fn start_admin_server(&mut self, serving: Arc<AdminContext>) {
         match AdminServer::start(serving) {
             Ok(admin) => self.admin = Some(admin),
             Err(error) => tracing::warn!(

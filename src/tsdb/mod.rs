@@ -37,9 +37,12 @@ pub use append::batch::{Appended, Appending, GuessOutcome};
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use database::Tsdb;
 pub use disk::{Disk, Faults};
-pub use error::{AppendError, CheckpointError, Damage, DiskError, ManifestError, OpenError, Unconfirmed};
+pub use error::{
+    AppendError, CheckpointError, CopyError, Damage, DiskError, ManifestError, OpenError, Unconfirmed,
+};
 pub use maintenance::backup::StageError;
 pub use maintenance::compact::{UpkeepError, UpkeepReport};
+pub use maintenance::copies::LogCopies;
 pub use maintenance::deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use maintenance::seal::{SealError, SealReport};
 pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
@@ -50,8 +53,8 @@ pub use recovery::repair::{RepairError, Repaired, accept_loss, repair};
 pub use recovery::verify_restored::{UnfitSegment, fits_list};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
-    LogPlace, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
-    SeriesExemplars, SeriesId, Stats, Tally, Writes,
+    LogPlace, LogRecord, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns,
+    SampleCounts, SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use snapshot::{Grouped, GroupedSeries, Paced, ReadColumns, SelectedSeries, SeriesReader, Snapshot};
 

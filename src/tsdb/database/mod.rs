@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::maintenance::checkpoint::Folder;
 use super::maintenance::checkpointer::{CheckpointCounts, Checkpoints};
 use super::maintenance::compact::Compactor;
+use super::maintenance::copies::Copies;
 use super::maintenance::log_mark::{LogMark, MarkWrite};
 use super::maintenance::retention::Retention;
 use super::maintenance::seal::{SealCounts, Sealer};
@@ -20,7 +21,7 @@ use super::snapshot::Snapshot;
 use super::store::Stores;
 use super::store::manifest::Manifest;
 use super::wal::sink::Sink;
-use crate::model::{Access, OrgId};
+use crate::model::{Access, OrgId, WriteGate};
 
 /// The samples of all organisations.
 #[derive(Debug)]
@@ -46,6 +47,9 @@ pub struct Tsdb {
     pub(super) seals: SealCounts,
     pub(super) prefetch: Prefetch,
     pub(super) log_mark: LogMark,
+    pub(super) copies: Copies,
+    /// Decides whether changes are accepted; none without a folder.
+    pub(super) gate: Option<Arc<WriteGate>>,
 }
 
 /// Locked while files are removed, and by a backup while it links them.

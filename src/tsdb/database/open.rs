@@ -10,6 +10,7 @@ use crate::kv::with_sources;
 use crate::model::Timestamp;
 use crate::tsdb::error::OpenError;
 use crate::tsdb::maintenance::checkpointer::CheckpointCounts;
+use crate::tsdb::maintenance::copies::Copies;
 use crate::tsdb::maintenance::log_mark::LogMark;
 use crate::tsdb::maintenance::retention::Retention;
 use crate::tsdb::maintenance::seal::SealCounts;
@@ -42,6 +43,7 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
         let Home { dir, store, control } = home;
+        let gate = Arc::clone(control.gate());
         let manifest = Manifest::new(Arc::clone(&control));
         let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
         let mut recovered = open::recover(dir, store, &manifest, &options, secrets, now)?;
@@ -90,8 +92,10 @@ impl Tsdb {
             notes,
             log_warning,
             prefetch,
+            gate: Some(Arc::clone(&gate)),
             ..Tsdb::without_folder(stores, log, options, retention)
         };
+        tsdb.use_gate(&gate);
         tsdb.warn_of_clocks();
         Ok((tsdb, report))
     }
@@ -124,6 +128,8 @@ impl Tsdb {
             seals: SealCounts::default(),
             prefetch: Prefetch::default(),
             log_mark: LogMark::default(),
+            copies: Copies::default(),
+            gate: None,
         }
     }
 

@@ -131,8 +131,11 @@ impl Sealer {
         now: Timestamp,
     ) -> bool {
         let late: u64 = all.iter().map(|store| store.head.counters.late.load(Ordering::Relaxed)).sum();
+        // A seal does not free what the follower still needs.
+        let held_bytes = log.counters().held_bytes.load(Ordering::Relaxed);
+        let log_bytes = log.counters().file_bytes.load(Ordering::Relaxed).saturating_sub(held_bytes);
         let asked = stores.head_bytes.load(Ordering::Relaxed) > options.seal_head_bytes
-            || log.counters().file_bytes.load(Ordering::Relaxed) > options.seal_log_bytes
+            || log_bytes > options.seal_log_bytes
             || late > options.seal_late_samples;
         let again = self.early_at.is_none_or(|at| passed(at, now, AGAIN_MS));
         if asked && again {
