@@ -260,10 +260,12 @@ impl Pipeline {
         let is_change = !request.method().is_safe() && !is_read(request.uri().path());
         let response = auth.csrf.check(request, next).await;
         match &auth.standby {
-            Some(standby) if is_change => match standby.settle().await {
-                Ok(()) => response,
-                Err(refused) => refused.into_response(),
-            },
+            Some(standby) if is_change && !response.status().is_server_error() => {
+                match standby.settle().await {
+                    Ok(()) => response,
+                    Err(refused) => refused.into_response(),
+                }
+            }
             _ => response,
         }
     }

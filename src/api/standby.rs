@@ -2,8 +2,8 @@
 //!
 //! They are no routes of the REST API: they exist only on a server with `--standby`, and only the
 //! standby token opens them. The layers pass them on before any other credential is read. Streams
-//! have threads of their own, because they wait for the log; acknowledgements have one more, because
-//! the lanes may be full of changes that wait for them.
+//! have threads of their own, because they wait for the log. Acknowledgements have one more,
+//! because the lanes may be full of changes that wait for them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const STREAMS_MAX: usize = 4;
 /// The acknowledgements and fences that wait.
 const ORDERS_MAX: usize = 16;
 
-/// The longest wait of a response for the account changes before it, and the interval of its checks.
+/// The longest wait of a response for earlier account changes, and the interval of its checks.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 const SETTLE_POLL: Duration = Duration::from_millis(5);
 
@@ -160,6 +160,7 @@ impl StandbyRequests {
                 log: query.number("log")?,
                 check: u32::try_from(query.number("check")?).ok()?,
                 accounts: query.number("accounts")?,
+                accounts_check: u32::try_from(query.number("rows_check")?).ok()?,
                 link: query.number("link")?,
                 all_rows: query.text("rows").is_some_and(|rows| rows == "all"),
             })

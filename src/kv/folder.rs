@@ -8,6 +8,7 @@
 //!        id <32 hex digits>                  at <RFC 3339>               at <RFC 3339>
 //!        created <RFC 3339>                  crc <8 hex digits>          crc <8 hex digits>
 //!        crc <8 hex digits>
+//! FOLLOWING      drawn in src/standby/base.rs
 //! RUNNING        promlet running, id, at, crc
 //! UNCLEAN        promlet unclean stops, id, at (the last one's next start), count <number>, crc
 //! LOCK           pid <number>, started <RFC 3339>; held with flock while the process lives

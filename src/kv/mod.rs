@@ -35,7 +35,7 @@ pub use control::{
     AccountCopyError, CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure,
     Control, ControlOptions, CopiedChange, ExportError, ExportReport, Fenced, KeyBinding, KnownChanges,
     OfflineControl, OfflineError, OfflineFacts, OpenError, RecoveryReport, SideReport, StandbyRole,
-    StandbyRow, Start, Txn,
+    StandbyRow, Start, Txn, no_rows_check,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;

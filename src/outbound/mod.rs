@@ -1,6 +1,6 @@
 //! Outgoing messages: mail, which is sent by SMTP, printed on the console, or stored for a test,
-//! requests to sign-in providers (`oidc`, and `github`, over `https`), and those of a follower to its
-//! primary (`standby`). This room fetches and
+//! requests to sign-in providers (`oidc`, and `github`, over `https`), and those of a follower to
+//! its primary (`standby`). This room fetches and
 //! does not know accounts; `identity` verifies.
 //!
 //! No request waits for a mail. Mails go into a bounded queue that one thread empties, so a

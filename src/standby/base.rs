@@ -72,8 +72,8 @@ fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> BaseE
     move |source| BaseError::File { what, path: path.to_owned(), source }
 }
 
-/// Sends the files of a staged base, `STORE` last, and after `before_end` the frame `end` with their
-/// number.
+/// Sends the files of a staged base, `STORE` last. After `before_end` follows the frame `end`, with
+/// the number of files.
 pub(super) fn send_base(
     staged: &Path,
     end: Frame,
@@ -349,7 +349,8 @@ pub fn finish_adoption(dir: &Path, control: &Control) -> Result<(), BaseError> {
     };
     let stored = control.change_standby(move |row| {
         (row.role, row.epoch, row.accounts) = (StandbyRole::Follower, epoch, accounts);
-        (row.incomplete, row.hold, row.old_is_fenced) = (false, 0, true);
+        (row.accounts_check, row.incomplete) = (0, false);
+        (row.hold, row.old_is_fenced) = (0, true);
         (row.link, row.link_before) = (link, 0);
     });
     stored.map_err(|e| BaseError::Role(with_sources(&e)))?;

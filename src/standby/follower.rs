@@ -220,15 +220,15 @@ impl Follower {
         let failed = |e: &dyn std::error::Error| CopyStop::Failed(with_sources(e));
         let row = self.control.standby().map_err(|e| failed(&e))?;
         let log = self.tsdb.log_end();
-        let check = match self.tsdb.record_check(log) {
+        let check = match self.tsdb.log_check(log) {
             Ok(check) => check,
             // Its own seal trimmed it.
             Err(CopyError::Trimmed { .. }) => 0,
             Err(e) => return Err(e.into()),
         };
         let mut target = format!(
-            "/api/v1/standby/stream?store={}&epoch={}&log={log}&check={check}&accounts={}&link={}",
-            self.store, row.epoch, row.accounts, row.link
+            "/api/v1/standby/stream?store={}&epoch={}&log={log}&check={check}&accounts={}&rows_check={}&link={}",
+            self.store, row.epoch, row.accounts, row.accounts_check, row.link
         );
         if row.incomplete {
             target.push_str("&rows=all");
@@ -245,7 +245,7 @@ impl Follower {
         let mut reader = FrameReader::default();
         let mut quiet = Stopwatch::start();
         while !self.is_stopping() {
-            let mut batch = Batch::default();
+            let mut batch = StoredTogether::default();
             while let Some(frame) = reader.next_frame()? {
                 copying.take(frame, &mut batch)?;
             }
@@ -381,7 +381,7 @@ pub(super) fn promote_store(control: &Control) -> Result<u64, PromoteError> {
 
 /// The frames that are stored together.
 #[derive(Default)]
-struct Batch {
+struct StoredTogether {
     records: Vec<LogRecord>,
     changes: Vec<CopiedChange>,
     rows: Option<(u64, Vec<(Vec<u8>, Vec<u8>)>)>,
@@ -402,7 +402,7 @@ struct Copying<'f> {
 }
 
 impl Copying<'_> {
-    fn take(&mut self, frame: Frame, batch: &mut Batch) -> Result<(), CopyStop> {
+    fn take(&mut self, frame: Frame, batch: &mut StoredTogether) -> Result<(), CopyStop> {
         batch.has_frames = true;
         if self.stream.is_none() && !matches!(frame, Frame::Hello { .. }) {
             return Err(FrameError("the stream does not begin with a hello").into());
@@ -472,8 +472,8 @@ impl Copying<'_> {
     }
 
     /// Makes a batch durable.
-    fn store(&mut self, batch: Batch) -> Result<(), CopyStop> {
-        let Batch { records, changes, rows, .. } = batch;
+    fn store(&mut self, batch: StoredTogether) -> Result<(), CopyStop> {
+        let StoredTogether { records, changes, rows, .. } = batch;
         let Follower { control, tsdb, clock, on_accounts, .. } = self.follower;
         let mut has_changed = false;
         if let Some((seq, rows)) = rows {

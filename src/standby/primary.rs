@@ -11,7 +11,7 @@ use super::base::{BaseError, send_base};
 use super::frame::Frame;
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
-use crate::kv::{Control, KnownChanges, StandbyRole, with_sources};
+use crate::kv::{Control, CopiedChange, KnownChanges, StandbyRole, no_rows_check, with_sources};
 use crate::model::{GateMode, StoreId, WriteGate};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{CopyError, LogCopies, Tsdb};
@@ -83,10 +83,12 @@ pub struct StreamRequest {
     pub epoch: u64,
     /// The last record of its log.
     pub log: u64,
-    /// The CRC32C of that record's body.
+    /// The check of its log up to that record.
     pub check: u32,
     /// Its account position.
     pub accounts: u64,
+    /// The CRC32C of the rows of the account change with that number; 0 if it is not known.
+    pub accounts_check: u32,
     /// The id of its last stream or of its base.
     pub link: u64,
     /// Whether it needs all account rows.
@@ -220,9 +222,9 @@ impl Primary {
             let text = format!("it has log record {}, this log ends with {log_end}", request.log);
             return Err(Refused::Diverged(text));
         }
-        match tsdb.record_check(request.log) {
+        match tsdb.log_check(request.log) {
             Ok(check) if check != request.check => {
-                let text = format!("log record {} differs", request.log);
+                let text = format!("the logs differ before record {}", request.log);
                 return Err(Refused::Diverged(text));
             }
             Ok(_) => {}
@@ -239,6 +241,7 @@ impl Primary {
             let text = format!("it has account change {}, the last one is {last}", request.accounts);
             return Err(Refused::Diverged(text));
         }
+        let all_rows = request.all_rows || !self.has_same_change(request)?;
         let (link, known) = (random_link(), request.link);
         let linked = control.change_standby(move |row| (row.link, row.link_before) = (link, known));
         linked.map_err(|e| failed(&e))?;
@@ -262,7 +265,7 @@ impl Primary {
             number,
             reader: LogCopies::from(request.log + 1),
             accounts: request.accounts,
-            all_rows: request.all_rows,
+            all_rows,
             hello: Some(Frame::Hello {
                 version: VERSION,
                 epoch: row.epoch,
@@ -274,6 +277,23 @@ impl Primary {
             seen: 0,
             quiet: Stopwatch::start(),
         })
+    }
+
+    /// Compares the last account change of a follower. Returns false if it is not known on one side,
+    /// so that all rows must be copied.
+    fn has_same_change(&self, request: &StreamRequest) -> Result<bool, Refused> {
+        let (Some(before), 1..) = (request.accounts.checked_sub(1), request.accounts_check) else {
+            return Ok(false);
+        };
+        let known = self.options.control.changes_after(before);
+        let KnownChanges::Changes(changes) = known.map_err(|e| Refused::Failed(with_sources(&e)))? else {
+            return Ok(false);
+        };
+        let own = changes.first().filter(|change| change.seq == request.accounts);
+        if own.map_or_else(no_rows_check, CopiedChange::check) == request.accounts_check {
+            return Ok(true);
+        }
+        Err(Refused::Diverged(format!("account change {} differs", request.accounts)))
     }
 
     /// Keeps the log from the follower's last record on, which the next handshake compares.

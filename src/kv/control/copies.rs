@@ -1,8 +1,8 @@
 //! Copies of account changes for a follower, and the role of this store (docs/standby.md).
 //!
-//! Table 0x2a, no key, bincode in the order of the fields of [`StandbyRow`]. The row belongs to each
-//! store and is never copied. The tables 0x01-0x1f and 0x30-0x3f are copied; each copied change is
-//! one change here, together with the new position in the role row.
+//! Table 0x2a, no key, bincode in the order of the fields of [`StandbyRow`]. The row belongs to
+//! each store and is never copied. The tables 0x01-0x1f and 0x30-0x3f are copied. Each copied
+//! change is one change here, together with the new position in the role row.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
@@ -22,7 +22,7 @@ use crate::kv::{frame, with_sources};
 use crate::model::{GateAnswer, GateMode, StandbyRefusal, WriteGate};
 use crate::sync::IgnorePoison as _;
 
-/// Maximum number of recent changes in memory; a follower further behind gets them from the journal.
+/// Maximum number of recent changes in memory; older ones come from the journal.
 const RECENT_MAX: usize = 4_096;
 /// Maximum size of those changes in bytes.
 const RECENT_BYTES_MAX: usize = 4 << 20;
@@ -52,6 +52,8 @@ pub struct StandbyRow {
     pub epoch: u64,
     /// In a follower, the last copied account change, by the number of the primary.
     pub accounts: u64,
+    /// In a follower, the check of that change ([`CopiedChange::check`]); 0 if it is not known.
+    pub accounts_check: u32,
     /// In a follower, whether only some rows of a full copy of the accounts are stored.
     pub incomplete: bool,
     /// In a primary, the first log record that is kept for the follower; 0: none is kept.
@@ -71,6 +73,7 @@ impl Default for StandbyRow {
             role: StandbyRole::Primary,
             epoch: 1,
             accounts: 0,
+            accounts_check: 0,
             incomplete: false,
             hold: 0,
             old_is_fenced: true,
@@ -94,6 +97,18 @@ pub struct CopiedChange {
     pub seq: u64,
     /// Its rows in the layout of the journal, without those of other tables.
     pub rows: Arc<[u8]>,
+}
+
+impl CopiedChange {
+    /// Returns the CRC32C of its rows.
+    pub fn check(&self) -> u32 {
+        crc32c::crc32c(&self.rows)
+    }
+}
+
+/// Returns [`CopiedChange::check`] of a change without account rows.
+pub fn no_rows_check() -> u32 {
+    crc32c::crc32c(&journal::encode_rows(&RowChanges::new()))
 }
 
 /// The account changes after a position.
@@ -192,8 +207,12 @@ pub(super) enum Release {
 
 /// Copied changes to be stored.
 pub(super) enum CopiedWork {
-    Changes(Vec<(u64, RowChanges)>),
-    Rows { seq: u64, rows: BTreeMap<Vec<u8>, Vec<u8>> },
+    /// With the number and the check of each change.
+    Changes(Vec<(u64, u32, RowChanges)>),
+    Rows {
+        seq: u64,
+        rows: BTreeMap<Vec<u8>, Vec<u8>>,
+    },
 }
 
 impl Committer {
@@ -304,8 +323,10 @@ impl Committer {
         match work {
             CopiedWork::Changes(changes) => {
                 let mut group = CommitGroup::default();
-                for (seq, rows) in changes {
-                    self.add_copied(&mut group, rows, |row| row.accounts = seq)?;
+                for (seq, check, rows) in changes {
+                    self.add_copied(&mut group, rows, |row| {
+                        (row.accounts, row.accounts_check) = (seq, check);
+                    })?;
                 }
                 self.settle(group)
             }
@@ -353,7 +374,9 @@ impl Committer {
             value.insert(key, change);
         }
         self.add_value(&mut chunk, value)?;
-        self.store_chunk(chunk, |row| (row.accounts, row.incomplete) = (seq, false))
+        self.store_chunk(chunk, |row| {
+            (row.accounts, row.accounts_check, row.incomplete) = (seq, 0, false);
+        })
     }
 
     /// Adds the rows of one value to a chunk, which is stored before if both exceed a change.
@@ -488,7 +511,7 @@ impl Control {
             if !rows.keys().all(|key| is_account_row(key)) || rows.len() > CHANGE_ROWS_MAX {
                 return Err(AccountCopyError::Invalid("a change has rows of other tables, or too many"));
             }
-            decoded.push((change.seq, rows));
+            decoded.push((change.seq, change.check(), rows));
         }
         if decoded.is_empty() { Ok(()) } else { self.store_copied(CopiedWork::Changes(decoded)) }
     }
@@ -541,5 +564,141 @@ impl Control {
     /// in memory may then differ from the stored rows.
     pub fn take_unconfirmed(&self) -> bool {
         self.shared.is_unconfirmed.swap(false, Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::entropy::Entropy;
+    use crate::kv::{ControlOptions, DataFolder, encode_body};
+    use crate::model::Timestamp;
+
+    /// A row of accounts, which may be longer than one row of sled.
+    #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    struct Account(String);
+
+    impl Record for Account {
+        const TABLE: u8 = 0x05;
+        const KIND: u8 = 5;
+        const VERSION: u8 = 1;
+        type Key = u32;
+    }
+
+    fn open(dir: &Path) -> (DataFolder, Control) {
+        let now = Timestamp::from_s(1_795_000_000);
+        let folder = DataFolder::open(dir, now, &mut Entropy::seeded(1)).expect("a folder");
+        let options = ControlOptions { now, users_table: 1 };
+        let control = Control::open(&folder, &options).expect("opens").0;
+        (folder, control)
+    }
+
+    fn set(control: &Control, key: u32, length: Option<usize>) -> Result<(), CommitError<DatabaseError>> {
+        control.commit(move |tx| {
+            match length {
+                Some(length) => tx.put(&key, &Account("x".repeat(length))),
+                None => tx.remove::<Account>(&key),
+            }
+            Ok(())
+        })
+    }
+
+    fn accounts(control: &Control) -> Vec<(u32, Account)> {
+        control.scan::<Account>(&()).expect("read")
+    }
+
+    fn copy(from: &Control, to: &Control) {
+        loop {
+            let position = to.standby().expect("read").accounts;
+            match from.changes_after(position).expect("known") {
+                KnownChanges::Changes(changes) if changes.is_empty() => return,
+                KnownChanges::Changes(changes) => to.store_changes(&changes).expect("stored"),
+                KnownChanges::Rows { seq, rows } => to.store_rows(seq, rows).expect("stored"),
+                KnownChanges::Beyond { last } => panic!("beyond {last}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_role_row_has_its_golden_bytes() {
+        let row = StandbyRow { role: StandbyRole::Follower, accounts: 300, ..StandbyRow::default() };
+        assert_eq!(encode_body(&row), Ok(vec![1, 1, 251, 44, 1, 0, 0, 0, 1, 0, 0]));
+    }
+
+    #[test]
+    fn copied_changes_survive_a_restart_and_nothing_else_changes_a_followers_accounts() {
+        let dir = tempfile::tempdir().expect("made");
+        let (_a, primary) = open(&dir.path().join("a"));
+        primary.gate().keep_changes();
+        let b = dir.path().join("b");
+        let (folder, follower) = open(&b);
+        follower.change_standby(|row| row.role = StandbyRole::Follower).expect("stored");
+        drop((follower, folder));
+        let (folder, follower) = open(&b);
+        for (key, length) in [(1, Some(3)), (2, Some(9_000)), (1, Some(12_000)), (3, Some(1)), (3, None)] {
+            set(&primary, key, length).expect("stored");
+            copy(&primary, &follower);
+            assert_eq!(accounts(&follower), accounts(&primary));
+        }
+        let refused = set(&follower, 9, Some(1));
+        let is_follower =
+            matches!(refused, Err(CommitError::Failed(CommitFailure::Standby(StandbyRefusal::Follower))));
+        assert!(is_follower, "{refused:?}");
+        drop((follower, folder));
+        let (_folder, follower) = open(&b);
+        assert_eq!(accounts(&follower), accounts(&primary));
+        assert_eq!(follower.standby().expect("read").accounts, primary.last_account_change());
+    }
+
+    #[test]
+    fn all_rows_replace_what_a_follower_has_value_by_value() {
+        let dir = tempfile::tempdir().expect("made");
+        let (_a, primary) = open(&dir.path().join("a"));
+        let (_b, follower) = open(&dir.path().join("b"));
+        for key in 0..90 {
+            set(&primary, key, Some(key as usize * 300)).expect("stored");
+            set(&follower, key + 45, Some(20_000)).expect("stored");
+        }
+        let KnownChanges::Rows { seq, rows } = primary.all_account_rows().expect("read") else {
+            panic!("no rows")
+        };
+        let mut damaged = rows.clone();
+        damaged[3].1[13] ^= 1;
+        assert!(matches!(follower.store_rows(seq, damaged), Err(AccountCopyError::Invalid(_))));
+        follower.store_rows(seq, rows).expect("stored");
+        assert_eq!(accounts(&follower), accounts(&primary));
+        let row = follower.standby().expect("read");
+        assert_eq!((row.accounts, row.incomplete), (seq, false));
+    }
+
+    #[test]
+    fn a_synchronous_change_is_answered_by_its_confirmation_or_fails_after_ten_ticks() {
+        let dir = tempfile::tempdir().expect("made");
+        let (_folder, control) = open(dir.path());
+        control.gate().keep_changes();
+        control.gate().set_mode(GateMode::Synchronous);
+        let missing = |result: &Result<(), CommitError<DatabaseError>>| {
+            matches!(result, Err(CommitError::Failed(CommitFailure::Standby(StandbyRefusal::Missing))))
+        };
+        assert!(missing(&set(&control, 1, Some(1))) && !control.take_unconfirmed());
+        assert_eq!(accounts(&control), [], "nothing was written");
+        control.gate().set_connected(true);
+        std::thread::scope(|scope| {
+            let change = scope.spawn(|| set(&control, 1, Some(1)));
+            while control.last_account_change() == 0 {
+                std::thread::yield_now();
+            }
+            assert!(!change.is_finished());
+            control.confirm(control.last_account_change());
+            change.join().expect("ended").expect("confirmed");
+            let change = scope.spawn(|| set(&control, 2, Some(1)));
+            while !change.is_finished() {
+                control.expire_waiting();
+            }
+            assert!(missing(&change.join().expect("ended")) && control.take_unconfirmed());
+        });
+        assert_eq!(accounts(&control).len(), 2, "it is stored, and its caller does not know");
     }
 }

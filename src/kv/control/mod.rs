@@ -15,7 +15,7 @@ mod state;
 mod txn;
 
 pub use committer::{CommitError, CommitFailure, Fenced};
-pub use copies::{AccountCopyError, CopiedChange, KnownChanges, StandbyRole, StandbyRow};
+pub use copies::{AccountCopyError, CopiedChange, KnownChanges, StandbyRole, StandbyRow, no_rows_check};
 pub(super) use export::store_of_export;
 pub use export::{ExportError, ExportReport};
 pub use offline::{OfflineControl, OfflineError, OfflineFacts};

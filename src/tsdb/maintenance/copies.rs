@@ -53,8 +53,8 @@ impl LogCopies {
         LogCopies(CopyReader::new(seq))
     }
 
-    /// Returns the next records up to `limit` (inclusive), which is at most [`Tsdb::log_end`]: none,
-    /// or at least one and about `bytes_max` bytes.
+    /// Returns the next records up to `limit` (inclusive), but none after [`Tsdb::log_end`]: none
+    /// at all, or at least one and about `bytes_max` bytes.
     ///
     /// # Errors
     /// [`CopyError`]: the records are gone or cannot be read.
@@ -87,19 +87,13 @@ impl Tsdb {
         durable.min(counters.applied_seq.load(Ordering::Acquire))
     }
 
-    /// Returns the check of the record `seq`: the CRC32C of its body; 0 for marks and switches,
-    /// which differ between primary and follower, and for record 0.
+    /// Returns the check of the log up to record `seq` (inclusive): a checksum over the records of
+    /// its file, without marks and switches; 0 for record 0.
     ///
     /// # Errors
     /// [`CopyError`]: the record is gone or cannot be read.
-    pub fn record_check(&self, seq: u64) -> Result<u32, CopyError> {
-        if seq == 0 {
-            return Ok(0);
-        }
-        let records = CopyReader::new(seq).read(self.copied_log()?, seq, 1)?;
-        let own = [RecordKind::Mark.code(), RecordKind::Switch.code()];
-        let record = records.first().filter(|record| !own.contains(&record.kind));
-        Ok(record.map_or(0, |record| crc32c::crc32c(&record.body)))
+    pub fn log_check(&self, seq: u64) -> Result<u32, CopyError> {
+        if seq == 0 { Ok(0) } else { CopyReader::check(self.copied_log()?, seq) }
     }
 
     /// Keeps the log from record `seq` on for the follower; 0 keeps nothing. The caller makes it

@@ -619,8 +619,11 @@ impl Tsdb {
         let full = context.log.full_files();
         let mut end = None;
         let mut held_bytes = 0;
+        let last_seq = context.log.counters().last_seq.load(Ordering::Acquire);
         for file in &full {
-            if !self.is_sealed(file)? {
+            // The file with the last record says how far the log was. A follower may stop between
+            // a switch and the mark after it.
+            if file.last_seq >= last_seq || !self.is_sealed(file)? {
                 break;
             }
             if self.copies.holds(file.last_seq) {

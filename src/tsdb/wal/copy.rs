@@ -150,6 +150,30 @@ impl CopyReader {
         Ok(records)
     }
 
+    /// Returns a checksum over the records of the file with record `seq`, from its beginning up to
+    /// that record (inclusive). Marks and switches, which differ between primary and follower, do
+    /// not count.
+    ///
+    /// # Errors
+    /// As for [`CopyReader::read`].
+    pub(in crate::tsdb) fn check(log: &Log, seq: u64) -> Result<u32, CopyError> {
+        let mut open = file_with(log, seq)?;
+        let mut check = 0;
+        loop {
+            let ParsedRecord::Record(header, body, bytes) = open.record()? else {
+                return Err(CopyError::Damaged { path: open.path, offset: open.offset });
+            };
+            if !matches!(header.kind, Some(RecordKind::Mark | RecordKind::Switch)) {
+                check = crc32c::crc32c_append(check, &header.seq.to_le_bytes());
+                check = crc32c::crc32c_append(check, body);
+            }
+            if header.seq >= seq {
+                return Ok(check);
+            }
+            open.offset += bytes as u64;
+        }
+    }
+
     fn next(&mut self, log: &Log) -> Result<LogRecord, CopyError> {
         loop {
             let wanted = self.next_seq;

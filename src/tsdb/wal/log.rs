@@ -445,7 +445,8 @@ impl Log {
 
     /// Puts records into the queue. Waits while the queue is full.
     fn submit(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
-        if let Err(why) = self.shared.admit_by_gate(drafts.iter().all(Draft::is_internal)) {
+        let is_internal = !drafts.is_empty() && drafts.iter().all(Draft::is_internal);
+        if let Err(why) = self.shared.admit_by_gate(is_internal) {
             return done(Err(why));
         }
         let gives_space = drafts.iter().all(|draft| draft.kind.gives_space());

@@ -390,6 +390,8 @@ impl Committer {
             if record.kind == RecordKind::Switch {
                 self.write_copied(&mut group)?;
                 self.copy_switch(&record)?;
+                // It holds the switch, which is in the file before.
+                self.buffer.clear();
                 continue;
             }
             let is_full = self.buffer.len() >= GROUP_BYTES_MAX || group.len() >= GROUP_RECORDS_MAX;
