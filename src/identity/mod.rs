@@ -240,10 +240,15 @@ impl Identity {
         self.load(false, now)
     }
 
-    /// Returns whether this process may change accounts at all: it neither follows another one nor
-    /// was replaced by one.
+    /// Returns whether this process may change accounts now: it neither follows another one nor was
+    /// replaced by one, and its follower is connected if it needs one.
     pub fn accepts_changes(&self) -> bool {
-        matches!(self.control.gate().mode(), GateMode::Open | GateMode::Synchronous)
+        let gate = self.control.gate();
+        match gate.mode() {
+            GateMode::Open => true,
+            GateMode::Synchronous => gate.is_connected(),
+            GateMode::Follower | GateMode::Fenced(_) => false,
+        }
     }
 
     /// Returns whether this process may not change accounts, because it follows another one.
