@@ -48,23 +48,7 @@ impl Server {
         let listener = Listener::open(&settings, Arc::clone(&counters))?;
         let reporter = listener.report_progress(clock.clone(), show)?;
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
-        let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
-        match &report.start {
-            kv::Start::Rebuilt { why, export, quarantined } => {
-                tracing::warn!(
-                    changes,
-                    rows,
-                    torn_bytes,
-                    ?export,
-                    ?quarantined,
-                    "accounts were rebuilt from an export and their journal: {why}"
-                );
-            }
-            start => tracing::info!(?start, changes, rows, torn_bytes, "accounts are open"),
-        }
-        for note in &report.notes {
-            tracing::warn!("accounts: {note}");
-        }
+        report_accounts(&report);
         let control = Arc::new(control);
         standby::admit_role(&settings, folder.path(), &control)?;
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
@@ -137,6 +121,27 @@ fn open_dashboard_files(settings: &Settings) -> Result<Option<DashboardFiles>, S
         DashboardFiles::open(dir).map_err(|reason| ServerError::Dashboards { dir: dir.to_owned(), reason })
     };
     settings.dashboards.as_deref().map(open).transpose()
+}
+
+/// Logs how the accounts were opened.
+fn report_accounts(report: &kv::RecoveryReport) {
+    let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
+    match &report.start {
+        kv::Start::Rebuilt { why, export, quarantined } => {
+            tracing::warn!(
+                changes,
+                rows,
+                torn_bytes,
+                ?export,
+                ?quarantined,
+                "accounts were rebuilt from an export and their journal: {why}"
+            );
+        }
+        start => tracing::info!(?start, changes, rows, torn_bytes, "accounts are open"),
+    }
+    for note in &report.notes {
+        tracing::warn!("accounts: {note}");
+    }
 }
 
 /// Logs the damage that was found at the start.

@@ -76,7 +76,7 @@ fn at<'p>(what: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> BaseE
 /// the number of files.
 pub(super) fn send_base(
     staged: &Path,
-    end: Frame,
+    end: &Frame,
     before_end: &mut dyn FnMut() -> Result<(), BaseError>,
     send: &mut dyn FnMut(Vec<u8>) -> bool,
 ) -> Result<(), BaseError> {
@@ -108,6 +108,7 @@ pub(super) fn send_base(
     before_end()?;
     let mut out = Vec::new();
     if let Frame::BaseEnd { log, accounts, epoch, link, .. } = end {
+        let (log, accounts, epoch, link) = (*log, *accounts, *epoch, *link);
         Frame::BaseEnd { files: paths.len() as u64, log, accounts, epoch, link }.encode(&mut out);
     }
     if send(out) { Ok(()) } else { Err(BaseError::Gone) }

@@ -379,12 +379,15 @@ pub(super) fn promote_store(control: &Control) -> Result<u64, PromoteError> {
     promoted.map(|row| row.epoch).map_err(|e| failed(&e))
 }
 
+/// Account rows with their keys.
+type AccountRows = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The frames that are stored together.
 #[derive(Default)]
 struct StoredTogether {
     records: Vec<LogRecord>,
     changes: Vec<CopiedChange>,
-    rows: Option<(u64, Vec<(Vec<u8>, Vec<u8>)>)>,
+    rows: Option<(u64, AccountRows)>,
     has_frames: bool,
 }
 
@@ -398,7 +401,7 @@ struct Copying<'f> {
     log: u64,
     accounts: u64,
     /// All account rows while they arrive, with their bytes.
-    rows: Option<(u64, Vec<(Vec<u8>, Vec<u8>)>, usize)>,
+    rows: Option<(u64, AccountRows, usize)>,
 }
 
 impl Copying<'_> {

@@ -408,7 +408,7 @@ impl Primary {
                 let linked = control.change_standby(move |row| (row.link, row.link_before) = (link, link));
                 linked.map(drop).map_err(|e| BaseError::Source(with_sources(&e)))
             };
-            match send_base(dir, end, &mut replace, &mut *send) {
+            match send_base(dir, &end, &mut replace, &mut *send) {
                 Ok(()) => Ok(()),
                 Err(e) => {
                     let why = e.to_string();

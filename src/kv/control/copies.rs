@@ -330,7 +330,7 @@ impl Committer {
                 }
                 self.settle(group)
             }
-            CopiedWork::Rows { seq, rows } => self.replace_accounts(seq, rows),
+            CopiedWork::Rows { seq, rows } => self.replace_accounts(seq, &rows),
         }
     }
 
@@ -353,10 +353,10 @@ impl Committer {
 
     /// Makes the accounts equal to `rows`, in several changes that are marked as incomplete but for
     /// the last. All rows of one value change together.
-    fn replace_accounts(&mut self, seq: u64, rows: BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), CommitFailure> {
+    fn replace_accounts(&mut self, seq: u64, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), CommitFailure> {
         let own = self.account_rows().map_err(|e| self.shared.fence(&with_sources(&e)))?;
         let mut changes = RowChanges::new();
-        for (key, value) in &rows {
+        for (key, value) in rows {
             if own.get(key) != Some(value) {
                 changes.insert(key.clone(), Some(value.clone()));
             }
