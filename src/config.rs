@@ -32,8 +32,8 @@ use flags::Flags;
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
-    BootstrapSetting, CookieSecure, LogFormat, MailSetting, MasterKeySetting, SecretSetting, Settings,
-    TlsFiles,
+    BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, SecretSetting,
+    Settings, StandbyMode, TlsFiles,
 };
 pub use variables::known as known_variables;
 
@@ -67,6 +67,13 @@ pub enum Invocation {
         settings: Settings,
         /// Print JSON.
         json: bool,
+    },
+    /// `promlet follow`.
+    Follow(Settings),
+    /// `promlet promote`, for the follower on this folder or, if none runs, for the folder itself.
+    Promote {
+        /// The data folder.
+        dir: PathBuf,
     },
     /// `promlet seal`, for the server on this folder or, if none runs, for the folder itself.
     Seal {
@@ -166,6 +173,21 @@ enum Command {
         #[command(flatten)]
         flags: Box<Flags>,
     },
+    /// Follow another server as its standby: copy its samples and accounts, and answer reads
+    Follow {
+        /// The URL of the primary
+        url: String,
+        /// The file with the standby token of the primary
+        #[arg(long, value_name = "FILE")]
+        token_file: PathBuf,
+        /// A file of certificates (PEM) to trust for the primary beside those of public authorities
+        #[arg(long, value_name = "FILE")]
+        ca_file: Option<PathBuf>,
+        #[command(flatten)]
+        flags: Box<Flags>,
+    },
+    /// Make a follower the primary. The old primary accepts no more changes once it hears of it
+    Promote(DataDirArg),
     /// Write the samples in memory to segments and trim the log
     Seal(DataDirArg),
     /// Back up the folder of a running server, or a stopped folder
@@ -271,6 +293,12 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Doctor { json, flags }) => {
             Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })
         }
+        Some(Command::Follow { url, token_file, ca_file, flags }) => {
+            let follow = FollowSettings { url, token: token_in(&token_file)?, ca_file };
+            let settings = settings(*flags, "data/standby")?;
+            Ok(Invocation::Follow(Settings { follow: Some(follow), ..settings }))
+        }
+        Some(Command::Promote(data_dir_arg)) => Ok(Invocation::Promote { dir: data_dir_arg.data_dir }),
         Some(Command::Seal(data_dir_arg)) => Ok(Invocation::Seal { dir: data_dir_arg.data_dir }),
         Some(Command::Backup { out, with_key, data_dir_arg }) => {
             Ok(Invocation::Backup { dir: data_dir_arg.data_dir, out, with_key })
@@ -397,6 +425,9 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         ui_dir: flags.ui_dir,
         log: flags.log,
         log_format: flags.log_format,
+        standby: flags.standby,
+        standby_token: flags.standby_token_file.as_deref().map(token_in).transpose()?,
+        follow: None,
         warnings,
     })
 }
@@ -406,6 +437,23 @@ fn outbound_allow(entries: &[String]) -> Result<EgressRules, ConfigError> {
         let message = format!("--outbound-allow takes networks, hosts and host:port, not {entry:?}");
         ConfigError::Settings(message)
     })
+}
+
+/// The length in bytes below which a standby token is refused: it opens everything.
+const STANDBY_TOKEN_BYTES: usize = 32;
+
+/// Reads a standby token from its file.
+fn token_in(file: &std::path::Path) -> Result<SecretSetting, ConfigError> {
+    let refused = |why: String| ConfigError::Settings(format!("the token file {}: {why}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|e| refused(e.to_string()))?;
+    let token = text.trim();
+    let is_plain = token.bytes().all(|b| b.is_ascii_graphic());
+    if token.len() < STANDBY_TOKEN_BYTES || !is_plain {
+        return Err(refused(format!(
+            "a standby token has at least {STANDBY_TOKEN_BYTES} printable characters: generate one with `openssl rand -hex 32`"
+        )));
+    }
+    Ok(SecretSetting::new(token.to_owned()))
 }
 
 /// Turns on features by name. Unknown names are warnings, because the same list may be meant for

@@ -23,6 +23,7 @@ pub mod identity;
 pub mod ingest;
 pub mod moves;
 pub mod promql;
+pub mod standby;
 pub mod tsdb;
 pub mod upkeep;
 

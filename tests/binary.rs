@@ -62,6 +62,8 @@ mod secrets;
 mod settings;
 #[path = "binary/side_data.rs"]
 mod side_data;
+#[path = "binary/standby.rs"]
+mod standby;
 #[path = "binary/starting.rs"]
 mod starting;
 #[path = "binary/tls.rs"]

@@ -26,6 +26,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("dashboards", &["promql", "model"]),
     ("outbound", &["model", "clock", "sync"]),
     ("upstream", &["outbound", "promql", "tsdb", "model", "clock", "sync"]),
+    ("standby", &["kv", "tsdb", "model", "clock", "entropy", "sync"]),
     ("ui", &[]),
     ("render", &["model"]),
     (
@@ -42,6 +43,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "kv",
             "outbound",
             "upstream",
+            "standby",
             "ui",
             "render",
             "model",
@@ -57,7 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
         "server",
         &[
             "config", "tasks", "forward", "api", "promql", "ingest", "tsdb", "identity", "kv", "outbound",
-            "ui", "upkeep", "moves", "model", "clock", "entropy", "sync",
+            "ui", "standby", "upkeep", "moves", "model", "clock", "entropy", "sync",
         ],
     ),
     (
@@ -596,6 +598,7 @@ const MAY_SLEEP: &[&str] = &[
     "tests/binary/kill_loop.rs",
     "tests/binary/logins.rs",
     "tests/binary/moving.rs",
+    "tests/binary/standby.rs",
     "tests/binary/upkeep.rs",
     "tests/clock_walk/binary.rs",
     "tests/peers",
@@ -712,19 +715,19 @@ fn relative_to_root(path: &Path) -> String {
 /// `tests/threats.txt`: each row of the threat model has tests, and each test named there exists.
 #[test]
 fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/threats.txt", 66);
+    every_row_has_tests("tests/threats.txt", 67);
 }
 
 /// The same for failures below the store.
 #[test]
 fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/failures.txt", 33);
+    every_row_has_tests("tests/failures.txt", 35);
 }
 
 /// `tests/limits.txt`: the same of the limits.
 #[test]
 fn every_limit_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/limits.txt", 26);
+    every_row_has_tests("tests/limits.txt", 28);
 }
 
 /// Lines of a number, a title and the names of tests, or a dash and the reason why there is none.

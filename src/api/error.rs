@@ -167,6 +167,10 @@ codes! {
         AtCapacity "at_capacity" "The organisation is at capacity",
         // Not in B2: a sample is ahead of a clock that may itself be slow. Senders keep the sample.
         ClockUnconfirmed "clock_unconfirmed" "The server's clock is not confirmed",
+        // Not in B2: this server may not take changes, or no standby confirmed one in time.
+        Follower "follower" "This server is a follower",
+        Fenced "fenced" "Another server took over",
+        StandbyMissing "standby_missing" "No standby is connected",
     }
 }
 

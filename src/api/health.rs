@@ -21,11 +21,23 @@ use crate::tsdb::Writes;
 /// A health check of one part. `Err` is a sentence for the operator.
 pub type Check = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 
+/// The note of `/readyz` about the standby, which leaves the server ready.
+#[derive(Clone)]
+pub struct StandbyNote(pub Check);
+
+impl std::fmt::Debug for StandbyNote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StandbyNote")
+    }
+}
+
 /// The dependencies of the health routes.
 #[derive(Clone)]
 pub struct HealthDeps {
     /// Further checks by name: `accounts`, `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
+    /// The note about the standby.
+    pub standby: Option<StandbyNote>,
     /// Reports whether mail can be sent.
     pub mail: Arc<MailQueue>,
     /// The metrics of this server.
@@ -60,6 +72,9 @@ async fn health(State(deps): State<HealthDeps>) -> Json<Value> {
 async fn readyz(State(deps): State<HealthDeps>) -> Response {
     let mut health = deps.own.tsdb.health();
     health.notes.extend(deps.own.forwarders.notes());
+    if let Some(Err(note)) = deps.standby.as_ref().map(|note| (note.0)()) {
+        health.notes.push(format!("standby: {note}"));
+    }
     let storage = storage_check(&health.writes);
     let checks = deps.checks.iter().map(|(name, check)| (*name, check()));
     let mut results = Map::new();

@@ -29,6 +29,7 @@ use super::prefix::Prefix;
 use super::request_id::RequestId;
 use super::router::{ResponseFuture, Route, RouteHandler, RouteTree};
 use super::security_headers;
+use super::standby::StandbyRequests;
 use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
 
@@ -52,6 +53,8 @@ pub(super) struct EdgePolicy {
 pub(super) struct AuthPolicy {
     pub(super) csrf: CookieCsrf,
     pub(super) callers: Arc<Callers>,
+    /// The requests of a follower; `None` without a standby.
+    pub(super) standby: Option<Arc<StandbyRequests>>,
 }
 
 /// All routes of one server behind its layers. Cheap to clone.
@@ -245,10 +248,26 @@ impl Pipeline {
     /// Checks CSRF, credential and rate limit, then runs the handler.
     async fn enter(&self, request: Request, context: RequestContext<'_>) -> Response {
         let Some(auth) = &self.auth else { return self.route(request, context).await };
+        if let Some(standby) =
+            auth.standby.as_ref().filter(|_| StandbyRequests::includes(request.uri().path()))
+        {
+            // No other credential opens these paths.
+            return standby.answer(&request).await;
+        }
         let routed = |request| self.route(request, context);
         let (id, parameter) = (context.id, context.token_parameter);
         let next = |request| callers::credential(&auth.callers, request, id, parameter, routed);
-        auth.csrf.check(request, next).await
+        let is_change = !request.method().is_safe() && !is_read(request.uri().path());
+        let response = auth.csrf.check(request, next).await;
+        match &auth.standby {
+            Some(standby) if is_change && !response.status().is_server_error() => {
+                match standby.settle().await {
+                    Ok(()) => response,
+                    Err(refused) => refused.into_response(),
+                }
+            }
+            _ => response,
+        }
     }
 
     fn route(&self, request: Request, context: RequestContext<'_>) -> ResponseFuture {
@@ -257,6 +276,11 @@ impl Pipeline {
             None => (self.fallback)(request),
         }
     }
+}
+
+/// Returns whether `path` takes queries as the body of a `POST`, which never wait for a standby.
+fn is_read(path: &str) -> bool {
+    path.starts_with("/api/v1/orgs/") && (path.contains("/query") || path.contains("/prometheus/api/v1/"))
 }
 
 fn no_coding() -> ApiError {

@@ -35,6 +35,7 @@ mod request_id;
 pub mod router;
 pub mod routes;
 mod security_headers;
+pub mod standby;
 pub mod starting;
 pub mod tls;
 pub mod views;
@@ -54,7 +55,7 @@ use callers::Callers;
 use cookies::Cookies;
 use csrf::CookieCsrf;
 use embed_use::EmbedUses;
-use health::{Check, HealthDeps};
+use health::{Check, HealthDeps, StandbyNote};
 use host::{AllowedHosts, LocalRequests, Network, TrustedProxies};
 use lanes::Lanes;
 use layers::App;
@@ -146,6 +147,12 @@ pub struct ApiOptions {
     pub providers: auth::oauth::Providers,
     /// The addresses that targets of organisations may have.
     pub egress: Egress,
+    /// The requests of a follower; `None` without a standby.
+    pub standby: Option<Arc<standby::StandbyRequests>>,
+    /// The figures of a primary or follower for `/metrics`.
+    pub standby_figures: Option<own_metrics::StandbyFigures>,
+    /// The note of `/readyz` about the standby.
+    pub standby_note: Option<StandbyNote>,
 }
 
 impl ApiOptions {
@@ -168,6 +175,9 @@ impl ApiOptions {
             docs: true,
             providers: auth::oauth::Providers::default(),
             egress: Egress::new(EgressRules::default(), &[]),
+            standby: None,
+            standby_figures: None,
+            standby_note: None,
         }
     }
 }
@@ -234,6 +244,8 @@ pub struct Deps {
     metrics_token: Option<Arc<str>>,
     local: LocalRequests,
     uptime: Stopwatch,
+    standby_figures: Option<own_metrics::StandbyFigures>,
+    standby_note: Option<StandbyNote>,
     /// The public URL for the OpenAPI document; `None` if the document is not served.
     docs: Option<Arc<str>>,
 }
@@ -325,6 +337,8 @@ impl Deps {
             metrics_token: options.metrics_token.clone(),
             local: LocalRequests::of(&options.public_url),
             uptime: Stopwatch::start(),
+            standby_figures: options.standby_figures.clone(),
+            standby_note: options.standby_note.clone(),
             docs: options.docs.then(|| options.public_url.as_str().into()),
         }
     }
@@ -354,6 +368,7 @@ impl Deps {
             slugs: Slugs(Arc::clone(&rooms.identity)),
             forwarders: Arc::clone(&rooms.forwarders),
             uptime: self.uptime,
+            standby: self.standby_figures.clone(),
         }
     }
 
@@ -365,6 +380,7 @@ impl Deps {
         HealthDeps {
             own: self.own_metrics(rooms),
             checks: rooms.checks.clone(),
+            standby: self.standby_note.clone(),
             mail: Arc::clone(&rooms.mail),
             metrics_token: self.metrics_token.clone(),
             local: self.local,
@@ -414,7 +430,8 @@ pub fn app(table: Routes, rooms: &Rooms, deps: &Deps, options: &ApiOptions) -> R
             _ => Box::pin(fallback(pages.clone(), request)),
         }
     };
-    let auth_policy = layers::AuthPolicy { csrf, callers: Arc::new(callers) };
+    let auth_policy =
+        layers::AuthPolicy { csrf, callers: Arc::new(callers), standby: options.standby.clone() };
     Ok(App::new(routes, Arc::new(fallback), edge_policy, Some(auth_policy)))
 }
 

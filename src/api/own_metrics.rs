@@ -138,6 +138,36 @@ pub struct OwnMetrics {
     pub forwarders: Arc<Forwarders>,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
+    /// The figures of a primary or follower.
+    pub standby: Option<StandbyFigures>,
+}
+
+/// A gauge of a primary or follower.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StandbyFigure {
+    /// The name of its family.
+    pub name: &'static str,
+    /// What it counts.
+    pub help: &'static str,
+    /// Its value.
+    pub value: f64,
+}
+
+impl StandbyFigure {
+    /// Creates a gauge that counts.
+    pub fn counting(name: &'static str, help: &'static str, value: u64) -> StandbyFigure {
+        StandbyFigure { name, help, value: count(value) }
+    }
+}
+
+/// Reads the gauges of a primary or follower.
+#[derive(Clone)]
+pub struct StandbyFigures(pub Arc<dyn Fn() -> Vec<StandbyFigure> + Send + Sync>);
+
+impl std::fmt::Debug for StandbyFigures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StandbyFigures")
+    }
 }
 
 /// A lookup of organisations' slugs.
@@ -336,6 +366,9 @@ impl OwnMetrics {
         all.extend(self.embeds());
         all.extend(self.store());
         all.extend(self.forwarding());
+        for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {
+            all.push(single(name, MetricKind::Gauge, help, value));
+        }
         all
     }
 

@@ -17,6 +17,7 @@ mod check;
 mod dashboards;
 mod demo;
 mod doctor;
+mod follow;
 mod moves;
 mod progress;
 mod seal;
@@ -36,6 +37,8 @@ pub fn main() -> ExitCode {
         Invocation::Demo(settings) => done(demo::run(settings)),
         Invocation::Accounts { settings, command, json } => done(accounts::run(&settings, command, json)),
         Invocation::Doctor { settings, json } => doctor::run(&settings, json),
+        Invocation::Follow(settings) => done(follow::run(settings)),
+        Invocation::Promote { dir } => done(follow::promote(&dir)),
         Invocation::Seal { dir } => done(seal::run(&dir)),
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
         Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),

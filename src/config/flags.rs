@@ -8,7 +8,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use super::oauth::OauthFlags;
-use super::settings::{CookieSecure, LogFormat};
+use super::settings::{CookieSecure, LogFormat, StandbyMode};
 use crate::identity::{Argon2Cost, OrgCreate, SignupMode};
 use crate::model::parse_duration;
 use crate::tsdb::Durability;
@@ -147,6 +147,20 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_DOCS", value_name = "on|off", default_value = "on", value_parser = on_off,
           action = clap::ArgAction::Set)]
     pub(super) docs: bool,
+    /// Whether a second server may follow this one (`promlet follow`): `async` acknowledges changes
+    /// before the standby has them, `sync` afterwards, and none while no standby is connected
+    #[arg(
+        long,
+        env = "PROMLET_STANDBY",
+        value_enum,
+        default_value = "off",
+        requires_if("async", "standby_token_file"),
+        requires_if("sync", "standby_token_file")
+    )]
+    pub(super) standby: StandbyMode,
+    /// The file with the token of the standby
+    #[arg(long, env = "PROMLET_STANDBY_TOKEN_FILE", value_name = "FILE")]
+    pub(super) standby_token_file: Option<PathBuf>,
     /// When a write of samples is acknowledged: `synced`, once they are on disk; `interval:1s`
     /// (100ms to 5s), once they are written: a power cut may lose what was acknowledged within the
     /// interval, a killed process loses nothing

@@ -106,8 +106,37 @@ pub struct Settings {
     pub log: String,
     /// The format of the log.
     pub log_format: LogFormat,
+    /// Whether this server has a standby.
+    pub standby: StandbyMode,
+    /// The token of the standby.
+    pub standby_token: Option<SecretSetting>,
+    /// The primary that this server follows; `None` for a server of its own.
+    pub follow: Option<FollowSettings>,
     /// Warnings about the command line and the environment.
     pub warnings: Vec<String>,
+}
+
+/// Whether a server has a standby, and when it acknowledges changes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum StandbyMode {
+    /// It has none.
+    #[default]
+    Off,
+    /// Changes are acknowledged once they are durable here.
+    Async,
+    /// Changes are acknowledged once they are durable here and on the standby.
+    Sync,
+}
+
+/// The primary of a follower.
+#[derive(Debug, Clone)]
+pub struct FollowSettings {
+    /// Its URL.
+    pub url: String,
+    /// Its standby token.
+    pub token: SecretSetting,
+    /// A file of certificates (PEM) to trust beside the public ones.
+    pub ca_file: Option<PathBuf>,
 }
 
 impl Settings {

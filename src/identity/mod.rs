@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::entropy::Entropy;
 use crate::kv::{Control, FolderError, LastStop, MasterKey, Record};
-use crate::model::{OrgId, Timestamp};
+use crate::model::{GateMode, OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
 pub use accounts::account::{AccountChangeError, AddressChange, AddressChangeError};
@@ -226,16 +226,45 @@ impl Identity {
             provisioned: Mutex::default(),
             next_sweep_ms: AtomicI64::new(now.as_ms()),
         };
-        identity.has_users.store(identity.update_password_costs()? > 0, Ordering::Release);
-        identity.load_sessions(foundation.last_stop != LastStop::Clean, now)?;
-        identity.load_removals()?;
-        identity.load_keys()?;
-        identity.load_dashboard_tokens()?;
-        identity.load_public_links()?;
-        identity.load_org_settings()?;
-        identity.load_moved()?;
-        identity.load_engines()?;
+        identity.load(foundation.last_stop != LastStop::Clean, now)?;
         Ok(identity)
+    }
+
+    fn load(&self, unclean: bool, now: Timestamp) -> Result<(), StoreError> {
+        self.has_users.store(self.update_password_costs()? > 0, Ordering::Release);
+        self.load_sessions(unclean, now)?;
+        self.load_removals()?;
+        self.load_keys()?;
+        self.load_dashboard_tokens()?;
+        self.load_public_links()?;
+        self.load_org_settings()?;
+        self.load_moved()?;
+        self.load_engines()
+    }
+
+    /// Replaces everything that is cached in memory by the stored rows, which were changed beside
+    /// this room: copied from a primary, or stored although their caller got an error.
+    ///
+    /// # Errors
+    /// [`StoreError`]; parts of the cache may be older than others, and the next call retries.
+    pub fn reload(&self, now: Timestamp) -> Result<(), StoreError> {
+        self.load(false, now)
+    }
+
+    /// Returns whether this process may change accounts now: it neither follows another one nor was
+    /// replaced by one, and its follower is connected if it needs one.
+    pub fn accepts_changes(&self) -> bool {
+        let gate = self.control.gate();
+        match gate.mode() {
+            GateMode::Open => true,
+            GateMode::Synchronous => gate.is_connected(),
+            GateMode::Follower | GateMode::Fenced(_) => false,
+        }
+    }
+
+    /// Returns whether this process may not change accounts, because it follows another one.
+    pub fn is_follower(&self) -> bool {
+        self.control.gate().is_follower()
     }
 
     /// Flushes delayed renewals and queued audit entries, and removes some expired rows. Runs every

@@ -8,6 +8,7 @@
 //!        id <32 hex digits>                  at <RFC 3339>               at <RFC 3339>
 //!        created <RFC 3339>                  crc <8 hex digits>          crc <8 hex digits>
 //!        crc <8 hex digits>
+//! FOLLOWING      drawn in src/standby/base.rs
 //! RUNNING        promlet running, id, at, crc
 //! UNCLEAN        promlet unclean stops, id, at (the last one's next start), count <number>, crc
 //! AGENT          promlet agent, id, at, crc; in folders of `promlet agent` only
@@ -43,6 +44,8 @@ const AGENT_MARKER: &str = "AGENT";
 const SERVER_PARTS: [&str; 6] = ["wal", "journal", "exports", "segments", "INITIALISED", "RUNNING"];
 /// First line of `UNCLEAN`.
 const UNCLEAN_TITLE: &str = "promlet unclean stops";
+/// The marker of a base that is not a follower's store yet (docs/standby.md section 7).
+pub const FOLLOWING: &str = "FOLLOWING";
 /// Maximum length of a marker in bytes; markers have about a hundred.
 const MARKER_BYTES_MAX: u64 = 4_096;
 
@@ -67,6 +70,12 @@ pub enum FolderError {
         path: PathBuf,
         /// The first name that does not belong to a store.
         found: String,
+    },
+    /// The folder holds the base of a follower that never ran.
+    #[error("{} is the beginning of a standby: start it with `promlet follow`", path.display())]
+    Following {
+        /// The folder.
+        path: PathBuf,
     },
     /// The folder has no store.
     #[error("{} holds no promlet store", path.display())]
@@ -205,6 +214,18 @@ impl DataFolder {
     /// [`FolderError::Newer`] leave it unchanged, as does [`FolderError::OfAgent`] for the queue of
     /// an agent.
     pub fn open(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
+        if path.join(FOLLOWING).exists() {
+            return Err(FolderError::Following { path: path.to_owned() });
+        }
+        DataFolder::open_following(path, now, rng)
+    }
+
+    /// Opens the folder like [`DataFolder::open`], and also one with a base that is not a
+    /// follower's store yet.
+    ///
+    /// # Errors
+    /// As for [`DataFolder::open`].
+    pub fn open_following(path: &Path, now: Timestamp, rng: &mut Entropy) -> Result<DataFolder, FolderError> {
         refuse_agent(path)?;
         let folder = DataFolder::open_any(path, now, rng)?;
         // Another process may have created it before the lock was taken.

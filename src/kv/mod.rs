@@ -34,15 +34,18 @@ pub(crate) mod scratch;
 pub(crate) mod zeros;
 
 pub use control::{
-    CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure, Control,
-    ControlOptions, ExportError, ExportReport, Fenced, KeyBinding, OfflineControl, OfflineError,
-    OfflineFacts, OpenError, RecoveryReport, SideReport, Start, Txn,
+    AccountCopyError, CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, CloseError, CommitError, CommitFailure,
+    Control, ControlOptions, CopiedChange, ExportError, ExportReport, Fenced, KeyBinding, KnownChanges,
+    OfflineControl, OfflineError, OfflineFacts, OpenError, RecoveryReport, SideReport, StandbyRole,
+    StandbyRow, Start, Txn, no_rows_check,
 };
 pub use database::{DatabaseError, EngineError};
 pub use files::FileError;
 pub(crate) use files::is_no_room;
 pub use finding::{Finding, Weight};
-pub use folder::{DataFolder, FolderError, Initialised, LastStop, MasterKey, MasterKeySource, holder};
+pub use folder::{
+    DataFolder, FOLLOWING, FolderError, Initialised, LastStop, MasterKey, MasterKeySource, holder,
+};
 pub use frame::{BODY_BYTES_MAX, DamagedRow, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use head::{HeadError, HeadKey, HeadWriter, PartSummary, ReadPartError, read_part};
 pub use journal::JournalError;

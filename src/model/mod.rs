@@ -15,6 +15,7 @@ mod pace;
 mod pattern;
 mod raw_series;
 mod sample;
+mod standby;
 mod target;
 mod time;
 mod times;
@@ -40,6 +41,7 @@ pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
 pub use raw_series::RawSeries;
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
+pub use standby::{GateAnswer, GateMode, StandbyRefusal, WriteGate};
 pub use target::{
     InvalidTarget, TARGET_HEADERS_MAX, TARGET_PEM_BYTES_MAX, TARGET_SCOPES_MAX, TARGET_TEXT_BYTES_MAX,
     TARGET_URL_BYTES_MAX, TENANT_PLACEHOLDER, Target, TargetAuth, TargetSecret, TargetTls, TargetUrl, Tenant,

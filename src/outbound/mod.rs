@@ -1,6 +1,7 @@
 //! Outgoing messages: mail, which is sent by SMTP, printed on the console, or stored for a test,
-//! requests to sign-in providers (`oidc`, and `github`, over `https`), and requests to the targets
-//! of organisations (`target`). This room fetches and does not know accounts; `identity` verifies.
+//! requests to sign-in providers (`oidc`, and `github`, over `https`), requests to the targets of
+//! organisations (`target`), and those of a follower to its primary (`standby`). This room fetches
+//! and does not know accounts; `identity` verifies.
 //!
 //! No request waits for a mail. Mails go into a bounded queue that one thread empties, so a
 //! response takes the same time whether a mail is sent or not (docs/specification.md D5). A mail
@@ -15,6 +16,7 @@ mod provider;
 mod queue;
 mod schedule;
 mod smtp;
+mod standby;
 mod target;
 
 pub use github::{GithubClient, GithubOptions};
@@ -26,6 +28,7 @@ pub use provider::{AccountFuture, ProviderAccount, ProviderClient};
 pub use queue::MailQueue;
 pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};
+pub use standby::{StandbyClient, StandbyRequestError, StandbyResponse};
 pub use target::{
     Egress, TargetBody, TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse,
 };

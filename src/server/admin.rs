@@ -11,6 +11,7 @@
 //!                                            "public_url":"http://.."}
 //! {"do":"account","command":{"what":"user_list","search":""}}
 //!                                        -> the response of the command (`commands`)
+//! {"do":"promote"}                       -> {"epoch":2}
 //! any failure                            -> {"error":"<text>"}
 //! ```
 //!
@@ -75,6 +76,8 @@ pub enum AdminRequest {
     },
     /// Report the process, version and addresses of the server.
     Status,
+    /// Make this follower the primary.
+    Promote,
     /// Run a command on accounts, organisations, API keys or tokens.
     Account {
         /// The command.
@@ -244,7 +247,12 @@ pub(super) struct AdminContext {
     pub(super) moves: Option<Arc<Moves>>,
     /// Held during a backup, so that there is one at a time.
     pub(super) backing_up: Mutex<()>,
+    /// Promotes this follower; `None` if a folder was opened for one command.
+    pub(super) promote: Option<Promotion>,
 }
+
+/// Promotes this server and returns the response.
+pub(super) type Promotion = Box<dyn Fn() -> Result<Value, String> + Send + Sync>;
 
 impl AdminContext {
     fn perform(&self, command: AccountCommand) -> Result<Value, String> {
@@ -301,7 +309,7 @@ pub(super) struct AdminServer {
 
 impl AdminServer {
     /// Listens on the folder's socket. The folder is locked, so an existing socket is a leftover.
-    pub(super) fn start(context: AdminContext) -> io::Result<AdminServer> {
+    pub(super) fn start(context: Arc<AdminContext>) -> io::Result<AdminServer> {
         let dir = context.folder.path().to_owned();
         remove_stage(&dir)?;
         match fs::remove_file(dir.join(NAME)) {
@@ -317,7 +325,7 @@ impl AdminServer {
         let listening = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let thread = std::thread::Builder::new()
             .name("admin".to_owned())
-            .spawn(move || accept(&listener, &Arc::new(context), &stop_flag, &streams))?;
+            .spawn(move || accept(&listener, &context, &stop_flag, &streams))?;
         Ok(AdminServer { dir, stopping, open, listening, thread: Some(thread) })
     }
 
@@ -398,6 +406,13 @@ fn serve_connection(stream: &UnixStream, context: &AdminContext) {
                 Err(message) => json!({ "error": message }),
             },
             Ok(AdminRequest::Seal) => seal(context),
+            Ok(AdminRequest::Promote) => {
+                let promoted = context
+                    .promote
+                    .as_ref()
+                    .map_or_else(|| Err("this server is not a follower".to_owned()), |promote| promote());
+                promoted.unwrap_or_else(|message| json!({ "error": message }))
+            }
             Ok(AdminRequest::StageBackup { with_key }) => match BackupStage::create(context, with_key) {
                 Ok((stage, response)) => {
                     staged = Some(stage);

@@ -61,6 +61,9 @@ impl Server {
         let identity = Arc::clone(&self.identity);
         let flushed = Arc::clone(&self.flushed);
         self.start_task("session-flush", FLUSH_PERIOD, move |now| {
+            if !identity.accepts_changes() {
+                return;
+            }
             let recorded = identity.tick(now);
             flushed.store(recorded.is_ok(), Ordering::Relaxed);
             if let Err(error) = recorded {
@@ -69,6 +72,9 @@ impl Server {
         })?;
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         self.start_task("org-removal", REMOVAL_PERIOD, move |now| {
+            if !identity.accepts_changes() {
+                return;
+            }
             match remove_deleted(&identity, &tsdb, now) {
                 Ok(_) => {}
                 Err(error) => tracing::warn!(
@@ -80,6 +86,9 @@ impl Server {
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let mut recorder = daily_usage::DailyUsageRecorder::default();
         self.start_task("stored-today", DAY_PERIOD, move |now| {
+            if !identity.accepts_changes() {
+                return;
+            }
             if let Err(error) = recorder.record(&identity, &tsdb, now) {
                 tracing::warn!(%error, "cannot record the samples stored today on disk");
             }

@@ -32,7 +32,9 @@ pub(super) fn close_accounts(
     control: Arc<Control>,
     now: Timestamp,
 ) -> Result<(), ServerError> {
-    identity.close(now)?;
+    if identity.accepts_changes() {
+        identity.close(now)?;
+    }
     drop(identity);
     let control = Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?;
     Ok(control.close()?)

@@ -72,6 +72,9 @@ pub enum ServerError {
         "{0} could not be closed cleanly; nothing acknowledged is lost, the next start checks everything"
     )]
     StillInUse(&'static str),
+    /// The role of the store does not fit the command, or the primary refuses.
+    #[error("standby: {0}")]
+    Standby(String),
     /// The accounts could not be closed.
     #[error("the accounts were not closed cleanly")]
     Close(#[from] kv::CloseError),

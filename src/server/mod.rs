@@ -19,6 +19,7 @@ mod open;
 mod options;
 mod panic_monitor;
 mod serving;
+mod standby;
 mod store;
 
 use std::path::Path;
@@ -51,7 +52,8 @@ pub use listener::ShowProgress;
 pub use master_key::master_key_source;
 use moves::Moves;
 use panic_monitor::PanicMonitor;
-pub use store::{OpenAccounts, OpenStore};
+pub use standby::prepare_follower;
+pub use store::{OpenAccounts, OpenStore, promote_stopped};
 
 /// An open server.
 pub struct Server {
@@ -76,6 +78,7 @@ pub struct Server {
     /// Whether the last flush of sessions and API keys in use reached the disk.
     flushed: Arc<AtomicBool>,
     panic_monitor: PanicMonitor,
+    standby: standby::Standby,
     /// Prefetches the program's own pages; ends with the server at the latest.
     _prefetch: tsdb::Prefetch,
 }
@@ -103,6 +106,7 @@ impl Server {
             forwarders,
             listener,
             serving,
+            standby,
             ..
         } = self;
         listener.wait(|| {
@@ -119,9 +123,12 @@ impl Server {
         for task in tasks {
             task.stop();
         }
+        standby.stop();
         let now = clock.now();
         let fenced = close_samples(&tsdb, now);
-        if let Err(error) = daily_usage::DailyUsageRecorder::default().record(&identity, &tsdb, now) {
+        if identity.accepts_changes()
+            && let Err(error) = daily_usage::DailyUsageRecorder::default().record(&identity, &tsdb, now)
+        {
             tracing::warn!(%error, "cannot record the samples stored today on disk");
         }
         drop(tsdb);

@@ -10,7 +10,7 @@ use super::listener::{Listener, ShowProgress};
 use super::master_key::{self, Unlocked};
 use super::options::{identity_options, tsdb_options};
 use super::panic_monitor::PanicMonitor;
-use super::{Server, ServerError, daily_usage};
+use super::{Server, ServerError, daily_usage, standby};
 use crate::api::orgs::settings::apply_settings;
 use crate::api::own_metrics::Counters;
 use crate::api::starting::StartStage;
@@ -39,29 +39,18 @@ impl Server {
         let dashboard_files = open_dashboard_files(&settings)?;
         let mut rng = Entropy::system();
         let now = clock.now();
-        let folder = Arc::new(DataFolder::open(&settings.data_dir, now, &mut rng)?);
+        let folder = match settings.follow {
+            Some(_) => DataFolder::open_following(&settings.data_dir, now, &mut rng)?,
+            None => DataFolder::open(&settings.data_dir, now, &mut rng)?,
+        };
+        let folder = Arc::new(folder);
         let counters: Arc<Counters> = Arc::default();
         let listener = Listener::open(&settings, Arc::clone(&counters))?;
         let reporter = listener.report_progress(clock.clone(), show)?;
         let (control, report) = Control::open(&folder, &ControlOptions { now, users_table: USERS_TABLE })?;
-        let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
-        match &report.start {
-            kv::Start::Rebuilt { why, export, quarantined } => {
-                tracing::warn!(
-                    changes,
-                    rows,
-                    torn_bytes,
-                    ?export,
-                    ?quarantined,
-                    "accounts were rebuilt from an export and their journal: {why}"
-                );
-            }
-            start => tracing::info!(?start, changes, rows, torn_bytes, "accounts are open"),
-        }
-        for note in &report.notes {
-            tracing::warn!("accounts: {note}");
-        }
+        report_accounts(&report);
         let control = Arc::new(control);
+        standby::admit_role(&settings, folder.path(), &control)?;
         let identity = Arc::new(open_identity(&settings, &folder, &control, now, &mut rng)?);
         let watch = Stopwatch::start();
         let options = tsdb_options(&settings, listener.observer());
@@ -121,6 +110,7 @@ impl Server {
             dashboard_files,
             flushed: Arc::new(AtomicBool::new(true)),
             panic_monitor,
+            standby: standby::Standby::default(),
             _prefetch: prefetch,
         })
     }
@@ -132,6 +122,27 @@ fn open_dashboard_files(settings: &Settings) -> Result<Option<DashboardFiles>, S
         DashboardFiles::open(dir).map_err(|reason| ServerError::Dashboards { dir: dir.to_owned(), reason })
     };
     settings.dashboards.as_deref().map(open).transpose()
+}
+
+/// Logs how the accounts were opened.
+fn report_accounts(report: &kv::RecoveryReport) {
+    let (changes, rows, torn_bytes) = (report.seq, report.rows, report.torn_bytes);
+    match &report.start {
+        kv::Start::Rebuilt { why, export, quarantined } => {
+            tracing::warn!(
+                changes,
+                rows,
+                torn_bytes,
+                ?export,
+                ?quarantined,
+                "accounts were rebuilt from an export and their journal: {why}"
+            );
+        }
+        start => tracing::info!(?start, changes, rows, torn_bytes, "accounts are open"),
+    }
+    for note in &report.notes {
+        tracing::warn!("accounts: {note}");
+    }
 }
 
 /// Logs the damage that was found at the start.

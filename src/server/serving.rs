@@ -8,11 +8,11 @@ use super::admin::{AdminContext, AdminServer};
 use super::moves::Moves;
 use super::options::lanes_options;
 use super::{Server, ServerError, mail};
-use crate::api::health::Check;
+use crate::api::health::{Check, StandbyNote};
 use crate::api::lanes::Lanes;
 use crate::api::orgs::forward::reconcile;
 use crate::api::prefix::path_of;
-use crate::api::{self, Deps, Rooms, pages};
+use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::forward::ForwardDeps;
 use crate::forward::edge::Forwarders;
 use crate::outbound::MailQueue;
@@ -32,6 +32,7 @@ impl Server {
     /// # Errors
     /// [`ServerError`].
     pub fn listen(&mut self) -> Result<(), ServerError> {
+        self.start_following()?;
         let moves = Arc::new(Moves::new(
             Arc::clone(&self.identity),
             Arc::clone(&self.tsdb),
@@ -40,7 +41,7 @@ impl Server {
             self.listener.runtime(),
         ));
         self.moves = Some(Arc::clone(&moves));
-        self.start_admin_server();
+        let admin = Arc::new(self.admin_context());
         self.start_tasks()?;
         self.start_dashboard_files()?;
         let lanes = Lanes::start(&lanes_options(&self.settings)).map_err(ServerError::Thread)?;
@@ -56,7 +57,7 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
         }));
-        let rooms = Rooms {
+        let mut rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
             lanes,
@@ -68,7 +69,15 @@ impl Server {
             shared: Some(self.ui()),
             forwarders: Arc::clone(&forwarders),
         };
-        let options = &self.listener.options;
+        let options = ApiOptions {
+            standby: self.start_primary(&admin)?,
+            standby_figures: Some(self.standby.figures()),
+            standby_note: Some(StandbyNote(self.standby.note())),
+            ..self.listener.options.clone()
+        };
+        let options = &options;
+        rooms.checks.extend(self.standby.check().map(|check| ("standby", check)));
+        self.start_admin_server(admin);
         let deps = Deps::new(&rooms, options);
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
@@ -93,10 +102,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves the command line over the folder's socket. Without it, on a file system without
-    /// sockets, only these commands fail.
-    fn start_admin_server(&mut self) {
-        let serving = AdminContext {
+    fn admin_context(&self) -> AdminContext {
+        AdminContext {
             folder: Arc::clone(&self.folder),
             control: Arc::clone(&self.control),
             tsdb: Arc::clone(&self.tsdb),
@@ -107,7 +114,13 @@ impl Server {
             clock: self.clock.clone(),
             moves: self.moves.clone(),
             backing_up: Mutex::default(),
-        };
+            promote: Some(self.promotion()),
+        }
+    }
+
+    /// Serves the command line over the folder's socket. Without it, on a file system without
+    /// sockets, only these commands fail.
+    fn start_admin_server(&mut self, serving: Arc<AdminContext>) {
         match AdminServer::start(serving) {
             Ok(admin) => self.admin = Some(admin),
             Err(error) => tracing::warn!(

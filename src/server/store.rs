@@ -17,7 +17,23 @@ use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
 use crate::model::Timestamp;
+use crate::standby;
 use crate::tsdb::{self, Tsdb};
+
+/// Promotes the follower whose stopped folder is `dir`. Returns the epoch.
+///
+/// # Errors
+/// [`ServerError`]; [`FolderError::InUse`] while a server runs on it.
+pub fn promote_stopped(dir: &Path, clock: &Clock) -> Result<u64, ServerError> {
+    let (folder, control) = open_stopped(dir, clock.now(), &mut Entropy::system())?;
+    let was_clean = folder.last_stop() == LastStop::Clean;
+    let promoted = standby::promote_stopped(&control).map_err(|e| ServerError::Standby(with_sources(&e)));
+    Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?.close()?;
+    if was_clean {
+        close_folder(folder, clock.now())?;
+    }
+    promoted
+}
 
 /// The opened store of a stopped server.
 pub struct OpenStore {
@@ -66,6 +82,7 @@ impl OpenStore {
             clock,
             moves: None,
             backing_up,
+            promote: None,
         };
         Ok(OpenStore { context })
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::open_progress::OpenStopped;
 use super::report::Capacity;
 use crate::kv::{CommitFailure, DatabaseError, HeadError, ReadPartError};
-use crate::model::{OrgId, OutOfMemory, Timestamp};
+use crate::model::{OrgId, OutOfMemory, StandbyRefusal, Timestamp};
 
 /// The reason why no sample of a batch was acknowledged. None of these is the sender's fault, and
 /// all map to 503.
@@ -60,6 +60,52 @@ pub enum AppendError {
     /// The store is closing.
     #[error("the store is closed")]
     Closed,
+    /// This process accepts no records of its own, or no follower has confirmed them. In the second
+    /// case they may be stored.
+    #[error(transparent)]
+    Standby(#[from] StandbyRefusal),
+}
+
+/// The reason why copied records were not stored, or records could not be read for a follower.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The record does not follow the last one, or does not fit the log file. Nothing of it was
+    /// stored.
+    #[error("the log of the primary does not continue this log: {0}")]
+    Diverged(String),
+    /// The record is of an unknown kind, or its body is damaged.
+    #[error("copied record {seq} is invalid: {what}")]
+    Invalid {
+        /// Its number.
+        seq: u64,
+        /// The problem.
+        what: String,
+    },
+    /// The first wanted record is no longer in the log.
+    #[error("the log begins with record {first}, but record {wanted} is wanted")]
+    Trimmed {
+        /// The first record that is left.
+        first: u64,
+        /// The wanted one.
+        wanted: u64,
+    },
+    /// A file of the log is damaged.
+    #[error("{} is damaged at byte {offset}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// The offset of the damage.
+        offset: u64,
+    },
+    /// The log was not written.
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    /// Control did not store the deletion or the drop.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
 }
 
 /// The reason why the wall clock may be behind.

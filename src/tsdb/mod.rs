@@ -39,11 +39,12 @@ pub use database::Tsdb;
 pub use database::tail::{LogTail, TailContent, TailRecord};
 pub use disk::{Disk, Faults};
 pub use error::{
-    AppendError, CheckpointError, Damage, DiskError, ManifestError, OpenError, PinError, TailError,
+    AppendError, CheckpointError, CopyError, Damage, DiskError, ManifestError, OpenError, PinError, TailError,
     Unconfirmed,
 };
 pub use maintenance::backup::StageError;
 pub use maintenance::compact::{UpkeepError, UpkeepReport};
+pub use maintenance::copies::LogCopies;
 pub use maintenance::deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use maintenance::seal::{SealError, SealReport};
 pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
@@ -54,8 +55,8 @@ pub use recovery::repair::{RepairError, Repaired, accept_loss, repair};
 pub use recovery::verify_restored::{UnfitSegment, fits_list};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
-    LogPlace, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns, SampleCounts,
-    SeriesExemplars, SeriesId, Stats, Tally, Writes,
+    LogPlace, LogRecord, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns,
+    SampleCounts, SeriesExemplars, SeriesId, Stats, Tally, Writes,
 };
 pub use side_data::record::LogStart;
 pub use snapshot::{

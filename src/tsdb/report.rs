@@ -305,6 +305,23 @@ pub enum Writes {
     Closed,
 }
 
+/// A record of the log as it is copied to a follower (docs/standby.md).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRecord {
+    /// Its number.
+    pub seq: u64,
+    /// Its organisation; 0 in marks and switches.
+    pub org: OrgId,
+    /// The type code of its body, as in the log.
+    pub kind: u8,
+    /// The version of its body, as in the log.
+    pub version: u8,
+    /// In a switch, the length of the next file in bytes; else 0.
+    pub next_file_bytes: u32,
+    /// Its body.
+    pub body: Vec<u8>,
+}
+
 /// The condition of the store, for `/readyz`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Health {

@@ -5,6 +5,7 @@ use super::{ApiError, Code};
 use crate::api::limits::jittered_retry;
 use crate::api::prom_json::BodyTooLarge;
 use crate::ingest::DecodeError;
+use crate::model::StandbyRefusal;
 use crate::promql::QueryError;
 use crate::promql::syntax::SyntaxError;
 use crate::tsdb::{AppendError, Capacity, DeleteError};
@@ -37,6 +38,17 @@ impl From<BodyTooLarge> for ApiError {
 /// Returns the error for invalid PromQL in a parameter.
 pub fn bad_expression(parameter: &'static str, error: &SyntaxError) -> ApiError {
     ApiError::new(Code::BadExpr, error.to_string()).with_field(parameter, "parse", error.message.clone())
+}
+
+impl From<StandbyRefusal> for ApiError {
+    fn from(refusal: StandbyRefusal) -> ApiError {
+        let code = match refusal {
+            StandbyRefusal::Follower => Code::Follower,
+            StandbyRefusal::Fenced { .. } => Code::Fenced,
+            StandbyRefusal::Missing => Code::StandbyMissing,
+        };
+        ApiError::new(code, refusal.to_string()).with_retry_after(jittered_retry())
+    }
 }
 
 /// Senders keep samples that a 503 refused and resend them. The cause is logged for the operator.
@@ -73,6 +85,7 @@ impl From<AppendError> for ApiError {
                 ApiError::new(Code::ClockUnconfirmed, error.to_string()).with_retry_after(jittered_retry())
             }
             AppendError::Closed => ApiError::shutting_down(),
+            AppendError::Standby(why) => ApiError::from(*why),
         }
     }
 }
@@ -86,7 +99,7 @@ impl From<DeleteError> for ApiError {
                 .with("limit", "deletions")
                 .with_retry_after(jittered_retry()),
             DeleteError::Log(refused) => refused.into(),
-            DeleteError::Manifest(_) => {
+            DeleteError::Copy(_) | DeleteError::Manifest(_) => {
                 tracing::error!("samples were not deleted: {error}");
                 ApiError::new(Code::StorageDegraded, "the deletion could not be made durable")
                     .with_retry_after(jittered_retry())

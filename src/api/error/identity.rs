@@ -11,11 +11,15 @@ OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkEr
     ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError,
     WeakPassword,
 };
+use crate::kv::CommitFailure;
 use crate::model::SlugError;
 use crate::outbound::ProviderError;
 
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> ApiError {
+        if let StoreError::Commit(CommitFailure::Standby(why)) = &error {
+            return ApiError::from(*why);
+        }
         tracing::error!("the account store failed: {error}");
         ApiError::new(Code::StorageDegraded, "the account store does not take changes at the moment")
             .with_retry_after(std::time::Duration::from_secs(5))

@@ -180,6 +180,10 @@ impl Identity {
         if now >= session.expires_at() {
             return SessionCheck::Expired(session);
         }
+        if self.is_follower() {
+            // Only the primary renews sessions.
+            return SessionCheck::Live(session);
+        }
         session.last_ms.fetch_max(now.as_ms(), Ordering::AcqRel);
         let lag_ms = now.as_ms().saturating_sub(session.stored_ms.load(Ordering::Acquire));
         if lag_ms >= LAG_WAITED_MS {

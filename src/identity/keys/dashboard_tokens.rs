@@ -105,6 +105,7 @@ impl Identity {
     pub(in crate::identity) fn load_dashboard_tokens(&self) -> Result<(), StoreError> {
         let stored = self.rows::<DashboardTokensRow>(&())?;
         let mut all = self.dashboard_tokens.write();
+        all.clear();
         for ((org, uid), DashboardTokensRow(first)) in stored {
             all.entry(org).or_default().insert(uid, first);
         }

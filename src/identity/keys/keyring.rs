@@ -205,8 +205,10 @@ impl Identity {
         let used: HashMap<(OrgId, KeyId), UsedRow> = self.rows::<UsedRow>(&())?.into_iter().collect();
         let mut rotations: HashMap<(OrgId, KeyId), RotatedRow> =
             self.rows::<RotatedRow>(&())?.into_iter().collect();
+        let rows = self.rows::<KeyRow>(&())?;
         let mut ring = self.keyring.write();
-        for ((org, id), row) in self.rows::<KeyRow>(&())? {
+        *ring = Ring::default();
+        for ((org, id), row) in rows {
             let Some(slug) = slugs.get(&org) else {
                 if self.is_being_removed(org) {
                     continue;

@@ -106,8 +106,8 @@ impl Identity {
 
     /// Loads the pending removals.
     pub(in crate::identity) fn load_removals(&self) -> Result<(), StoreError> {
-        let found = self.rows::<RemovalRow>(&())?.into_iter().map(|(org, _)| org);
-        self.removing().extend(found);
+        let found = self.rows::<RemovalRow>(&())?.into_iter().map(|(org, _)| org).collect();
+        *self.removing() = found;
         Ok(())
     }
 

@@ -137,8 +137,10 @@ impl SettingsCache {
 impl Identity {
     /// Loads all settings.
     pub(in crate::identity) fn load_org_settings(&self) -> Result<(), StoreError> {
+        let orgs = self.orgs()?;
         let mut settings = self.org_settings.write();
-        for org in self.orgs()? {
+        settings.clear();
+        for org in orgs {
             settings.insert(org.id, org.settings);
         }
         settings.retain(|_, own| *own != OrgSettings::default());

@@ -3,9 +3,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{Receiver, SyncSender};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use super::copies::{CopiedWork, KnownChanges, RecentChanges, Release, WaitingChanges, is_account_row};
 use super::export::{self, ExportError, ExportReport};
 use super::state::{ControlState, Meta};
 use super::txn::{CHANGE_ROWS_MAX, ChangeError, Txn};
@@ -15,7 +17,7 @@ use crate::kv::journal::{self, AppendError, GROUP_BYTES_MAX, Journal};
 use crate::kv::reserve::Reserve;
 use crate::kv::rows::RowChanges;
 use crate::kv::with_sources;
-use crate::model::Timestamp;
+use crate::model::{StandbyRefusal, Timestamp, WriteGate};
 
 /// Maximum number of changes of one group, those without rows included.
 const GROUP_JOBS_MAX: usize = 256;
@@ -46,6 +48,10 @@ pub enum CommitFailure {
     /// Control was closed.
     #[error("control is closed")]
     Closed,
+    /// This process may not change accounts, or no follower has confirmed the change. In the second
+    /// case it may be present.
+    #[error(transparent)]
+    Standby(#[from] StandbyRefusal),
 }
 
 /// Errors of [`super::Control::commit`].
@@ -75,6 +81,18 @@ pub(super) enum CommitterRequest {
         trigger: ExportTrigger,
         reply: SyncSender<Result<Option<ExportReport>, ExportError>>,
     },
+    /// Store copied changes.
+    Copied {
+        copied: CopiedWork,
+        reply: SyncSender<Result<(), CommitFailure>>,
+    },
+    /// Return the changes of accounts after this number, or all account rows.
+    ChangesAfter {
+        seq: Option<u64>,
+        reply: SyncSender<Result<KnownChanges, DatabaseError>>,
+    },
+    /// Answer changes that wait for the follower.
+    Release(Release),
     /// Write an export, and copy all exports and the journal to this directory.
     Copy {
         to: PathBuf,
@@ -159,6 +177,10 @@ where
 pub(super) struct SharedControl {
     pub(super) state: ControlState,
     pub(super) fence: OnceLock<Fenced>,
+    pub(super) gate: Arc<WriteGate>,
+    pub(super) recent: Mutex<RecentChanges>,
+    /// Whether a change of accounts is stored whose caller got an error.
+    pub(super) is_unconfirmed: AtomicBool,
 }
 
 impl SharedControl {
@@ -167,15 +189,24 @@ impl SharedControl {
     }
 }
 
+/// A change of a group.
+struct GroupJob {
+    job: Box<dyn ChangeJob>,
+    failure: Option<CommitFailure>,
+    /// The place of its record in the group, if it changes accounts.
+    copied: Option<usize>,
+}
+
 /// The changes that are made durable together.
 #[derive(Default)]
-struct CommitGroup {
-    /// The changes, with their own failure if any.
-    jobs: Vec<(Box<dyn ChangeJob>, Option<CommitFailure>)>,
+pub(super) struct CommitGroup {
+    /// The changes, with their own failure if any, and the place of their record if it changes
+    /// accounts.
+    jobs: Vec<GroupJob>,
     /// The rows of each change that has any: one journal record each.
     records: Vec<RowChanges>,
     /// The union of their rows: written to sled, and visible to later closures of the group.
-    changes: RowChanges,
+    pub(super) changes: RowChanges,
     bytes: usize,
     rows: usize,
 }
@@ -193,6 +224,8 @@ pub(super) struct Committer {
     pub(super) meta: Meta,
     pub(super) reserve: Reserve,
     pub(super) exports: Exports,
+    /// Durable changes that wait for the follower.
+    pub(super) waiting: WaitingChanges,
 }
 
 /// Guard that fences control if the thread ends by a panic.
@@ -216,6 +249,7 @@ impl Committer {
             while let Some(work) = next.take() {
                 match work {
                     CommitterRequest::Change(job) => self.admit(job, &mut group),
+                    CommitterRequest::Release(release) => self.release(release),
                     other => {
                         // Everyone in the group has got a reply; a failure is also in the fence.
                         let _ = self.settle(std::mem::take(&mut group));
@@ -256,6 +290,13 @@ impl Committer {
         // A caller that no longer waits for the reply still has its export.
         match work {
             CommitterRequest::Change(job) => job.finish(Err(CommitFailure::Closed)),
+            CommitterRequest::Release(release) => self.release(release),
+            CommitterRequest::Copied { copied, reply } => {
+                let _ = reply.send(self.store_copied(copied));
+            }
+            CommitterRequest::ChangesAfter { seq, reply } => {
+                let _ = reply.send(self.changes_after(seq));
+            }
             CommitterRequest::Export { trigger, reply } => {
                 let made = match fenced {
                     Some(why) => Err(why),
@@ -326,21 +367,27 @@ impl Committer {
         }
         let mut txn = Txn::new(&self.shared.state, &group.changes);
         let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut txn)));
-        let failure = match ran {
-            Ok(false) => None,
-            Err(payload) => Some(CommitFailure::Panicked(panic_message(payload.as_ref()).into())),
+        let (failure, copied) = match ran {
+            Ok(false) => (None, None),
+            Err(payload) => (Some(CommitFailure::Panicked(panic_message(payload.as_ref()).into())), None),
             Ok(true) => match txn.into_rows() {
-                Err(e) => Some(CommitFailure::Change(Arc::new(e))),
-                Ok(rows) if rows.is_empty() => None,
-                Ok(rows) => self.add(rows, group).err(),
+                Err(e) => (Some(CommitFailure::Change(Arc::new(e))), None),
+                Ok(rows) if rows.is_empty() => (None, None),
+                Ok(rows) => {
+                    let changes_accounts = rows.keys().any(|key| is_account_row(key));
+                    let admitted = if changes_accounts { self.shared.gate.admit() } else { Ok(()) };
+                    let added = admitted.map_err(Into::into).and_then(|()| self.add(rows, group));
+                    let place = group.records.len().checked_sub(1).filter(|_| changes_accounts);
+                    (added.err(), place)
+                }
             },
         };
-        group.jobs.push((job, failure));
+        group.jobs.push(GroupJob { job, failure, copied });
     }
 
     /// Adds the rows of a change. Returns an error if the previous group, which the closure saw,
     /// was not stored.
-    fn add(&mut self, rows: RowChanges, group: &mut CommitGroup) -> Result<(), CommitFailure> {
+    pub(super) fn add(&mut self, rows: RowChanges, group: &mut CommitGroup) -> Result<(), CommitFailure> {
         let bytes = journal::record_bytes(&rows);
         if !group.fits(bytes, rows.len()) {
             self.settle(std::mem::take(group))?;
@@ -353,13 +400,15 @@ impl Committer {
     }
 
     /// Makes a group durable and sends all replies.
-    fn settle(&mut self, group: CommitGroup) -> Result<(), CommitFailure> {
+    pub(super) fn settle(&mut self, group: CommitGroup) -> Result<(), CommitFailure> {
         let outcome = if group.records.is_empty() { Ok(()) } else { self.write(&group) };
-        for (job, failure) in group.jobs {
-            job.finish(match failure {
-                Some(own) => Err(own),
-                None => outcome.clone(),
-            });
+        let first_seq = (self.meta.seq + 1).saturating_sub(group.records.len() as u64);
+        for GroupJob { job, failure, copied } in group.jobs {
+            match (failure, &outcome, copied) {
+                (Some(own), ..) => job.finish(Err(own)),
+                (None, Ok(()), Some(place)) => self.answer(first_seq + place as u64, job),
+                (None, outcome, _) => job.finish(outcome.clone()),
+            }
         }
         outcome
     }
@@ -374,6 +423,8 @@ impl Committer {
             AppendError::Unknown(e) => self.shared.fence(&with_sources(&e)).into(),
         })?;
         let applied: Result<(), DatabaseError> = self.shared.state.apply(&mut self.meta, &group.changes, seq);
-        applied.map_err(|e| self.shared.fence(&with_sources(&e)).into())
+        applied.map_err(|e| self.shared.fence(&with_sources(&e)))?;
+        self.keep_recent(seq, &group.records);
+        Ok(())
     }
 }

@@ -7,6 +7,7 @@
 //! reply (docs/storage.md section 6).
 
 mod committer;
+mod copies;
 mod export;
 mod offline;
 mod open;
@@ -14,6 +15,7 @@ mod state;
 mod txn;
 
 pub use committer::{CommitError, CommitFailure, Fenced};
+pub use copies::{AccountCopyError, CopiedChange, KnownChanges, StandbyRole, StandbyRow, no_rows_check};
 pub(super) use export::store_of_export;
 pub use export::{ExportError, ExportReport};
 pub use offline::{OfflineControl, OfflineError, OfflineFacts};
@@ -21,8 +23,9 @@ pub use open::{ControlOptions, OpenError, RecoveryReport, Start};
 pub use txn::{CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, ChangeError, Txn};
 
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
 use super::database::DatabaseError;
@@ -35,6 +38,7 @@ use super::reserve::Reserve;
 use super::rows;
 use crate::model::Timestamp;
 use committer::{Committer, CommitterRequest, ExportTrigger, Exports, PendingChange, SharedControl};
+use copies::{RecentChanges, WaitingChanges};
 use state::{ControlState, Meta};
 
 /// Maximum number of queued changes; further callers block until one is taken.
@@ -108,9 +112,16 @@ impl Control {
     ) -> Result<Control, std::io::Error> {
         #[cfg(test)]
         let (faults, free) = (Arc::clone(&journal.faults), Arc::clone(&reserve.pretended));
-        let shared = Arc::new(SharedControl { state, fence: OnceLock::new() });
+        let shared = Arc::new(SharedControl {
+            state,
+            fence: OnceLock::new(),
+            gate: Arc::default(),
+            recent: Mutex::new(RecentChanges::after(meta.seq)),
+            is_unconfirmed: AtomicBool::new(false),
+        });
         let (jobs, requests) = sync_channel::<CommitterRequest>(QUEUE_MAX);
-        let committer = Committer { shared: Arc::clone(&shared), journal, meta, reserve, exports };
+        let waiting = WaitingChanges::default();
+        let committer = Committer { shared: Arc::clone(&shared), journal, meta, reserve, exports, waiting };
         let thread =
             std::thread::Builder::new().name("control".to_owned()).spawn(move || committer.run(&requests))?;
         Ok(Control {

@@ -216,7 +216,9 @@ pub(super) fn open(
         notes,
     };
     let exports = Exports::new(export_dir, whole, options.now);
-    Ok((Control::start(state, journal, meta, reserve, exports).map_err(OpenError::Thread)?, report))
+    let control = Control::start(state, journal, meta, reserve, exports).map_err(OpenError::Thread)?;
+    control.set_gate_by_role()?;
+    Ok((control, report))
 }
 
 struct OpenedControl {

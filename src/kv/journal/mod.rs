@@ -31,7 +31,7 @@
 mod scan;
 mod write;
 
-pub(super) use scan::{Damage, Survey, replay, store_of_file, survey, trim};
+pub(super) use scan::{Damage, Survey, decode_rows, replay, store_of_file, survey, trim};
 #[cfg(test)]
 pub(super) use write::Faults;
 pub(super) use write::{AppendError, Journal};
@@ -179,17 +179,7 @@ fn encode_record(out: &mut Vec<u8>, layout: Layout, seq: u64, lag: u16, rows: &R
     fields[..8].copy_from_slice(&seq.to_le_bytes());
     fields[12..14].copy_from_slice(&[RECORD_TYPE, BODY_VERSION]);
     fields[14..].copy_from_slice(&lag.to_le_bytes());
-    let mut body = Vec::new();
-    let short = |n: usize| u16::try_from(n).expect("within the limits of a change").to_le_bytes();
-    body.extend_from_slice(&short(rows.len()));
-    for (key, value) in rows {
-        body.push(if value.is_some() { 1 } else { 2 });
-        body.extend_from_slice(&short(key.len()));
-        body.extend_from_slice(key);
-        let value = value.as_deref().unwrap_or_default();
-        body.extend_from_slice(&short(value.len()));
-        body.extend_from_slice(value);
-    }
+    let body = encode_rows(rows);
     if let Layout::Keyed(key) = layout {
         out.extend_from_slice(&key.header(fields, &body));
     } else {
@@ -201,6 +191,22 @@ fn encode_record(out: &mut Vec<u8>, layout: Layout, seq: u64, lag: u16, rows: &R
     }
     out.extend_from_slice(&body);
     out.resize(start + layout.record_bytes(body.len()), 0);
+}
+
+/// Encodes the body of a record. `rows` are within the limits of a change.
+pub(super) fn encode_rows(rows: &RowChanges) -> Vec<u8> {
+    let mut body = Vec::new();
+    let short = |n: usize| u16::try_from(n).expect("within the limits of a change").to_le_bytes();
+    body.extend_from_slice(&short(rows.len()));
+    for (key, value) in rows {
+        body.push(if value.is_some() { 1 } else { 2 });
+        body.extend_from_slice(&short(key.len()));
+        body.extend_from_slice(key);
+        let value = value.as_deref().unwrap_or_default();
+        body.extend_from_slice(&short(value.len()));
+        body.extend_from_slice(value);
+    }
+    body
 }
 
 /// Returns the length of the version 2 record that [`encode_record`] writes for `rows`.

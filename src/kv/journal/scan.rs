@@ -628,7 +628,7 @@ pub(in crate::kv) fn replay<E: From<JournalError>>(
 }
 
 /// Decodes the rows of a record and verifies the frame of every value.
-pub(super) fn decode_rows(body: &[u8]) -> Result<RowChanges, &'static str> {
+pub(in crate::kv) fn decode_rows(body: &[u8]) -> Result<RowChanges, &'static str> {
     fn short(from: &mut &[u8]) -> Option<u16> {
         let (word, rest) = from.split_first_chunk::<2>()?;
         *from = rest;

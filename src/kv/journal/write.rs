@@ -178,6 +178,11 @@ impl Journal {
         }
     }
 
+    /// Returns the directory of the journal.
+    pub(in crate::kv) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
     /// Returns the number of bytes of changes that no export covers yet.
     pub(in crate::kv) fn gathered(&self) -> u64 {
         self.gathered

@@ -204,7 +204,7 @@ fn finish(request: &Preparation<'_>, found: FoundSeries) -> Prepared {
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
-        drafts.push(Draft { org: store.org, kind: RecordKind::Samples, body, samples, greatest_ms });
+        drafts.push(Draft { samples, greatest_ms, ..Draft::new(store.org, RecordKind::Samples, body) });
     }
     drafts.extend(side.into_iter().flat_map(|side| side.drafts));
     Prepared { drafts, report, duplicates }

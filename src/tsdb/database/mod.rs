@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::maintenance::checkpoint::Folder;
 use super::maintenance::checkpointer::{CheckpointCounts, Checkpoints};
 use super::maintenance::compact::Compactor;
+use super::maintenance::copies::Copies;
 use super::maintenance::log_mark::{LogMark, MarkWrite};
 use super::maintenance::retention::Retention;
 use super::maintenance::seal::{SealCounts, Sealer};
@@ -22,7 +23,7 @@ use super::store::Stores;
 use super::store::manifest::Manifest;
 use super::store::pins::Pins;
 use super::wal::sink::Sink;
-use crate::model::{Access, OrgId};
+use crate::model::{Access, OrgId, WriteGate};
 
 /// The samples of all organisations.
 #[derive(Debug)]
@@ -49,6 +50,9 @@ pub struct Tsdb {
     pub(super) prefetch: Prefetch,
     pub(super) log_mark: LogMark,
     pub(super) pins: Pins,
+    pub(super) copies: Copies,
+    /// Decides whether changes are accepted; none without a folder.
+    pub(super) gate: Option<Arc<WriteGate>>,
 }
 
 /// Locked while files are removed, and by a backup while it links them.

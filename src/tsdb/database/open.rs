@@ -10,6 +10,7 @@ use crate::kv::with_sources;
 use crate::model::Timestamp;
 use crate::tsdb::error::OpenError;
 use crate::tsdb::maintenance::checkpointer::CheckpointCounts;
+use crate::tsdb::maintenance::copies::Copies;
 use crate::tsdb::maintenance::log_mark::LogMark;
 use crate::tsdb::maintenance::retention::Retention;
 use crate::tsdb::maintenance::seal::SealCounts;
@@ -43,6 +44,7 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<(Tsdb, RecoveryReport), OpenError> {
         let Home { dir, store, control } = home;
+        let gate = Arc::clone(control.gate());
         let manifest = Manifest::new(Arc::clone(&control));
         let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
         let mut recovered = open::recover(dir, store, &manifest, &options, secrets, now)?;
@@ -93,8 +95,10 @@ impl Tsdb {
             log_warning,
             prefetch,
             pins,
+            gate: Some(Arc::clone(&gate)),
             ..Tsdb::without_folder(stores, log, options, retention)
         };
+        tsdb.use_gate(&gate);
         tsdb.warn_of_clocks();
         Ok((tsdb, report))
     }
@@ -128,6 +132,8 @@ impl Tsdb {
             prefetch: Prefetch::default(),
             log_mark: LogMark::default(),
             pins: Pins::default(),
+            copies: Copies::default(),
+            gate: None,
         }
     }
 

@@ -34,7 +34,7 @@ impl Tsdb {
         now: Timestamp,
     ) -> Result<AppendReport, AppendError> {
         let Appending { drafts, context } = self.prepare(org, batch, now)?;
-        let outcomes = if drafts.is_empty() { Vec::new() } else { self.commit(drafts, now)? };
+        let outcomes = self.commit(drafts, now)?;
         Ok(context.applied(outcomes).report())
     }
 
@@ -49,9 +49,6 @@ impl Tsdb {
         done: impl FnOnce(Result<Appended, AppendError>) + Send + 'static,
     ) {
         let Appending { drafts, context } = appending;
-        if drafts.is_empty() {
-            return done(Ok(context.applied(Vec::new())));
-        }
         let now = context.now;
         let finish = move |result: Result<Vec<ApplyOutcome>, AppendError>| {
             done(result.map(|outcomes| context.applied(outcomes)));

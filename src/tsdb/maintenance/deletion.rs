@@ -16,8 +16,7 @@ use std::sync::atomic::Ordering;
 use super::compact::{MaintenanceContext, UpkeepError};
 use crate::model::{Matcher, OrgId, Pace, Stopped, TimeRange, Timestamp};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::error::AppendError;
-use crate::tsdb::error::ManifestError;
+use crate::tsdb::error::{AppendError, CopyError, ManifestError};
 use crate::tsdb::series::registry;
 use crate::tsdb::snapshot::Snapshot;
 use crate::tsdb::store::OrgStore;
@@ -25,6 +24,7 @@ use crate::tsdb::store::deletion::Deletion;
 use crate::tsdb::store::manifest::{
     ManifestChange, TOMBSTONE_RANGES_MAX, TOMBSTONES_MAX, TOMBSTONES_RANGES_MAX, Tombstone,
 };
+use crate::tsdb::wal::copy::CopiedRecord;
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 use crate::tsdb::wal::record::RecordKind;
 use crate::tsdb::wal::sink::Sink;
@@ -68,6 +68,19 @@ pub enum DeleteError {
     /// The tombstone was not made durable.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
+    /// A copied deletion was not stored.
+    #[error(transparent)]
+    Copy(#[from] CopyError),
+}
+
+/// The record of a deletion.
+pub(in crate::tsdb) enum DeletionRecord {
+    /// It is to be made.
+    New,
+    /// It is to be stored as it came from the primary.
+    Copied(CopiedRecord),
+    /// It is in the log, with this number, and applied.
+    Logged(u64),
 }
 
 /// Groups ids into ranges, both ends inclusive.
@@ -135,16 +148,18 @@ impl Tsdb {
         for series in ranges.chunks(TOMBSTONE_RANGES_MAX) {
             let (from_ms, to_ms) = (range.start.as_ms(), range.end.as_ms());
             let deletion = Deletion { from_ms, to_ms, series: series.to_vec() };
-            report.segments = report.segments.max(self.delete_some(&store, deletion, now)?);
+            report.segments =
+                report.segments.max(self.delete_some(&store, deletion, DeletionRecord::New, now)?);
         }
         Ok(report)
     }
 
     /// Deletes the samples of some series. Returns the number of segments that the tombstone masks.
-    fn delete_some(
+    pub(in crate::tsdb) fn delete_some(
         &self,
         store: &Arc<OrgStore>,
         deletion: Deletion,
+        record: DeletionRecord,
         now: Timestamp,
     ) -> Result<u64, DeleteError> {
         let draft = Draft::new(store.org, RecordKind::Delete, deletion.encode());
@@ -165,14 +180,30 @@ impl Tsdb {
         let (covered, left): (Vec<_>, Vec<_>) =
             set.tombstones.iter().partition(|(_, earlier)| tombstone.covers(earlier));
         let ranges = left.iter().map(|(_, earlier)| earlier.series.len()).sum::<usize>();
-        if left.len() >= TOMBSTONES_MAX || ranges + tombstone.series.len() > TOMBSTONES_RANGES_MAX {
+        // A follower takes every deletion that its primary took.
+        let is_new = matches!(record, DeletionRecord::New);
+        if is_new && (left.len() >= TOMBSTONES_MAX || ranges + tombstone.series.len() > TOMBSTONES_RANGES_MAX)
+        {
             return Err(DeleteError::TooMany { waiting: left.len(), ranges });
         }
         let covered: Vec<u64> = covered.iter().map(|(number, _)| *number).take(COVERED_AT_ONCE).collect();
-        let outcomes = self.commit(vec![draft], now)?;
-        // A tombstone beyond the end of the log after a power cut would mask later samples.
-        self.flush()?;
-        let upto_seq = outcomes.first().map_or(0, |outcome: &ApplyOutcome| outcome.record_seq);
+        let upto_seq = match record {
+            DeletionRecord::New => {
+                let outcomes = self.commit(vec![draft], now)?;
+                // A tombstone beyond the end of the log after a power cut would mask later samples.
+                self.flush()?;
+                outcomes.first().map_or(0, |outcome: &ApplyOutcome| outcome.record_seq)
+            }
+            DeletionRecord::Copied(record) => {
+                let seq = record.seq;
+                match &self.log {
+                    Sink::Log(log) => log.append_copied(vec![record])?,
+                    Sink::Memory(_) | Sink::ReadOnly { .. } => return Err(AppendError::Closed.into()),
+                }
+                seq
+            }
+            DeletionRecord::Logged(seq) => seq,
+        };
         tombstone.upto_seq = upto_seq;
         let tombstone = Arc::new(tombstone);
         let masked = set.metas().iter().filter(|meta| tombstone.masks(meta)).count();

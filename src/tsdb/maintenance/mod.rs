@@ -6,6 +6,7 @@ pub(super) mod backup;
 pub(super) mod checkpoint;
 pub(super) mod checkpointer;
 pub(super) mod compact;
+pub(super) mod copies;
 pub(super) mod deletion;
 pub(super) mod log_mark;
 mod pins;

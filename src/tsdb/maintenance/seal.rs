@@ -162,6 +162,9 @@ impl Tsdb {
         let context = self.seal_context()?;
         let mut sealer = self.hurry_sealer();
         let mut report = SealReport::default();
+        if self.is_follower() {
+            return self.seal_copied(&context, now, &mut sealer, report);
+        }
         let mut failed = None;
         let logged = self.greatest_logged(&context)?;
         let latest = self.options.latest_plausible(now);
@@ -217,6 +220,9 @@ impl Tsdb {
         self.record_log_end(MarkWrite::IfDue);
         self.save_pins();
         let mut sealer = self.sealer();
+        if self.is_follower() {
+            return self.seal_copied(&context, now, &mut sealer, report);
+        }
         let clock = due::SealClock { now, latest: self.latest_time(now) };
         let all_due = sealer.due(&self.stores, &self.options, context.log, clock);
         let mut failed = None;
@@ -368,6 +374,16 @@ impl Tsdb {
         now: Timestamp,
         throttle: &SealThrottle<'_>,
     ) -> Result<Vec<SegmentMeta>, SealError> {
+        self.admit_seal(context, store)?;
+        let kind = if end.all { RecordKind::SealAll } else { RecordKind::Seal };
+        let draft = Draft::new(store.org, kind, seal_body(end.until_ms));
+        let outcomes = context.log.commit(vec![draft], now).map_err(SealError::Log)?;
+        let seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
+        self.move_or_reopen(context, store, SealRecord { seq, end }, throttle)
+    }
+
+    /// Checks that segments can be written and listed.
+    fn admit_seal(&self, context: &SealContext<'_>, store: &OrgStore) -> Result<(), SealError> {
         // Files whose listing is uncertain stay. Retries without this check would fill the disk.
         context.manifest.admit()?;
         let space = self.options.disk.space(&context.folder.segments)?;
@@ -375,12 +391,19 @@ impl Tsdb {
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
-        let kind = if end.all { RecordKind::SealAll } else { RecordKind::Seal };
-        let draft = Draft::new(store.org, kind, seal_body(end.until_ms));
-        let outcomes = context.log.commit(vec![draft], now).map_err(SealError::Log)?;
-        let seq = outcomes.first().map_or(0, |outcome| outcome.record_seq);
+        Ok(())
+    }
+
+    /// Moves the samples of a closed window. On failure the head holds them as before.
+    fn move_or_reopen(
+        &self,
+        context: &SealContext<'_>,
+        store: &Arc<OrgStore>,
+        record: SealRecord,
+        throttle: &SealThrottle<'_>,
+    ) -> Result<Vec<SegmentMeta>, SealError> {
         let mut written = Vec::new();
-        let moved = self.move_window(context, store, SealRecord { seq, end }, throttle, &mut written);
+        let moved = self.move_window(context, store, record, throttle, &mut written);
         if let Err(e) = &moved
             && !matches!(e, SealError::Stopped)
         {
@@ -391,6 +414,78 @@ impl Tsdb {
             store.reopen();
         }
         moved.map(|()| written)
+    }
+
+    /// Seals the organisations of a follower whose window was closed by a copied record.
+    ///
+    /// The state (S, U), with the present barrier U and the last applied record S, says what a seal
+    /// record at S with the same U would say.
+    fn seal_copied(
+        &self,
+        context: &SealContext<'_>,
+        now: Timestamp,
+        sealer: &mut Sealer,
+        mut report: SealReport,
+    ) -> Result<SealReport, SealError> {
+        let throttle = SealThrottle::HalfCore { rest: &self.options.rest, waiting: &self.seals_waiting };
+        let mut failed = None;
+        for store in self.stores.all() {
+            let is_closed = store.head.barrier() > store.segments().sealed_until;
+            if !is_closed && !self.copies.to_seal().contains(&store.org) {
+                continue;
+            }
+            let guard = store.sealing();
+            if self.stores.is_dropped(store.org) {
+                continue;
+            }
+            let watch = Stopwatch::start();
+            self.copies.to_seal().remove(&store.org);
+            let sealed = self.admit_seal(context, &store).and_then(|()| {
+                let record = context.log.between_records(|seq| {
+                    let until_ms = store.head.barrier().max(store.segments().sealed_until);
+                    store.close_window(until_ms);
+                    SealRecord { seq, end: WindowEnd { until_ms, all: false } }
+                });
+                self.move_or_reopen(context, &store, record, &throttle)
+            });
+            drop(guard);
+            match sealed {
+                Ok(metas) => {
+                    sealer.record_success(store.org);
+                    self.seals.made.fetch_add(1, Ordering::Relaxed);
+                    report.orgs += 1;
+                    report.segments += metas.len() as u64;
+                    report.samples += metas.iter().map(|meta| meta.samples).sum::<u64>();
+                    let (segments, ms) = (metas.len(), watch.elapsed_ms());
+                    tracing::info!(org = store.org.0, segments, "sealed in {ms:.0} ms");
+                }
+                Err(e) => {
+                    self.copies.to_seal().insert(store.org);
+                    sealer.record_failure(store.org, now, with_sources(&e));
+                    self.seals.failed.fetch_add(1, Ordering::Relaxed);
+                    failed.get_or_insert(e);
+                }
+            }
+        }
+        if (report.orgs > 0 || context.log.counters().held_bytes.load(Ordering::Relaxed) > 0)
+            && let Err(e) = self.trim(context, &mut report)
+        {
+            failed.get_or_insert(e);
+        }
+        failed.map_or(Ok(report), Err)
+    }
+
+    /// Moves the samples that the seal of all times with the record `seq` takes, which is the last
+    /// record. The caller blocks other seals of the organisation.
+    pub(in crate::tsdb) fn move_all(&self, store: &Arc<OrgStore>, seq: u64) -> Result<(), SealError> {
+        let context = self.seal_context()?;
+        self.admit_seal(&context, store)?;
+        let end = WindowEnd { until_ms: store.head.barrier(), all: true };
+        self.move_or_reopen(&context, store, SealRecord { seq, end }, &SealThrottle::Full).map(drop)
+    }
+
+    fn is_follower(&self) -> bool {
+        self.gate.as_ref().is_some_and(|gate| gate.is_follower())
     }
 
     /// Runs steps 2 to 5. `written` gets the written segments even on failure.
@@ -523,10 +618,13 @@ impl Tsdb {
     fn trim(&self, context: &SealContext<'_>, report: &mut SealReport) -> Result<(), SealError> {
         let _removal = self.removal.lock().ignore_poison();
         let full = context.log.full_files();
+        let last_seq = context.log.counters().last_seq.load(Ordering::Acquire);
         let known = self.pins.sealed_seq.load(Ordering::Relaxed);
         let mut sealed = 0;
         for file in &full {
-            if file.last_seq > known && !self.is_sealed(file)? {
+            // The file with the last record says how far the log was. A follower may stop between
+            // a switch and the mark after it.
+            if file.last_seq >= last_seq || (file.last_seq > known && !self.is_sealed(file)?) {
                 break;
             }
             self.pins.sealed_seq.fetch_max(file.last_seq, Ordering::Relaxed);
@@ -550,9 +648,12 @@ impl Tsdb {
         Ok(())
     }
 
-    /// Returns the number of the first files in `sealed` that may be removed: those that no pin
-    /// needs, and more if the log exceeds its limit for pins or the disk is nearly full.
+    /// Returns the number of the first files in `sealed` that may be removed: those that neither a
+    /// follower nor a pin needs, and more of those of pins if the log exceeds its limit for pins or
+    /// the disk is nearly full. What a follower needs has a limit of its own (docs/standby.md).
     fn removable_count(&self, context: &SealContext<'_>, sealed: &[FullFile]) -> Result<usize, SealError> {
+        let unheld = sealed.iter().take_while(|file| !self.copies.holds(file.last_seq)).count();
+        let sealed = sealed.get(..unheld).unwrap_or_default();
         let Some(needed) = self.pins.least_stored() else { return Ok(sealed.len()) };
         let mut count = sealed.iter().take_while(|file| file.last_seq < needed).count();
         let freed: u64 = sealed.iter().take(count).map(|file| file.bytes).sum();

@@ -35,8 +35,9 @@ impl<'b> Record<'b> {
 
     /// Creates a record that has just been logged.
     pub(in crate::tsdb) fn of(seq: u64, draft: &'b Draft) -> Record<'b> {
-        let Draft { org, kind, body, samples, .. } = draft;
-        Record { seq, org: *org, kind: *kind, body, samples: Some(samples) }
+        let Draft { org, kind, body, samples, is_copied, .. } = draft;
+        let is_known = !is_copied || kind.is_samples();
+        Record { seq, org: *org, kind: *kind, body, samples: is_known.then_some(samples) }
     }
 }
 

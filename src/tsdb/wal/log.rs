@@ -27,25 +27,26 @@ pub(in crate::tsdb) mod tail;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use committer::Committer;
 use tail::CurrentFile;
 
+use super::copy::CopiedRecord;
 use super::file::{self, LogFile, MakeError, NewFile};
 use super::record::{OrgSpan, RecordKind};
 use super::samples::LogSample;
 use super::trimmed::{Removed, Trimmed};
 use crate::kv::keyed::RecordKey;
-use crate::model::{OrgId, StoreId, Timestamp};
+use crate::model::{GateAnswer, OrgId, StandbyRefusal, StoreId, Timestamp, WriteGate};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk::{self, Disk};
-use crate::tsdb::error::{AppendError, Damage};
+use crate::tsdb::error::{AppendError, CopyError, Damage};
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 
@@ -67,12 +68,19 @@ pub(in crate::tsdb) struct Draft {
     pub(in crate::tsdb) samples: Vec<LogSample>,
     /// The greatest sample time in it; `i64::MIN` if it has no samples.
     pub(in crate::tsdb) greatest_ms: i64,
+    /// Whether it is the copy of a primary's record, whose series are not in the table yet.
+    pub(in crate::tsdb) is_copied: bool,
 }
 
 impl Draft {
     /// Creates a draft of another kind than samples.
     pub(in crate::tsdb) fn new(org: OrgId, kind: RecordKind, body: Vec<u8>) -> Draft {
-        Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN }
+        Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN, is_copied: false }
+    }
+
+    /// Returns whether the record was made by the store itself, so that no client waits for it.
+    fn is_internal(&self) -> bool {
+        matches!(self.kind, RecordKind::Seal | RecordKind::SealAll)
     }
 }
 
@@ -211,9 +219,11 @@ pub(in crate::tsdb) struct Counters {
     pub(in crate::tsdb) readable_seq: AtomicU64,
     /// The number of the first record of the current file.
     pub(in crate::tsdb) file_first_seq: AtomicU64,
+    /// The number of the current file.
+    pub(in crate::tsdb) file_number: AtomicU64,
     /// The end of the last record in the current file.
     pub(in crate::tsdb) file_offset: AtomicU64,
-    /// Bytes of files that only pins keep. They are part of `file_bytes`.
+    /// Bytes of files that only pins or a follower keep. They are part of `file_bytes`.
     pub(in crate::tsdb) held_bytes: AtomicU64,
 }
 
@@ -270,7 +280,49 @@ struct LogState {
     tails_waiting: AtomicUsize,
     /// True once no further record will be readable.
     tails_end: AtomicBool,
+    /// Decides whether records are accepted and when they are acknowledged; none in tests of the
+    /// log alone.
+    gate: OnceLock<Arc<WriteGate>>,
+    /// Durable records that wait for the follower, in order.
+    waiting: Mutex<VecDeque<WaitingRecord>>,
+    /// The last record that the follower confirmed. Changed under the lock of `waiting`.
+    confirmed: AtomicU64,
 }
+
+/// A durable record that waits for the confirmation of the follower.
+#[derive(Debug)]
+struct WaitingRecord {
+    seq: u64,
+    reply: WaitingReply,
+    ticks: u8,
+}
+
+/// The caller that waits for a confirmation.
+enum WaitingReply {
+    /// Of one of several records.
+    Record(Reply, ApplyOutcome),
+    /// Of a request without records: everything that it brought was in the log before.
+    Nothing(Done),
+}
+
+impl WaitingReply {
+    fn send(self, confirmed: Result<(), AppendError>) {
+        match (self, confirmed) {
+            (WaitingReply::Record(reply, outcome), Ok(())) => reply.send(Ok(outcome)),
+            (WaitingReply::Record(reply, _), Err(why)) => reply.send(Err(why)),
+            (WaitingReply::Nothing(done), confirmed) => done(confirmed.map(|()| Vec::new())),
+        }
+    }
+}
+
+impl std::fmt::Debug for WaitingReply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("WaitingReply")
+    }
+}
+
+/// The calls of [`Log::expire_waiting`] after which a record without confirmation fails.
+const WAIT_TICKS: u8 = 10;
 
 /// The records that wait to be written, and the state of writes.
 #[derive(Debug)]
@@ -335,6 +387,7 @@ impl Log {
         counters.readable_seq.store(resume.last_seq, Ordering::Relaxed);
         counters.file_offset.store(u64::from(resume.offset), Ordering::Relaxed);
         counters.file_first_seq.store(resume.first_seq, Ordering::Relaxed);
+        counters.file_number.store(resume.file.number, Ordering::Relaxed);
         let queue = CommitQueue {
             drafts: VecDeque::new(),
             bytes: 0,
@@ -365,6 +418,9 @@ impl Log {
             tails_changed: Condvar::new(),
             tails_waiting: AtomicUsize::new(0),
             tails_end: AtomicBool::new(false),
+            gate: OnceLock::new(),
+            waiting: Mutex::default(),
+            confirmed: AtomicU64::new(0),
         });
         let committer = Committer::new(Arc::clone(&shared), apply, resume);
         let committer = Arc::new(Mutex::new(committer));
@@ -412,6 +468,10 @@ impl Log {
 
     /// Puts records into the queue. Waits while the queue is full.
     fn submit(&self, drafts: Vec<Draft>, now: Timestamp, done: Done) {
+        let is_internal = !drafts.is_empty() && drafts.iter().all(Draft::is_internal);
+        if let Err(why) = self.shared.admit_by_gate(is_internal) {
+            return done(Err(why));
+        }
         let gives_space = drafts.iter().all(|draft| draft.kind.gives_space());
         let mut queue = lock(&self.shared.queue);
         let mut admitted = self.shared.admit(&mut queue, gives_space);
@@ -421,7 +481,14 @@ impl Log {
         }
         if drafts.is_empty() || admitted.is_err() {
             drop(queue);
-            return done(admitted.map(|()| Vec::new()));
+            return match (admitted, self.shared.answer()) {
+                // What the request repeats may be in the log and not on the follower.
+                (Ok(()), GateAnswer::Wait) => {
+                    let seq = self.shared.counters.last_seq.load(Ordering::Acquire);
+                    self.shared.wait(seq, WaitingReply::Nothing(done));
+                }
+                (admitted, _) => done(admitted.map(|()| Vec::new())),
+            };
         }
         queue.now_ms = queue.now_ms.max(now.as_ms());
         let reply = Reply::new(drafts.len(), done);
@@ -497,11 +564,13 @@ impl Log {
     /// Checks whether a record of samples would be accepted now. Measures free space again if it
     /// was short.
     pub(in crate::tsdb) fn admit(&self) -> Result<(), AppendError> {
+        self.shared.admit_by_gate(false)?;
         self.shared.admit(&mut lock(&self.shared.queue), false)
     }
 
     /// Checks whether a record that frees space would be accepted now.
     pub(in crate::tsdb) fn admit_giving_space(&self) -> Result<(), AppendError> {
+        self.shared.admit_by_gate(false)?;
         self.shared.admit(&mut lock(&self.shared.queue), true)
     }
 
@@ -540,6 +609,85 @@ impl Log {
         self.shared.work.notify_all();
         // The log's thread drops the sender if it ends first.
         let _ = settled.recv();
+    }
+
+    /// Uses `gate` from now on. Does nothing if there is one.
+    pub(in crate::tsdb) fn set_gate(&self, gate: Arc<WriteGate>) {
+        drop(self.shared.gate.set(gate));
+    }
+
+    /// Writes copied records with their own numbers, makes them durable and applies them. Records
+    /// of deletions and drops are the caller's work.
+    ///
+    /// # Errors
+    /// [`CopyError`]: a prefix of the records may be stored.
+    pub(in crate::tsdb) fn append_copied(&self, records: Vec<CopiedRecord>) -> Result<(), CopyError> {
+        match &lock(&self.shared.queue).writes {
+            Writes::Open | Writes::DiskFull { .. } => {}
+            Writes::Fenced(why) | Writes::Stopped(why) => {
+                return Err(AppendError::Fenced(why.clone()).into());
+            }
+            Writes::ReadOnly(why) => return Err(AppendError::ReadOnly(why.clone()).into()),
+            Writes::Closed => return Err(AppendError::Closed.into()),
+        }
+        let panicked = || AppendError::Fenced("writing the log has panicked".to_owned());
+        let stored =
+            self.shared.guarded(|| self.with_committer(|committer| committer.append_copied(records)));
+        let stored = stored.unwrap_or_else(|| Err(panicked().into()));
+        if let Err(CopyError::Append(why @ AppendError::Fenced(_))) = &stored {
+            self.shared.refuse_all(Vec::new(), why);
+        }
+        stored
+    }
+
+    /// Runs `work` between two records, with the number of the last one, which is applied.
+    pub(in crate::tsdb) fn between_records<T>(&self, work: impl FnOnce(u64) -> T) -> T {
+        self.with_committer(|committer| work(committer.written()))
+    }
+
+    /// Begins to write marks again, after the promotion of a follower.
+    pub(in crate::tsdb) fn begin_own_records(&self) {
+        self.shared.vouched.store(false, Ordering::Release);
+        let _looking = lock(&self.shared.queue);
+        self.shared.work.notify_one();
+    }
+
+    /// Answers the records up to `seq`, which the follower has made durable.
+    pub(in crate::tsdb) fn confirm(&self, seq: u64) {
+        {
+            let _alone = lock(&self.shared.waiting);
+            self.shared.confirmed.fetch_max(seq, Ordering::AcqRel);
+        }
+        let confirmed = self.shared.take_waiting(|waiting| waiting.seq <= seq);
+        for WaitingRecord { reply, .. } in confirmed {
+            reply.send(Ok(()));
+        }
+    }
+
+    /// Refuses the records that have waited for ten calls. Called once a second.
+    pub(in crate::tsdb) fn expire_waiting(&self) {
+        lock(&self.shared.waiting).iter_mut().for_each(|one| one.ticks = one.ticks.saturating_add(1));
+        let expired = self.shared.take_waiting(|waiting| waiting.ticks >= WAIT_TICKS);
+        self.shared.refuse_waiting(expired, &StandbyRefusal::Missing.into());
+    }
+
+    /// Refuses all records that wait for the follower, because none will confirm them.
+    pub(in crate::tsdb) fn refuse_waiting(&self) {
+        let why = match self.shared.answer() {
+            GateAnswer::Refuse(why) => why,
+            GateAnswer::Acknowledge | GateAnswer::Wait => StandbyRefusal::Missing,
+        };
+        let all = self.shared.take_waiting(|_| true);
+        self.shared.refuse_waiting(all, &why.into());
+    }
+
+    /// Returns the number of records that wait for the follower.
+    pub(in crate::tsdb) fn waiting_for_follower(&self) -> usize {
+        lock(&self.shared.waiting).len()
+    }
+
+    pub(in crate::tsdb) fn dir(&self) -> &Path {
+        &self.shared.dir
     }
 
     /// Returns the files before the current one.
@@ -604,6 +752,65 @@ impl Drop for Log {
 }
 
 impl LogState {
+    fn answer(&self) -> GateAnswer {
+        self.gate.get().map_or(GateAnswer::Acknowledge, |gate| gate.answer())
+    }
+
+    fn is_follower(&self) -> bool {
+        self.gate.get().is_some_and(|gate| gate.is_follower())
+    }
+
+    /// Asks the gate. Seals go on while no follower is connected.
+    fn admit_by_gate(&self, is_internal: bool) -> Result<(), AppendError> {
+        match self.gate.get().map_or(Ok(()), |gate| gate.admit()) {
+            Err(StandbyRefusal::Missing) if is_internal => Ok(()),
+            admitted => Ok(admitted?),
+        }
+    }
+
+    /// Answers a record that is durable and applied, or lets it wait for the follower.
+    fn acknowledge(&self, seq: u64, draft: &Draft, reply: Reply, outcome: ApplyOutcome) {
+        match self.answer() {
+            _ if draft.is_internal() => reply.send(Ok(outcome)),
+            GateAnswer::Acknowledge => reply.send(Ok(outcome)),
+            GateAnswer::Wait => {
+                self.wait(seq, WaitingReply::Record(reply, outcome));
+            }
+            GateAnswer::Refuse(why) => reply.send(Err(why.into())),
+        }
+    }
+
+    /// Answers a caller once the follower has confirmed record `seq`.
+    fn wait(&self, seq: u64, reply: WaitingReply) {
+        let mut waiting = lock(&self.waiting);
+        if seq > self.confirmed.load(Ordering::Acquire) {
+            // A request without records may come before the answer to the record before it.
+            let place = waiting.iter().rposition(|one| one.seq <= seq).map_or(0, |place| place + 1);
+            return waiting.insert(place, WaitingRecord { seq, reply, ticks: 0 });
+        }
+        drop(waiting);
+        reply.send(Ok(()));
+    }
+
+    fn take_waiting(&self, is_due: impl Fn(&WaitingRecord) -> bool) -> Vec<WaitingRecord> {
+        let mut waiting = lock(&self.waiting);
+        let (due, rest) = std::mem::take(&mut *waiting).into_iter().partition::<Vec<_>, _>(|one| is_due(one));
+        *waiting = rest.into();
+        due
+    }
+
+    fn refuse_waiting(&self, records: Vec<WaitingRecord>, why: &AppendError) {
+        for WaitingRecord { reply, .. } in records {
+            reply.send(Err(why.clone()));
+        }
+    }
+
+    fn note_progress(&self) {
+        if let Some(gate) = self.gate.get() {
+            gate.note_progress();
+        }
+    }
+
     fn admit(&self, queue: &mut CommitQueue, gives_space: bool) -> Result<(), AppendError> {
         if let Writes::DiskFull { needed, .. } = queue.writes {
             match self.disk.space(&self.dir) {
@@ -651,9 +858,15 @@ impl LogState {
 fn run(shared: &LogState, committer: &Mutex<Committer>) {
     let how = loop {
         match shared.next() {
-            CommitterTask::Write => shared.guarded(|| lock(committer).write_group()),
-            CommitterTask::Mark => shared.guarded(|| lock(committer).mark()),
-            CommitterTask::Sync => shared.guarded(|| lock(committer).sync_if_due()),
+            CommitterTask::Write => {
+                shared.guarded(|| lock(committer).write_group());
+            }
+            CommitterTask::Mark => {
+                shared.guarded(|| lock(committer).mark());
+            }
+            CommitterTask::Sync => {
+                shared.guarded(|| lock(committer).sync_if_due());
+            }
             CommitterTask::Settle(done) => {
                 shared.guarded(|| lock(committer).settle());
                 // The receiver may have stopped waiting.
@@ -673,6 +886,8 @@ fn run(shared: &LogState, committer: &Mutex<Committer>) {
     }
     shared.refuse_all(Vec::new(), &AppendError::Closed);
     shared.end_tails();
+    let unconfirmed = shared.take_waiting(|_| true);
+    shared.refuse_waiting(unconfirmed, &AppendError::Closed);
     // The log is closed. Cancel the settle request so that its caller does not wait forever.
     lock(&shared.queue).settle = None;
     let spare = std::mem::replace(&mut *lock(&shared.spare), Spare::Stopped);
@@ -696,10 +911,12 @@ enum CommitterTask {
 
 impl LogState {
     /// Runs `work` on the log. A panic closes the log, so that no caller waits forever.
-    fn guarded<T>(&self, work: impl FnOnce() -> T) {
-        if catch_unwind(AssertUnwindSafe(work)).is_err() {
+    fn guarded<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(work)).ok();
+        if done.is_none() {
             self.refuse_all(Vec::new(), &AppendError::Fenced("writing the log has panicked".to_owned()));
         }
+        done
     }
 
     /// Waits for the next task of the log's own thread.

@@ -5,11 +5,13 @@
 //! * [`mod@file`]: creation of a log file, zeroed and synced before its first record.
 //! * [`log`]: one committer for all organisations. It makes groups durable and applies them in log
 //!   order.
+//! * [`copy`]: records as they are copied between a primary and its follower.
 //! * [`sink`]: the log, or what takes its place in a store in memory or with a damaged log.
 //! * [`trimmed`]: files that the log no longer needs.
 //! * [`reader`]: buffered reads of one file. [`replay`]: the read of the whole log after a start,
 //!   which distinguishes a torn tail from damage.
 
+pub(super) mod copy;
 pub(super) mod file;
 pub(super) mod log;
 pub(super) mod reader;

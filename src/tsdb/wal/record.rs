@@ -121,7 +121,7 @@ pub enum RecordKind {
 }
 
 impl RecordKind {
-    const fn code(self) -> u8 {
+    pub(in crate::tsdb) const fn code(self) -> u8 {
         match self {
             RecordKind::Samples | RecordKind::SamplesV1 => 1,
             RecordKind::Series => 2,
@@ -141,7 +141,7 @@ impl RecordKind {
     }
 
     /// Returns the version of its body.
-    const fn version(self) -> u8 {
+    pub(in crate::tsdb) const fn version(self) -> u8 {
         match self {
             RecordKind::Samples => SAMPLES_VERSION,
             _ => BODY_VERSION,
@@ -174,7 +174,7 @@ impl RecordKind {
     }
 
     /// Returns the kind; none if a newer version wrote the record.
-    const fn of(code: u8, version: u8) -> Option<RecordKind> {
+    pub(in crate::tsdb) const fn of(code: u8, version: u8) -> Option<RecordKind> {
         match (code, version) {
             (1, SAMPLES_VERSION) => Some(RecordKind::Samples),
             (1, BODY_VERSION) => Some(RecordKind::SamplesV1),

@@ -30,7 +30,14 @@ impl Identity {
         let seen: HashMap<SessionKey, SeenRow> = self.rows::<SeenRow>(&())?.into_iter().collect();
         let rows = self.rows::<SessionRow>(&())?;
         let mut index = self.sessions.write();
+        let mut before = std::mem::take(&mut *index);
+        // Sessions that ended here stay ended, although their rows are still stored.
+        index.unstored = std::mem::take(&mut before.unstored);
         for ((user, hash), row) in rows {
+            if index.unstored.contains_key(&hash) {
+                index.dead.push((user, hash));
+                continue;
+            }
             if epochs.get(&user).is_none_or(|epoch| row.epoch < *epoch) {
                 index.dead.push((user, hash));
                 continue;
@@ -39,9 +46,14 @@ impl Identity {
             // A clock behind the stored time must not shorten the session.
             let last = if unclean { stored.plus_ms(LAG_WAITED_MS).min(now).max(stored) } else { stored };
             let absolute = self.options.session_absolute;
-            index.insert(Arc::new(Session::from_row(user, hash, row, last, stored, absolute)));
+            let session = Session::from_row(user, hash, row, last, stored, absolute);
+            if let Some(before) = before.by_hash.get(&hash) {
+                session.last_ms.fetch_max(before.last_seen().as_ms(), Ordering::AcqRel);
+            }
+            index.insert(Arc::new(session));
         }
         index.epochs = epochs;
+        before.by_hash.values().for_each(|session| session.live.store(false, Ordering::Release));
         Ok(())
     }
 

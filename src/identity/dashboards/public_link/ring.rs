@@ -189,8 +189,10 @@ impl Identity {
             let newest = deleted.entry((org, uid)).or_default();
             *newest = version.max(*newest);
         }
+        let rows = self.rows::<PublicLinkRow>(&())?;
         let mut ring = self.public_links.write();
-        for (key, row) in self.rows::<PublicLinkRow>(&())? {
+        *ring = LinkRing::default();
+        for (key, row) in rows {
             let Some(slug) = slugs.get(&key.0) else {
                 if self.is_being_removed(key.0) {
                     continue;

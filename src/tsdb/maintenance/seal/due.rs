@@ -131,9 +131,9 @@ impl Sealer {
         now: Timestamp,
     ) -> bool {
         let late: u64 = all.iter().map(|store| store.head.counters.late.load(Ordering::Relaxed)).sum();
-        // A seal does not release the files that only pins keep.
-        let held = log.counters().held_bytes.load(Ordering::Relaxed);
-        let log_bytes = log.counters().file_bytes.load(Ordering::Relaxed).saturating_sub(held);
+        // A seal does not release the files that only pins or a follower keep.
+        let held_bytes = log.counters().held_bytes.load(Ordering::Relaxed);
+        let log_bytes = log.counters().file_bytes.load(Ordering::Relaxed).saturating_sub(held_bytes);
         let asked = stores.head_bytes.load(Ordering::Relaxed) > options.seal_head_bytes
             || log_bytes > options.seal_log_bytes
             || late > options.seal_late_samples;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::super::copy::CopiedRecord;
 use super::tail::CurrentFile;
 use super::{Apply, Draft, FullFile, LogState, QUEUE_BYTES_MAX, Reply, Resume, Spare, lock};
 use crate::clock::Stopwatch;
@@ -16,11 +17,13 @@ use crate::kv::ops;
 use crate::model::OrgId;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::disk;
-use crate::tsdb::error::AppendError;
+use crate::tsdb::error::{AppendError, CopyError};
 use crate::tsdb::options::Durability;
 use crate::tsdb::report::Writes;
 use crate::tsdb::wal::file::{LARGE_BYTES, LogFile, NewFile, SMALL_BYTES};
-use crate::tsdb::wal::record::{Layout, Mark, NewRecord, OrgSpan, RecordKind, encode_switch, record_bytes};
+use crate::tsdb::wal::record::{
+    Layout, Mark, NewRecord, OrgSpan, RecordKind, encode_switch, parse_switch, record_bytes,
+};
 
 /// The limit of the records of a group, in bytes.
 const GROUP_BYTES_MAX: usize = 1 << 20;
@@ -203,6 +206,7 @@ impl Committer {
             }
             self.unapplied = false;
             self.publish();
+            self.shared.note_progress();
             self.prepare_spare();
         }
     }
@@ -214,7 +218,7 @@ impl Committer {
             match (self.apply)(seq, &draft) {
                 Ok(outcome) => {
                     self.shared.counters.applied_seq.store(seq, Ordering::Release);
-                    reply.send(Ok(outcome));
+                    self.shared.acknowledge(seq, &draft, reply, outcome);
                 }
                 Err(e) => {
                     let why = AppendError::Fenced(format!("record {seq} cannot be applied: {e}"));
@@ -258,7 +262,11 @@ impl Committer {
         let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Mark, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, mark);
         match self.write_buffer(seq, true) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.shared.counters.applied_seq.store(seq, Ordering::Release);
+                self.shared.note_progress();
+                true
+            }
             Err(AppendError::OutOfResources(_)) => false,
             Err(why) => {
                 self.shared.refuse_all(Vec::new(), &why);
@@ -378,11 +386,132 @@ impl Committer {
         self.synced_bytes += bytes;
         self.shared.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.publish();
+        if matches!(self.shared.durability, Durability::Interval(_)) {
+            self.shared.note_progress();
+        }
         Ok(())
+    }
+
+    /// Returns the number of the last record, which is written and applied.
+    pub(super) const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Like [`Log::append_copied`](super::Log::append_copied).
+    pub(super) fn append_copied(&mut self, records: Vec<CopiedRecord>) -> Result<(), CopyError> {
+        let mut group: Vec<(u64, Draft)> = Vec::new();
+        self.buffer.clear();
+        for record in records {
+            let expected = self.written + group.len() as u64 + 1;
+            if record.seq != expected {
+                let what = format!("record {} where {expected} follows", record.seq);
+                return Err(CopyError::Diverged(what));
+            }
+            if record.kind == RecordKind::Switch {
+                self.write_copied(&mut group)?;
+                self.copy_switch(&record)?;
+                // It holds the switch, which is in the file before.
+                self.buffer.clear();
+                continue;
+            }
+            let is_full = self.buffer.len() >= GROUP_BYTES_MAX || group.len() >= GROUP_RECORDS_MAX;
+            if is_full {
+                self.write_copied(&mut group)?;
+            }
+            let is_first = self.first_mark.is_some() && group.is_empty();
+            let draft = match (record.kind, is_first) {
+                (RecordKind::Mark, _) => {
+                    let orgs = self.first_mark.clone().filter(|_| is_first).unwrap_or_default();
+                    let body = Mark { durable: self.durable, orgs }.encode();
+                    Draft { is_copied: true, ..Draft::new(OrgId(0), RecordKind::Mark, body) }
+                }
+                (_, true) => {
+                    return Err(CopyError::Diverged(format!("record {expected} is not the mark of a file")));
+                }
+                _ => record.into_draft()?,
+            };
+            if self.buffer.len() + self.file.layout.record_bytes(draft.body.len()) > self.space_for_records()
+            {
+                return Err(CopyError::Diverged(format!("record {expected} does not fit the log file")));
+            }
+            let Draft { org, kind, .. } = draft;
+            let new = NewRecord { seq: expected, org, kind, durable: self.durable };
+            self.file.layout.put(&mut self.buffer, new, &draft.body);
+            group.push((expected, draft));
+        }
+        self.write_copied(&mut group)
+    }
+
+    /// Writes, syncs and applies the copied records in the buffer.
+    fn write_copied(&mut self, group: &mut Vec<(u64, Draft)>) -> Result<(), CopyError> {
+        let Some((last_seq, _)) = group.last() else { return Ok(()) };
+        let last_seq = *last_seq;
+        self.unapplied = true;
+        if let Err(why) = self.write_buffer(last_seq, true) {
+            // Without resources nothing was written.
+            self.unapplied = !matches!(why, AppendError::OutOfResources(_));
+            return Err(why.into());
+        }
+        self.buffer.clear();
+        self.first_mark = None;
+        self.shared.counters.records.fetch_add(group.len() as u64, Ordering::Relaxed);
+        for (seq, draft) in group.drain(..) {
+            if draft.kind != RecordKind::Mark {
+                let fresh = OrgSpan { org: draft.org, greatest_ms: i64::MIN, last_seq: 0 };
+                let span = self.spans.entry(draft.org).or_insert(fresh);
+                span.greatest_ms = span.greatest_ms.max(draft.greatest_ms);
+                span.last_seq = seq;
+            }
+            (self.apply)(seq, &draft)
+                .map_err(|e| AppendError::Fenced(format!("record {seq} cannot be applied: {e}")))?;
+            self.shared.counters.applied_seq.store(seq, Ordering::Release);
+        }
+        self.unapplied = false;
+        self.publish();
+        self.shared.note_progress();
+        Ok(())
+    }
+
+    /// Continues in the next file, like the primary at this record.
+    fn copy_switch(&mut self, record: &CopiedRecord) -> Result<(), CopyError> {
+        let number = self.file.number + 1;
+        if parse_switch(&record.body) != Ok(number) {
+            return Err(CopyError::Diverged(format!("record {} leads to another log file", record.seq)));
+        }
+        let bytes = record.next_file_bytes;
+        if !(SMALL_BYTES..=LARGE_BYTES).contains(&bytes) && !cfg!(test) {
+            return Err(CopyError::Diverged(format!("a log file of {bytes} bytes")));
+        }
+        {
+            let mut spare = lock(&self.shared.spare);
+            match &*spare {
+                Spare::Stopped => return Err(AppendError::Closed.into()),
+                Spare::Ready(file) if file.bytes == bytes => {}
+                Spare::Ready(file) => {
+                    disk::remove_file(&file.path)?;
+                    *spare = Spare::None;
+                }
+                _ => {}
+            }
+            if !matches!(*spare, Spare::Ready(_)) {
+                *spare = Spare::Requested(NewFile { bytes, group_bytes: 0, ..self.next_file() });
+                self.shared.spare_changed.notify_all();
+            }
+        }
+        self.switch(false)?;
+        if self.written == record.seq {
+            Ok(())
+        } else {
+            Err(CopyError::Diverged(format!("record {} is a switch that does not fit", record.seq)))
+        }
     }
 
     /// Switches to a small file that holds only its first mark, and removes the spare file.
     pub(super) fn settle(&mut self) {
+        if self.shared.is_follower() {
+            // The files of a follower are those of its primary.
+            return;
+        }
         if !matches!(lock(&self.shared.queue).writes, Writes::Open) || !self.is_clear() {
             return;
         }
@@ -463,7 +592,9 @@ impl Committer {
         let body = encode_switch(next);
         let record = NewRecord { seq, org: OrgId(0), kind: RecordKind::Switch, durable: self.durable };
         self.file.layout.put(&mut self.buffer, record, &body);
-        self.write_buffer(seq, true)
+        self.write_buffer(seq, true)?;
+        self.shared.counters.applied_seq.store(seq, Ordering::Release);
+        Ok(())
     }
 
     /// Continues the log in the next file.
@@ -512,6 +643,7 @@ impl Committer {
                 (self.file_syncs, self.synced_bytes) = (0, 0);
                 self.first_mark = Some(spans);
                 self.since_file = Stopwatch::start();
+                self.shared.counters.file_number.store(self.file.number, Ordering::Release);
                 self.shared.counters.files.fetch_add(1, Ordering::Relaxed);
                 self.shared.counters.file_bytes.fetch_add(u64::from(self.file.bytes), Ordering::Relaxed);
                 Ok(())

@@ -1,0 +1,585 @@
+//! The primary: it checks what a follower has, sends what it lacks, and counts what it has
+//! acknowledged.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use super::VERSION;
+use super::base::{BaseError, send_base};
+use super::frame::Frame;
+use crate::clock::Stopwatch;
+use crate::entropy::Entropy;
+use crate::kv::{Control, CopiedChange, KnownChanges, StandbyRole, no_rows_check, with_sources};
+use crate::model::{GateMode, StoreId, WriteGate};
+use crate::sync::IgnorePoison as _;
+use crate::tsdb::{CopyError, LogCopies, Tsdb};
+
+/// The interval of heartbeats.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long a stream waits for progress at once.
+const WAIT: Duration = Duration::from_millis(200);
+/// About as many bytes are sent at once.
+const PIECE_BYTES: usize = 512 << 10;
+/// The time without an acknowledgement after which the follower counts as gone. It sends one for
+/// every heartbeat.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+/// The time between two changes of the hold in control.
+const HOLD_EVERY: Duration = Duration::from_secs(5);
+/// The length of the log at which it is no longer kept for the follower.
+const LOG_BYTES_MAX: u64 = 8 << 30;
+
+/// Stages a base, calls the function with its folder, the last log record and the last account
+/// change in it, and removes it again.
+pub type BaseSource =
+    Box<dyn Fn(&mut dyn FnMut(&Path, u64, u64) -> Result<(), String>) -> Result<(), String> + Send + Sync>;
+
+/// The parts of a primary.
+pub struct PrimaryOptions {
+    /// The accounts.
+    pub control: Arc<Control>,
+    /// The samples.
+    pub tsdb: Arc<Tsdb>,
+    /// The id of the store.
+    pub store: StoreId,
+    /// Whether changes are acknowledged only once the follower has them.
+    pub synchronous: bool,
+    /// Stages a base.
+    pub base: BaseSource,
+}
+
+/// A primary with at most one follower.
+pub struct Primary {
+    options: PrimaryOptions,
+    gate: Arc<WriteGate>,
+    state: Mutex<PrimaryState>,
+    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct PrimaryState {
+    epoch: u64,
+    /// The number of the newest stream.
+    stream: u64,
+    /// Whether the newest stream lives.
+    connected: bool,
+    /// The positions that the follower acknowledged.
+    log: u64,
+    accounts: u64,
+    last_ack: Option<Stopwatch>,
+    /// The hold in control, and when it was written.
+    hold: u64,
+    hold_written: Option<Stopwatch>,
+    hold_given_up: bool,
+}
+
+/// What a follower has, as it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamRequest {
+    /// Its store.
+    pub store: StoreId,
+    /// Its epoch.
+    pub epoch: u64,
+    /// The last record of its log.
+    pub log: u64,
+    /// The check of its log up to that record.
+    pub check: u32,
+    /// Its account position.
+    pub accounts: u64,
+    /// The CRC32C of the rows of the account change with that number; 0 if it is not known.
+    pub accounts_check: u32,
+    /// The id of its last stream or of its base.
+    pub link: u64,
+    /// Whether it needs all account rows.
+    pub all_rows: bool,
+}
+
+/// What a follower has made durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// The number of the stream.
+    pub stream: u64,
+    /// The follower's epoch.
+    pub epoch: u64,
+    /// The last record of its log.
+    pub log: u64,
+    /// Its account position.
+    pub accounts: u64,
+}
+
+/// The reason why a request of a follower is refused.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The follower belongs to another store.
+    #[error("this is store {0}, the follower has another one")]
+    OtherStore(StoreId),
+    /// Another process has a higher epoch: this one is fenced.
+    #[error("this server is not the primary: epoch {0} is known")]
+    Fenced(u64),
+    /// The follower has what the primary has not.
+    #[error("the follower has diverged: {0}")]
+    Diverged(String),
+    /// Another follower has taken its place, or this server is older than the follower's last
+    /// stream.
+    #[error("this follower is not the one that was last connected, or this server is an older copy")]
+    Unknown,
+    /// The log no longer has what the follower needs.
+    #[error("the log no longer has the records that the follower needs; it needs a new base")]
+    Trimmed,
+    /// An acknowledgement of an older stream.
+    #[error("this stream was replaced by another one")]
+    OldStream,
+    /// The primary failed; the request may be repeated.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Refused {
+    /// Returns the stable code and the HTTP status.
+    pub const fn code(&self) -> (&'static str, u16) {
+        match self {
+            Refused::OtherStore(_) => ("standby_other_store", 409),
+            Refused::Fenced(_) => ("fenced", 409),
+            Refused::Diverged(_) => ("standby_diverged", 409),
+            Refused::Unknown => ("standby_unknown", 409),
+            Refused::Trimmed => ("standby_trimmed", 410),
+            Refused::OldStream => ("standby_old_stream", 409),
+            Refused::Failed(_) => ("standby_failed", 503),
+        }
+    }
+}
+
+/// The state of a primary, for metrics and `/readyz`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrimaryStatus {
+    /// Whether changes wait for the follower.
+    pub synchronous: bool,
+    /// Whether a follower is connected.
+    pub connected: bool,
+    /// The epoch.
+    pub epoch: u64,
+    /// The records that the follower has not acknowledged.
+    pub records_behind: u64,
+    /// The account changes of all tables after the follower's position.
+    pub changes_behind: u64,
+    /// The records whose clients wait for the follower.
+    pub waiting: usize,
+    /// Whether the log was given up because it became too long.
+    pub hold_given_up: bool,
+}
+
+impl Primary {
+    /// Creates the primary and keeps account changes and the log from now on.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn new(options: PrimaryOptions) -> Result<Arc<Primary>, String> {
+        let row = options.control.standby().map_err(|e| with_sources(&e))?;
+        let gate = Arc::clone(options.control.gate());
+        gate.keep_changes();
+        options.tsdb.hold_log(row.hold);
+        if options.synchronous && row.role == StandbyRole::Primary {
+            gate.set_mode(GateMode::Synchronous);
+        }
+        let state = PrimaryState { epoch: row.epoch, hold: row.hold, ..PrimaryState::default() };
+        Ok(Arc::new(Primary { options, gate, state: Mutex::new(state), closed: AtomicBool::new(false) }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, PrimaryState> {
+        self.state.lock().ignore_poison()
+    }
+
+    /// Ends all streams, because the server stops.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.gate.note_progress();
+    }
+
+    /// Checks what a follower has and begins its stream, which ends the one before.
+    ///
+    /// # Errors
+    /// [`Refused`].
+    pub fn begin(self: &Arc<Self>, request: &StreamRequest) -> Result<Stream, Refused> {
+        let PrimaryOptions { control, tsdb, store, .. } = &self.options;
+        if request.store != *store {
+            return Err(Refused::OtherStore(*store));
+        }
+        let failed = |e: &dyn std::error::Error| Refused::Failed(with_sources(e));
+        let row = control.standby().map_err(|e| failed(&e))?;
+        if request.epoch > row.epoch {
+            self.fence(request.epoch)?;
+            return Err(Refused::Fenced(request.epoch));
+        }
+        if row.role != StandbyRole::Primary || matches!(self.gate.mode(), GateMode::Fenced(_)) {
+            return Err(Refused::Fenced(row.epoch));
+        }
+        if request.link != row.link && request.link != row.link_before {
+            return Err(Refused::Unknown);
+        }
+        let log_end = tsdb.last_stored_record();
+        if request.log > log_end {
+            let text = format!("it has log record {}, this log ends with {log_end}", request.log);
+            return Err(Refused::Diverged(text));
+        }
+        match tsdb.log_check(request.log) {
+            Ok(check) if check != request.check => {
+                let text = format!("the logs differ before record {}", request.log);
+                return Err(Refused::Diverged(text));
+            }
+            Ok(_) => {}
+            Err(CopyError::Trimmed { .. }) => return Err(Refused::Trimmed),
+            Err(e) => return Err(failed(&e)),
+        }
+        match LogCopies::from(request.log + 1).read(tsdb, log_end, 1) {
+            Ok(_) => {}
+            Err(CopyError::Trimmed { .. }) => return Err(Refused::Trimmed),
+            Err(e) => return Err(failed(&e)),
+        }
+        let last = control.last_change();
+        if request.accounts > last {
+            let text = format!("it has account change {}, the last one is {last}", request.accounts);
+            return Err(Refused::Diverged(text));
+        }
+        let all_rows = request.all_rows || !self.has_same_change(request)?;
+        let (link, known) = (random_link(), request.link);
+        let linked = control.change_standby(move |row| (row.link, row.link_before) = (link, known));
+        linked.map_err(|e| failed(&e))?;
+        let number = {
+            let mut state = self.state();
+            state.stream += 1;
+            (state.connected, state.epoch) = (true, row.epoch);
+            (state.log, state.accounts) = (request.log, request.accounts);
+            state.last_ack = Some(Stopwatch::start());
+            state.hold_given_up = false;
+            state.stream
+        };
+        self.gate.set_connected(true);
+        // Ends the stream before.
+        self.gate.note_progress();
+        self.keep_log_from(request.log);
+        self.confirm(request.log, request.accounts);
+        tracing::info!(log = request.log, accounts = request.accounts, "a follower has connected");
+        Ok(Stream {
+            primary: Arc::clone(self),
+            number,
+            reader: LogCopies::from(request.log + 1),
+            accounts: request.accounts,
+            all_rows,
+            hello: Some(Frame::Hello {
+                version: VERSION,
+                epoch: row.epoch,
+                stream: number,
+                link,
+                log_end,
+                accounts_end: last,
+            }),
+            seen: 0,
+            quiet: Stopwatch::start(),
+        })
+    }
+
+    /// Compares the last account change of a follower. Returns false if it is not known on one side,
+    /// so that all rows must be copied.
+    fn has_same_change(&self, request: &StreamRequest) -> Result<bool, Refused> {
+        let (Some(before), 1..) = (request.accounts.checked_sub(1), request.accounts_check) else {
+            return Ok(false);
+        };
+        let known = self.options.control.changes_after(before);
+        let KnownChanges::Changes(changes) = known.map_err(|e| Refused::Failed(with_sources(&e)))? else {
+            return Ok(false);
+        };
+        let own = changes.first().filter(|change| change.seq == request.accounts);
+        if own.map_or_else(no_rows_check, CopiedChange::check) == request.accounts_check {
+            return Ok(true);
+        }
+        Err(Refused::Diverged(format!("account change {} differs", request.accounts)))
+    }
+
+    /// Keeps the log from the follower's last record on, which the next handshake compares.
+    fn keep_log_from(&self, seq: u64) {
+        self.options.tsdb.hold_log(seq.max(1));
+    }
+
+    fn confirm(&self, log: u64, accounts: u64) {
+        self.options.tsdb.confirm(log);
+        self.options.control.confirm(accounts);
+    }
+
+    /// Records what the follower has made durable. Returns the primary's epoch.
+    ///
+    /// # Errors
+    /// [`Refused`]; nothing is acknowledged then.
+    pub fn acknowledge(&self, ack: Acknowledgement) -> Result<u64, Refused> {
+        let PrimaryOptions { control, tsdb, .. } = &self.options;
+        if ack.log > tsdb.last_stored_record() || ack.accounts > control.last_change() {
+            return Err(Refused::Diverged("it acknowledges what was never sent".to_owned()));
+        }
+        let epoch = {
+            let mut state = self.state();
+            if ack.epoch > state.epoch {
+                drop(state);
+                self.fence(ack.epoch)?;
+                return Err(Refused::Fenced(ack.epoch));
+            }
+            if !state.connected || ack.stream != state.stream || ack.epoch != state.epoch {
+                return Err(Refused::OldStream);
+            }
+            state.log = state.log.max(ack.log);
+            state.accounts = state.accounts.max(ack.accounts);
+            state.last_ack = Some(Stopwatch::start());
+            state.epoch
+        };
+        self.keep_log_from(ack.log);
+        self.confirm(ack.log, ack.accounts);
+        Ok(epoch)
+    }
+
+    /// Fences this server if `epoch` is higher than its own. Returns the epoch that it knows.
+    ///
+    /// The gate closes first; when this returns, the fence is durable.
+    ///
+    /// # Errors
+    /// [`Refused::Failed`]: the gate is closed, and the request must be repeated.
+    pub fn fence(&self, epoch: u64) -> Result<u64, Refused> {
+        let PrimaryOptions { control, tsdb, .. } = &self.options;
+        let row = control.standby().map_err(|e| Refused::Failed(with_sources(&e)))?;
+        if epoch <= row.epoch {
+            return Ok(row.epoch);
+        }
+        tracing::error!(epoch, "another server was promoted: this one accepts no more changes");
+        self.gate.set_mode(GateMode::Fenced(epoch));
+        {
+            let mut state = self.state();
+            (state.connected, state.stream) = (false, state.stream + 1);
+        }
+        self.gate.set_connected(false);
+        self.gate.note_progress();
+        tsdb.refuse_waiting();
+        control.refuse_waiting();
+        let fenced = control.change_standby(move |row| {
+            if epoch > row.epoch {
+                (row.role, row.epoch) = (StandbyRole::Fenced, epoch);
+            }
+        });
+        fenced.map(|row| row.epoch).map_err(|e| Refused::Failed(with_sources(&e)))
+    }
+
+    /// Checks the store of a fence request, then fences.
+    ///
+    /// # Errors
+    /// As for [`Primary::fence`], and [`Refused::OtherStore`].
+    pub fn fence_store(&self, store: StoreId, epoch: u64) -> Result<u64, Refused> {
+        if store == self.options.store {
+            self.fence(epoch)
+        } else {
+            Err(Refused::OtherStore(self.options.store))
+        }
+    }
+
+    /// Sends a base as encoded frames, in pieces, until `send` returns false.
+    ///
+    /// # Errors
+    /// [`BaseError`].
+    pub fn send_base(&self, send: &mut dyn FnMut(Vec<u8>) -> bool) -> Result<(), BaseError> {
+        let PrimaryOptions { control, tsdb, base, .. } = &self.options;
+        let text = |e: &dyn std::error::Error| BaseError::Source(with_sources(e));
+        let row = control.standby().map_err(|e| text(&e))?;
+        if row.role != StandbyRole::Primary {
+            return Err(BaseError::Source("this server is fenced".to_owned()));
+        }
+        // Before anything is staged, so that the log after the base stays.
+        let mut hold = tsdb.last_stored_record().max(1);
+        if row.hold > 0 && !self.state().hold_given_up {
+            hold = hold.min(row.hold);
+        }
+        control.change_standby(move |row| row.hold = hold).map_err(|e| text(&e))?;
+        {
+            let mut state = self.state();
+            (state.hold, state.hold_given_up) = (hold, false);
+        }
+        tsdb.hold_log(hold);
+        let mut failed = None;
+        let link = random_link();
+        let staged = base(&mut |dir, log, accounts| {
+            let end = Frame::BaseEnd { files: 0, log, accounts, epoch: row.epoch, link };
+            // From here on the follower with this base replaces any other.
+            let mut replace = || {
+                let linked = control.change_standby(move |row| (row.link, row.link_before) = (link, link));
+                linked.map(drop).map_err(|e| BaseError::Source(with_sources(&e)))
+            };
+            match send_base(dir, &end, &mut replace, &mut *send) {
+                Ok(()) => Ok(()),
+                Err(e) => {
+                    let why = e.to_string();
+                    failed = Some(e);
+                    Err(why)
+                }
+            }
+        });
+        match (staged, failed) {
+            (_, Some(e)) => Err(e),
+            (Err(why), None) => Err(BaseError::Source(why)),
+            (Ok(()), None) => Ok(()),
+        }
+    }
+
+    /// Expires waiting changes, notices a silent follower, and stores the hold. Call it once a
+    /// second.
+    pub fn tick(&self) {
+        let PrimaryOptions { control, tsdb, .. } = &self.options;
+        tsdb.expire_waiting();
+        control.expire_waiting();
+        let stored = {
+            let mut state = self.state();
+            let is_silent = state.last_ack.is_some_and(|last| last.elapsed() > SILENCE_MAX);
+            if state.connected && is_silent {
+                tracing::warn!("the follower acknowledges nothing any more: its stream ends");
+                (state.connected, state.stream) = (false, state.stream + 1);
+                self.gate.set_connected(false);
+                self.gate.note_progress();
+            }
+            let wanted = if state.connected { state.log } else { state.hold };
+            let is_due = state.hold_written.is_none_or(|since| since.elapsed() >= HOLD_EVERY);
+            (is_due && wanted > state.hold && !state.hold_given_up).then(|| {
+                (state.hold, state.hold_written) = (wanted, Some(Stopwatch::start()));
+                wanted
+            })
+        };
+        if let Some(hold) = stored
+            && let Err(e) = control.change_standby(move |row| row.hold = hold)
+        {
+            tracing::warn!("the position of the follower was not stored: {}", with_sources(&e));
+        }
+        if tsdb.stats().wal_file_bytes > LOG_BYTES_MAX && !self.state().hold_given_up {
+            tracing::error!("the log is no longer kept for the follower, which needs a new base");
+            self.state().hold_given_up = true;
+            tsdb.hold_log(0);
+        }
+    }
+
+    /// Returns the state for metrics and `/readyz`.
+    pub fn status(&self) -> PrimaryStatus {
+        let PrimaryOptions { control, tsdb, synchronous, .. } = &self.options;
+        let state = self.state();
+        PrimaryStatus {
+            synchronous: *synchronous,
+            connected: state.connected,
+            epoch: state.epoch,
+            records_behind: tsdb.last_stored_record().saturating_sub(state.log),
+            changes_behind: control.last_change().saturating_sub(state.accounts),
+            waiting: tsdb.waiting_for_follower(),
+            hold_given_up: state.hold_given_up,
+        }
+    }
+
+    /// Returns whether the follower has every account change so far, or none is waited for.
+    pub fn has_accounts(&self) -> bool {
+        !self.is_waiting_mode() || self.options.control.last_account_change() <= self.state().accounts
+    }
+
+    /// Returns whether changes wait for the follower now.
+    pub fn is_waiting_mode(&self) -> bool {
+        self.gate.mode() == GateMode::Synchronous
+    }
+
+    fn is_current(&self, stream: u64) -> bool {
+        let state = self.state();
+        state.connected && state.stream == stream && !self.closed.load(Ordering::SeqCst)
+    }
+}
+
+/// The stream to one follower.
+pub struct Stream {
+    primary: Arc<Primary>,
+    number: u64,
+    reader: LogCopies,
+    /// The last account change that was sent.
+    accounts: u64,
+    all_rows: bool,
+    hello: Option<Frame>,
+    seen: u64,
+    quiet: Stopwatch,
+}
+
+fn random_link() -> u64 {
+    u64::from_le_bytes(Entropy::system().bytes())
+}
+
+impl Stream {
+    /// Waits for the next frames and returns them encoded; `None` if the stream has ended.
+    pub fn next_piece(&mut self) -> Option<Vec<u8>> {
+        let mut out = Vec::new();
+        if let Some(hello) = self.hello.take() {
+            hello.encode(&mut out);
+            return Some(out);
+        }
+        while self.primary.is_current(self.number) {
+            if let Err(why) = self.gather(&mut out) {
+                tracing::error!("the stream to the follower has ended: {why}");
+                return None;
+            }
+            if out.is_empty() && self.quiet.elapsed() >= HEARTBEAT {
+                let PrimaryOptions { control, tsdb, .. } = &self.primary.options;
+                let (log_end, accounts_end) = (tsdb.last_stored_record(), control.last_change());
+                Frame::Heartbeat { log_end, accounts_end }.encode(&mut out);
+            }
+            if !out.is_empty() {
+                self.quiet = Stopwatch::start();
+                return Some(out);
+            }
+            self.seen = self.primary.gate.wait_for_progress(self.seen, WAIT);
+        }
+        None
+    }
+
+    /// Appends the records and changes that the follower lacks.
+    ///
+    /// A record follows all account changes that were made before it was durable. So a follower
+    /// never has samples of an organisation that its accounts do not know yet.
+    fn gather(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
+        let PrimaryOptions { control, tsdb, .. } = &self.primary.options;
+        let log_end = tsdb.last_stored_record();
+        let known = if std::mem::take(&mut self.all_rows) {
+            control.all_account_rows()
+        } else {
+            control.changes_after(self.accounts)
+        };
+        match known.map_err(|e| with_sources(&e))? {
+            KnownChanges::Changes(changes) if !changes.is_empty() => {
+                for change in changes {
+                    self.accounts = change.seq;
+                    Frame::Change(change).encode(out);
+                }
+                // There may be more.
+                return Ok(());
+            }
+            KnownChanges::Changes(_) => {}
+            KnownChanges::Rows { seq, rows } => {
+                Frame::RowsBegin(seq).encode(out);
+                rows.into_iter().for_each(|(key, value)| Frame::Row(key, value).encode(out));
+                Frame::RowsEnd(seq).encode(out);
+                self.accounts = seq;
+                return Ok(());
+            }
+            KnownChanges::Beyond { last } => {
+                return Err(format!("account change {} is beyond the last one, {last}", self.accounts));
+            }
+        }
+        for record in self.reader.read(tsdb, log_end, PIECE_BYTES).map_err(|e| with_sources(&e))? {
+            Frame::Record(record).encode(out);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        let mut state = self.primary.state();
+        if state.stream == self.number && state.connected {
+            state.connected = false;
+            self.primary.gate.set_connected(false);
+            tracing::warn!("the follower has disconnected");
+        }
+    }
+}

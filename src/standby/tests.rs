@@ -1,0 +1,374 @@
+//! A primary and a follower in one process, without a network between them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::clock::Clock;
+use crate::entropy::Entropy;
+use crate::kv::{Control, ControlOptions, DataFolder, StandbyRole};
+use crate::model::{
+    Access, BatchBuilder, GateMode, Labels, Matcher, OrgId, Sample, StandbyRefusal, StoreId, TimeRange,
+    Timestamp,
+};
+use crate::tsdb::{AppendError, Home, Options, SampleColumns, Tsdb};
+
+const ORG: OrgId = OrgId(7);
+const NOW: Timestamp = Timestamp::from_s(1_795_000_000);
+/// Long enough for a busy machine.
+const WAIT: Duration = Duration::from_secs(60);
+
+/// An open store.
+struct Store {
+    folder: DataFolder,
+    control: Arc<Control>,
+    tsdb: Arc<Tsdb>,
+}
+
+impl Store {
+    fn open(dir: &Path) -> Store {
+        let rng = &mut Entropy::seeded(7);
+        let folder = DataFolder::open_following(dir, NOW, rng).expect("a folder");
+        let (control, _) =
+            Control::open(&folder, &ControlOptions { now: NOW, users_table: 1 }).expect("opens");
+        let control = Arc::new(control);
+        finish_adoption(dir, &control).expect("adopted");
+        let home = Home { dir, store: folder.store_id(), control: Arc::clone(&control) };
+        let options = Options { ahead_max: None, ..Options::default() };
+        let (tsdb, report) = Tsdb::open(home, options, rng, NOW).expect("opens");
+        assert_eq!(report.read_only, None);
+        let tsdb = Arc::new(tsdb);
+        if control.standby().expect("read").role == StandbyRole::Follower {
+            tsdb.complete_last_record(NOW).expect("completed");
+        }
+        Store { folder, control, tsdb }
+    }
+
+    fn primary(&self, synchronous: bool) -> Arc<Primary> {
+        let (control, tsdb) = (Arc::clone(&self.control), Arc::clone(&self.tsdb));
+        let dir = self.folder.path().to_owned();
+        let staging = (Arc::clone(&self.control), Arc::clone(&self.tsdb));
+        let base: BaseSource = Box::new(move |send| {
+            let to = dir.join("backup.new");
+            std::fs::create_dir(&to).map_err(|e| e.to_string())?;
+            let mut accounts = 0;
+            let log = staging.1.stage_backup(&to, &mut || {
+                accounts = staging.0.copy_to(&to).map_err(|e| e.to_string())?.seq;
+                Ok(())
+            });
+            let log = log.map_err(|e| e.to_string())?;
+            std::fs::copy(dir.join("STORE"), to.join("STORE")).map_err(|e| e.to_string())?;
+            let sent = send(&to, log, accounts);
+            std::fs::remove_dir_all(&to).map_err(|e| e.to_string())?;
+            sent
+        });
+        let store = self.folder.store_id();
+        Primary::new(PrimaryOptions { control, tsdb, store, synchronous, base }).expect("a primary")
+    }
+
+    fn append(&self, series: u32, ms: i64, value: f64) -> Result<u64, AppendError> {
+        let mut batch = BatchBuilder::default();
+        let labels = Labels::from_pairs([("__name__", "m".to_owned()), ("n", series.to_string())]);
+        batch.series(&labels, [Sample { at: NOW.plus_ms(ms), value }]);
+        self.tsdb.append(ORG, &batch.batch(), NOW).map(|report| report.stored)
+    }
+
+    fn delete(&self, series: u32, range: TimeRange) {
+        let matchers = [Matcher::equal("__name__", "m"), Matcher::equal("n", &series.to_string())];
+        self.tsdb.delete(ORG, &[matchers.to_vec()], range, NOW).expect("deleted");
+    }
+
+    /// Returns all samples by labels and time.
+    fn samples(&self) -> Vec<(String, i64, u64)> {
+        let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
+        let mut found = Vec::new();
+        for series in snapshot.select(&[], TimeRange::ALL) {
+            let mut out = SampleColumns::default();
+            snapshot.read(series.id, TimeRange::ALL, &mut out);
+            let name = series.labels.to_string();
+            let samples = out.times.iter().zip(&out.values);
+            found.extend(samples.map(|(at, value)| (name.clone(), *at, value.to_bits())));
+        }
+        found.sort();
+        found
+    }
+}
+
+/// A link within the process, which breaks after some pieces.
+struct Direct {
+    primary: Arc<Primary>,
+    is_cut: AtomicBool,
+}
+
+struct DirectBody(Option<Stream>, std::vec::IntoIter<Vec<u8>>);
+
+impl Incoming for DirectBody {
+    fn read(&mut self, _: Duration) -> Result<Option<Vec<u8>>, LinkError> {
+        match &mut self.0 {
+            Some(stream) => stream.next_piece().map(Some).ok_or(LinkError::Ended),
+            None => self.1.next().map(Some).ok_or(LinkError::Ended),
+        }
+    }
+}
+
+fn parameter(target: &str, name: &str) -> u64 {
+    let (_, query) = target.split_once('?').expect("a query");
+    let found = query.split('&').find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+    found.and_then(|value| value.parse().ok()).unwrap_or_default()
+}
+
+fn store_in(target: &str) -> StoreId {
+    let hex = target.split("store=").nth(1).and_then(|rest| rest.get(..32)).expect("a store");
+    StoreId(data_encoding::HEXLOWER.decode(hex.as_bytes()).expect("hex").try_into().expect("16 bytes"))
+}
+
+fn refused(refused: &Refused) -> LinkError {
+    LinkError::Refused { code: refused.code().0.to_owned(), detail: refused.to_string() }
+}
+
+impl PrimaryLink for Direct {
+    fn open(&self, target: &str) -> Result<Box<dyn Incoming>, LinkError> {
+        if self.is_cut.load(Ordering::SeqCst) {
+            return Err(LinkError::Unreachable("cut".to_owned()));
+        }
+        if target.ends_with("/base") {
+            let mut pieces = Vec::new();
+            self.primary
+                .send_base(&mut |piece| {
+                    pieces.push(piece);
+                    true
+                })
+                .expect("a base");
+            return Ok(Box::new(DirectBody(None, pieces.into_iter())));
+        }
+        let request = StreamRequest {
+            store: store_in(target),
+            epoch: parameter(target, "epoch"),
+            log: parameter(target, "log"),
+            check: u32::try_from(parameter(target, "check")).expect("a checksum"),
+            accounts: parameter(target, "accounts"),
+            accounts_check: u32::try_from(parameter(target, "rows_check")).expect("a checksum"),
+            link: parameter(target, "link"),
+            all_rows: target.ends_with("rows=all"),
+        };
+        let stream = self.primary.begin(&request).map_err(|e| refused(&e))?;
+        Ok(Box::new(DirectBody(Some(stream), Vec::new().into_iter())))
+    }
+
+    fn post(&self, target: &str) -> Result<(), LinkError> {
+        if self.is_cut.load(Ordering::SeqCst) {
+            return Err(LinkError::Unreachable("cut".to_owned()));
+        }
+        let epoch = parameter(target, "epoch");
+        if target.contains("/fence?") {
+            return self.primary.fence_store(store_in(target), epoch).map(drop).map_err(|e| refused(&e));
+        }
+        let (log, accounts) = (parameter(target, "log"), parameter(target, "accounts"));
+        let ack = Acknowledgement { stream: parameter(target, "stream"), epoch, log, accounts };
+        self.primary.acknowledge(ack).map(drop).map_err(|e| refused(&e))
+    }
+}
+
+fn direct(primary: &Arc<Primary>) -> Arc<Direct> {
+    Arc::new(Direct { primary: Arc::clone(primary), is_cut: AtomicBool::new(false) })
+}
+
+fn follow(dir: &Path, link: &Direct) -> Store {
+    assert_eq!(prepare_folder(dir).expect("empty"), Prepared::NeedsBase);
+    fetch_base(dir, link.open("/api/v1/standby/base").expect("a base").as_mut(), &mut |_| ())
+        .expect("copied");
+    Store::open(dir)
+}
+
+fn follower(store: &Store) -> Arc<Follower> {
+    let (control, tsdb) = (Arc::clone(&store.control), Arc::clone(&store.tsdb));
+    Follower::new(control, tsdb, store.folder.store_id(), Clock::manual(NOW), Box::new(|| ()))
+}
+
+/// Copies until the follower has everything, then stops.
+fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
+    let copying = follower(store);
+    let (thread, used) = (Arc::clone(&copying), Arc::clone(link));
+    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    until(|| {
+        let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
+        has_log && store.control.standby().expect("read").accounts >= primary.control.last_account_change()
+    });
+    assert!(copying.stop());
+    thread.join().expect("ended");
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let watch = crate::clock::Stopwatch::start();
+    while !holds() {
+        assert!(watch.elapsed() < WAIT, "it does not happen");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn folders() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().expect("made");
+    let (a, b) = (dir.path().join("a"), dir.path().join("b"));
+    (dir, a, b)
+}
+
+#[test]
+fn a_follower_that_is_killed_at_any_record_has_what_the_primary_has() {
+    for seed in 0..12 {
+        let rng = &mut Entropy::seeded(seed);
+        let (_dir, a, b) = folders();
+        let primary = Store::open(&a);
+        let link = direct(&primary.primary(false));
+        let clock = std::cell::Cell::new(0);
+        let change = |primary: &Store, rng: &mut Entropy| {
+            let time = clock.get();
+            let series = u32::from(rng.bytes::<1>()[0] % 5);
+            match rng.bytes::<1>()[0] % 40 {
+                0 => drop(primary.tsdb.seal(NOW.plus_ms(time)).expect("sealed")),
+                1 => primary.delete(series, TimeRange { start: NOW, end: NOW.plus_ms(time / 2) }),
+                // Late, at the time of an earlier sample.
+                2..8 => drop(primary.append(series, time / 3, rng.unit()).expect("stored")),
+                _ => {
+                    clock.set(time + 20_000);
+                    primary.append(series, time + 20_000, rng.unit()).expect("stored");
+                }
+            }
+        };
+        for _ in 0..30 {
+            change(&primary, rng);
+        }
+        let mut second = follow(&b, &link);
+        for _ in 0..4 {
+            for _ in 0..40 {
+                change(&primary, rng);
+            }
+            catch_up(&primary, &second, &link);
+            assert_eq!(second.samples(), primary.samples(), "seed {seed}");
+            if rng.unit() < 0.5 {
+                second.tsdb.seal_if_due(NOW.plus_ms(clock.get())).expect("sealed");
+                assert_eq!(second.samples(), primary.samples(), "seed {seed}, after its own seal");
+            }
+            // Without a clean stop: the next start replays its log.
+            drop(second);
+            second = Store::open(&b);
+            assert_eq!(second.samples(), primary.samples(), "seed {seed}, after a restart");
+        }
+    }
+}
+
+#[test]
+fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let hub = primary.primary(true);
+    assert_eq!(primary.append(1, 1_000, 1.0), Err(AppendError::Standby(StandbyRefusal::Missing)));
+    let link = direct(&hub);
+    let second = follow(&b, &link);
+    let copying = follower(&second);
+    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
+    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    until(|| hub.status().connected);
+    for n in 1..50 {
+        primary.append(1, n * 1_000, 2.0).expect("acknowledged");
+        assert!(i64::try_from(second.samples().len()).expect("few") > n, "sample {n} is on both");
+    }
+    assert_eq!(second.append(1, 99_000, 2.0), Err(AppendError::Standby(StandbyRefusal::Follower)));
+    // The link breaks: what is under way fails after ten ticks, and so does its repetition.
+    link.is_cut.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| primary.append(1, 60_000, 3.0));
+        until(|| primary.tsdb.waiting_for_follower() > 0 || writer.is_finished());
+        (0..10).for_each(|_| hub.tick());
+        assert_eq!(writer.join().expect("ended"), Err(AppendError::Standby(StandbyRefusal::Missing)));
+    });
+    until(|| !hub.status().connected);
+    assert_eq!(primary.append(1, 60_000, 3.0), Err(AppendError::Standby(StandbyRefusal::Missing)));
+    // It heals: the same sample is answered only once the follower has it.
+    link.is_cut.store(false, Ordering::SeqCst);
+    until(|| primary.append(1, 60_000, 3.0).is_ok());
+    assert_eq!(second.samples(), primary.samples());
+    assert!(copying.stop());
+    thread.join().expect("ended");
+
+    assert_eq!(copying.promote(GateMode::Open).expect("promoted"), 2);
+    second.append(1, 70_000, 4.0).expect("stored");
+    copying.fence_old(link.as_ref(), &|| false);
+    let fenced = Err(AppendError::Standby(StandbyRefusal::Fenced { epoch: 2 }));
+    assert_eq!(primary.append(1, 80_000, 4.0), fenced);
+    drop((hub, link, copying, primary));
+    let old = Store::open(&a);
+    assert_eq!(old.append(1, 80_000, 4.0), fenced, "it stays fenced");
+}
+
+#[test]
+fn another_follower_or_an_older_primary_is_noticed() {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let link = direct(&primary.primary(false));
+    let second = follow(&b, &link);
+    catch_up(&primary, &second, &link);
+    let c = dir.path().join("c");
+    let third = follow(&c, &link);
+    let row = second.control.standby().expect("read");
+    let target = |row: &crate::kv::StandbyRow, log: u64, check: u32, epoch: u64| {
+        let (store, accounts, link) = (primary.folder.store_id(), row.accounts, row.link);
+        format!(
+            "/api/v1/standby/stream?store={store}&epoch={epoch}&log={log}&check={check}&accounts={accounts}&link={link}"
+        )
+    };
+    let code = |target: &str| match link.open(target) {
+        Err(LinkError::Refused { code, .. }) => code,
+        Err(other) => other.to_string(),
+        Ok(_) => "ok".to_owned(),
+    };
+    let end = second.tsdb.last_stored_record();
+    assert_eq!(code(&target(&row, end, 0, 1)), "standby_unknown", "the third has replaced the second");
+    let row = third.control.standby().expect("read");
+    let end = third.tsdb.last_stored_record();
+    let check = third.tsdb.log_check(end).expect("read");
+    assert_eq!(code(&target(&row, end + 100, check, 1)), "standby_diverged");
+    assert_eq!(code(&target(&row, end, check ^ 1, 1)), "standby_diverged");
+    assert_eq!(code(&target(&row, end, check, 1)), "ok");
+    let other = target(&row, end, check, 1).replace(&primary.folder.store_id().to_string(), &"0".repeat(32));
+    assert_eq!(code(&other), "standby_other_store");
+    // A higher epoch fences.
+    assert_eq!(code(&target(&row, end, check, 9)), "fenced");
+    assert!(primary.append(1, 5_000, 1.0).is_err());
+    assert_eq!(primary.control.standby().expect("read").role, StandbyRole::Fenced);
+}
+
+#[test]
+fn a_base_that_was_cut_short_is_begun_again_and_hostile_paths_are_refused() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let hub = primary.primary(false);
+    let mut pieces = Vec::new();
+    hub.send_base(&mut |piece| {
+        pieces.push(piece);
+        true
+    })
+    .expect("sent");
+    for cut in [1, pieces.len() / 2, pieces.len() - 1] {
+        assert_eq!(prepare_folder(&b).expect("prepared"), Prepared::NeedsBase);
+        let some: Vec<_> = pieces.iter().take(cut).cloned().collect();
+        let mut body = DirectBody(None, some.into_iter());
+        assert!(fetch_base(&b, &mut body, &mut |_| ()).is_err(), "{cut}");
+        assert!(!b.join("STORE").exists());
+    }
+    assert_eq!(prepare_folder(&b).expect("prepared"), Prepared::NeedsBase);
+    fetch_base(&b, &mut DirectBody(None, pieces.into_iter()), &mut |_| ()).expect("whole");
+    assert!(DataFolder::open(&b, NOW, &mut Entropy::seeded(1)).is_err(), "no other command opens it");
+    for path in ["../x", "/etc/x", "wal/../../x", "control/db", "", "wal/a/b/c", ".ssh/x", "wal/a b"] {
+        let dir = tempfile::tempdir().expect("made");
+        let mut bytes = Vec::new();
+        Frame::File { bytes: 1, path: path.to_owned() }.encode(&mut bytes);
+        let mut body = DirectBody(None, vec![bytes].into_iter());
+        let error = fetch_base(&dir.path().join("f"), &mut body, &mut |_| ()).expect_err("refused");
+        assert!(matches!(error, BaseError::Frame(_)), "{path:?}: {error}");
+    }
+}
