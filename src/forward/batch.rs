@@ -48,7 +48,7 @@ impl Item {
 
 /// Items that are sent in one request. Those of one series are in the order of the log.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(super) struct SampleBatch {
     items: Vec<Item>,
     first_seq: u64,
     /// Requests that may still be sent to find what the target refuses, for all parts of a batch.
@@ -62,16 +62,16 @@ pub(super) struct Batch {
 /// Requests at most that look for the refused part of one batch.
 const SPLITS_MAX: u32 = 128;
 
-impl Batch {
+impl SampleBatch {
     /// Creates a batch. Groups the items by series and keeps their order within a series.
-    pub(super) fn new(mut items: Vec<Item>) -> Batch {
+    pub(super) fn new(mut items: Vec<Item>) -> SampleBatch {
         items.sort_by_key(|item| item.id);
-        Batch::of(items, Arc::new(AtomicU32::new(SPLITS_MAX)))
+        SampleBatch::of(items, Arc::new(AtomicU32::new(SPLITS_MAX)))
     }
 
-    fn of(items: Vec<Item>, splits_left: Arc<AtomicU32>) -> Batch {
+    fn of(items: Vec<Item>, splits_left: Arc<AtomicU32>) -> SampleBatch {
         let first_seq = items.iter().map(|item| item.seq).min().unwrap_or(u64::MAX);
-        Batch { items, first_seq, splits_left, attempts: 0, encoded: None }
+        SampleBatch { items, first_seq, splits_left, attempts: 0, encoded: None }
     }
 
     /// Returns the number of the first log record that it needs.
@@ -101,7 +101,7 @@ impl Batch {
 
     /// Splits the batch in halves; the first is sent first. Returns the batch itself if it has one
     /// item, or if the search has used up its requests.
-    pub(super) fn halves(mut self) -> Result<(Batch, Batch), Batch> {
+    pub(super) fn halves(mut self) -> Result<(SampleBatch, SampleBatch), SampleBatch> {
         let takes_two = |left: u32| left.checked_sub(2);
         let is_allowed = self.items.len() > 1
             && self.splits_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, takes_two).is_ok();
@@ -110,7 +110,7 @@ impl Batch {
         }
         let second = self.items.split_off(self.items.len() / 2);
         let splits_left = Arc::clone(&self.splits_left);
-        Ok((Batch::of(self.items, self.splits_left), Batch::of(second, splits_left)))
+        Ok((SampleBatch::of(self.items, self.splits_left), SampleBatch::of(second, splits_left)))
     }
 
     /// Encodes the batch. None if it does not fit into a request of the encoder.

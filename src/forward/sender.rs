@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{Batch, ForwardedSeries, ForwardedValue, Item};
+use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch};
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
 use super::relabel::{LabelPairs, RelabelRules};
 use super::status::{ForwardCounts, RefusedBody, SenderState};
@@ -142,14 +142,14 @@ struct Shard {
     weight: usize,
     /// When the first pending item was read.
     since: Option<Duration>,
-    waiting: VecDeque<Batch>,
-    in_flight: Option<Batch>,
+    waiting: VecDeque<SampleBatch>,
+    in_flight: Option<SampleBatch>,
     retry_at: Duration,
 }
 
 impl Shard {
     fn first_seq(&self) -> Option<u64> {
-        let batches = self.waiting.iter().chain(&self.in_flight).map(Batch::first_seq);
+        let batches = self.waiting.iter().chain(&self.in_flight).map(SampleBatch::first_seq);
         batches.chain(self.pending.first().map(|item| item.seq)).min()
     }
 
@@ -159,7 +159,7 @@ impl Shard {
 
     fn close(&mut self) {
         if !self.pending.is_empty() {
-            self.waiting.push_back(Batch::new(std::mem::take(&mut self.pending)));
+            self.waiting.push_back(SampleBatch::new(std::mem::take(&mut self.pending)));
         }
         (self.weight, self.since) = (0, None);
     }
@@ -410,7 +410,7 @@ impl Sender {
     }
 
     /// Repeats a batch in the simplest form of the protocol, which every target understands.
-    fn fall_back(&mut self, shard: usize, batch: Batch) {
+    fn fall_back(&mut self, shard: usize, batch: SampleBatch) {
         self.agreed = true;
         self.encoder = RequestEncoder::new(WriteVersion::V1, BodyCompression::Snappy, REQUEST_BYTES_MAX);
         if let Some(shard) = self.queue.shards.get_mut(shard) {
@@ -421,7 +421,7 @@ impl Sender {
         }
     }
 
-    fn retry(&mut self, shard: usize, mut batch: Batch, retry_after: Option<Duration>, now: Duration) {
+    fn retry(&mut self, shard: usize, mut batch: SampleBatch, retry_after: Option<Duration>, now: Duration) {
         self.counts.retried_requests += 1;
         let doubled = BACKOFF_MIN.saturating_mul(1 << batch.attempts.min(16)).min(BACKOFF_MAX);
         batch.attempts = batch.attempts.saturating_add(1);
@@ -434,7 +434,14 @@ impl Sender {
     }
 
     /// Sends both halves of a refused batch, or refuses it if it cannot be split.
-    fn split_or_refuse(&mut self, shard: usize, batch: Batch, status: u16, text: String, at: Timestamp) {
+    fn split_or_refuse(
+        &mut self,
+        shard: usize,
+        batch: SampleBatch,
+        status: u16,
+        text: String,
+        at: Timestamp,
+    ) {
         match batch.halves() {
             Ok((first, second)) => {
                 if let Some(shard) = self.queue.shards.get_mut(shard) {
@@ -447,7 +454,7 @@ impl Sender {
     }
 
     /// Gives up a batch, and keeps the reason.
-    fn refuse(&mut self, batch: &Batch, status: u16, text: String, at: Timestamp) {
+    fn refuse(&mut self, batch: &SampleBatch, status: u16, text: String, at: Timestamp) {
         let samples = batch.samples();
         self.counts.refused_samples += samples;
         self.newest_acknowledged_ms = self.newest_acknowledged_ms.max(batch.newest_ms());
@@ -531,7 +538,7 @@ impl Sender {
     /// that was not read; its samples are estimated from what was read before.
     pub fn lag_samples(&self, log_bytes: u64) -> u64 {
         let queued = |shard: &Shard| {
-            let batches = shard.waiting.iter().chain(&shard.in_flight).map(Batch::samples);
+            let batches = shard.waiting.iter().chain(&shard.in_flight).map(SampleBatch::samples);
             batches.sum::<u64>() + shard.pending.len() as u64
         };
         let queued: u64 = self.queue.shards.iter().map(queued).sum();

@@ -165,6 +165,7 @@ pub struct Identity {
     public_links: dashboards::public_link::PublicLinks,
     org_settings: orgs::org_settings::SettingsCache,
     moved: orgs::moving::MovedOrgs,
+    forwarding: orgs::forward::ForwardingOrgs,
     engines: orgs::engine::EngineCache,
     /// Deleted organisations that still have data on disk.
     removing: Mutex<std::collections::BTreeSet<OrgId>>,
@@ -214,6 +215,7 @@ impl Identity {
             public_links: dashboards::public_link::PublicLinks::default(),
             org_settings: orgs::org_settings::SettingsCache::default(),
             moved: orgs::moving::MovedOrgs::default(),
+            forwarding: orgs::forward::ForwardingOrgs::default(),
             engines: orgs::engine::EngineCache::default(),
             removing: Mutex::default(),
             setup: Mutex::default(),
@@ -239,6 +241,7 @@ impl Identity {
         self.load_public_links()?;
         self.load_org_settings()?;
         self.load_moved()?;
+        self.load_forwarding()?;
         self.load_engines()
     }
 
@@ -260,6 +263,12 @@ impl Identity {
             GateMode::Synchronous => gate.is_connected(),
             GateMode::Follower | GateMode::Fenced(_) => false,
         }
+    }
+
+    /// Returns whether another process acts for the organisations: this one follows it, or was
+    /// replaced by it. Then nothing is forwarded or moved from here.
+    pub fn is_replica(&self) -> bool {
+        matches!(self.control.gate().mode(), GateMode::Follower | GateMode::Fenced(_))
     }
 
     /// Returns whether this process may not change accounts, because it follows another one.

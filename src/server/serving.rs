@@ -21,8 +21,8 @@ use crate::ui::Ui;
 /// How long a start waits for the newest segments to be read ahead. A disk reads some tens of
 /// megabytes in this time.
 const WARMING_MAX: Duration = Duration::from_millis(100);
-/// How often targets and pins of removed organisations are looked for.
-const FORWARD_PERIOD: Duration = Duration::from_secs(60);
+/// How often targets and pins of removed organisations, and a promotion, are looked for.
+const FORWARD_PERIOD: Duration = Duration::from_secs(10);
 /// How often the rate limiters remove idle entries.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -88,7 +88,6 @@ impl Server {
                 deps.close_streams();
             }
         });
-        moves.resume();
         self.start_task("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         // The first queries would otherwise compete with this prefetch for the disk, and take
         // longer.
@@ -96,8 +95,20 @@ impl Server {
         self.listener.install_app(app);
         self.forwarders = Some(Arc::clone(&forwarders));
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
-        reconcile(&identity, &forwarders, &tsdb);
-        self.start_task("forward", FORWARD_PERIOD, move |_| reconcile(&identity, &forwarders, &tsdb))?;
+        let mut is_resumed = false;
+        let mut send = move |_| {
+            // A follower begins after its promotion, and a primary that was replaced ends.
+            if identity.is_replica() {
+                moves.stop();
+                return forwarders.stop_all();
+            }
+            if !std::mem::replace(&mut is_resumed, true) {
+                moves.resume();
+            }
+            reconcile(&identity, &forwarders, &tsdb);
+        };
+        send(self.clock.now());
+        self.start_task("forward", FORWARD_PERIOD, send)?;
         self.serving = Some((rooms, mail));
         Ok(())
     }

@@ -39,8 +39,8 @@ pub use database::Tsdb;
 pub use database::tail::{LogTail, TailContent, TailRecord};
 pub use disk::{Disk, Faults};
 pub use error::{
-    AppendError, CheckpointError, CopyError, Damage, DiskError, ManifestError, OpenError, PinError, TailError,
-    Unconfirmed,
+    AppendError, CheckpointError, CopyError, Damage, DiskError, ManifestError, OpenError, PinError,
+    TailError, Unconfirmed,
 };
 pub use maintenance::backup::StageError;
 pub use maintenance::compact::{UpkeepError, UpkeepReport};

@@ -370,11 +370,8 @@ async fn every_route_answers_busy_when_connections_run_out() {
     let mut held = server.connect();
     held.write_all(HEALTH).expect("written");
     response(&mut held);
-    for row in server
-        .app
-        .rows
-        .iter()
-        .filter(|row| (!row.path.contains("probe") || row.path.contains("engine/probe")))
+    for row in
+        server.app.rows.iter().filter(|row| !row.path.contains("probe") || row.path.contains("engine/probe"))
     {
         let vital = ["/healthz", "/readyz", "/metrics", "/api/v1/health", "/api/v1/auth/logout"];
         if vital.contains(&row.path.as_str()) {

@@ -5,11 +5,11 @@ use super::{ApiError, Code};
 use crate::api::callers::org_not_found;
 use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, DASHBOARD_BYTES_MAX,
-DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError, IdTokenError,
-InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError, OrgChangeError,
-OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError, PublicLinkRefusal,
-    ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError, UnlinkError,
-    WeakPassword,
+    DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
+    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
+    OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError,
+    PublicLinkRefusal, ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError,
+    UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
 use crate::model::SlugError;

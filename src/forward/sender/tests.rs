@@ -95,7 +95,7 @@ fn decode(request: &OutgoingRequest) -> Arrived {
 
 /// A target in the test.
 #[derive(Default)]
-struct Target {
+struct FakeTarget {
     arrived: Arrived,
     requests: usize,
     most_samples: usize,
@@ -105,7 +105,7 @@ struct Target {
 
 /// What the target does with a request.
 #[derive(Clone, Copy, Debug)]
-enum Fault {
+enum TargetFault {
     None,
     /// An error before the samples are stored.
     Refuses(u16),
@@ -117,17 +117,17 @@ enum Fault {
     Unreachable,
 }
 
-impl Target {
-    fn answer(&mut self, request: &OutgoingRequest, fault: Fault) -> Answer {
+impl FakeTarget {
+    fn answer(&mut self, request: &OutgoingRequest, fault: TargetFault) -> Answer {
         self.requests += 1;
         let status = |status, retry_after| Answer::Status { status, text: "no".to_owned(), retry_after };
         match fault {
-            Fault::Refuses(code) => return status(code, None),
-            Fault::Delays(seconds) => return status(429, Some(Duration::from_secs(seconds))),
-            Fault::Unreachable => {
+            TargetFault::Refuses(code) => return status(code, None),
+            TargetFault::Delays(seconds) => return status(429, Some(Duration::from_secs(seconds))),
+            TargetFault::Unreachable => {
                 return Answer::Failed { code: "target_unreachable", text: "reset".to_owned() };
             }
-            Fault::None | Fault::Forgets => {}
+            TargetFault::None | TargetFault::Forgets => {}
         }
         if request.version == WriteVersion::V2 && !self.is_new {
             return status(415, None);
@@ -140,14 +140,19 @@ impl Target {
         let written = (request.version == WriteVersion::V2).then_some(samples.len() as u64);
         self.arrived.extend(samples);
         match fault {
-            Fault::Forgets => Answer::Failed { code: "target_timeout", text: "cut".to_owned() },
+            TargetFault::Forgets => Answer::Failed { code: "target_timeout", text: "cut".to_owned() },
             _ => Answer::Accepted { written },
         }
     }
 }
 
 /// Runs the sender until everything is acknowledged. Time passes as the sender asks.
-fn drain(sender: &mut Sender, target: &mut Target, now: &mut Duration, mut fault: impl FnMut() -> Fault) {
+fn drain(
+    sender: &mut Sender,
+    target: &mut FakeTarget,
+    now: &mut Duration,
+    mut fault: impl FnMut() -> TargetFault,
+) {
     let mut rounds = 0;
     loop {
         rounds += 1;
@@ -190,13 +195,13 @@ fn assert_complete(written: &[(u32, i64, f64)], arrived: &Arrived) {
     assert_eq!(first, expected);
 }
 
-fn faults() -> impl Strategy<Value = Fault> {
+fn faults() -> impl Strategy<Value = TargetFault> {
     prop_oneof![
-        3 => Just(Fault::None),
-        1 => prop_oneof![Just(500), Just(503), Just(502), Just(401), Just(404), Just(403)].prop_map(Fault::Refuses),
-        1 => Just(Fault::Forgets),
-        1 => (0..400u64).prop_map(Fault::Delays),
-        1 => Just(Fault::Unreachable),
+        3 => Just(TargetFault::None),
+        1 => prop_oneof![Just(500), Just(503), Just(502), Just(401), Just(404), Just(403)].prop_map(TargetFault::Refuses),
+        1 => Just(TargetFault::Forgets),
+        1 => (0..400u64).prop_map(TargetFault::Delays),
+        1 => Just(TargetFault::Unreachable),
     ]
 }
 
@@ -214,7 +219,7 @@ proptest! {
         let dir = tempfile::tempdir().expect("made");
         let store = open(dir.path());
         let mut written = Vec::new();
-        let mut target = Target { is_new, ..Target::default() };
+        let mut target = FakeTarget { is_new, ..FakeTarget::default() };
         let mut now = Duration::ZERO;
         let mut faults = faults.into_iter();
         let mut running = sender(&store, options(ForwardProtocol::Auto));
@@ -234,7 +239,7 @@ proptest! {
             running.fill(now).expect("read");
             running.flush();
             if let Some(request) = running.request(now, NOW) {
-                let answer = target.answer(&request, faults.next().unwrap_or(Fault::None));
+                let answer = target.answer(&request, faults.next().unwrap_or(TargetFault::None));
                 running.answered(request.shard, answer, now, NOW);
             }
             store.tsdb.advance_pin(CONSUMER, running.position());
@@ -242,7 +247,7 @@ proptest! {
                 running = sender(&store, options(ForwardProtocol::Auto));
             }
         }
-        drain(&mut running, &mut target, &mut now, || faults.next().unwrap_or(Fault::None));
+        drain(&mut running, &mut target, &mut now, || faults.next().unwrap_or(TargetFault::None));
         assert_complete(&written, &target.arrived);
         prop_assert!(target.most_samples <= REQUEST_SAMPLES_MAX);
         let poisoned = written.iter().filter(|(_, _, value)| *value == POISON).count() as u64;
@@ -261,9 +266,9 @@ fn one_bad_sample_of_two_thousand_is_found_and_kept_for_inspection() {
     let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, value(number))).collect();
     write(&store.tsdb, ORG, &samples);
     let mut sender = sender(&store, options(ForwardProtocol::V1));
-    let mut target = Target::default();
+    let mut target = FakeTarget::default();
     let mut now = Duration::ZERO;
-    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
     assert_complete(&samples, &target.arrived);
     assert!(target.requests <= 30, "{} requests", target.requests);
     assert_eq!(sender.counts().refused_samples, 1);
@@ -279,9 +284,9 @@ fn a_search_for_bad_samples_ends_after_its_limit_of_requests() {
     let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, POISON)).collect();
     write(&store.tsdb, ORG, &samples);
     let mut sender = sender(&store, options(ForwardProtocol::V1));
-    let mut target = Target::default();
+    let mut target = FakeTarget::default();
     let mut now = Duration::ZERO;
-    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
     assert_eq!((sender.counts().refused_samples, target.arrived.len()), (2_000, 0));
     assert!(target.requests <= 130, "{} requests", target.requests);
     assert_eq!(sender.refused().count(), REFUSED_KEPT);
@@ -292,7 +297,7 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
     let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     let mut sender = sender(&store, options(ForwardProtocol::V1));
-    let mut target = Target::default();
+    let mut target = FakeTarget::default();
     let mut now = Duration::ZERO;
     let mut written = Vec::new();
     let mut attempts = 0;
@@ -309,7 +314,7 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
         sender.fill(now).expect("read");
         while let Some(request) = sender.request(now, NOW) {
             attempts += 1;
-            let answer = target.answer(&request, Fault::Unreachable);
+            let answer = target.answer(&request, TargetFault::Unreachable);
             sender.answered(request.shard, answer, now, NOW);
         }
         assert_eq!(
@@ -321,7 +326,7 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
     }
     assert!((500..=1_600).contains(&attempts), "{attempts} attempts: one a minute at most");
     assert!(target.arrived.is_empty());
-    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
     assert_complete(&written, &target.arrived);
 }
 
@@ -359,11 +364,11 @@ fn a_wrong_credential_drops_nothing_and_is_shown() {
     let store = open(dir.path());
     write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
     let mut sender = sender(&store, options(ForwardProtocol::V1));
-    let (mut target, mut now, mut left) = (Target::default(), Duration::ZERO, 20);
+    let (mut target, mut now, mut left) = (FakeTarget::default(), Duration::ZERO, 20);
     let mut states = BTreeSet::new();
     drain(&mut sender, &mut target, &mut now, || {
         left -= 1;
-        if left > 0 { Fault::Refuses(401) } else { Fault::None }
+        if left > 0 { TargetFault::Refuses(401) } else { TargetFault::None }
     });
     states.insert(sender.state().as_str());
     assert_eq!((target.arrived.len(), sender.counts().refused_samples), (1, 0));
@@ -372,7 +377,7 @@ fn a_wrong_credential_drops_nothing_and_is_shown() {
     sender.fill(now).expect("read");
     sender.flush();
     let request = sender.request(now, NOW).expect("due");
-    let answer = target.answer(&request, Fault::Refuses(403));
+    let answer = target.answer(&request, TargetFault::Refuses(403));
     sender.answered(request.shard, answer, now, NOW);
     assert_eq!(sender.state().as_str(), "misconfigured");
     assert_eq!(sender.state().error(), Some("status 403: no"));
@@ -403,9 +408,9 @@ fn rules_and_the_tenant_label_change_what_is_sent() {
     options.rules = RelabelRules::parse(&rules).expect("valid");
     options.tenant_label = Some(("org".to_owned(), "acme".to_owned()));
     let mut sender = sender(&store, options);
-    let mut target = Target::default();
+    let mut target = FakeTarget::default();
     let mut now = Duration::ZERO;
-    drain(&mut sender, &mut target, &mut now, || Fault::None);
+    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
     assert_eq!(target.arrived.len(), 1);
     assert!(
         target.arrived[0].0.contains("org=\"acme\"") && target.arrived[0].0.contains("job-1"),
@@ -427,7 +432,7 @@ fn a_large_backlog_uses_more_shards_and_keeps_the_order() {
         written.extend(samples);
     }
     let mut sender = sender(&store, options(ForwardProtocol::V1));
-    let mut target = Target::default();
+    let mut target = FakeTarget::default();
     let mut now = Duration::ZERO;
     let mut most = 0;
     while sender.position() < store.tsdb.log_end() {
@@ -439,7 +444,7 @@ fn a_large_backlog_uses_more_shards_and_keeps_the_order() {
         // Answers of several shards arrive in any order.
         requests.reverse();
         for request in requests {
-            let answer = target.answer(&request, Fault::None);
+            let answer = target.answer(&request, TargetFault::None);
             sender.answered(request.shard, answer, now, NOW);
         }
         most = most.max(sender.shards());

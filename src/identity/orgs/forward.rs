@@ -1,7 +1,11 @@
 //! The forwarding targets of an organisation (docs/specification.md C12).
 
+use std::collections::BTreeSet;
+use std::sync::RwLock;
+
 use crate::entropy::Entropy;
 use crate::model::{OrgId, Target, Timestamp};
+use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
@@ -79,6 +83,17 @@ pub enum ForwardTargetError {
     Store(#[from] StoreError),
 }
 
+/// The organisations with an enabled target, in memory.
+#[derive(Debug, Default)]
+pub(in crate::identity) struct ForwardingOrgs(RwLock<BTreeSet<OrgId>>);
+
+impl ForwardingOrgs {
+    /// Removes a deleted organisation.
+    pub(in crate::identity) fn forget(&self, org: OrgId) {
+        self.0.write().ignore_poison().remove(&org);
+    }
+}
+
 /// The record that a target is sealed for: organisation and number.
 fn id_of(org: OrgId, number: u32) -> [u8; 8] {
     let mut id = [0; 8];
@@ -88,6 +103,18 @@ fn id_of(org: OrgId, number: u32) -> [u8; 8] {
 }
 
 impl Identity {
+    /// Returns whether an organisation has an enabled target. Only touches memory.
+    pub fn is_forwarding(&self, org: OrgId) -> bool {
+        self.forwarding.0.read().ignore_poison().contains(&org)
+    }
+
+    /// Loads which organisations have an enabled target.
+    pub(in crate::identity) fn load_forwarding(&self) -> Result<(), StoreError> {
+        let enabled = self.rows::<ForwardRow>(&())?.into_iter().filter(|(_, row)| row.enabled);
+        *self.forwarding.0.write().ignore_poison() = enabled.map(|((org, _), _)| org).collect();
+        Ok(())
+    }
+
     /// Returns the targets of an organisation in order of number.
     ///
     /// # Errors
@@ -192,6 +219,7 @@ impl Identity {
                 .map_err(StoreError::from)?;
             Ok(row)
         })?;
+        self.load_forwarding()?;
         Ok(self.open_forward(org, number, stored))
     }
 
@@ -211,7 +239,8 @@ impl Identity {
             txn.remove::<ForwardRow>(&(org, number));
             let event = Event::by_actor(actor, "forward.removed").of(org).target(&row.name);
             audit::record(txn, &event, now).map_err(StoreError::from)?;
-            Ok(())
-        })
+            Ok::<_, ForwardTargetError>(())
+        })?;
+        Ok(self.load_forwarding()?)
     }
 }

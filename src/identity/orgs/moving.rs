@@ -171,9 +171,8 @@ impl Identity {
 
     /// Loads which organisations are moved.
     pub(in crate::identity) fn load_moved(&self) -> Result<(), StoreError> {
-        for (org, row) in self.moves()? {
-            self.moved.set(org, row.step.is_moved());
-        }
+        let moved = self.moves()?.into_iter().filter(|(_, row)| row.step.is_moved());
+        *self.moved.0.write().ignore_poison() = moved.map(|(org, _)| org).collect();
         Ok(())
     }
 

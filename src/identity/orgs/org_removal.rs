@@ -83,6 +83,7 @@ impl Identity {
         self.public_links.forget_org(org);
         self.org_settings.forget(org);
         self.engines.forget(org);
+        self.forwarding.forget(org);
         Ok(())
     }
 

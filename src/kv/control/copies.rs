@@ -581,8 +581,8 @@ mod tests {
     struct Account(String);
 
     impl Record for Account {
-        const TABLE: u8 = 0x05;
-        const KIND: u8 = 5;
+        const TABLE: u8 = 0x3f;
+        const KIND: u8 = 0x3f;
         const VERSION: u8 = 1;
         type Key = u32;
     }

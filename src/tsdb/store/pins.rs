@@ -120,10 +120,6 @@ impl Pins {
         self.all.lock().ignore_poison()
     }
 
-    pub(in crate::tsdb) fn is_empty(&self) -> bool {
-        self.all().is_empty()
-    }
-
     pub(in crate::tsdb) fn len(&self) -> usize {
         self.all().len()
     }
@@ -231,6 +227,6 @@ mod tests {
         assert_eq!(pins.list(), [(consumer, 45, 15)]);
         pins.remove(consumer);
         pins.saved(&[(consumer, broken)]);
-        assert!(pins.is_empty());
+        assert!(pins.list().is_empty());
     }
 }

@@ -116,14 +116,15 @@ impl Engines {
     }
 
     /// Checks that samples of an organisation are stored here. Those of a moved organisation are
-    /// also sent to its engine.
+    /// also sent to its engine, and those of an organisation that forwards to its targets.
     ///
     /// # Errors
     /// 409 `engine_upstream`.
     pub fn require_local_writes(&self, org: OrgId) -> ApiResult<()> {
-        let is_moved = || self.identity.as_ref().is_some_and(|identity| identity.is_moved(org));
+        let is_sent_on = |identity: &Arc<Identity>| identity.is_moved(org) || identity.is_forwarding(org);
+        let is_sent_on = || self.identity.as_ref().is_some_and(is_sent_on);
         match self.engine(org) {
-            Some(engine) if engine.kind == EngineKind::Upstream && !is_moved() => Err(ApiError::new(
+            Some(engine) if engine.kind == EngineKind::Upstream && !is_sent_on() => Err(ApiError::new(
                 Code::EngineUpstream,
                 "the samples of this organisation are on another server; send them there",
             )),

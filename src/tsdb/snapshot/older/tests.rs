@@ -20,7 +20,7 @@ enum Kind {
 
 /// Where the sample of a time is: here, in the older source, or in both with two values.
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum SamplePlace {
     Here(Kind),
     Older(Kind),
     Both(Kind, Kind),
@@ -78,11 +78,11 @@ fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![4 => (0u8..9).prop_map(Kind::Float), 1 => Just(Kind::Stale), 2 => (1u8..9).prop_map(Kind::Native)]
 }
 
-fn places() -> impl Strategy<Value = Place> {
+fn places() -> impl Strategy<Value = SamplePlace> {
     prop_oneof![
-        kinds().prop_map(Place::Here),
-        kinds().prop_map(Place::Older),
-        (kinds(), kinds()).prop_map(|(here, older)| Place::Both(here, older)),
+        kinds().prop_map(SamplePlace::Here),
+        kinds().prop_map(SamplePlace::Older),
+        (kinds(), kinds()).prop_map(|(here, older)| SamplePlace::Both(here, older)),
     ]
 }
 
@@ -144,9 +144,9 @@ proptest! {
         for (series, samples) in &content {
             for (at, place) in samples {
                 let (stored, fetched) = match *place {
-                    Place::Here(kind) => (Some(kind), None),
-                    Place::Older(kind) => (None, Some(kind)),
-                    Place::Both(kind, other) => (Some(kind), Some(other)),
+                    SamplePlace::Here(kind) => (Some(kind), None),
+                    SamplePlace::Older(kind) => (None, Some(kind)),
+                    SamplePlace::Both(kind, other) => (Some(kind), Some(other)),
                 };
                 for (to, kind) in [(&mut here, stored), (&mut older, fetched), (&mut all, stored.or(fetched))] {
                     if let Some(kind) = kind {
@@ -168,9 +168,9 @@ proptest! {
         // Where the sources contradict each other in the kind of a sample, histograms before the
         // range may differ: floats there are not read.
         let is_native = |kind: &Kind| matches!(kind, Kind::Native(_));
-        let differ = |place: &Place| match place {
-            Place::Both(here, older) => is_native(here) != is_native(older),
-            Place::Here(_) | Place::Older(_) => false,
+        let differ = |place: &SamplePlace| match place {
+            SamplePlace::Both(here, older) => is_native(here) != is_native(older),
+            SamplePlace::Here(_) | SamplePlace::Older(_) => false,
         };
         let back = if content.values().flat_map(BTreeMap::values).any(differ) { 0 } else { back };
         let start = Timestamp::from_ms(start);
