@@ -354,7 +354,7 @@ mod tests {
             (json!({"regex": ".*", "action": "labeldrop"}), None),
         ];
         for (rule, expected) in cases {
-            assert_eq!(applied(&[rule.clone()], &up).as_deref(), expected, "{rule}");
+            assert_eq!(applied(std::slice::from_ref(&rule), &up).as_deref(), expected, "{rule}");
         }
         let two = [
             json!({"source_labels": ["zone"], "target_label": "a"}),

@@ -79,14 +79,14 @@ impl StandbyClient {
     ///
     /// # Errors
     /// A sentence, if the URL or the certificates cannot be used.
-    pub fn new(url: &str, token: &str, more_roots: Option<Vec<u8>>) -> Result<StandbyClient, String> {
+    pub fn new(url: &str, token: &str, more_roots: Option<&[u8]>) -> Result<StandbyClient, String> {
         let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
         let (scheme, authority) = match (uri.scheme_str(), uri.authority()) {
             (Some(scheme @ ("http" | "https")), Some(authority)) => (scheme, authority),
             _ => return Err(format!("{url:?} does not begin with http:// or https://")),
         };
         let is_tls = scheme == "https";
-        let roots = more_roots.as_deref();
+        let roots = more_roots;
         let tls = is_tls.then(|| TlsSettings { roots, with_public: true, identity: None }.connector());
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)

@@ -92,7 +92,7 @@ fn failed(why: impl Into<String>) -> ServerError {
 fn connect(follow: &FollowSettings) -> Result<Link, ServerError> {
     let roots = follow.ca_file.as_ref().map(std::fs::read).transpose();
     let roots = roots.map_err(|e| failed(format!("the file of certificates cannot be read: {e}")))?;
-    StandbyClient::new(&follow.url, follow.token.reveal(), roots).map(Link).map_err(failed)
+    StandbyClient::new(&follow.url, follow.token.reveal(), roots.as_deref()).map(Link).map_err(failed)
 }
 
 /// Fetches the base of a follower if its folder has no store yet. Waits for a primary that cannot

@@ -209,7 +209,7 @@ fn until(holds: impl Fn() -> bool) {
 }
 
 fn folders() -> (tempfile::TempDir, PathBuf, PathBuf) {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
     (dir, a, b)
 }
@@ -364,7 +364,7 @@ fn a_base_that_was_cut_short_is_begun_again_and_hostile_paths_are_refused() {
     fetch_base(&b, &mut DirectBody(None, pieces.into_iter()), &mut |_| ()).expect("whole");
     assert!(DataFolder::open(&b, NOW, &mut Entropy::seeded(1)).is_err(), "no other command opens it");
     for path in ["../x", "/etc/x", "wal/../../x", "control/db", "", "wal/a/b/c", ".ssh/x", "wal/a b"] {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let mut bytes = Vec::new();
         Frame::File { bytes: 1, path: path.to_owned() }.encode(&mut bytes);
         let mut body = DirectBody(None, vec![bytes].into_iter());

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::test_server::{Reply, TestServer, TestServerOptions};
+use crate::test_server::{Reply, TestServer, TestServerOptions, is_test_route};
 
 struct Server {
     address: SocketAddr,
@@ -370,9 +370,7 @@ async fn every_route_answers_busy_when_connections_run_out() {
     let mut held = server.connect();
     held.write_all(HEALTH).expect("written");
     response(&mut held);
-    for row in
-        server.app.rows.iter().filter(|row| !row.path.contains("probe") || row.path.contains("engine/probe"))
-    {
+    for row in server.app.rows.iter().filter(|row| !is_test_route(&row.path)) {
         let vital = ["/healthz", "/readyz", "/metrics", "/api/v1/health", "/api/v1/auth/logout"];
         if vital.contains(&row.path.as_str()) {
             continue;

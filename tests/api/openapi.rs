@@ -8,11 +8,7 @@ use promlet::api::ApiOptions;
 use promlet::api::openapi::is_described;
 use serde_json::Value;
 
-use crate::test_server::{TestServer, TestServerOptions, Who};
-
-fn is_probe(path: &str) -> bool {
-    path.contains("probe") && !path.contains("engine/probe")
-}
+use crate::test_server::{TestServer, TestServerOptions, Who, is_test_route};
 
 #[tokio::test]
 async fn every_route_is_in_the_document_and_described() {
@@ -21,7 +17,7 @@ async fn every_route_is_in_the_document_and_described() {
     assert_eq!(document["openapi"], "3.1.0");
     assert_eq!(document["servers"][0]["url"], "http://127.0.0.1:8095");
     let mut undescribed = Vec::new();
-    for row in server.rows.iter().filter(|row| !is_probe(&row.path)) {
+    for row in server.rows.iter().filter(|row| !is_test_route(&row.path)) {
         let operation = &document["paths"][&row.path][row.method.to_ascii_lowercase()];
         assert_eq!(operation["summary"], row.summary, "{} {}", row.method, row.path);
         if !is_described(row) {
@@ -35,7 +31,7 @@ async fn every_route_is_in_the_document_and_described() {
         .values()
         .map(|path| path.as_object().map_or(0, serde_json::Map::len))
         .sum();
-    assert_eq!(documented, server.rows.iter().filter(|row| !is_probe(&row.path)).count());
+    assert_eq!(documented, server.rows.iter().filter(|row| !is_test_route(&row.path)).count());
 }
 
 #[tokio::test]

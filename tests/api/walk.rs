@@ -16,13 +16,11 @@ use promlet::api::routes::{Auth, RouteDoc};
 use promlet::api::starting::SwitchableApp;
 use serde_json::Value;
 
-use crate::test_server::{TestServer, TestServerOptions, Who, ask};
+use crate::test_server::{TestServer, TestServerOptions, Who, ask, is_test_route};
 
 /// The described routes: all except the tests' own probes.
 pub(crate) fn rows(server: &TestServer) -> Vec<RouteDoc> {
-    let is_own =
-        |path: &str| ["/query/probe-", "/v1/probe", "/import/probe"].iter().any(|own| path.contains(own));
-    server.rows.iter().filter(|row| !is_own(&row.path)).cloned().collect()
+    server.rows.iter().filter(|row| !is_test_route(&row.path)).cloned().collect()
 }
 
 /// A path of the route. The errors here precede any lookup, so its parameters need not exist.

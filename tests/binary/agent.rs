@@ -61,7 +61,7 @@ fn arrives(agent: &Server, target: &LyingTarget, series: &str, values: std::ops:
 
 #[test]
 fn an_agent_relabels_and_forwards_what_each_protocol_brings() {
-    let dir = tempfile::tempdir().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     let target = LyingTarget::start(|_| Lie::Accept);
     let rules = json!([
         { "action": "labeldrop", "regex": "pod" },
@@ -93,7 +93,7 @@ fn an_agent_relabels_and_forwards_what_each_protocol_brings() {
 
 #[test]
 fn samples_wait_for_a_target_that_is_down_across_kills_of_the_agent() {
-    let dir = tempfile::tempdir().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     let up = Arc::new(AtomicBool::new(false));
     let is_up = Arc::clone(&up);
     let target = LyingTarget::start(move |_| match is_up.load(Ordering::SeqCst) {
@@ -121,7 +121,7 @@ fn samples_wait_for_a_target_that_is_down_across_kills_of_the_agent() {
 
 #[test]
 fn an_agent_with_a_token_admits_only_its_bearer_and_one_without_no_page_of_a_browser() {
-    let dir = tempfile::tempdir().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     let target = LyingTarget::start(|_| Lie::Accept);
     let file = config(dir.path(), &json!([]), &[&target]);
     let agent = start(dir.path(), &file, &[("PROMLET_AGENT_TOKEN", "a long enough token")]);
@@ -145,7 +145,7 @@ fn an_agent_with_a_token_admits_only_its_bearer_and_one_without_no_page_of_a_bro
 
 #[test]
 fn a_server_does_not_open_the_queue_of_an_agent_nor_an_agent_the_store_of_a_server() {
-    let dir = tempfile::tempdir().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     let target = LyingTarget::start(|_| Lie::Accept);
     let file = config(dir.path(), &json!([]), &[&target]);
     assert!(start(dir.path(), &file, &[]).terminate().success());
@@ -165,7 +165,7 @@ fn a_server_does_not_open_the_queue_of_an_agent_nor_an_agent_the_store_of_a_serv
 
 #[test]
 fn every_lie_of_a_target_is_survived_and_what_it_may_retry_arrives() {
-    let dir = tempfile::tempdir().expect("temp");
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
     // Lies after which the samples are refused for good, or that take as long as a timeout.
     let skipped = |lie: &Lie| {
         matches!(

@@ -85,7 +85,7 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
     let seed = 20_261_127;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let base = Timestamp::from_s(Clock::System.now().as_s() - 3_000);
     let (mut source, mut target) = (serve(&here), serve(&there));
@@ -97,7 +97,8 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
     add_target(&source, &source.sign_in(), &url, &target_secret);
     let mut step = 1;
     for kill in 0..KILLS {
-        let writes = 5 + (20.0 * rng.unit()) as i64;
+        let [more] = rng.bytes();
+        let writes = 5 + more % 20;
         for _ in 0..writes {
             assert_eq!(source.write(&secret, &batch(base, step)).status, 204);
             step += 1;
@@ -129,7 +130,7 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
 
 #[test]
 fn a_wrong_credential_is_shown_and_its_correction_sends_everything() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let base = Timestamp::from_s(Clock::System.now().as_s() - 3_000);
     let (source, target) = (serve(&here), serve(&there));

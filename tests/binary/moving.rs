@@ -96,7 +96,7 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     let seed = 20_261_126;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let base = Timestamp::from_s(Clock::System.now().as_s()).plus_ms(-(HISTORY + 200) * STEP_MS);
     let (mut source, mut target) = (serve(&here), serve(&there));
@@ -183,7 +183,7 @@ fn check_content(found: &BTreeMap<String, Vec<(String, String)>>, base: Timestam
 
 #[test]
 fn a_wrong_target_is_reported_before_anything_is_stored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let (_source, target) = (serve(&here), serve(&there));
     let token = folder.path().join("token");
@@ -208,7 +208,7 @@ fn a_wrong_target_is_reported_before_anything_is_stored() {
 
 #[test]
 fn a_dry_run_reports_figures_and_sends_nothing() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let (source, target) = (serve(&here), serve(&there));
     let (_, secret) = source.api_key(&source.sign_in());
@@ -228,7 +228,7 @@ fn a_dry_run_reports_figures_and_sends_nothing() {
 
 #[test]
 fn an_organisation_moves_away_drops_its_samples_here_and_returns_with_all_of_them() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
     let (here, there) = (folder.path().join("here"), folder.path().join("there"));
     let (source, target) = (serve(&here), serve(&there));
     let (_, secret) = source.api_key(&source.sign_in());

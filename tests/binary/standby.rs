@@ -105,7 +105,7 @@ struct Place {
 
 impl Place {
     fn new() -> Place {
-        let dir = tempfile::tempdir().expect("a folder");
+        let dir = crate::harness::scratch::temporary_folder().expect("a folder");
         let token = dir.path().join("token");
         std::fs::write(&token, TOKEN).expect("written");
         Place { dir, token }

@@ -150,9 +150,9 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<Arc<Engine>, EngineError> {
-        let target = self.seal_engine(org, &new.target, rng);
-        let (kind, split_after_s, replaces) = (new.kind, new.split_after_s, new.replaces);
-        let host = new.target.url.authority();
+        let NewEngine { kind, target, split_after_s, replaces } = new;
+        let host = target.url.authority();
+        let target = self.seal_engine(org, &target, rng);
         self.change(move |txn| {
             let slug = read::<OrgRow>(txn, &org)?.ok_or(EngineError::UnknownOrg)?.slug;
             let stored = read::<EngineRow>(txn, &org)?.map_or(0, |row| row.version);

@@ -215,8 +215,7 @@ impl Identity {
             };
             txn.put(&(org, number), &row);
             let event = Event::by_actor(actor, if is_new { "forward.created" } else { "forward.changed" });
-            audit::record(txn, &event.of(org).target(&row.name).detail(&host), now)
-                .map_err(StoreError::from)?;
+            audit::record(txn, &event.of(org).target(&row.name).detail(&host), now)?;
             Ok(row)
         })?;
         self.load_forwarding()?;
@@ -238,7 +237,7 @@ impl Identity {
             let row = read::<ForwardRow>(txn, &(org, number))?.ok_or(ForwardTargetError::NotFound)?;
             txn.remove::<ForwardRow>(&(org, number));
             let event = Event::by_actor(actor, "forward.removed").of(org).target(&row.name);
-            audit::record(txn, &event, now).map_err(StoreError::from)?;
+            audit::record(txn, &event, now)?;
             Ok::<_, ForwardTargetError>(())
         })?;
         Ok(self.load_forwarding()?)

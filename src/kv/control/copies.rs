@@ -629,7 +629,7 @@ mod tests {
 
     #[test]
     fn copied_changes_survive_a_restart_and_nothing_else_changes_a_followers_accounts() {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (_a, primary) = open(&dir.path().join("a"));
         primary.gate().keep_changes();
         let b = dir.path().join("b");
@@ -654,7 +654,7 @@ mod tests {
 
     #[test]
     fn all_rows_replace_what_a_follower_has_value_by_value() {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (_a, primary) = open(&dir.path().join("a"));
         let (_b, follower) = open(&dir.path().join("b"));
         for key in 0..90 {
@@ -675,7 +675,7 @@ mod tests {
 
     #[test]
     fn a_synchronous_change_is_answered_by_its_confirmation_or_fails_after_ten_ticks() {
-        let dir = tempfile::tempdir().expect("made");
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (_folder, control) = open(dir.path());
         control.gate().keep_changes();
         control.gate().set_mode(GateMode::Synchronous);

@@ -226,7 +226,7 @@ fn quarantine_keeps_every_file_moved_there() {
 
 #[test]
 fn an_agent_and_a_server_refuse_the_folder_of_each_other_and_leave_it_unchanged() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     let (of_agent, of_server) = (temp.path().join("agent"), temp.path().join("server"));
     let open_agent = |path: &Path| DataFolder::open_agent(path, NOW, &mut Entropy::seeded(7));
     open_agent(&of_agent).expect("new").close_clean(NOW).expect("closed");
@@ -243,7 +243,7 @@ fn an_agent_and_a_server_refuse_the_folder_of_each_other_and_leave_it_unchanged(
 
 #[test]
 fn an_agent_whose_first_start_was_interrupted_takes_its_folder_again() {
-    let temp = tempfile::tempdir().expect("temp");
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
     // The process ended between the identity and the marker.
     drop(open(temp.path()).expect("new"));
     drop(DataFolder::open_agent(temp.path(), NOW, &mut Entropy::seeded(8)).expect("taken"));

@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_body_has_the_documented_bytes_and_decodes() {
         let metadata = MetricMetadata { name: "up", kind: MetricKind::Gauge, help: "Is it.", unit: "" };
-        let body = encode([metadata.clone()].into_iter());
+        let body = encode([metadata].into_iter());
         assert_eq!(body, b"\x01\x02up\x02\x06Is it.\x00");
         let mut found = 0;
         let read = decode(&body, &mut |back| {

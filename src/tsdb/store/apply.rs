@@ -68,31 +68,7 @@ impl Stores {
             self.org_or_new(org).count_record(body);
         }
         match kind {
-            RecordKind::Samples | RecordKind::SamplesV1 => {
-                if samples.is_none() || cfg!(debug_assertions) {
-                    samples::decode(kind, body, scratch)?;
-                }
-                debug_assert!(
-                    samples.is_none_or(|samples| samples == &**scratch),
-                    "another record was logged"
-                );
-                let store = self.org_or_new(org);
-                let orphans = if rows.is_some() { store.retain_replayed(seq, scratch) } else { 0 };
-                let samples = samples.unwrap_or(scratch);
-                let least_ms = store.record_samples(seq, samples);
-                if self.queue_only {
-                    let stored = samples.len() as u64;
-                    self.uncovered.fetch_add(stored, Ordering::Relaxed);
-                    return Ok(ApplyOutcome { stored, orphans, ..ApplyOutcome::default() });
-                }
-                let record_change = || (!samples.is_empty()).then(|| store.changes.note(least_ms));
-                record_change();
-                let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
-                outcome.orphans = orphans;
-                record_change();
-                self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
-                Ok(outcome)
-            }
+            RecordKind::Samples | RecordKind::SamplesV1 => self.apply_samples(record, scratch, rows),
             RecordKind::Histograms | RecordKind::Exemplars | RecordKind::Starts if self.queue_only => {
                 let store = self.org_or_new(org);
                 store.last_seq.store(seq, Ordering::Release);
@@ -149,6 +125,36 @@ impl Stores {
             RecordKind::Delete => self.apply_deletion(record, rows),
             RecordKind::Mark | RecordKind::Switch | RecordKind::Dropped => Ok(ApplyOutcome::default()),
         }
+    }
+
+    /// Like [`Stores::apply`], for samples.
+    fn apply_samples(
+        &self,
+        record: Record<'_>,
+        scratch: &mut Vec<LogSample>,
+        rows: Option<&RowSeqs>,
+    ) -> Result<ApplyOutcome, Damage> {
+        let Record { seq, org, kind, body, samples } = record;
+        if samples.is_none() || cfg!(debug_assertions) {
+            samples::decode(kind, body, scratch)?;
+        }
+        debug_assert!(samples.is_none_or(|samples| samples == &**scratch), "another record was logged");
+        let store = self.org_or_new(org);
+        let orphans = if rows.is_some() { store.retain_replayed(seq, scratch) } else { 0 };
+        let samples = samples.unwrap_or(scratch);
+        let least_ms = store.record_samples(seq, samples);
+        if self.queue_only {
+            let stored = samples.len() as u64;
+            self.uncovered.fetch_add(stored, Ordering::Relaxed);
+            return Ok(ApplyOutcome { stored, orphans, ..ApplyOutcome::default() });
+        }
+        let record_change = || (!samples.is_empty()).then(|| store.changes.note(least_ms));
+        record_change();
+        let mut outcome = store.head.apply(seq, samples, skipped(rows, org, seq));
+        outcome.orphans = orphans;
+        record_change();
+        self.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
+        Ok(outcome)
     }
 
     /// Like [`Stores::apply`], for side data.

@@ -29,7 +29,7 @@ fn queued(tsdb: &Tsdb, from: LogPosition) -> Vec<(i64, u64)> {
 
 #[test]
 fn a_queue_keeps_samples_in_the_log_and_out_of_memory_across_restarts() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let mut expected = Vec::new();
     for round in 0..3_i32 {
         let (tsdb, report) = open_with(dir.path(), queue_options(&faults()));
@@ -56,7 +56,7 @@ fn a_queue_keeps_samples_in_the_log_and_out_of_memory_across_restarts() {
 
 #[test]
 fn histograms_and_exemplars_of_a_queue_are_counted_and_kept_in_the_log() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), queue_options(&faults()));
     let mut builder = BatchBuilder::default();
     builder.series(&up("a"), []);
@@ -75,7 +75,7 @@ fn histograms_and_exemplars_of_a_queue_are_counted_and_kept_in_the_log() {
 
 #[test]
 fn a_queue_is_trimmed_up_to_the_position_of_its_consumer_and_no_further() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), queue_options(&small_files()));
     tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
     for n in 0..2_000 {

@@ -57,7 +57,7 @@ fn fill_a_file(tsdb: &Tsdb, from: i64) -> Vec<(i64, u64)> {
 
 #[test]
 fn a_tail_returns_every_record_once_and_in_order_across_files_and_restarts() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let mut written = Vec::new();
     let mut read = Vec::new();
     let mut next = LogPosition(1);
@@ -89,7 +89,7 @@ fn a_tail_returns_every_record_once_and_in_order_across_files_and_restarts() {
 
 #[test]
 fn every_kind_of_record_is_decoded() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let mut tail = tsdb.tail(tsdb.log_end()).expect("a tail");
     tsdb.pin(CONSUMER, tail.position()).expect("pinned");
@@ -139,7 +139,7 @@ fn every_kind_of_record_is_decoded() {
 
 #[test]
 fn a_waiting_tail_wakes_for_a_record_and_for_the_end() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let mut tail = tsdb.tail(tsdb.log_end()).expect("a tail");
     std::thread::scope(|scope| {
@@ -163,7 +163,7 @@ fn a_waiting_tail_wakes_for_a_record_and_for_the_end() {
 
 #[test]
 fn records_that_are_not_synced_are_not_read() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let every = Durability::Interval(Duration::from_secs(3_600));
     let (tsdb, _) = open_with(dir.path(), Options { durability: every, ..options(&faults()) });
     let mut tail = tsdb.tail(tsdb.log_end()).expect("a tail");
@@ -178,7 +178,7 @@ fn records_that_are_not_synced_are_not_read() {
 
 #[test]
 fn a_record_whose_sync_failed_is_never_read() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = faults();
     let (tsdb, _) = open_with(dir.path(), options(&faults));
     write(&tsdb, ORG, &up("a"), &[ago(2_000, 1.0)]);
@@ -191,7 +191,7 @@ fn a_record_whose_sync_failed_is_never_read() {
 
 #[test]
 fn a_pin_keeps_files_over_restarts_until_it_moves_on() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), options(&small_files()));
     assert_eq!(tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned"), LogPosition(1));
     let written = fill_a_file(&tsdb, 0).len() + fill_a_file(&tsdb, 10_000).len();
@@ -226,7 +226,7 @@ fn a_pin_keeps_files_over_restarts_until_it_moves_on() {
 
 #[test]
 fn a_removed_pin_keeps_nothing() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), options(&small_files()));
     tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
     fill_a_file(&tsdb, 0);
@@ -243,7 +243,7 @@ fn a_removed_pin_keeps_nothing() {
 
 /// Breaks a pin by a limit of bytes, or by a disk that is nearly full.
 fn break_a_pin(disk_is_full: bool) {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let faults = small_files();
     let limit = if disk_is_full { u64::MAX } else { 3 * 8_192 };
     let (tsdb, _) = open_with(dir.path(), Options { pinned_log_bytes: limit, ..options(&faults) });
@@ -290,7 +290,7 @@ fn a_nearly_full_disk_breaks_pins_before_it_refuses_samples() {
 
 #[test]
 fn a_log_that_only_pins_keep_causes_no_early_seals() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let options = Options { seal_log_bytes: 3 * 8_192, ..options(&small_files()) };
     let (tsdb, _) = open_with(dir.path(), options);
     tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
@@ -309,7 +309,7 @@ fn a_log_that_only_pins_keep_causes_no_early_seals() {
 
 #[test]
 fn damage_is_reported_with_file_and_offset_and_nothing_is_skipped() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), options(&small_files()));
     tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
     fill_a_file(&tsdb, 0);
@@ -365,7 +365,7 @@ fn damage_is_reported_with_file_and_offset_and_nothing_is_skipped() {
 
 #[test]
 fn a_tail_beside_writers_sees_what_they_wrote() {
-    let dir = tempfile::tempdir().expect("made");
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), options(&small_files()));
     tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
     let mut tail = tsdb.tail(LogPosition(1)).expect("a tail");

@@ -352,7 +352,7 @@ fn descriptions(data: Option<&str>) -> Result<Vec<Description>, AnswerError> {
 /// Converts seconds to a time.
 fn time_of(seconds: f64) -> Option<Timestamp> {
     let ms = (seconds * 1_000.0).round();
-    // The bounds are exact in a double.
+    #[expect(clippy::cast_possible_truncation, reason = "the bounds are exact in a double")]
     (ms.abs() < 9e15).then(|| Timestamp::from_ms(ms as i64))
 }
 

@@ -32,8 +32,11 @@ pub struct Engines {
     /// None: all organisations read local samples.
     identity: Option<Arc<Identity>>,
     egress: Egress,
-    clients: RwLock<HashMap<OrgId, (Arc<Engine>, Result<Arc<Upstream>, String>)>>,
+    clients: RwLock<HashMap<OrgId, EngineClient>>,
 }
+
+/// An engine and its client, or the reason why there is none.
+type EngineClient = (Arc<Engine>, Result<Arc<Upstream>, String>);
 
 impl std::fmt::Debug for Engines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
