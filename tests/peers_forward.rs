@@ -1,5 +1,5 @@
-//! Forwarding to the real Prometheus with its receiver, and to the real VictoriaMetrics, while a sender
-//! writes and the source is killed: both have every sample, equal to the bit.
+//! Forwarding to the real Prometheus with its receiver, and to the real VictoriaMetrics, while a
+//! sender writes and the source is killed: both have every sample, equal to the bit.
 //!
 //! The programs come from Debian into a folder below `target/`; if they are unavailable, the test
 //! fails and reports it.

@@ -1,5 +1,5 @@
-//! `engine: split` with a real Prometheus as the upstream, by remote read: floats, staleness markers
-//! and native histograms. Every response must be that of a promlet with all samples.
+//! `engine: split` with a real Prometheus as the upstream, by remote read: floats, staleness
+//! markers and native histograms. Every response must be that of a promlet with all samples.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -34,8 +34,8 @@ impl Drop for Peer {
 const INTERVAL_MS: i64 = 15_000;
 const SAMPLES: i64 = 160;
 
-/// Encodes one sample of each series at a time: two counters, one of which ends and resumes, a gauge
-/// with special values, and an integer histogram.
+/// Encodes one sample of each series at a time: two counters, one of which ends and resumes, a
+/// gauge with special values, and an integer histogram.
 fn write_request(at_ms: i64, n: i64) -> Vec<u8> {
     let mut out = Vec::new();
     let mut series = |name: &str, job: &str, sample: (u8, Vec<u8>)| {
@@ -138,8 +138,8 @@ fn queries_over_the_border_to_a_real_prometheus_are_answered_as_by_one_store() {
 
     let now_ms = Clock::System.now().as_ms();
     let first_ms = now_ms - now_ms % INTERVAL_MS - SAMPLES * INTERVAL_MS;
-    // The border lies between 1,200 s and 1,260 s ago. Prometheus gets nothing after it, and promlet
-    // has samples of up to 5 minutes before it, which Prometheus has as well.
+    // The border lies between 1,200 s and 1,260 s ago. Prometheus gets nothing after it, and
+    // promlet has samples of up to 5 minutes before it, which Prometheus has as well.
     let (border_ms, overlap_ms) = (now_ms - 1_200_000, 300_000);
     for n in 0..SAMPLES {
         let at_ms = first_ms + n * INTERVAL_MS;

@@ -1,6 +1,6 @@
-//! Real engines answer the queries of an organisation: Prometheus, and VictoriaMetrics behind vmauth
-//! with two tenants. The same samples are also stored here, so each result is compared with that of
-//! the local engine, for a member and for an embed token with a scope.
+//! Real engines answer the queries of an organisation: Prometheus, and VictoriaMetrics behind
+//! vmauth with two tenants. The same samples are also stored here, so each result is compared with
+//! that of the local engine, for a member and for an embed token with a scope.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

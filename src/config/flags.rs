@@ -121,8 +121,8 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_HEAD_MEMORY_BYTES", value_name = "N", default_value = "4294967296",
           value_parser = clap::value_parser!(u64).range(HEAD_MEMORY_BYTES_MIN..=HEAD_MEMORY_BYTES_MAX))]
     pub(super) head_memory_bytes: u64,
-    /// Bytes of the log above which it no longer waits for forwarding targets and standby servers that
-    /// have not read it (64 MiB to 1 PiB). They then lose the oldest records; no stored sample is lost
+    /// Bytes of the log above which it no longer waits for forwarding targets that have not read it
+    /// (64 MiB to 1 PiB). They then lose the oldest records; no stored sample is lost
     #[arg(long, env = "PROMLET_FORWARD_LOG_BYTES", value_name = "N", default_value = "8589934592",
           value_parser = clap::value_parser!(u64).range(FORWARD_LOG_BYTES_MIN..=FORWARD_LOG_BYTES_MAX))]
     pub(super) forward_log_bytes: u64,

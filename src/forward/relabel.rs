@@ -1,6 +1,6 @@
 //! Relabelling of series, with the rules of Prometheus' `write_relabel_configs`.
 //!
-//! Source: <https://prometheus.io/docs/prometheus/latest/configuration/configuration/#relabel_config>.
+//! Source: `relabel_config` in the documentation of Prometheus' configuration.
 //! Patterns are anchored at both ends. A label whose value becomes empty is removed.
 
 use std::borrow::Cow;

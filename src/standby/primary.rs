@@ -279,8 +279,8 @@ impl Primary {
         })
     }
 
-    /// Compares the last account change of a follower. Returns false if it is not known on one side,
-    /// so that all rows must be copied.
+    /// Compares the last account change of a follower. Returns false if it is not known on one
+    /// side, so that all rows must be copied.
     fn has_same_change(&self, request: &StreamRequest) -> Result<bool, Refused> {
         let (Some(before), 1..) = (request.accounts.checked_sub(1), request.accounts_check) else {
             return Ok(false);

@@ -4,9 +4,10 @@
 //! into records of the log ([`wal`]). They are durable before the response and applied to the
 //! [`head`] in log order. Native histograms, start timestamps and exemplars are stored separately
 //! ([`side_data`]). [`Tsdb::snapshot`] is the only way to read: one organisation within one scope
-//! ([`snapshot`]). [`Tsdb::tail`] reads the log behind its writer. [`maintenance`] writes checkpoints, which keep starts short; [`recovery`]
-//! restores the state at a start. Formats are documented in [`wal`]'s records and samples,
-//! [`series`]' definitions and registry, [`chunk`], and [`maintenance::checkpoint`].
+//! ([`snapshot`]). [`Tsdb::tail`] reads the log behind its writer. [`maintenance`] writes
+//! checkpoints, which keep starts short; [`recovery`] restores the state at a start. Formats are
+//! documented in [`wal`]'s records and samples, [`series`]' definitions and registry, [`chunk`],
+//! and [`maintenance::checkpoint`].
 //!
 //! A seal moves a closed window of time from the head to [`segment`]s ([`maintenance::seal`]):
 //! files that never change and that control lists ([`store::manifest`]). The current set of

@@ -1,5 +1,5 @@
-//! `engine: split` (docs/specification.md C11): half of the samples here, the older half on an upstream
-//! that this test runs. Every response must be that of an organisation with all samples.
+//! `engine: split` (docs/specification.md C11): half of the samples here, the older half on an
+//! upstream that this test runs. Every response must be that of an organisation with all samples.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};

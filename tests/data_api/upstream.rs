@@ -1,5 +1,5 @@
-//! Organisations whose samples are on another server: what a caller sees equals what it would see of
-//! the same samples stored here, and a server that lies does no harm.
+//! Organisations whose samples are on another server: what a caller sees equals what it would see
+//! of the same samples stored here, and a server that lies does no harm.
 
 use std::time::Duration;
 

@@ -127,7 +127,7 @@ impl Model for Replication {
             Property::always(ONE_PRIMARY, |_, state: &State| {
                 let [a, b] = &state.nodes;
                 let both = a.role == Role::Primary && b.role == Role::Primary;
-                !(both && a.epoch == b.epoch) && !state.epoch_decreased
+                !(state.epoch_decreased || both && a.epoch == b.epoch)
             }),
             Property::always(FENCED_STAYS_SILENT, |_, state: &State| !state.fenced_answered),
             Property::always(FOLLOWER_CAN_GO_ON, |_, state: &State| {

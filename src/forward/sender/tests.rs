@@ -216,7 +216,7 @@ proptest! {
         is_new in any::<bool>(),
         restarts in prop::collection::vec(any::<bool>(), 12),
     ) {
-        let dir = crate::kv::scratch::temporary_folder().expect("made");
+        let dir = tempfile::tempdir().expect("made");
         let store = open(dir.path());
         let mut written = Vec::new();
         let mut target = FakeTarget { is_new, ..FakeTarget::default() };
@@ -260,7 +260,7 @@ proptest! {
 
 #[test]
 fn one_bad_sample_of_two_thousand_is_found_and_kept_for_inspection() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     let value = |number: u32| if number == 1_234 { POISON } else { f64::from(number) };
     let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, value(number))).collect();
@@ -279,7 +279,7 @@ fn one_bad_sample_of_two_thousand_is_found_and_kept_for_inspection() {
 
 #[test]
 fn a_search_for_bad_samples_ends_after_its_limit_of_requests() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, POISON)).collect();
     write(&store.tsdb, ORG, &samples);
@@ -294,7 +294,7 @@ fn a_search_for_bad_samples_ends_after_its_limit_of_requests() {
 
 #[test]
 fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     let mut sender = sender(&store, options(ForwardProtocol::V1));
     let mut target = FakeTarget::default();
@@ -332,7 +332,7 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
 
 #[test]
 fn delays_grow_to_a_minute_and_a_target_may_ask_for_five() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
     let mut sender = sender(&store, options(ForwardProtocol::V1));
@@ -360,7 +360,7 @@ fn delays_grow_to_a_minute_and_a_target_may_ask_for_five() {
 
 #[test]
 fn a_wrong_credential_drops_nothing_and_is_shown() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
     let mut sender = sender(&store, options(ForwardProtocol::V1));
@@ -385,7 +385,7 @@ fn a_wrong_credential_drops_nothing_and_is_shown() {
 
 #[test]
 fn a_target_that_acknowledges_and_forgets_is_noticed_by_its_counts() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     write(&store.tsdb, ORG, &[(1, -1_000, 1.0), (2, -1_000, 2.0), (3, -1_000, 3.0)]);
     let mut sender = sender(&store, options(ForwardProtocol::V2));
@@ -399,7 +399,7 @@ fn a_target_that_acknowledges_and_forgets_is_noticed_by_its_counts() {
 
 #[test]
 fn rules_and_the_tenant_label_change_what_is_sent() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     write(&store.tsdb, ORG, &[(1, -1_000, 1.0), (2, -1_000, 2.0)]);
     let rule = serde_json::json!([{ "source_labels": ["job"], "regex": "job-2", "action": "drop" }]);
@@ -422,7 +422,7 @@ fn rules_and_the_tenant_label_change_what_is_sent() {
 
 #[test]
 fn a_large_backlog_uses_more_shards_and_keeps_the_order() {
-    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
     let mut written = Vec::new();
     for step in 0..60 {

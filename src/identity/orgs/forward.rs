@@ -178,7 +178,7 @@ impl Identity {
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<ForwardTarget, ForwardTargetError> {
-        // The target is sealed for its number, so the number is chosen before the change. The change
+        // The target is sealed for its number, so the number is chosen before the change, which
         // refuses it if another request took it meanwhile.
         let next = self.rows::<ForwardRow>(&org)?.last().map_or(1, |((_, last), _)| last.saturating_add(1));
         let is_new = number.is_none();

@@ -613,8 +613,8 @@ impl Tsdb {
         }
     }
 
-    /// Removes the first log files whose content is in segments and registries and that no pin needs
-    /// (docs/storage.md section 9).
+    /// Removes the first log files whose content is in segments and registries and that neither a
+    /// pin nor a follower needs (docs/storage.md section 9).
     fn trim(&self, context: &SealContext<'_>, report: &mut SealReport) -> Result<(), SealError> {
         let _removal = self.removal.lock().ignore_poison();
         let full = context.log.full_files();
