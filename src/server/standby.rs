@@ -331,6 +331,10 @@ impl Server {
         let now = self.clock.now();
         if is_follower {
             self.tsdb.complete_last_record(now).map_err(|e| failed(with_sources(&e)))?;
+            // The base has the pins of the primary's consumers, which do not move here.
+            for pin in self.tsdb.pins() {
+                self.tsdb.unpin(pin.consumer).map_err(|e| failed(with_sources(&e)))?;
+            }
         }
         let link = connect(&follow)?;
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));

@@ -18,11 +18,12 @@ use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, request};
 use crate::https::fixture;
 
 /// The beginnings of command blocks that are not run here, with the reasons.
-const NOT_RUN: [(&str, &str); 4] = [
+const NOT_RUN: [(&str, &str); 5] = [
     ("cargo run -- demo", "builds; the_demo_prints_a_link_a_token_and_queries_that_return_data_at_once"),
     ("cargo test", "this is it"),
     ("cargo run --release\n", "builds; this test starts the server that it would build"),
     ("cargo run --example embed_page", "builds; peers_browser.rs opens that page"),
+    ("promlet org move", "needs another engine; tests/binary/moving.rs moves to one and back"),
 ];
 /// The beginnings of lines that are pasted in another form: the doctor warns that mail goes to the
 /// console, and no person can confirm a deletion.

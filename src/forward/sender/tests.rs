@@ -262,7 +262,7 @@ proptest! {
 fn one_bad_sample_of_two_thousand_is_found_and_kept_for_inspection() {
     let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
-    let value = |number: u32| if number == 1_234 { POISON } else { f64::from(number) };
+    let value = |number: u32| if number == 1_234 { POISON } else { f64::from(number) + 0.5 };
     let samples: Vec<(u32, i64, f64)> = (0..2_000).map(|number| (number, -1_000, value(number))).collect();
     write(&store.tsdb, ORG, &samples);
     let mut sender = sender(&store, options(ForwardProtocol::V1));
@@ -305,7 +305,7 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
     let mut minute = 0;
     while now < day {
         let samples: Vec<(u32, i64, f64)> =
-            (0..20).map(|number| (number, -90_000_000 + minute * 60_000, minute as f64)).collect();
+            (0..20).map(|number| (number, -90_000_000 + minute * 60_000, minute as f64 + 0.5)).collect();
         if minute < 1_440 {
             write(&store.tsdb, ORG, &samples);
             written.extend(samples);

@@ -97,8 +97,15 @@ impl Identity {
     /// Loads all engines.
     pub(in crate::identity) fn load_engines(&self) -> Result<(), StoreError> {
         let rows = self.rows::<EngineRow>(&())?;
-        let opened = rows.into_iter().map(|(org, row)| (org, Arc::new(self.open_engine(org, &row))));
-        *self.engines.write() = opened.collect();
+        let mut engines = self.engines.write();
+        let load = |(org, row): (OrgId, EngineRow)| {
+            let engine = self.open_engine(org, &row);
+            // Clients are kept as long as the `Arc` is the same.
+            let kept = engines.get(&org).filter(|known| ***known == engine).cloned();
+            (org, kept.unwrap_or_else(|| Arc::new(engine)))
+        };
+        let opened = rows.into_iter().map(load).collect();
+        *engines = opened;
         Ok(())
     }
 
