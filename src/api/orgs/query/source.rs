@@ -582,10 +582,15 @@ impl QueryRun {
         }
         let described = self.metadata(None, usize::MAX)?.items;
         let described: BTreeMap<&str, &Description> = described.iter().map(|one| (&*one.name, one)).collect();
-        let at = Steps::once(if range.end == Timestamp::MAX { now } else { range.end });
+        let end = if range.end == Timestamp::MAX { now } else { range.end };
+        let at = Steps::once(end);
         let counts = self.values_by_name("count by (__name__) (", ")", filter.selectors, &names, at)?;
-        let newest =
-            self.values_by_name("max by (__name__) (timestamp(", "))", filter.selectors, &names, at)?;
+        let newest = self.values_by_name("max by (__name__) (timestamp(", "))", filter.selectors, &names, at);
+        let newest = match newest {
+            // `timestamp` removes names, and two series without them may be equal, which fails.
+            Err(error) if error.code() == Code::QueryFailed => BTreeMap::new(),
+            newest => newest?,
+        };
         for item in &mut items {
             if let Some(one) = description_of(&item.name, &described) {
                 (item.kind, item.help, item.unit) = (one.kind, Arc::clone(&one.help), Arc::clone(&one.unit));
@@ -598,6 +603,8 @@ impl QueryRun {
                 #[expect(clippy::cast_possible_truncation, reason = "a time in milliseconds")]
                 let ms = (seconds * 1_000.0).round() as i64;
                 item.last_seen = Timestamp::from_ms(ms);
+            } else if count > 0 {
+                item.last_seen = end;
             }
         }
         Ok(Listing { items: with_local_metrics(items, local), truncated })
