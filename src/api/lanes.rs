@@ -184,11 +184,7 @@ impl Lanes {
         let (pool, org) = self.pool_of(lane);
         let origin = ORIGIN.try_with(Clone::clone).unwrap_or_default();
         let work = move || with_origin(&origin, work);
-        // A dropped caller needs no result.
-        let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-        pool.run(org, matches!(lane, Lane::Embed(_)), wait, work)
-            .await?
-            .map_err(|panic| pool.panicked(panic.as_ref()))
+        pool.run_whole(org, matches!(lane, Lane::Embed(_)), wait, work).await
     }
 
     fn pool_of(&self, lane: Lane) -> (&LanePool, Option<OrgId>) {
@@ -212,10 +208,7 @@ impl Lanes {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let (pool, (_, org)) = (&self.0.answer, self.pool_of(lane));
-        let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
-        let yields = matches!(lane, Lane::Embed(_));
-        let done = pool.run(org, yields, pool.options.wait, work).await?;
-        done.map_err(|panic| pool.panicked(panic.as_ref()))
+        pool.run_whole(org, matches!(lane, Lane::Embed(_)), pool.options.wait, work).await
     }
 
     /// Runs work that encodes a chunk of a large result of an organisation. Unlike [`Lanes::run`],

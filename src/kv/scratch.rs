@@ -1,4 +1,4 @@
-//! Folders of tests. Most tests sync often and delete all that they wrote.
+//! Folders of tests, which create many files and delete them soon.
 
 use std::io::Result;
 use std::path::Path;
@@ -9,7 +9,7 @@ use tempfile::TempDir;
 const MEMORY_BYTES_MIN: u64 = 2 << 30;
 
 /// Creates a temporary folder: in memory where the system has `/dev/shm` with enough space, because
-/// syncs cost nothing there, else in the usual place.
+/// files and syncs cost little there, otherwise in the usual place.
 ///
 /// # Errors
 /// That of creating the folder.

@@ -253,7 +253,7 @@ fn hostile() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Returns the filled shapes of a picture, and the texts at its value axis.
+/// Returns the filled shapes of a picture with their opacities.
 fn fills(drawn: &Scene) -> Vec<(&[scene::Vertex], f32)> {
     let filled = drawn.items.iter().filter_map(|item| match item {
         scene::Item::Fill { vertices, opacity, .. } => Some((&vertices[..], *opacity)),

@@ -70,16 +70,16 @@ pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     let tokens = tokens(source)?;
     let module = Module::new(&tokens);
     let declared = module.declared();
-    let places: Vec<WordRole> = (0..tokens.len()).map(|at| module.place(at)).collect();
+    let roles: Vec<WordRole> = (0..tokens.len()).map(|at| module.role(at)).collect();
     let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
     let mut private: BTreeMap<&str, usize> = BTreeMap::new();
     let mut kept: BTreeSet<&str> = BTreeSet::new();
-    for (token, place) in tokens.iter().zip(&places).filter(|(token, _)| token.kind == Kind::Word) {
+    for (token, role) in tokens.iter().zip(&roles).filter(|(token, _)| token.kind == Kind::Word) {
         if token.text.starts_with('#') {
             *private.entry(token.text).or_default() += 1;
-        } else if declared.contains(token.text) && *place != WordRole::Property {
+        } else if declared.contains(token.text) && *role != WordRole::Property {
             *uses.entry(token.text).or_default() += 1;
-        } else if *place != WordRole::Property {
+        } else if *role != WordRole::Property {
             kept.insert(token.text);
         }
     }
@@ -88,10 +88,10 @@ pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     let private = numbered(&private, |number| Some(format!("#{}", short(number))));
     let written: Vec<String> = tokens
         .iter()
-        .zip(&places)
-        .map(|(token, place)| {
+        .zip(&roles)
+        .map(|(token, role)| {
             let name = names.get(token.text).filter(|_| token.kind == Kind::Word);
-            match (place, name) {
+            match (role, name) {
                 (WordRole::Name, Some(name)) => name.clone(),
                 (WordRole::Shorthand, Some(name)) if name != token.text => format!("{}:{name}", token.text),
                 _ => private.get(token.text).cloned().unwrap_or_else(|| token.text.to_owned()),
@@ -165,12 +165,11 @@ impl<'a> Module<'a> {
         let mut open: Vec<(usize, Bracket, usize)> = Vec::new();
         let (mut conditions, mut is_label, mut class) = (0_usize, false, false);
         for (at, token) in tokens.iter().enumerate() {
-            let template = match token.kind {
+            let (closes, opens) = match token.kind {
                 Kind::Template { closes, opens } => (closes, opens),
                 Kind::Sign => (matches!(token.text, ")" | "]" | "}"), matches!(token.text, "(" | "[" | "{")),
                 _ => (false, false),
             };
-            let (closes, opens) = template;
             if closes && let Some((from, _, outer)) = open.pop() {
                 module.closes.insert(from, at);
                 conditions = outer;
@@ -187,7 +186,7 @@ impl<'a> Module<'a> {
                 conditions = 0;
             }
             match token.text {
-                "class" if module.place(at) != WordRole::Property => class = true,
+                "class" if module.role(at) != WordRole::Property => class = true,
                 "?" => conditions += 1,
                 ":" => {
                     is_label = conditions == 0 && !matches!(open.last(), Some((_, Bracket::Object, _)));
@@ -223,8 +222,8 @@ impl<'a> Module<'a> {
         if is_block { Bracket::Block } else { Bracket::Object }
     }
 
-    /// Returns what the word is.
-    fn place(&self, at: usize) -> WordRole {
+    /// Returns the role of the word at a place.
+    fn role(&self, at: usize) -> WordRole {
         let Some(before) = self.before(at) else { return WordRole::Name };
         if before.is(".") || before.is("?.") {
             return WordRole::Property;
@@ -259,7 +258,7 @@ impl<'a> Module<'a> {
     fn declared(&self) -> BTreeSet<&'a str> {
         let mut names = BTreeSet::new();
         for (at, token) in self.tokens.iter().enumerate() {
-            if token.kind == Kind::Word && self.place(at) == WordRole::Property {
+            if token.kind == Kind::Word && self.role(at) == WordRole::Property {
                 continue;
             }
             match token.text {

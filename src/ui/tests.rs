@@ -163,6 +163,19 @@ fn modules_neither_build_markup_from_text_nor_run_text() {
     }
 }
 
+/// A bundle has each module in a function, which cannot wait.
+#[test]
+fn no_module_awaits_at_its_top_level() {
+    for file in of(AssetKind::Module) {
+        let source = text(file);
+        let is_top = |line: &&str| line.starts_with(|first: char| first.is_ascii_alphabetic());
+        for line in source.lines().filter(is_top) {
+            let awaits = line.split(|c: char| !c.is_alphanumeric()).any(|word| word == "await");
+            assert!(!awaits || line.contains("async"), "{}: {line}", file.name);
+        }
+    }
+}
+
 #[test]
 fn no_file_refers_to_another_host() {
     for file in FILES {

@@ -4,6 +4,8 @@
 mod contract;
 #[path = "met.rs"]
 pub(crate) mod met;
+#[path = "../../src/kv/scratch.rs"]
+mod scratch;
 #[path = "secrets.rs"]
 mod secrets;
 
@@ -147,13 +149,6 @@ fn probes() -> Routes {
         .get("/api/v1/probe-panic", Auth::Public, "probe", panics)
 }
 
-/// Creates the folder in memory if samples are stored and the system has `/dev/shm`, because there
-/// syncs are free.
-fn folder(stored: bool) -> std::io::Result<tempfile::TempDir> {
-    let memory = std::path::Path::new("/dev/shm");
-    if stored && memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() }
-}
-
 /// Whether a route exists only in tests.
 pub(crate) fn is_test_route(path: &str) -> bool {
     ["/query/probe-", "/v1/probe", "/import/probe"].iter().any(|part| path.contains(part))
@@ -182,7 +177,7 @@ impl TestServer {
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one server")]
     pub(crate) fn build(plan: TestServerOptions) -> TestServer {
         secrets::watch();
-        let folder = folder(plan.stored).expect("a temporary folder");
+        let folder = scratch::temporary_folder().expect("a temporary folder");
         let clock = Clock::manual(Timestamp::from_s(1_800_000_000));
         let now = clock.now();
         let data = DataFolder::open(folder.path(), now, &mut Entropy::seeded(1)).expect("a new folder");

@@ -229,12 +229,12 @@ async fn a_repeated_range_query_reads_only_new_samples_unless_caching_is_disable
     assert_eq!(second["result"].as_array().expect("a list").len(), 4);
     assert_eq!(ask(&format!("{path}&nocache=1")).await.1, second);
     let page = fixture.server.get("/metrics", &Who::Nobody).await.body;
-    for line in [
-        "promlet_query_cache_requests_total{result=\"hit\"} 2",
-        "promlet_query_cache_requests_total{result=\"extended\"} 1",
-        "promlet_query_cache_requests_total{result=\"miss\"} 2",
-    ] {
-        assert!(page.contains(line), "{line}\n{page}");
+    // An inline query whose thread was interrupted is repeated on the lane, and looks up again.
+    for (result, at_least) in [("hit", 2.0), ("extended", 1.0), ("miss", 2.0)] {
+        let name = format!("promlet_query_cache_requests_total{{result=\"{result}\"}} ");
+        let line = page.lines().find_map(|line| line.strip_prefix(&name));
+        let count: f64 = line.and_then(|count| count.parse().ok()).expect("a count");
+        assert!((at_least..=2.0 * at_least).contains(&count), "{result}: {count}");
     }
 }
 

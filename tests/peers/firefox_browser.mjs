@@ -145,10 +145,9 @@ async function look(isPrivate, origin) {
     await page.screenshot({ path: join(given.pictures, `firefox-${name}-dashboard.png`) });
     check(complaints.length === 0, `Firefox has no complaints:\n  ${complaints.join('\n  ')}`);
 
-    // A page of Firefox itself tells the mode of its window.
-    await page.goto('about:privatebrowsing');
-    const mode = await page.evaluate(() => document.documentElement.className);
-    check(mode.includes('private') === isPrivate, `the window is ${isPrivate ? '' : 'not '}private: ${mode}`);
+    // Firefox has no file system of its origin in private windows.
+    const hasFiles = await page.evaluate(() => navigator.storage.getDirectory().then(() => true, () => false));
+    check(hasFiles !== isPrivate, `the window is ${isPrivate ? '' : 'not '}private`);
   } catch (error) {
     throw new Error([error.message, ...complaints].join('\n  '));
   } finally {

@@ -179,6 +179,23 @@ impl LanePool {
         self.shared.lock().record(org, self.shared.activity_window)
     }
 
+    /// As [`LanePool::run`], for work whose result is its reply.
+    ///
+    /// # Errors
+    /// Those of [`LanePool::run`], and 500 if the work panics.
+    pub(super) async fn run_whole<T: Send + 'static>(
+        &self,
+        org: Option<OrgId>,
+        yields: bool,
+        wait: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, ApiError> {
+        // A dropped caller needs no result.
+        let work = |reply: Reply<_>| drop(reply.send(catch_unwind(AssertUnwindSafe(work))));
+        let done = self.run(org, yields, wait, work).await?;
+        done.map_err(|panic| self.panicked(panic.as_ref()))
+    }
+
     /// Submits work and waits for its reply, for `wait` until a thread starts it. Dropping the
     /// future removes waiting work. Work that yields waits behind the other work of its
     /// organisation.

@@ -13,10 +13,13 @@ import { kind, shape } from './docs/schema.js';
 const view = /** @type {HTMLElement} */ (document.getElementById('docs'));
 const VERBS = ['get', 'post', 'put', 'patch', 'delete'];
 
-const found = await fetch(`${ROOT}/api/v1/openapi.json`, { cache: 'no-store' }).catch(() => null);
-if (found?.ok) show(await found.json());
-else
-  view.replaceChildren(
+load();
+
+/** Shows the document, or why there is none. */
+async function load() {
+  const found = await fetch(`${ROOT}/api/v1/openapi.json`, { cache: 'no-store' }).catch(() => null);
+  if (found?.ok) return show(await found.json());
+  return view.replaceChildren(
     h('h1', { class: 'unseen', text: 'API' }),
     h('p', {
       class: 'booting',
@@ -24,6 +27,7 @@ else
       text: 'The API document cannot be read. It may be switched off (PROMLET_DOCS=off).',
     }),
   );
+}
 
 /** @param {Api} api */
 function show(api) {

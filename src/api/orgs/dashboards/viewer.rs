@@ -254,9 +254,7 @@ impl<'r> Viewing<'r> {
         let sent = query.variables;
         let selected = self.dashboard.select_for_panel(&mut selections, access_of(self.grant), panel, sent);
         selected.map_err(|error| refused_value(self.grant, &error))?;
-        let context = query.intervals.context(query.range);
-        let text = self.dashboard.query(&target.expr, &selections, &context);
-        text.map_err(|error| refused_text(self.grant, &error))
+        self.with_values(&target.expr, &selections, &query.intervals.context(query.range))
     }
 
     /// Returns the expression of an annotation at a place of the document's list, with the values
@@ -272,7 +270,11 @@ impl<'r> Viewing<'r> {
     ) -> ApiResult<String> {
         let missing = || self.refused(Code::NotFound, "the dashboard has no such annotation with a query");
         let expr = self.dashboard.annotation(place).ok_or_else(missing)?;
-        let text = self.dashboard.query(expr, self.selections()?, &intervals.context(range));
+        self.with_values(expr, self.selections()?, &intervals.context(range))
+    }
+
+    fn with_values(&self, expr: &str, selections: &Selections, context: &Context) -> ApiResult<String> {
+        let text = self.dashboard.query(expr, selections, context);
         text.map_err(|error| refused_text(self.grant, &error))
     }
 
