@@ -69,4 +69,4 @@ pub use wal::record::RecordKind;
 pub use wal::samples::LogSample;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

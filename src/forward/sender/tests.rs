@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ingest::{DecodeLimits, DecodeScratch, remote_write, remote_write2};
-use crate::kv::{Control, ControlOptions, DataFolder};
-use crate::model::{BatchBuilder, StoreId, WriteBatch};
-use crate::tsdb::{ConsumerId, ConsumerKind, Home, Options};
+use crate::model::{BatchBuilder, WriteBatch};
+use crate::tsdb::tests::{Opened, open_with};
+use crate::tsdb::{ConsumerId, ConsumerKind, Options};
 
 const ORG: OrgId = OrgId(3);
 const NOW: Timestamp = Timestamp::from_ms(1_795_000_000_000);
@@ -18,21 +18,8 @@ const CONSUMER: ConsumerId = ConsumerId { kind: ConsumerKind::Forward, number: 1
 /// A value that the target never accepts.
 const POISON: f64 = 666.0;
 
-/// An open store and its accounts, which are closed after it.
-struct OpenStore {
-    tsdb: Arc<Tsdb>,
-    _control: Arc<Control>,
-    _folder: DataFolder,
-}
-
-fn open(dir: &Path) -> OpenStore {
-    let folder = DataFolder::open(&dir.join("accounts"), NOW, &mut Entropy::seeded(2)).expect("a folder");
-    let options = ControlOptions { now: NOW, users_table: 1 };
-    let (control, _) = Control::open(&folder, &options).expect("accounts");
-    let control = Arc::new(control);
-    let home = Home { dir, store: StoreId([7; 16]), control: Arc::clone(&control) };
-    let (tsdb, _) = Tsdb::open(home, Options::default(), &mut Entropy::seeded(1), NOW).expect("opens");
-    OpenStore { tsdb: Arc::new(tsdb), _control: control, _folder: folder }
+fn open(dir: &Path) -> Opened {
+    open_with(dir, Options::default()).0
 }
 
 fn series(number: u32) -> Labels {
@@ -59,7 +46,7 @@ fn options(protocol: ForwardProtocol) -> SenderOptions {
     }
 }
 
-fn sender(store: &OpenStore, options: SenderOptions) -> Sender {
+fn sender(store: &Opened, options: SenderOptions) -> Sender {
     let from = store.tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
     Sender::new(Arc::clone(&store.tsdb), options, from, Entropy::seeded(5)).expect("starts")
 }

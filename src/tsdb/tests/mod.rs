@@ -70,8 +70,8 @@ fn options(faults: &Arc<Faults>) -> Options {
 }
 
 /// An open store with its accounts' database in `accounts/`. They are closed in this order.
-struct Opened {
-    tsdb: Tsdb,
+pub(crate) struct Opened {
+    pub(crate) tsdb: Arc<Tsdb>,
     /// Kept open with the store, so that a copy of the folder contains it.
     _control: Arc<Control>,
     _folder: DataFolder,
@@ -106,10 +106,10 @@ fn try_open_at(
     let (control, folder) = control(dir);
     let home = Home { dir, store, control: Arc::clone(&control) };
     let (tsdb, report) = Tsdb::open(home, options, &mut Entropy::seeded(1), now)?;
-    Ok((Opened { tsdb, _control: control, _folder: folder }, report))
+    Ok((Opened { tsdb: Arc::new(tsdb), _control: control, _folder: folder }, report))
 }
 
-fn open_with(dir: &Path, options: Options) -> (Opened, RecoveryReport) {
+pub(crate) fn open_with(dir: &Path, options: Options) -> (Opened, RecoveryReport) {
     try_open(dir, STORE, options).expect("opens")
 }
 

@@ -537,7 +537,8 @@ impl QueryRun {
     }
 
     /// See [`Paced::metrics`](crate::tsdb::Paced::metrics). The series of an upstream are counted
-    /// at the end of the range only; a metric without a sample there has none.
+    /// at the end of the range only, which is then their `last_seen`; that of a metric without a
+    /// sample there is the start.
     ///
     /// # Errors
     /// Those of [`QueryRun::series`].
@@ -584,13 +585,7 @@ impl QueryRun {
         let described: BTreeMap<&str, &Description> = described.iter().map(|one| (&*one.name, one)).collect();
         let end = if range.end == Timestamp::MAX { now } else { range.end };
         let at = Steps::once(end);
-        let counts = self.values_by_name("count by (__name__) (", ")", filter.selectors, &names, at)?;
-        let newest = self.values_by_name("max by (__name__) (timestamp(", "))", filter.selectors, &names, at);
-        let newest = match newest {
-            // `timestamp` removes names, and two series without them may be equal, which fails.
-            Err(error) if error.code() == Code::QueryFailed => BTreeMap::new(),
-            newest => newest?,
-        };
+        let counts = self.counts_by_name(filter.selectors, &names, at)?;
         for item in &mut items {
             if let Some(one) = description_of(&item.name, &described) {
                 (item.kind, item.help, item.unit) = (one.kind, Arc::clone(&one.help), Arc::clone(&one.unit));
@@ -599,22 +594,16 @@ impl QueryRun {
             #[expect(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "a count")]
             let count = counts.get(&item.name).map_or(0, |count| *count as u64);
             item.series = count;
-            if let Some(seconds) = newest.get(&item.name) {
-                #[expect(clippy::cast_possible_truncation, reason = "a time in milliseconds")]
-                let ms = (seconds * 1_000.0).round() as i64;
-                item.last_seen = Timestamp::from_ms(ms);
-            } else if count > 0 {
+            if count > 0 {
                 item.last_seen = end;
             }
         }
         Ok(Listing { items: with_local_metrics(items, local), truncated })
     }
 
-    /// Returns the value of each metric of an aggregation by name.
-    fn values_by_name(
+    /// Returns the number of series of each metric.
+    fn counts_by_name(
         &mut self,
-        before: &str,
-        after: &str,
         selectors: &[Vec<Matcher>],
         names: &[Arc<str>],
         at: Steps,
@@ -629,7 +618,7 @@ impl QueryRun {
             selectors.iter().map(|own| own.iter().cloned().chain([named.clone()]).collect()).collect();
         let mut values = BTreeMap::new();
         for text in self.forced(run)?.selectors(&own) {
-            let expr = format!("{before}{text}{after}");
+            let expr = format!("count by (__name__) ({text})");
             let answer =
                 run.answer(UpstreamRead::Query { expr, steps: at, instant: true, lookback_ms: None })?;
             let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };

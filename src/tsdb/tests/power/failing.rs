@@ -17,7 +17,7 @@ fn start(dir: &Path) -> Option<Opened> {
     let control = Arc::new(control);
     let home = Home { dir, store: STORE, control: Arc::clone(&control) };
     let (tsdb, _) = Tsdb::open(home, small_files(), &mut Entropy::seeded(1), NOW).ok()?;
-    Some(Opened { tsdb, _control: control, _folder: folder })
+    Some(Opened { tsdb: Arc::new(tsdb), _control: control, _folder: folder })
 }
 
 /// Runs all writing operations and ignores their failures. Returns the stored batches.
