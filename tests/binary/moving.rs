@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use crate::harness::{ORG, Server, Start, bootstrap, eventually, percent, request};
 
 /// The number of kills, alternately of the source and of the target.
-const KILLS: usize = 10;
+const KILLS: u64 = 10;
 const SERIES: usize = 40;
 /// The samples of a series before the move.
 const HISTORY: i64 = 3_000;
@@ -110,11 +110,12 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     std::fs::write(&token, &target_secret).expect("written");
     let token = token.to_str().expect("UTF-8");
     let url = write_url(&target);
-    let started = org_move(&here, &["--to", &url, "--token-file", token, "--settle", "0", "--detach"]);
+    let started = org_move(&here, &["--to", &url, "--token-file", token, "--settle", "1", "--detach"]);
     assert!(started.status.success(), "{started:?}");
     let (mut step, mut steps) = (HISTORY, BTreeSet::new());
     for kill in 0..KILLS {
-        let delay = Duration::from_millis(2_500).mul_f64(rng.unit());
+        // The first kills come while history is sent, the last ones after the switch.
+        let delay = Duration::from_millis(250 * (kill + 1)).mul_f64(rng.unit());
         let is_dying = AtomicBool::new(false);
         // A sender writes all the time.
         step = std::thread::scope(|scope| {

@@ -96,7 +96,7 @@ export function engine({ base, signedOut }) {
       field(
         'URL',
         'url',
-        { type: 'url', value: now.url ?? '', placeholder: 'https://mimir.example.com/prometheus', spellcheck: 'false' },
+        { type: 'url', value: now.url ?? '', placeholder: 'https://mimir.example/prometheus', spellcheck: 'false' },
         'The URL below which the server has /api/v1/query. It may contain {tenant}.',
       ),
       choice('Credential', 'auth', ['none', 'basic', 'bearer', 'oauth2'], auth.type),
