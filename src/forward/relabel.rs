@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::model::{Captures, METRIC_NAME, Pattern, PatternError};
+use crate::model::{Captures, Pattern, PatternError};
 
 /// The most rules of one list, inclusive.
 pub const RULES_MAX: usize = 64;
@@ -15,8 +15,12 @@ pub const RULES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 4_096;
 /// The most source labels of a rule, inclusive.
 const SOURCES_MAX: usize = 32;
-/// The most bytes of a label value that a rule makes. A longer one is cut off.
+/// The most bytes of a text that a rule joins or makes, inclusive. A longer one is cut off.
 const VALUE_BYTES_MAX: usize = 64 << 10;
+/// The most bytes of a label name that a rule makes, inclusive. A longer one is not set.
+const NAME_BYTES_MAX: usize = 1_024;
+/// The most labels of a series that rules make, inclusive. A further one is not added.
+const LABELS_MAX: usize = 128;
 
 /// The labels of a series, in any order. Each name occurs once.
 pub type LabelPairs<'a> = Vec<(Cow<'a, str>, Cow<'a, str>)>;
@@ -193,7 +197,7 @@ fn set(labels: &mut LabelPairs<'_>, name: &str, new: String) {
                 *value = Cow::Owned(new);
             }
         }
-        None if new.is_empty() => {}
+        None if new.is_empty() || labels.len() >= LABELS_MAX => {}
         None => labels.push((Cow::Owned(name.to_owned()), Cow::Owned(new))),
     }
 }
@@ -204,7 +208,18 @@ impl CompiledRule {
         let CompiledRule { rule, pattern } = self;
         let joined = |labels: &LabelPairs<'_>| match rule.source_labels.as_slice() {
             [one] => value(labels, one).to_owned(),
-            many => many.iter().map(|name| value(labels, name)).collect::<Vec<_>>().join(&rule.separator),
+            many => {
+                let mut joined = String::new();
+                for (place, name) in many.iter().enumerate() {
+                    let separator = if place == 0 { "" } else { &rule.separator };
+                    if !(push_bounded(&mut joined, separator)
+                        && push_bounded(&mut joined, value(labels, name)))
+                    {
+                        break;
+                    }
+                }
+                joined
+            }
         };
         match rule.action {
             RelabelAction::Keep => pattern.matches(&joined(labels)),
@@ -219,13 +234,13 @@ impl CompiledRule {
                 true
             }
             RelabelAction::Lowercase => {
-                let lower = joined(labels).to_lowercase();
-                set(labels, &rule.target_label, lower);
+                let source = joined(labels);
+                set(labels, &rule.target_label, bounded(source.chars().flat_map(char::to_lowercase)));
                 true
             }
             RelabelAction::Uppercase => {
-                let upper = joined(labels).to_uppercase();
-                set(labels, &rule.target_label, upper);
+                let source = joined(labels);
+                set(labels, &rule.target_label, bounded(source.chars().flat_map(char::to_uppercase)));
                 true
             }
             RelabelAction::LabelDrop => {
@@ -238,11 +253,12 @@ impl CompiledRule {
             }
             RelabelAction::LabelMap => {
                 let copy = |(name, value): &(Cow<'_, str>, Cow<'_, str>)| {
-                    let captures = pattern.captures(name)?;
-                    Some((expand(&rule.replacement, &captures), value.clone().into_owned()))
+                    let name = expand(&rule.replacement, &pattern.captures(name)?);
+                    let is_valid = is_name(&name) && name.len() <= NAME_BYTES_MAX;
+                    is_valid.then(|| (name, value.clone().into_owned()))
                 };
                 let copies: Vec<(String, String)> = labels.iter().filter_map(copy).collect();
-                for (name, value) in copies.into_iter().filter(|(name, _)| is_name(name)) {
+                for (name, value) in copies {
                     set(labels, &name, value);
                 }
                 true
@@ -251,15 +267,37 @@ impl CompiledRule {
     }
 }
 
+/// Appends as much of a text as fits into [`VALUE_BYTES_MAX`]. Returns whether it fitted.
+fn push_bounded(out: &mut String, text: &str) -> bool {
+    let room = VALUE_BYTES_MAX.saturating_sub(out.len());
+    let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    out.push_str(text.get(..end).unwrap_or_default());
+    end == text.len()
+}
+
+/// Collects the characters that fit into [`VALUE_BYTES_MAX`].
+fn bounded(chars: impl Iterator<Item = char>) -> String {
+    let mut out = String::new();
+    for c in chars {
+        if out.len() + c.len_utf8() > VALUE_BYTES_MAX {
+            break;
+        }
+        out.push(c);
+    }
+    out
+}
+
 /// Replaces `$1`, `${1}`, `$name` and `${name}` by groups, and `$$` by `$`. Unknown groups are
-/// empty, as in Go's `Regexp.Expand`.
+/// empty, as in Go's `Regexp.Expand`. The result ends at [`VALUE_BYTES_MAX`].
 fn expand(template: &str, captures: &Captures<'_>) -> String {
     let mut out = String::new();
     let mut rest = template;
     while let Some((before, after)) = rest.split_once('$') {
-        out.push_str(before);
+        if !push_bounded(&mut out, before) {
+            return out;
+        }
         if let Some(after) = after.strip_prefix('$') {
-            out.push('$');
+            push_bounded(&mut out, "$");
             rest = after;
             continue;
         }
@@ -269,25 +307,18 @@ fn expand(template: &str, captures: &Captures<'_>) -> String {
             None => after.split_at(after.find(|c| !is_word(c)).unwrap_or(after.len())),
         };
         if name.is_empty() || !name.chars().all(is_word) {
-            out.push('$');
+            push_bounded(&mut out, "$");
             rest = after;
             continue;
         }
         let group = name.parse().map_or_else(|_| captures.name(name), |number| captures.get(number));
-        out.push_str(group.unwrap_or_default());
+        if !push_bounded(&mut out, group.unwrap_or_default()) {
+            return out;
+        }
         rest = next;
     }
-    out.push_str(rest);
-    if out.len() > VALUE_BYTES_MAX {
-        let end = (0..=VALUE_BYTES_MAX).rev().find(|end| out.is_char_boundary(*end));
-        out.truncate(end.unwrap_or_default());
-    }
+    push_bounded(&mut out, rest);
     out
-}
-
-/// Returns whether the labels have a metric name.
-pub fn has_name(labels: &LabelPairs<'_>) -> bool {
-    !value(labels, METRIC_NAME).is_empty()
 }
 
 #[cfg(test)]
@@ -362,6 +393,38 @@ mod tests {
         ];
         assert_eq!(applied(&two, &up), None, "in order");
         assert_eq!(applied(&[], &up).as_deref(), Some("__name__=up,job=node-7,zone=eu"));
+    }
+
+    #[test]
+    fn rules_that_multiply_labels_or_bytes_stop_at_their_limits() {
+        use serde_json::json;
+        let many = vec!["a"; SOURCES_MAX];
+        let case = |action: &str| json!({"action": action, "source_labels": many, "separator": "", "target_label": "a"});
+        let doubled =
+            |n: usize| json!({"action": "labelmap", "regex": "(.+)", "replacement": format!("${{1}}{n}")});
+        let repeated =
+            json!({"source_labels": ["a"], "target_label": "a", "replacement": "$1".repeat(2_048)});
+        let lists = [
+            vec![case("lowercase"); 8],
+            vec![case("uppercase"); 8],
+            vec![repeated; RULES_MAX],
+            vec![case("replace"); RULES_MAX],
+            (0..30).map(doubled).collect(),
+            vec![json!({"action": "labelmap", "regex": "(.+)", "replacement": "$1$1"}); 30],
+        ];
+        for list in lists {
+            // Its capital letter is longer, and has no boundary of characters at the limit.
+            for start in ["x", "\u{149}\u{149}x"] {
+                let rules: Vec<RelabelRule> = list.iter().cloned().map(rule).collect();
+                let rules = RelabelRules::parse(&rules).expect("valid");
+                let mut pairs: LabelPairs<'_> = vec![("a".into(), start.into())];
+                assert!(rules.apply(&mut pairs));
+                assert!(pairs.len() <= LABELS_MAX, "{} labels", pairs.len());
+                for (name, value) in &pairs {
+                    assert!(name.len() <= NAME_BYTES_MAX && value.len() <= VALUE_BYTES_MAX);
+                }
+            }
+        }
     }
 
     #[test]
