@@ -200,13 +200,15 @@ fn finish(request: &Preparation<'_>, found: FoundSeries) -> Prepared {
     let side_series = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
     let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(side_series));
     drafts.extend(descriptions(store, &batch.metadata, limits));
+    let (starts, others) = side.map_or_else(Default::default, |side| (side.starts, side.others));
+    drafts.extend(starts);
     for samples in records_of(admitted) {
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
         drafts.push(Draft { samples, greatest_ms, ..Draft::new(store.org, RecordKind::Samples, body) });
     }
-    drafts.extend(side.into_iter().flat_map(|side| side.drafts));
+    drafts.extend(others);
     Prepared { drafts, report, duplicates }
 }
 

@@ -17,7 +17,10 @@ const BODY_BYTES_SOFT: usize = 256 << 10;
 
 /// Log records of a request, and the series that they concern.
 pub(in crate::tsdb) struct AdmittedRecords {
-    pub(in crate::tsdb) drafts: Vec<Draft>,
+    /// Start timestamps. They are logged before their samples, so that a reader of the log knows
+    /// them in time.
+    pub(in crate::tsdb) starts: Vec<Draft>,
+    pub(in crate::tsdb) others: Vec<Draft>,
     /// Ascending, without duplicates.
     pub(in crate::tsdb) series: Vec<u32>,
 }
@@ -88,6 +91,12 @@ pub(in crate::tsdb) fn admit(
 
     let mut records = RecordBatcher { store, drafts: Vec::new() };
     let mut body = RecordBody::default();
+    for start in starts {
+        body.start(start);
+        records.close_full(RecordKind::Starts, &mut body);
+    }
+    records.close(RecordKind::Starts, &mut body);
+    let starts = std::mem::take(&mut records.drafts);
     for group in histograms.chunk_by(|a, b| a.0 == b.0) {
         // Few samples at a time, so that a body exceeds the bound only slightly.
         for part in group.chunks(4) {
@@ -104,12 +113,7 @@ pub(in crate::tsdb) fn admit(
         records.close_full(RecordKind::Exemplars, &mut body);
     }
     records.close(RecordKind::Exemplars, &mut body);
-    for start in starts {
-        body.start(start);
-        records.close_full(RecordKind::Starts, &mut body);
-    }
-    records.close(RecordKind::Starts, &mut body);
-    AdmittedRecords { drafts: records.drafts, series }
+    AdmittedRecords { starts, others: records.drafts, series }
 }
 
 /// Converts an exemplar. `None` where Prometheus would drop it as well: too long, or without a

@@ -50,7 +50,8 @@ pub enum TailContent<'a> {
     Histograms(Vec<(SeriesId, i64, Histogram)>),
     /// Exemplars with their series.
     Exemplars(Vec<(SeriesId, Exemplar)>),
-    /// Start timestamps of samples in later records.
+    /// Start timestamps. They precede the samples and histograms of their request; earlier
+    /// versions wrote them after these.
     Starts(Vec<LogStart>),
     /// Samples of earlier records were deleted.
     Deletion {

@@ -11,8 +11,9 @@ use crate::tsdb::wal::log::Log;
 use crate::tsdb::wal::sink::Sink;
 
 impl Tsdb {
-    /// Keeps the log from record `from` on for a consumer, durably. A consumer that has a pin keeps
-    /// it as it is. Returns the position from which the consumer continues.
+    /// Keeps the log from record `from` on for a consumer, durably. Records from there on that were
+    /// removed already count as lost. A consumer that has a pin keeps it as it is. Returns the
+    /// position from which the consumer continues.
     ///
     /// # Errors
     /// [`PinError`]. No pin is stored then.
@@ -27,7 +28,14 @@ impl Tsdb {
         if self.pins.len() >= PINS_MAX {
             return Err(PinError::TooMany(PINS_MAX));
         }
-        let row = PinRow { next: from.0.max(log.first_seq()), lost: 0, lost_to: 0 };
+        let first = log.first_seq();
+        // The log may have lost its last records in a power failure.
+        let next = from.0.clamp(first, self.log_end().0.max(first));
+        let lost = first.saturating_sub(from.0);
+        let row = PinRow { next, lost, lost_to: if lost > 0 { first - 1 } else { 0 } };
+        if lost > 0 {
+            tracing::warn!(?consumer, lost, "log records that a consumer needs were removed before");
+        }
         manifest.add_pin(consumer, row)?;
         self.pins.insert(consumer, row);
         Ok(LogPosition(row.next))
@@ -64,6 +72,14 @@ impl Tsdb {
             lag_bytes: bytes_from(next),
         };
         self.pins.list().into_iter().map(report).collect()
+    }
+
+    /// Returns the position of the first record that the log has.
+    pub fn log_begin(&self) -> LogPosition {
+        match &self.log {
+            Sink::Log(log) => LogPosition(log.first_seq()),
+            Sink::Memory(_) | Sink::ReadOnly { .. } => self.log_end(),
+        }
     }
 
     /// Returns the position after the last record of the log: a consumer that starts there reads

@@ -223,6 +223,14 @@ impl Tsdb {
         if self.is_follower() {
             return self.seal_copied(&context, now, &mut sealer, report);
         }
+        let counters = context.log.counters();
+        let is_large = counters.file_bytes.load(Ordering::Relaxed) > self.options.seal_log_bytes;
+        if is_large && self.pins.sealed_seq.load(Ordering::Relaxed) == 0 {
+            // After a start it is not known yet which files only consumers keep, and a seal would not
+            // release them.
+            let sealed = self.sealed_files(&context)?;
+            counters.held_bytes.store(sealed.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
+        }
         let clock = due::SealClock { now, latest: self.latest_time(now) };
         let all_due = sealer.due(&self.stores, &self.options, context.log, clock);
         let mut failed = None;
@@ -617,21 +625,8 @@ impl Tsdb {
     /// pin nor a follower needs (docs/storage.md section 9).
     fn trim(&self, context: &SealContext<'_>, report: &mut SealReport) -> Result<(), SealError> {
         let _removal = self.removal.lock().ignore_poison();
-        let full = context.log.full_files();
-        let last_seq = context.log.counters().last_seq.load(Ordering::Acquire);
-        let known = self.pins.sealed_seq.load(Ordering::Relaxed);
-        let mut sealed = 0;
-        for file in &full {
-            // The file with the last record says how far the log was. A follower may stop between
-            // a switch and the mark after it.
-            if file.last_seq >= last_seq || (file.last_seq > known && !self.is_sealed(file)?) {
-                break;
-            }
-            self.pins.sealed_seq.fetch_max(file.last_seq, Ordering::Relaxed);
-            sealed += 1;
-        }
-        let sealed = full.get(..sealed).unwrap_or_default();
-        let count = self.removable_count(context, sealed)?;
+        let sealed = self.sealed_files(context)?;
+        let count = self.removable_count(context, &sealed)?;
         let mut first = 0;
         if let Some(last) = count.checked_sub(1).and_then(|last| sealed.get(last)) {
             let begin = LogOrigin { file: last.number + 1, seq: last.last_seq + 1 };
@@ -646,6 +641,25 @@ impl Tsdb {
         context.log.counters().held_bytes.store(held, Ordering::Relaxed);
         self.report_removed(context.log.remove_before(first), report);
         Ok(())
+    }
+
+    /// Returns the first log files whose content is in segments and registries.
+    fn sealed_files(&self, context: &SealContext<'_>) -> Result<Vec<FullFile>, SealError> {
+        let mut full = context.log.full_files();
+        let last_seq = context.log.counters().last_seq.load(Ordering::Acquire);
+        let known = self.pins.sealed_seq.load(Ordering::Relaxed);
+        let mut sealed = 0;
+        for file in &full {
+            // The file with the last record says how far the log was. A follower may stop between
+            // a switch and the mark after it.
+            if file.last_seq >= last_seq || (file.last_seq > known && !self.is_sealed(file)?) {
+                break;
+            }
+            self.pins.sealed_seq.fetch_max(file.last_seq, Ordering::Relaxed);
+            sealed += 1;
+        }
+        full.truncate(sealed);
+        Ok(full)
     }
 
     /// Returns the number of the first files in `sealed` that may be removed: those that neither a

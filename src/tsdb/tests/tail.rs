@@ -225,6 +225,37 @@ fn a_pin_keeps_files_over_restarts_until_it_moves_on() {
 }
 
 #[test]
+fn a_pin_that_comes_too_late_counts_what_it_lost() {
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let (tsdb, _) = open_with(dir.path(), options(&small_files()));
+    fill_a_file(&tsdb, 0);
+    fill_a_file(&tsdb, 10_000);
+    tsdb.seal(NOW).expect("sealed");
+    let begin = tsdb.log_begin();
+    assert!(begin > LogPosition(5), "{begin:?}");
+    assert_eq!(tsdb.pin(CONSUMER, LogPosition(5)).expect("pinned"), begin);
+    assert_eq!(tsdb.pins()[0].lost, begin.0 - 5);
+    let other = ConsumerId { number: 8, ..CONSUMER };
+    assert_eq!(tsdb.pin(other, begin).expect("pinned"), begin);
+    let ahead = ConsumerId { number: 9, ..CONSUMER };
+    assert_eq!(tsdb.pin(ahead, LogPosition(1_000_000)).expect("pinned"), tsdb.log_end());
+    assert!(tsdb.pins()[1..].iter().all(|pin| pin.lost == 0), "{:?}", tsdb.pins());
+}
+
+#[test]
+fn start_timestamps_are_logged_before_their_samples() {
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let mut tail = tsdb.tail(tsdb.log_end()).expect("a tail");
+    let mut builder = BatchBuilder::default();
+    builder.series(&up("a"), [ago(1_000, 1.0)]).start(NOW.plus_ms(-1_000), NOW.plus_ms(-2_000));
+    tsdb.append(ORG, &builder.batch(), NOW).expect("stored");
+    let kinds: Vec<RecordKind> = ready(&mut tail).iter().map(|record| record.2).collect();
+    let expected = [RecordKind::Series, RecordKind::Starts, RecordKind::Samples];
+    assert!(kinds.ends_with(&expected), "{kinds:?}");
+}
+
+#[test]
 fn a_removed_pin_keeps_nothing() {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open_with(dir.path(), options(&small_files()));
@@ -291,8 +322,8 @@ fn a_nearly_full_disk_breaks_pins_before_it_refuses_samples() {
 #[test]
 fn a_log_that_only_pins_keep_causes_no_early_seals() {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
-    let options = Options { seal_log_bytes: 3 * 8_192, ..options(&small_files()) };
-    let (tsdb, _) = open_with(dir.path(), options);
+    let options = || Options { seal_log_bytes: 3 * 8_192, ..options(&small_files()) };
+    let (tsdb, _) = open_with(dir.path(), options());
     tsdb.pin(CONSUMER, LogPosition(1)).expect("pinned");
     for file in 0..6 {
         fill_a_file(&tsdb, file * 10_000);
@@ -305,6 +336,11 @@ fn a_log_that_only_pins_keep_causes_no_early_seals() {
         tsdb.seal_if_due(NOW.plus_ms(minutes * 61_000)).expect("checked");
     }
     assert_eq!(tsdb.stats().seals, seals);
+    drop(tsdb);
+    let (tsdb, _) = open_with(dir.path(), options());
+    write(&tsdb, ORG, &up("a"), &[Sample { at: NOW.plus_ms(5), value: 1.0 }]);
+    tsdb.seal_if_due(NOW.plus_ms(400_000)).expect("checked");
+    assert_eq!(tsdb.stats().seals, 0, "after a restart");
 }
 
 #[test]
@@ -345,7 +381,16 @@ fn damage_is_reported_with_file_and_offset_and_nothing_is_skipped() {
             Some(other) => panic!("{other}"),
         }
     }
+    // A tail that met damage reads the file again once it is repaired.
+    let mut bytes = content.clone();
+    bytes[5_000] ^= 0x10;
+    std::fs::write(&path, &bytes).expect("written");
+    let mut tail = tsdb.tail(LogPosition(1)).expect("a tail");
+    while let Ok(Some(_)) = tail.next(NOT_AT_ALL) {}
+    assert!(matches!(tail.next(NOT_AT_ALL), Err(TailError::Damaged { .. })));
     std::fs::write(&path, &content).expect("written");
+    let seen = tail.position().0 - 1;
+    assert_eq!(seen + ready(&mut tail).len() as u64, whole.len() as u64, "it continues");
     let second = dir.path().join("wal/0000000002.wal");
     let moved = second.with_extension("gone");
     std::fs::rename(&second, &moved).expect("moved");

@@ -4,10 +4,9 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
 
 use super::file;
-use super::log::{Draft, FullFile, Log};
+use super::log::{Draft, Log};
 use super::record::{
     FILE_HEADER_BYTES, FileHeader, Layout, MAGIC_WAL, ParsedRecord, RecordKind, parse_switch,
 };
@@ -227,17 +226,6 @@ impl CopyReader {
 
 /// Opens the file that holds the record `seq`, which is written.
 fn file_with(log: &Log, seq: u64) -> Result<OpenFile, CopyError> {
-    let holds = |file: &&FullFile| (file.first_seq..=file.last_seq).contains(&seq);
-    let full = log.full_files();
-    if let Some(file) = full.iter().find(holds) {
-        return Ok(OpenFile::open(file.path.clone(), file.number)?);
-    }
-    let counters = log.counters();
-    let at_hand = counters.file_first_seq.load(Ordering::Acquire);
-    let first = full.first().map_or(at_hand, |file| file.first_seq);
-    if seq < first {
-        return Err(CopyError::Trimmed { first, wanted: seq });
-    }
-    let number = counters.file_number.load(Ordering::Acquire);
+    let number = log.file_of(seq).map_err(|first| CopyError::Trimmed { first, wanted: seq })?;
     Ok(OpenFile::open(file::path_of(log.dir(), number), number)?)
 }

@@ -93,7 +93,16 @@ impl Log {
             start: 0,
             fresh_to: 0,
         };
-        tail.shared.file_of(from).map(|_| tail)
+        match tail.shared.file_of(from) {
+            Ok(_) => Ok(tail),
+            Err(first) => Err(trimmed(from, first)),
+        }
+    }
+
+    /// Returns the number of the last file that begins at or before record `seq`; as an error the
+    /// first record that the log has, if `seq` is before it.
+    pub(in crate::tsdb) fn file_of(&self, seq: u64) -> Result<u64, u64> {
+        self.shared.file_of(seq)
     }
 
     /// Returns the number of the first record that the log has.
@@ -159,19 +168,20 @@ impl LogState {
         full.first().map_or_else(|| lock(&self.current).first_seq, |file| file.first_seq)
     }
 
-    /// Returns the number of the last file that begins at or before record `seq`.
-    fn file_of(&self, seq: u64) -> Result<u64, TailError> {
+    fn file_of(&self, seq: u64) -> Result<u64, u64> {
         let full = lock(&self.full);
         let current = *lock(&self.current);
         if current.first_seq <= seq {
             return Ok(current.number);
         }
         let found = full.iter().rev().find(|file| file.first_seq <= seq).map(|file| file.number);
-        found.ok_or_else(|| {
-            let first = full.first().map_or(current.first_seq, |file| file.first_seq);
-            TailError::Trimmed { lost_from: seq, lost_to: first.saturating_sub(1) }
-        })
+        found.ok_or_else(|| full.first().map_or(current.first_seq, |file| file.first_seq))
     }
+}
+
+/// Returns the error for record `seq`, which is before the first record of the log.
+const fn trimmed(seq: u64, first: u64) -> TailError {
+    TailError::Trimmed { lost_from: seq, lost_to: first.saturating_sub(1) }
 }
 
 impl RawTail {
@@ -194,7 +204,19 @@ impl RawTail {
             let is_over = self.shared.tails_end.load(Ordering::SeqCst);
             return if is_over { Err(TailError::Closed) } else { Ok(None) };
         }
-        let (found, kind) = loop {
+        let (found, kind) = self.found().inspect_err(|_| {
+            // The next attempt reads the file again, which may have been repaired.
+            self.fresh_to = 0;
+        })?;
+        self.next += 1;
+        let RecordHeader { seq, org, .. } = found.header;
+        let body = self.buffer.get(found.body).unwrap_or_default();
+        Ok(Some(RawRecord { seq, org, kind, body }))
+    }
+
+    /// Puts the next record into the buffer and moves the offset behind it.
+    fn found(&mut self) -> Result<(BufferedRecord, RecordKind), TailError> {
+        loop {
             let found = self.buffered()?;
             let header = found.header;
             if header.seq > self.next {
@@ -213,13 +235,9 @@ impl RawTail {
                 (self.file, self.next_file) = (None, next_file);
             }
             if header.seq == self.next {
-                break (found, kind);
+                return Ok((found, kind));
             }
-        };
-        self.next += 1;
-        let RecordHeader { seq, org, .. } = found.header;
-        let body = self.buffer.get(found.body).unwrap_or_default();
-        Ok(Some(RawRecord { seq, org, kind, body }))
+        }
     }
 
     /// Puts the record at the current offset into the buffer, and opens the next file if this one
@@ -228,7 +246,7 @@ impl RawTail {
         if self.file.is_none() {
             let number = match self.next_file {
                 Some(number) => number,
-                None => self.shared.file_of(self.next)?,
+                None => self.file_of_next()?,
             };
             self.open(number)?;
         }
@@ -236,7 +254,7 @@ impl RawTail {
             Some(found) => Ok(found),
             None => {
                 // Earlier versions filled files to the last byte, without a switch.
-                let number = self.shared.file_of(self.next)?;
+                let number = self.file_of_next()?;
                 if self.file.as_ref().is_none_or(|file| file.number >= number) {
                     return Err(self.damage("the log ends before a record that was written"));
                 }
@@ -247,12 +265,16 @@ impl RawTail {
         }
     }
 
+    fn file_of_next(&self) -> Result<u64, TailError> {
+        self.shared.file_of(self.next).map_err(|first| trimmed(self.next, first))
+    }
+
     fn open(&mut self, number: u64) -> Result<(), TailError> {
         let path = file::path_of(&self.shared.dir, number);
         let Some(file) = disk::open_to_read(&path)? else {
             let first = self.shared.first_seq();
             return Err(if first > self.next {
-                TailError::Trimmed { lost_from: self.next, lost_to: first - 1 }
+                trimmed(self.next, first)
             } else {
                 TailError::Damaged { path, offset: 0, what: "the file is missing" }
             });
