@@ -17,7 +17,7 @@ pub const TENANT_PLACEHOLDER: &str = "{tenant}";
 
 /// Headers that a target must not set: the client writes them itself, or they change how a message
 /// is framed.
-const RESERVED_HEADERS: [&str; 14] = [
+const RESERVED_HEADERS: [&str; 15] = [
     "accept-encoding",
     "authorization",
     "connection",
@@ -32,6 +32,7 @@ const RESERVED_HEADERS: [&str; 14] = [
     "trailer",
     "transfer-encoding",
     "upgrade",
+    "x-prometheus-remote-write-version",
 ];
 
 /// A server, and how requests to it are authenticated.

@@ -86,6 +86,13 @@ impl Timestamp {
     pub fn from_rfc3339(text: &str) -> Option<Timestamp> {
         chrono::DateTime::parse_from_rfc3339(text).ok().map(|at| Timestamp(at.timestamp_millis()))
     }
+
+    /// Parses a date of HTTP (RFC 9110): `Fri, 27 Nov 2026 10:00:00 GMT`.
+    pub fn from_http_date(text: &str) -> Option<Timestamp> {
+        let text = text.trim().strip_suffix(" GMT")?;
+        let at = chrono::NaiveDateTime::parse_from_str(text, "%a, %d %b %Y %H:%M:%S").ok()?;
+        Some(Timestamp(at.and_utc().timestamp_millis()))
+    }
 }
 
 /// A closed range of time: both ends are inclusive. For PromQL's left-open windows, callers add a
@@ -348,5 +355,16 @@ mod tests {
             Timestamp::from_rfc3339("2026-11-21T12:00:00+02:00"),
             Timestamp::from_rfc3339("2026-11-21T10:00:00Z")
         );
+    }
+
+    #[test]
+    fn dates_of_http_are_read() {
+        let at = Timestamp::from_http_date(" Fri, 27 Nov 2026 02:30:05 GMT").expect("valid");
+        assert_eq!(at.to_rfc3339(), "2026-11-27T02:30:05Z");
+        for wrong in
+            ["", "30", "Fri, 27 Nov 2026 02:30:05", "Mon, 27 Nov 2026 02:30:05 GMT", "2026-11-27 GMT"]
+        {
+            assert_eq!(Timestamp::from_http_date(wrong), None, "{wrong}");
+        }
     }
 }

@@ -24,7 +24,8 @@ use hyper::header::{ACCEPT_ENCODING, AUTHORIZATION, HOST, HeaderName, HeaderValu
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 
 use super::connection::TlsSettings;
-use crate::model::{Target, TargetAuth, TargetSecret, TargetTls, Tenant};
+use crate::clock::Clock;
+use crate::model::{Target, TargetAuth, TargetSecret, TargetTls, Tenant, Timestamp};
 use connections::{Connections, Exchange, TargetServer};
 use token::{TokenClient, TokenSource};
 
@@ -71,9 +72,16 @@ impl TargetResponse {
         self.headers.get(name)?.to_str().ok()
     }
 
-    /// Returns the delay that the target asks for, in seconds. A date counts as no delay.
+    /// Returns the delay that the target asks for, in seconds. A date counts from that of the
+    /// response, so the clock of this server does not matter.
     pub fn retry_after_s(&self) -> Option<u64> {
-        self.header("retry-after")?.trim().parse().ok()
+        let text = self.header("retry-after")?.trim();
+        if let Ok(seconds) = text.parse() {
+            return Some(seconds);
+        }
+        let now = self.header("date").and_then(Timestamp::from_http_date);
+        let ms = Timestamp::from_http_date(text)?.ms_since(now.unwrap_or_else(|| Clock::System.now()));
+        u64::try_from(ms.max(0)).ok().map(|ms| ms.div_ceil(1_000))
     }
 
     /// Reads the beginning of the body of an unsuccessful response, and returns it as an error.
@@ -184,8 +192,8 @@ impl TargetClient {
     /// connection, the request is sent once more, so the target may see it twice.
     ///
     /// # Errors
-    /// [`TargetError`] without [`TargetError::Refused`] and [`TargetError::Failed`]: a status of
-    /// 400 or more is a response.
+    /// [`TargetError`]. [`TargetError::Refused`] and [`TargetError::Failed`] are answers of the
+    /// endpoint of tokens: a status of 400 or more of the target is a response.
     pub async fn send(&self, request: TargetRequest) -> Result<TargetResponse, TargetError> {
         let timeout = request.timeout;
         let mut deadline = Box::pin(tokio::time::sleep(timeout));
@@ -260,12 +268,13 @@ impl ClientState {
         if let Some(credential) = credential {
             headers.insert(AUTHORIZATION, credential.clone());
         }
+        for (name, value) in &self.headers {
+            headers.insert(name.clone(), value.clone());
+        }
+        // Last, because they describe the body.
         for (name, value) in &request.headers {
             let value = HeaderValue::try_from(value.as_str()).map_err(|error| internal(&error))?;
             headers.insert(HeaderName::from_static(name), value);
-        }
-        for (name, value) in &self.headers {
-            headers.insert(name.clone(), value.clone());
         }
         Ok(built)
     }

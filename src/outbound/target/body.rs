@@ -47,9 +47,14 @@ impl TargetBody {
     /// [`TargetError::InvalidResponse`] if the body is too long or cut, and
     /// [`TargetError::Timeout`].
     pub async fn next(&mut self) -> Result<Option<Bytes>, TargetError> {
-        if self.incoming.size_hint().lower() > self.bytes_max - self.bytes {
+        if self.incoming.size_hint().lower() > self.bytes_max.saturating_sub(self.bytes) {
             return Err(self.too_long());
         }
+        self.piece().await
+    }
+
+    /// Returns the next bytes, also of a body that says it will be too long.
+    async fn piece(&mut self) -> Result<Option<Bytes>, TargetError> {
         loop {
             let frame = tokio::select! {
                 biased;
@@ -90,7 +95,7 @@ impl TargetBody {
     pub async fn beginning(mut self, bytes: usize) -> String {
         let mut all = Vec::new();
         while all.len() < bytes {
-            let Ok(Some(some)) = self.next().await else { break };
+            let Ok(Some(some)) = self.piece().await else { break };
             all.extend_from_slice(some.get(..bytes - all.len()).unwrap_or(&some));
         }
         let text = String::from_utf8_lossy(&all);

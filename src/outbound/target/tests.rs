@@ -410,6 +410,31 @@ async fn heads_and_bodies_are_bounded() {
 }
 
 #[tokio::test]
+async fn the_delay_that_a_target_asks_for_is_a_number_or_a_date() {
+    for (headers, expected) in [
+        ("retry-after: 7\r\n", Some(7)),
+        ("date: Fri, 27 Nov 2026 02:00:00 GMT\r\nretry-after: Fri, 27 Nov 2026 02:01:30 GMT\r\n", Some(90)),
+        ("date: Fri, 27 Nov 2026 02:00:00 GMT\r\nretry-after: Fri, 27 Nov 2026 01:00:00 GMT\r\n", Some(0)),
+        ("retry-after: soon\r\n", None),
+        ("", None),
+    ] {
+        let reply = format!("HTTP/1.1 429 No\r\ncontent-length: 0\r\n{headers}\r\n").into_bytes();
+        let server = FakeTarget::plain(move |_| FakeReply::Keep(reply.clone())).await;
+        let response = server.client().send(get("/")).await.expect("answered");
+        assert_eq!(response.retry_after_s(), expected, "{headers}");
+    }
+}
+
+#[tokio::test]
+async fn the_beginning_of_a_body_is_shown_however_long_it_is() {
+    let body = "x".repeat(100_000);
+    let server = FakeTarget::plain(move |_| FakeReply::Keep(answer("400 No", &body))).await;
+    let request = TargetRequest { body_bytes_max: 64 << 10, ..get("/") };
+    let response = server.client().send(request).await.expect("answered");
+    assert_eq!(response.body.beginning(100).await, "x".repeat(100));
+}
+
+#[tokio::test]
 async fn a_target_that_hangs_is_a_timeout_and_dropping_a_request_closes_its_connection() {
     for bytes in ["", "HTTP/1.1 200 OK\r\n", "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nx"] {
         let server = FakeTarget::plain(|_| FakeReply::Hang(bytes.into())).await;
