@@ -23,6 +23,17 @@ pub(super) enum ForwardedValue {
     Exemplar(Box<Exemplar>),
 }
 
+impl ForwardedValue {
+    /// Returns the time of a sample or histogram; none of an exemplar.
+    pub(super) const fn at_ms(&self) -> Option<i64> {
+        match self {
+            ForwardedValue::Sample(sample) => Some(sample.at.as_ms()),
+            ForwardedValue::Histogram(at, _) => Some(at.as_ms()),
+            ForwardedValue::Exemplar(_) => None,
+        }
+    }
+}
+
 /// A value that waits.
 #[derive(Clone, Debug)]
 pub(super) struct Item {
@@ -46,11 +57,19 @@ impl Item {
     }
 }
 
+/// Returns the newest time among the items of the first log record.
+pub(super) fn first_ms(items: &[Item]) -> Option<i64> {
+    let timed = || items.iter().filter_map(|item| Some((item.seq, item.value.at_ms()?)));
+    let first = timed().map(|(seq, _)| seq).min()?;
+    timed().filter(|(seq, _)| *seq == first).map(|(_, at_ms)| at_ms).max()
+}
+
 /// Items that are sent in one request. Those of one series are in the order of the log.
 #[derive(Debug)]
 pub(super) struct SampleBatch {
     items: Vec<Item>,
     first_seq: u64,
+    first_ms: Option<i64>,
     /// Requests that may still be sent to find what the target refuses, for all parts of a batch.
     splits_left: Arc<AtomicU32>,
     /// Attempts that failed and are repeated.
@@ -71,7 +90,8 @@ impl SampleBatch {
 
     fn of(items: Vec<Item>, splits_left: Arc<AtomicU32>) -> SampleBatch {
         let first_seq = items.iter().map(|item| item.seq).min().unwrap_or(u64::MAX);
-        SampleBatch { items, first_seq, splits_left, attempts: 0, encoded: None }
+        let first_ms = first_ms(&items);
+        SampleBatch { items, first_seq, first_ms, splits_left, attempts: 0, encoded: None }
     }
 
     /// Returns the number of the first log record that it needs.
@@ -84,14 +104,9 @@ impl SampleBatch {
         self.items.iter().filter(|item| !matches!(item.value, ForwardedValue::Exemplar(_))).count() as u64
     }
 
-    /// Returns the time of its newest sample.
-    pub(super) fn newest_ms(&self) -> Option<i64> {
-        let time = |item: &Item| match &item.value {
-            ForwardedValue::Sample(sample) => Some(sample.at.as_ms()),
-            ForwardedValue::Histogram(at, _) => Some(at.as_ms()),
-            ForwardedValue::Exemplar(_) => None,
-        };
-        self.items.iter().filter_map(time).max()
+    /// Returns the newest time among the samples of its first log record.
+    pub(super) const fn first_ms(&self) -> Option<i64> {
+        self.first_ms
     }
 
     /// Returns its first series as text.

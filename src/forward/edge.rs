@@ -3,7 +3,7 @@
 //! The thread reads the log and encodes. Requests run as tasks of the server's runtime and return
 //! their answers through a channel, so a slow target holds up no other one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
@@ -13,14 +13,16 @@ use tokio::runtime::Handle;
 
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
 use super::relabel::RelabelRules;
-use super::sender::{Answer, ForwardProtocol, OutgoingRequest, REQUEST_WAIT, Sender, SenderOptions};
+use super::sender::{
+    Answer, ForwardProtocol, OutgoingRequest, REQUEST_WAIT, Sender, SenderOptions, refuses_samples,
+};
 use super::status::{ForwardCounts, ForwardStatus, SenderState};
 use crate::clock::{Clock, Stopwatch};
 use crate::entropy::Entropy;
-use crate::model::{OrgId, Target, Tenant};
+use crate::model::{OrgId, Target, Tenant, Timestamp};
 use crate::outbound::{Bytes, Egress, TargetClient, TargetMethod, TargetRequest, TargetResponse};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{ConsumerId, LogPosition, PinError, TailError, Tsdb};
+use crate::tsdb::{ConsumerId, ConsumerKind, LogPosition, PinError, PinReport, TailError, Tsdb};
 
 /// The longest time for one request.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -30,6 +32,8 @@ const RESPONSE_BYTES_MAX: u64 = 64 << 10;
 const SHOWN_BYTES: usize = 4 << 10;
 /// The time between two looks at the log.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The longest wait for the end of a response whose status is known already.
+const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The delay after an error of the log.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// The most targets that run at once. Each has a thread.
@@ -122,11 +126,12 @@ impl Forwarding {
             },
             wait: REQUEST_WAIT,
         };
-        let sender = Sender::new(Arc::clone(&deps.tsdb), options, from, rng)?;
-        let status = Arc::new(Mutex::new(starting()));
+        let mut sender = Sender::new(Arc::clone(&deps.tsdb), options, from, rng)?;
+        let pins = deps.tsdb.pins();
+        sender.count_lost(pins.iter().filter(|pin| pin.consumer == spec.consumer).map(|pin| pin.lost).sum());
+        let status = Arc::new(Mutex::new(starting(spec.protocol)));
         let (events, received) = mpsc::channel();
         let run = TargetThread {
-            newest_at_start: deps.tsdb.newest_sample(spec.org).map(|newest| newest.as_ms()),
             spec,
             deps,
             client,
@@ -144,7 +149,17 @@ impl Forwarding {
 
     /// Returns the state of the target.
     pub fn status(&self) -> ForwardStatus {
-        self.status.lock().ignore_poison().clone()
+        let mut status = self.status.lock().ignore_poison().clone();
+        if self.has_failed() {
+            status.state = SenderState::Damaged { text: "its thread has failed".to_owned() };
+        }
+        status
+    }
+
+    /// Returns whether the thread has ended by a panic.
+    fn has_failed(&self) -> bool {
+        let has_ended = self.thread.lock().ignore_poison().as_ref().is_some_and(JoinHandle::is_finished);
+        has_ended && self.status.lock().ignore_poison().state != SenderState::Stopped
     }
 
     /// Ends the thread and waits for it. Requests in flight are abandoned and repeated after the
@@ -165,7 +180,7 @@ impl Drop for Forwarding {
     }
 }
 
-fn starting() -> ForwardStatus {
+fn starting(protocol: ForwardProtocol) -> ForwardStatus {
     ForwardStatus {
         state: SenderState::Running,
         counts: ForwardCounts::default(),
@@ -173,7 +188,11 @@ fn starting() -> ForwardStatus {
         lag_bytes: 0,
         lag_samples: 0,
         shards: 1,
-        protocol: "rw1",
+        protocol: match protocol {
+            ForwardProtocol::V1 => WriteVersion::V1,
+            ForwardProtocol::Auto | ForwardProtocol::V2 => WriteVersion::V2,
+        }
+        .as_str(),
         refused: Vec::new(),
     }
 }
@@ -186,7 +205,6 @@ struct TargetThread {
     status: Arc<Mutex<ForwardStatus>>,
     events: mpsc::Sender<Event>,
     watch: Stopwatch,
-    newest_at_start: Option<i64>,
 }
 
 impl TargetThread {
@@ -273,11 +291,12 @@ impl TargetThread {
         let lag_bytes = tsdb.log_bytes_from(position);
         let unread = tsdb.log_bytes_from(self.sender.read_position());
         let lag_samples = if has_backlog { self.sender.lag_samples(unread) } else { 0 };
-        let newest = tsdb.newest_sample(self.spec.org).map(|newest| newest.as_ms());
-        let reached = self.sender.newest_acknowledged_ms().or(self.newest_at_start);
-        let lag_ms = match (newest, reached) {
-            (Some(newest), Some(reached)) if lag_samples > 0 => newest.saturating_sub(reached).max(0),
-            _ => 0,
+        let newest = tsdb.newest_sample(self.spec.org).map(|newest| newest.min(self.deps.clock.now()));
+        let lag_ms = match (newest, self.sender.first_queued_ms()) {
+            (Some(newest), Some(first)) => Some(newest.as_ms().saturating_sub(first).max(0)),
+            // Nothing is queued, but the log has more: the time of that is not known.
+            _ if log_error.is_some() || self.sender.can_read() => None,
+            _ => Some(0),
         };
         let mut status = self.status.lock().ignore_poison();
         status.state = match log_error {
@@ -289,14 +308,11 @@ impl TargetThread {
         if status.counts.refused_samples != before {
             status.refused = self.sender.refused().cloned().collect();
         }
-        status.lag_ms = lag_ms.unsigned_abs();
-        status.lag_bytes = if lag_samples > 0 { lag_bytes } else { 0 };
+        status.lag_ms = lag_ms.map_or(status.lag_ms, i64::unsigned_abs);
+        status.lag_bytes = if lag_samples > 0 || log_error.is_some() { lag_bytes } else { 0 };
         status.lag_samples = lag_samples;
         status.shards = self.sender.shards();
-        status.protocol = match self.sender.version() {
-            WriteVersion::V1 => "rw1",
-            WriteVersion::V2 => "rw2",
-        };
+        status.protocol = self.sender.version().as_str();
     }
 
     fn send(&self, request: OutgoingRequest) {
@@ -329,32 +345,44 @@ async fn exchange(
         timeout: REQUEST_TIMEOUT,
         body_bytes_max: RESPONSE_BYTES_MAX,
     };
-    match client.send(request).await {
-        Ok(response) if (200..300).contains(&response.status) => accepted(response).await,
-        Ok(response) => {
-            let (status, seconds) = (response.status, response.retry_after_s());
-            let text = response.body.beginning(SHOWN_BYTES).await;
-            Answer::Status { status, text, retry_after: seconds.map(Duration::from_secs) }
-        }
-        Err(error) => Answer::Failed { code: error.code(), text: error.to_string() },
-    }
-}
-
-/// Returns the answer of a 2xx. A page in HTML is that of a proxy or a login, and no receiver of
-/// remote write.
-async fn accepted(response: TargetResponse) -> Answer {
-    let is_page = response.header("content-type").is_some_and(|kind| kind.starts_with("text/html"));
-    if is_page {
-        let text = format!("status {} with a page in HTML, which no receiver sends", response.status);
+    let response = match client.send(request).await {
+        Ok(response) => response,
+        Err(error) => return Answer::Failed { code: error.code(), text: error.to_string() },
+    };
+    let status = response.status;
+    // A page in HTML is that of a proxy or a login, so its status says nothing about the samples. A
+    // proxy that finds a body too large is right, though.
+    if is_page(&response) && (matches!(status, 200..300) || refuses_samples(status)) && status != 413 {
+        let page = response.body.beginning(SHOWN_BYTES).await;
+        let text = format!("status {status} with a page in HTML, which no receiver sends: {page}");
         return Answer::Failed { code: "target_invalid_response", text };
     }
+    if (200..300).contains(&status) {
+        return accepted(response).await;
+    }
+    let retry_after = response.retry_after_s().map(Duration::from_secs);
+    let text = response.body.beginning(SHOWN_BYTES).await;
+    Answer::Status { status, text, retry_after }
+}
+
+/// Returns whether the media type of a response is HTML.
+fn is_page(response: &TargetResponse) -> bool {
+    let media = response.header("content-type").and_then(|kind| kind.split(';').next());
+    media.is_some_and(|media| {
+        let media = media.trim();
+        media.eq_ignore_ascii_case("text/html") || media.eq_ignore_ascii_case("application/xhtml+xml")
+    })
+}
+
+/// Returns the answer of a 2xx of a receiver.
+async fn accepted(response: TargetResponse) -> Answer {
     let count = |name| response.header(name).and_then(|text| text.trim().parse::<u64>().ok());
     let samples = count("x-prometheus-remote-write-samples-written");
     let histograms = count("x-prometheus-remote-write-histograms-written");
     let written = samples.map(|samples| samples.saturating_add(histograms.unwrap_or(0)));
-    // The rest of the response frees the connection. Its content and its end do not matter: the
+    // The end of the response frees the connection. Neither its content nor its end matters: the
     // status is the acknowledgement.
-    drop(response.body.bytes().await);
+    drop(tokio::time::timeout(DRAIN_TIME, response.body.bytes()).await);
     Answer::Accepted { written }
 }
 
@@ -367,7 +395,7 @@ pub struct ProbeReport {
     pub status: Option<u16>,
     /// The stable code of the error.
     pub code: Option<&'static str>,
-    /// The description of the error.
+    /// The description of the error, or what the target says to a request without samples.
     pub message: Option<String>,
     /// The time until the response, in milliseconds.
     pub latency_ms: u64,
@@ -398,10 +426,18 @@ pub async fn probe(
         latency_ms,
     };
     Ok(match answer {
-        // Some receivers refuse a request without samples, after they have accepted the credential.
-        Answer::Accepted { .. } | Answer::Status { status: 400 | 422, .. } => {
+        Answer::Accepted { .. } => {
             ProbeReport { ok: true, status: None, code: None, message: None, latency_ms }
         }
+        // Some receivers refuse a request without samples, after they have accepted the credential.
+        // Others refuse a tenant like this, so the text is shown.
+        Answer::Status { status: status @ (400 | 422), text, .. } => ProbeReport {
+            ok: true,
+            status: Some(status),
+            code: None,
+            message: Some(format!("status {status}: {text}")),
+            latency_ms,
+        },
         Answer::Status { status, text, .. } if status < 500 => {
             failed(Some(status), "target_refused", format!("status {status}: {text}"))
         }
@@ -416,43 +452,115 @@ pub async fn probe(
 #[derive(Debug)]
 pub struct Forwarders {
     deps: ForwardDeps,
-    running: Mutex<BTreeMap<(OrgId, u32), Forwarding>>,
+    /// Held while a stored target is changed and the change is applied, so that what runs is what
+    /// is stored.
+    changes: Mutex<ForwardChanges>,
+    running: Mutex<BTreeMap<(OrgId, u32), RunningTarget>>,
     /// Targets that could not be started, with the reason.
     failed: Mutex<BTreeMap<(OrgId, u32), String>>,
+    /// The records that targets had lost at the start of the process.
+    lost_before: BTreeMap<ConsumerId, u64>,
+}
+
+/// What [`Forwarders::changes`] guards besides changes.
+#[derive(Debug, Default)]
+pub struct ForwardChanges {
+    /// When the positions of targets were last stored.
+    pub positions_at: Option<Timestamp>,
+}
+
+#[derive(Debug)]
+struct RunningTarget {
+    /// The version of the stored target.
+    version: u32,
+    forwarding: Forwarding,
 }
 
 impl Forwarders {
     /// Creates an empty set.
     pub fn new(deps: ForwardDeps) -> Forwarders {
-        Forwarders { deps, running: Mutex::default(), failed: Mutex::default() }
+        let lost_before = deps.tsdb.pins().into_iter().map(|pin| (pin.consumer, pin.lost)).collect();
+        Forwarders {
+            deps,
+            changes: Mutex::default(),
+            running: Mutex::default(),
+            failed: Mutex::default(),
+            lost_before,
+        }
     }
 
-    fn running(&self) -> MutexGuard<'_, BTreeMap<(OrgId, u32), Forwarding>> {
+    /// Returns the consumer of the log for a target.
+    pub fn consumer_of(org: OrgId, number: u32) -> ConsumerId {
+        ConsumerId { kind: ConsumerKind::Forward, number: u64::from(org.0) << 32 | u64::from(number) }
+    }
+
+    /// Returns the organisation and the number of the target with this consumer.
+    pub fn target_of(consumer: ConsumerId) -> (OrgId, u32) {
+        let part = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or_default();
+        (OrgId(part(consumer.number >> 32)), part(consumer.number))
+    }
+
+    /// Begins a change of a stored target. Others wait until the guard is dropped.
+    pub fn changes(&self) -> MutexGuard<'_, ForwardChanges> {
+        self.changes.lock().ignore_poison()
+    }
+
+    fn running(&self) -> MutexGuard<'_, BTreeMap<(OrgId, u32), RunningTarget>> {
         self.running.lock().ignore_poison()
     }
 
-    /// Starts a target, in place of the one that runs under this number.
-    ///
-    /// # Errors
-    /// [`ForwardError`], which [`Forwarders::status`] then shows.
-    pub fn start(&self, number: u32, spec: ForwardSpec, rng: Entropy) -> Result<(), ForwardError> {
-        let key = (spec.org, number);
-        self.stop(spec.org, number);
-        let started = if self.running().len() >= RUNNING_MAX {
-            Err(ForwardError::TooMany)
-        } else {
-            Forwarding::start(spec, self.deps.clone(), rng)
-        };
+    /// Returns whether a target runs as this version has it.
+    pub fn is_running(&self, org: OrgId, number: u32, version: u32) -> bool {
+        let running = self.running();
+        running.get(&(org, number)).is_some_and(|one| one.version == version && !one.forwarding.has_failed())
+    }
+
+    /// Starts a target, in place of the one that runs under this number. A failure is logged once
+    /// and shown in its state. `spec` is an error if the stored target cannot be used.
+    pub fn start(
+        &self,
+        (org, number): (OrgId, u32),
+        version: u32,
+        spec: Result<ForwardSpec, String>,
+        rng: Entropy,
+    ) {
+        let before = self.stopped(org, number);
+        let has_room = self.running().len() < RUNNING_MAX;
+        let started = spec.and_then(|spec| {
+            let started = match has_room {
+                true => Forwarding::start(spec, self.deps.clone(), rng),
+                false => Err(ForwardError::TooMany),
+            };
+            started.map_err(|error| with_cause(&error))
+        });
         match started {
-            Ok(running) => {
-                self.running().insert(key, running);
-                Ok(())
+            Ok(forwarding) => {
+                self.running().insert((org, number), RunningTarget { version, forwarding });
             }
-            Err(error) => {
-                self.failed.lock().ignore_poison().insert(key, with_cause(&error));
-                Err(error)
-            }
+            Err(why) => self.fail((org, number), before, why),
         }
+    }
+
+    /// Stops a target, and keeps the log for it from its position on, at first `from`.
+    pub fn hold(&self, org: OrgId, number: u32, from: LogPosition) {
+        let before = self.stopped(org, number);
+        if let Err(error) = self.deps.tsdb.pin(Forwarders::consumer_of(org, number), from) {
+            self.fail((org, number), before, error.to_string());
+        }
+    }
+
+    /// Stops a target. Returns the reason why it did not run.
+    fn stopped(&self, org: OrgId, number: u32) -> Option<String> {
+        let before = self.failed.lock().ignore_poison().remove(&(org, number));
+        self.stop(org, number);
+        before
+    }
+
+    fn fail(&self, (org, number): (OrgId, u32), before: Option<String>, why: String) {
+        if before.as_ref() != Some(&why) {
+            tracing::warn!(org = org.0, target = number, "a forwarding target does not run: {why}");
+        }
+        self.failed.lock().ignore_poison().insert((org, number), why);
     }
 
     /// Stops a target, if it runs. Its pin stays.
@@ -467,49 +575,83 @@ impl Forwarders {
     pub fn stop_all(&self) {
         let stopped = std::mem::take(&mut *self.running());
         for running in stopped.values() {
-            let _ = running.events.send(Event::Stop);
+            let _ = running.forwarding.events.send(Event::Stop);
         }
         drop(stopped);
     }
 
-    /// Returns the state of a target; none if it does not run.
+    /// Returns the state of a target; none if it should not run.
     pub fn status(&self, org: OrgId, number: u32) -> Option<ForwardStatus> {
         if let Some(running) = self.running().get(&(org, number)) {
-            return Some(running.status());
+            return Some(running.forwarding.status());
         }
-        let failed = self.failed.lock().ignore_poison();
-        let text = failed.get(&(org, number))?.clone();
-        Some(ForwardStatus { state: SenderState::Misconfigured { text }, ..starting() })
+        self.failed.lock().ignore_poison().get(&(org, number)).map(|why| not_running(why))
     }
 
-    /// Returns the states of all running targets, in order of organisation and number.
+    /// Returns the states of all targets that run or should run, in order of organisation and
+    /// number.
     pub fn statuses(&self) -> Vec<((OrgId, u32), ForwardStatus)> {
-        self.running().iter().map(|(key, running)| (*key, running.status())).collect()
+        let failed = self.failed.lock().ignore_poison().clone();
+        let failed = failed.iter().map(|(key, why)| (*key, not_running(why)));
+        let mut all: BTreeMap<_, _> = failed.collect();
+        all.extend(self.running().iter().map(|(key, running)| (*key, running.forwarding.status())));
+        all.into_iter().collect()
     }
 
-    /// Returns sentences for `/readyz` about targets that need a look.
-    pub fn notes(&self) -> Vec<String> {
-        let note = |((org, number), status): ((OrgId, u32), ForwardStatus)| {
-            let lost = status.counts.lost_records;
-            match (&status.state, lost) {
-                (SenderState::Damaged { text } | SenderState::Misconfigured { text }, _) => {
-                    Some(format!("forwarding target {number} of organisation {org}: {text}"))
-                }
-                (_, 1..) => Some(format!(
-                    "forwarding target {number} of organisation {org} lost {lost} log records: the log reached its limit"
-                )),
-                _ => None,
-            }
+    /// Returns a sentence for `/readyz` if targets need a look. Anyone may read it, so it only
+    /// counts.
+    pub fn note(&self) -> Option<String> {
+        let statuses = self.statuses();
+        let needs_look = |state: &SenderState| {
+            matches!(state, SenderState::Damaged { .. } | SenderState::Misconfigured { .. })
         };
-        self.statuses().into_iter().filter_map(note).take(NOTES_MAX).collect()
+        let failing = statuses.iter().filter(|(_, status)| needs_look(&status.state)).count();
+        let pins = self.deps.tsdb.pins();
+        let pins = pins.iter().filter(|pin| pin.consumer.kind == ConsumerKind::Forward);
+        let has_lost =
+            |pin: &&PinReport| pin.lost > self.lost_before.get(&pin.consumer).copied().unwrap_or_default();
+        let lost = pins.clone().filter(has_lost).count();
+        let ran = statuses.iter().map(|((org, number), _)| Forwarders::consumer_of(*org, *number));
+        let all: BTreeSet<ConsumerId> = pins.map(|pin| pin.consumer).chain(ran).collect();
+        (failing > 0 || lost > 0).then(|| {
+            format!(
+                "of {} forwarding targets, {failing} cannot send, and {lost} lost log records that were removed \
+                 before they were sent",
+                all.len()
+            )
+        })
     }
 }
 
-/// The most targets that `/readyz` names.
-const NOTES_MAX: usize = 8;
+fn not_running(why: &str) -> ForwardStatus {
+    ForwardStatus {
+        state: SenderState::Misconfigured { text: why.to_owned() },
+        ..starting(ForwardProtocol::Auto)
+    }
+}
 
 /// Formats an error with its cause.
 fn with_cause(error: &ForwardError) -> String {
     let cause = std::error::Error::source(error);
     cause.map_or_else(|| error.to_string(), |cause| format!("{error}: {cause}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_panicked_is_shown_and_not_taken_for_a_running_one() {
+        let (events, _received) = mpsc::channel();
+        let thread = std::thread::Builder::new().spawn(|| panic!("of a test")).expect("started");
+        while !thread.is_finished() {
+            std::thread::yield_now();
+        }
+        let status = Arc::new(Mutex::new(starting(ForwardProtocol::V1)));
+        let forwarding = Forwarding { status: Arc::clone(&status), events, thread: Mutex::new(Some(thread)) };
+        assert!(forwarding.has_failed());
+        assert_eq!(forwarding.status().state.as_str(), "damaged");
+        status.lock().ignore_poison().state = SenderState::Stopped;
+        assert_eq!(forwarding.status().state, SenderState::Stopped, "the end of an organisation");
+    }
 }

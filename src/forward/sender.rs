@@ -13,9 +13,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch};
+use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch, first_ms};
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
 use super::relabel::{LabelPairs, RelabelRules};
+use super::starts::SeriesStarts;
 use super::status::{ForwardCounts, RefusedBody, SenderState};
 use crate::entropy::Entropy;
 use crate::model::{Access, Labels, OrgId, Pace, Sample, Timestamp};
@@ -135,6 +136,12 @@ pub enum Answer {
     },
 }
 
+/// Returns whether a receiver refuses the samples of a request for good with this status. All other
+/// failures are repeated.
+pub(super) const fn refuses_samples(status: u16) -> bool {
+    matches!(status, 400 | 409 | 413 | 422)
+}
+
 /// Items of the series of one hash.
 #[derive(Debug, Default)]
 struct Shard {
@@ -151,6 +158,11 @@ impl Shard {
     fn first_seq(&self) -> Option<u64> {
         let batches = self.waiting.iter().chain(&self.in_flight).map(SampleBatch::first_seq);
         batches.chain(self.pending.first().map(|item| item.seq)).min()
+    }
+
+    fn first_ms(&self) -> Option<i64> {
+        let batches = self.in_flight.iter().chain(&self.waiting).filter_map(SampleBatch::first_ms);
+        batches.min().or_else(|| first_ms(&self.pending))
     }
 
     fn is_empty(&self) -> bool {
@@ -189,7 +201,6 @@ pub struct Sender {
     rng: Entropy,
     /// The number of log bytes and samples read, from which the backlog is estimated.
     read_bytes: u64,
-    newest_acknowledged_ms: Option<i64>,
     counts: ForwardCounts,
     state: SenderState,
     refused: VecDeque<RefusedBody>,
@@ -203,8 +214,7 @@ struct SendQueue {
     shards: Vec<Shard>,
     /// None for a series that the rules drop.
     series: HashMap<u32, Option<Arc<ForwardedSeries>>>,
-    /// The current start timestamps of series.
-    starts: HashMap<u32, i64>,
+    starts: SeriesStarts,
     /// Metadata by family.
     metadata: BTreeMap<Arc<str>, Description>,
     scratch: Vec<LogSample>,
@@ -238,7 +248,7 @@ impl Sender {
             options,
             shards: vec![Shard::default()],
             series: HashMap::new(),
-            starts: HashMap::new(),
+            starts: SeriesStarts::default(),
             metadata: BTreeMap::new(),
             scratch: Vec::new(),
             read_samples: 0,
@@ -255,7 +265,6 @@ impl Sender {
             agreed,
             rng,
             read_bytes: 0,
-            newest_acknowledged_ms: None,
             counts: ForwardCounts::default(),
             state: SenderState::Running,
             refused: VecDeque::new(),
@@ -283,8 +292,8 @@ impl Sender {
                 }
                 Ok(None) => break,
                 Err(TailError::Trimmed { lost_from, lost_to }) => {
-                    self.counts.lost_records += lost_to.saturating_add(1).saturating_sub(lost_from);
                     self.tail = self.queue.tsdb.tail(LogPosition(lost_to.saturating_add(1)))?;
+                    self.counts.lost_records += lost_to.saturating_add(1).saturating_sub(lost_from);
                     return Err(TailError::Trimmed { lost_from, lost_to });
                 }
                 Err(other) => return Err(other),
@@ -298,6 +307,11 @@ impl Sender {
             }
         }
         Ok(())
+    }
+
+    /// Counts records that the consumer lost before this sender began.
+    pub fn count_lost(&mut self, records: u64) {
+        self.counts.lost_records = self.counts.lost_records.saturating_add(records);
     }
 
     /// Sends what is queued without waiting for more, at the end of the process.
@@ -377,20 +391,19 @@ impl Sender {
                 if is_v2 {
                     self.counts.forgotten_samples += samples.saturating_sub(written.unwrap_or(0));
                 }
-                self.newest_acknowledged_ms = self.newest_acknowledged_ms.max(batch.newest_ms());
                 self.state = SenderState::Running;
                 if let Some(shard) = self.queue.shards.get_mut(shard) {
                     shard.retry_at = Duration::ZERO;
                 }
                 self.count_load();
             }
-            Answer::Status { status: 415, .. } if !self.agreed => self.fall_back(shard, batch),
-            Answer::Status { status: status @ (400 | 413), text, .. } => {
-                self.split_or_refuse(shard, batch, status, text, at);
-            }
-            Answer::Status { status: status @ (409 | 422), text, .. } => {
-                self.refuse(&batch, status, text, at);
-            }
+            // Receivers of version 1.0 also answer 400 to a format or compression that they do not
+            // know.
+            Answer::Status { status: 400 | 415, .. } if !self.agreed => self.fall_back(shard, batch),
+            Answer::Status { status, text, .. } if refuses_samples(status) => match status {
+                400 | 413 => self.split_or_refuse(shard, batch, status, text, at),
+                _ => self.refuse(&batch, status, text, at),
+            },
             Answer::Status { status, text, retry_after } => {
                 let text = format!("status {status}: {text}");
                 self.state = match status {
@@ -401,7 +414,10 @@ impl Sender {
             }
             Answer::Failed { code, text } => {
                 self.state = match code {
-                    "target_address_refused" | "target_tls" => SenderState::Misconfigured { text },
+                    // `target_refused` is an answer of the endpoint of tokens to its client.
+                    "target_address_refused" | "target_tls" | "target_refused" => {
+                        SenderState::Misconfigured { text }
+                    }
                     _ => SenderState::Retrying { code, text },
                 };
                 self.retry(shard, batch, None, now);
@@ -457,7 +473,6 @@ impl Sender {
     fn refuse(&mut self, batch: &SampleBatch, status: u16, text: String, at: Timestamp) {
         let samples = batch.samples();
         self.counts.refused_samples += samples;
-        self.newest_acknowledged_ms = self.newest_acknowledged_ms.max(batch.newest_ms());
         self.state = SenderState::Running;
         if self.refused.len() == REFUSED_KEPT {
             self.refused.pop_front();
@@ -529,9 +544,10 @@ impl Sender {
         self.encoder.version()
     }
 
-    /// Returns the time in ms of the newest sample that was acknowledged.
-    pub fn newest_acknowledged_ms(&self) -> Option<i64> {
-        self.newest_acknowledged_ms
+    /// Returns the time in ms of the first sample in the log that is not acknowledged; none if no
+    /// sample is queued. Of the samples of one record it is the newest.
+    pub fn first_queued_ms(&self) -> Option<i64> {
+        self.queue.shards.iter().filter_map(Shard::first_ms).min()
     }
 
     /// Returns the number of samples that are not acknowledged. `log_bytes` is the part of the log
@@ -622,7 +638,7 @@ impl SendQueue {
             }
             TailContent::Starts(starts) => {
                 for start in starts {
-                    self.starts.insert(start.series, start.start_ms);
+                    self.starts.put(start.series, start.at_ms, start.start_ms);
                 }
             }
             TailContent::Metadata(metadata) => {
@@ -651,7 +667,7 @@ impl SendQueue {
 
     fn push(&mut self, seq: u64, id: u32, value: ForwardedValue, now: Duration) {
         let Some(series) = self.series(id) else { return };
-        let start_ms = self.starts.get(&id).copied().unwrap_or(0);
+        let start_ms = value.at_ms().map_or(0, |at_ms| self.starts.of(id, at_ms));
         // Neighbouring series go to one shard, so that a scrape is not spread over all.
         let shard = (id as usize / 64) % self.shards.len().max(1);
         if let Some(shard) = self.shards.get_mut(shard) {

@@ -61,7 +61,7 @@ pub struct ForwardCounts {
     pub refused_samples: u64,
     /// Samples and histograms that the target acknowledged and says it did not write.
     pub forgotten_samples: u64,
-    /// Log records that were removed before they were read.
+    /// Log records that were removed before they were read, since the target exists.
     pub lost_records: u64,
     /// Requests sent.
     pub requests: u64,
@@ -93,8 +93,8 @@ pub struct ForwardStatus {
     pub state: SenderState,
     /// Counters.
     pub counts: ForwardCounts,
-    /// How far the newest acknowledged sample is behind the newest stored one, in milliseconds; 0
-    /// without a backlog.
+    /// How far the first sample that is not acknowledged is behind the newest stored one, in
+    /// milliseconds. A newest one ahead of the clock counts as now. 0 without a backlog.
     pub lag_ms: u64,
     /// The bytes of the log that are not acknowledged, estimated within a file.
     pub lag_bytes: u64,

@@ -45,6 +45,14 @@ impl WriteVersion {
             WriteVersion::V2 => "2.0.0",
         }
     }
+
+    /// Returns the name in the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WriteVersion::V1 => "rw1",
+            WriteVersion::V2 => "rw2",
+        }
+    }
 }
 
 /// A compression of request bodies.

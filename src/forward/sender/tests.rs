@@ -88,6 +88,10 @@ struct FakeTarget {
     most_samples: usize,
     /// Whether it understands version 2.0.
     is_new: bool,
+    /// Its answer to version 2.0 if it does not: 415 unless set.
+    unknown: Option<u16>,
+    /// The times of samples with their start timestamps, of version 2.0.
+    starts: Vec<(i64, i64)>,
 }
 
 /// What the target does with a request.
@@ -117,7 +121,13 @@ impl FakeTarget {
             TargetFault::None | TargetFault::Forgets => {}
         }
         if request.version == WriteVersion::V2 && !self.is_new {
-            return status(415, None);
+            return status(self.unknown.unwrap_or(415), None);
+        }
+        if request.version == WriteVersion::V2 {
+            let mut scratch = DecodeScratch::default();
+            let batch = remote_write2::decode(&request.body, &DecodeLimits::default(), &mut scratch);
+            let starts = batch.expect("decodes").starts.clone();
+            self.starts.extend(starts.iter().map(|start| (start.at.as_ms(), start.start.as_ms())));
         }
         let samples = decode(request);
         if samples.iter().any(|(_, _, bits)| *bits == POISON.to_bits()) {
@@ -382,6 +392,79 @@ fn a_target_that_acknowledges_and_forgets_is_noticed_by_its_counts() {
     sender.answered(request.shard, Answer::Accepted { written: Some(1) }, Duration::ZERO, NOW);
     let counts = sender.counts();
     assert_eq!((counts.accepted_samples, counts.forgotten_samples), (3, 2));
+}
+
+#[test]
+fn a_receiver_of_version_1_that_answers_400_to_version_2_gets_version_1() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let samples: Vec<(u32, i64, f64)> =
+        (0..2_500).map(|number| (number, -1_000, f64::from(number) + 0.5)).collect();
+    write(&store.tsdb, ORG, &samples);
+    let compression = BodyCompression::Zstd;
+    let mut sender = sender(&store, SenderOptions { compression, ..options(ForwardProtocol::Auto) });
+    let mut target = FakeTarget { unknown: Some(400), ..FakeTarget::default() };
+    drain(&mut sender, &mut target, &mut Duration::ZERO.clone(), || TargetFault::None);
+    assert_complete(&samples, &target.arrived);
+    assert_eq!((sender.counts().refused_samples, target.requests), (0, 3));
+    assert_eq!(sender.version(), WriteVersion::V1);
+}
+
+#[test]
+fn a_client_that_the_endpoint_of_tokens_refuses_is_a_wrong_configuration() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    sender.fill(Duration::ZERO).expect("read");
+    sender.flush();
+    let request = sender.request(Duration::ZERO, NOW).expect("due");
+    let answer = Answer::Failed { code: "target_refused", text: "invalid_client".to_owned() };
+    sender.answered(request.shard, answer, Duration::ZERO, NOW);
+    assert_eq!(sender.state().as_str(), "misconfigured");
+    assert_eq!(sender.counts().refused_samples, 0);
+    assert!(sender.position() < sender.read_position());
+}
+
+#[test]
+fn each_sample_has_its_own_start_timestamp_at_the_target() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let at = |ms: i64| NOW.plus_ms(ms - 100_000);
+    // (time, start) in ms, by request.
+    let requests: [&[(i64, i64)]; 3] = [&[(10, 1)], &[(20, 1), (30, 25), (40, 35)], &[(50, 45), (60, 45)]];
+    for request in requests {
+        let mut batch = BatchBuilder::default();
+        batch.series(&series(1), request.iter().map(|(ms, _)| Sample { at: at(*ms), value: 1.0 }));
+        for (ms, start) in request {
+            batch.start(at(*ms), at(*start));
+        }
+        let report = store.tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
+        assert_eq!(report.refused, 0, "{report:?}");
+    }
+    let mut sender = sender(&store, options(ForwardProtocol::V2));
+    let mut target = FakeTarget { is_new: true, ..FakeTarget::default() };
+    drain(&mut sender, &mut target, &mut Duration::ZERO.clone(), || TargetFault::None);
+    let expected: Vec<(i64, i64)> =
+        requests.concat().iter().map(|(ms, start)| (at(*ms).as_ms(), at(*start).as_ms())).collect();
+    assert_eq!(target.starts, expected);
+}
+
+#[test]
+fn the_first_sample_that_is_not_acknowledged_is_known_whatever_came_after_it() {
+    let dir = tempfile::tempdir().expect("made");
+    let store = open(dir.path());
+    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    assert_eq!(sender.first_queued_ms(), None);
+    write(&store.tsdb, ORG, &[(1, -50_000, 1.0), (2, -40_000, 1.0)]);
+    write(&store.tsdb, ORG, &[(1, -30_000, 2.0), (3, 300_000, 2.0)]);
+    sender.fill(Duration::ZERO).expect("read");
+    assert_eq!(sender.first_queued_ms(), Some(NOW.plus_ms(-40_000).as_ms()), "while it waits");
+    sender.flush();
+    let request = sender.request(Duration::ZERO, NOW).expect("due");
+    assert_eq!(sender.first_queued_ms(), Some(NOW.plus_ms(-40_000).as_ms()), "in flight");
+    sender.answered(request.shard, Answer::Accepted { written: None }, Duration::ZERO, NOW);
+    assert_eq!(sender.first_queued_ms(), None);
 }
 
 #[test]
