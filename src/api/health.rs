@@ -71,7 +71,7 @@ async fn health(State(deps): State<HealthDeps>) -> Json<Value> {
 
 async fn readyz(State(deps): State<HealthDeps>) -> Response {
     let mut health = deps.own.tsdb.health();
-    health.notes.extend(deps.own.forwarders.notes());
+    health.notes.extend(deps.own.forwarders.note());
     if let Some(Err(note)) = deps.standby.as_ref().map(|note| (note.0)()) {
         health.notes.push(format!("standby: {note}"));
     }

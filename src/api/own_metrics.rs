@@ -20,8 +20,8 @@ use super::lanes::Lanes;
 use super::limits::Limits;
 use super::orgs::query::LiveQueries;
 use crate::clock::Stopwatch;
-use crate::forward::ForwardStatus;
 use crate::forward::edge::Forwarders;
+use crate::forward::{ForwardStatus, SenderState};
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
@@ -227,9 +227,12 @@ fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
     let gauge = |name, help, value| family(name, MetricKind::Gauge, help, value);
     let counter = |name, help, value| family(name, MetricKind::Counter, help, value);
     vec![
+        gauge("promlet_forward_up", "Whether a target accepts what is sent: 1, or 0.", |status| {
+            f64::from(u8::from(status.state == SenderState::Running))
+        }),
         gauge(
             "promlet_forward_lag_seconds",
-            "How far the newest sample at a target is behind the newest stored one.",
+            "How far the first sample that a target has not acknowledged is behind the newest stored one.",
             |status| count(status.lag_ms) / 1_000.0,
         ),
         gauge(
@@ -268,7 +271,7 @@ fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
         ),
         counter(
             "promlet_forward_lost_records_total",
-            "Log records that were removed before they were sent to a target.",
+            "Log records that were removed before they were sent to a target, since it exists.",
             |status| count(status.counts.lost_records),
         ),
     ]
@@ -280,7 +283,8 @@ fn text_of(families: Vec<MetricFamily>) -> String {
         // Writing into a String does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
         for MetricRow { suffix, labels, value } in rows {
-            // Label values are route patterns and fixed words, without quotes and backslashes.
+            // Label values are route patterns, fixed words, slugs and names of an agent's targets, so
+            // they have no quotes and backslashes.
             let pairs: Vec<String> =
                 labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
             let _ = match pairs.is_empty() {
@@ -528,7 +532,7 @@ impl OwnMetrics {
         vec![series, memory, disk, refused]
     }
 
-    /// Returns the state of the forwarding targets. Their number is bounded by that of threads.
+    /// Returns the state of the forwarding targets.
     fn forwarding(&self) -> Vec<MetricFamily> {
         let row = |((org, number), status): ((OrgId, u32), ForwardStatus)| {
             let labels = vec![("org", self.slugs.of(org)?), ("target", number.to_string())];

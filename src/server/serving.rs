@@ -96,7 +96,7 @@ impl Server {
         self.forwarders = Some(Arc::clone(&forwarders));
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let mut is_resumed = false;
-        let mut send = move |_| {
+        let mut send = move |now| {
             // A follower begins after its promotion, and a primary that was replaced ends.
             if identity.is_replica() {
                 moves.stop();
@@ -105,7 +105,7 @@ impl Server {
             if !std::mem::replace(&mut is_resumed, true) {
                 moves.resume();
             }
-            reconcile(&identity, &forwarders, &tsdb);
+            reconcile(&identity, &forwarders, &tsdb, now);
         };
         send(self.clock.now());
         self.start_task("forward", FORWARD_PERIOD, send)?;

@@ -1,5 +1,10 @@
 //! Forwarding targets of an organisation (docs/specification.md C12).
 
+use promlet::api::orgs::forward::reconcile;
+use promlet::entropy::Entropy;
+use promlet::forward::edge::Forwarders;
+use promlet::model::{BatchBuilder, Labels, Sample};
+use promlet::tsdb::LogPosition;
 use serde_json::{Value, json};
 
 use crate::test_server::{Reply, TestServer, TestServerOptions, Who};
@@ -66,6 +71,67 @@ async fn a_target_is_created_shown_changed_probed_and_removed() {
     // The clock stands still, and events of one millisecond have no order.
     actions.sort_unstable();
     assert_eq!(actions, ["forward.changed", "forward.created", "forward.created", "forward.removed"]);
+}
+
+#[tokio::test]
+async fn a_target_that_is_created_disabled_has_its_place_in_the_log() {
+    let server = server();
+    let owner = server.log_in().await;
+    let mut body = target("later", "http://127.0.0.1:9/write");
+    body["enabled"] = json!(false);
+    assert_eq!(add(&server, &owner, body).await.status, 201);
+    let from = server.tsdb.log_end();
+    let pins = server.tsdb.pins();
+    assert_eq!(pins.iter().map(|pin| pin.next).collect::<Vec<_>>(), [from]);
+}
+
+#[tokio::test]
+async fn what_runs_is_what_is_stored_and_a_number_begins_anew() {
+    let server = server();
+    let owner = server.log_in().await;
+    // A pin that the removal of an earlier target left behind.
+    let org = server.identity.org_by_slug("acme").expect("read").expect("exists").id;
+    let consumer = Forwarders::consumer_of(org, 1);
+    assert_eq!(Forwarders::target_of(consumer), (org, 1));
+    server.tsdb.pin(consumer, LogPosition(1)).expect("pinned");
+    let now = server.clock.now();
+    let mut batch = BatchBuilder::default();
+    batch.series(&Labels::from_pairs([("__name__", "up")]), [Sample { at: now, value: 1.0 }]);
+    server.tsdb.append(org, &batch.batch(), now).expect("stored");
+    let made = add(&server, &owner, target("a", "http://127.0.0.1:9/write")).await;
+    assert_eq!((made.status.as_u16(), &made.value()["id"]), (201, &json!("1")));
+    let begin = server.tsdb.pins()[0].next;
+    assert!(begin > LogPosition(1), "the new target does not get what waited for the old one");
+    // The reconciliation stores positions, which only move forward, and restarts what differs.
+    let reconcile = || reconcile(&server.identity, &server.forwarders, &server.tsdb, server.clock.now());
+    reconcile();
+    assert!(server.forwarders.is_running(org, 1, 1));
+    server.forwarders.stop(org, 1);
+    reconcile();
+    assert!(server.forwarders.is_running(org, 1, 1));
+    let positions = [(org, 1, begin.0 + 5), (org, 9, 3)];
+    server.identity.set_forward_positions(&positions).expect("stored");
+    server.identity.set_forward_positions(&[(org, 1, 1)]).expect("stored");
+    let stored = server.identity.forward_target(org, 1).expect("read");
+    assert_eq!((stored.from_seq, stored.version), (begin.0 + 5, 1));
+}
+
+#[tokio::test]
+async fn readyz_counts_targets_that_need_a_look_and_names_none() {
+    let server = server();
+    let owner = server.log_in().await;
+    assert_eq!(add(&server, &owner, target("a", "http://127.0.0.1:9/write")).await.status, 201);
+    let org = server.identity.org_by_slug("acme").expect("read").expect("exists").id;
+    server.forwarders.start((org, 1), 1, Err("intern.example is wrong".to_owned()), Entropy::seeded(1));
+    let ready = server.get("/readyz", &Who::Nobody).await;
+    assert!(ready.body.contains("of 1 forwarding targets, 1 cannot send, and 0 lost"), "{}", ready.body);
+    assert!(!ready.body.contains("intern.example"), "{}", ready.body);
+    let shown = server.get(&format!("{LIST}/1"), &owner).await.value();
+    assert_eq!(shown["status"]["error"], "intern.example is wrong");
+    // The next reconciliation tries again.
+    assert!(!server.forwarders.is_running(org, 1, 1));
+    reconcile(&server.identity, &server.forwarders, &server.tsdb, server.clock.now());
+    assert!(server.forwarders.is_running(org, 1, 1));
 }
 
 #[tokio::test]

@@ -1,6 +1,8 @@
 //! The forwarding targets of an organisation (docs/specification.md C12): servers that get every
 //! accepted sample by remote write.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -20,8 +22,8 @@ use crate::forward::encode::BodyCompression;
 use crate::forward::relabel::{RelabelRule, RelabelRules};
 use crate::forward::{ForwardProtocol, ForwardSpec, ForwardStatus, RefusedBody};
 use crate::identity::{ForwardTarget, ForwardTargetError, Identity, NewForwardTarget, Role};
-use crate::model::{OrgId, Target};
-use crate::tsdb::{ConsumerId, ConsumerKind, LogPosition, Tsdb};
+use crate::model::{OrgId, Target, Timestamp};
+use crate::tsdb::{ConsumerKind, LogPosition, Tsdb};
 
 const ADMINS: Auth = Auth::Member(Role::Admin, Login::Any);
 
@@ -91,7 +93,7 @@ impl ForwardBody {
         }
         let from_seq = match self.from.as_deref() {
             None | Some("now") => tsdb.log_end().0,
-            Some("log") => 1,
+            Some("log") => tsdb.log_begin().0,
             Some(_) => return wrong("from", "must be now or log"),
         };
         let target = self.target.target(stored)?;
@@ -108,11 +110,6 @@ fn compression_of(name: &str) -> Option<BodyCompression> {
     }
 }
 
-/// Returns the consumer of the log for a target.
-fn consumer_of(org: OrgId, number: u32) -> ConsumerId {
-    ConsumerId { kind: ConsumerKind::Forward, number: u64::from(org.0) << 32 | u64::from(number) }
-}
-
 /// Returns what a stored target sends.
 ///
 /// # Errors
@@ -122,7 +119,7 @@ fn spec_of(org: OrgId, stored: &ForwardTarget) -> Result<ForwardSpec, String> {
         stored.target.clone().ok_or("the target was sealed with another master key; set it again")?;
     let rules: Vec<RelabelRule> = serde_json::from_str(&stored.rules).map_err(|error| error.to_string())?;
     Ok(ForwardSpec {
-        consumer: consumer_of(org, stored.number),
+        consumer: Forwarders::consumer_of(org, stored.number),
         org,
         name: stored.name.clone(),
         target,
@@ -133,48 +130,65 @@ fn spec_of(org: OrgId, stored: &ForwardTarget) -> Result<ForwardSpec, String> {
     })
 }
 
-/// Starts a target if it is enabled, and stops it otherwise. A failure is shown in its state.
+/// Makes what runs equal to what is stored: an enabled target runs, and any target keeps its place
+/// in the log. A failure is shown in its state. The caller holds [`Forwarders::changes`].
 fn apply(forwarders: &Forwarders, org: OrgId, stored: &ForwardTarget) {
+    let ForwardTarget { number, version, .. } = *stored;
     if !stored.enabled {
-        return forwarders.stop(org, stored.number);
-    }
-    let started = match spec_of(org, stored) {
-        Ok(spec) => {
-            forwarders.start(stored.number, spec, Entropy::system()).map_err(|error| error.to_string())
-        }
-        Err(why) => Err(why),
-    };
-    if let Err(why) = started {
-        tracing::warn!(org = org.0, target = stored.name, "a forwarding target does not run: {why}");
+        forwarders.hold(org, number, LogPosition(stored.from_seq));
+    } else if !forwarders.is_running(org, number, version) {
+        forwarders.start((org, number), version, spec_of(org, stored), Entropy::system());
     }
 }
 
-/// Starts all enabled targets, and removes the pins of targets that no longer exist. To be called
-/// at the start, and then from time to time, because organisations are removed in the background.
-pub fn reconcile(identity: &Identity, forwarders: &Forwarders, tsdb: &Tsdb) {
+/// Stops a target and removes its place in the log.
+fn forget(forwarders: &Forwarders, tsdb: &Tsdb, org: OrgId, number: u32) {
+    forwarders.stop(org, number);
+    if let Err(error) = tsdb.unpin(Forwarders::consumer_of(org, number)) {
+        // The next reconciliation removes the pin.
+        tracing::warn!(org = org.0, number, "the log is kept for a removed forwarding target: {error}");
+    }
+}
+
+/// How often the positions of targets are stored with their rows, which a standby server copies.
+const POSITIONS_MS: u64 = 60_000;
+
+/// Makes what runs equal to what is stored, and removes the pins of targets that no longer exist.
+/// To be called at the start, and then from time to time, because organisations are removed in the
+/// background and causes of failures end.
+pub fn reconcile(identity: &Identity, forwarders: &Forwarders, tsdb: &Tsdb, now: Timestamp) {
+    let mut changes = forwarders.changes();
     let stored = match identity.all_forward_targets() {
         Ok(stored) => stored,
         Err(error) => return tracing::warn!("forwarding targets cannot be read: {error}"),
     };
-    for (org, target) in stored.iter().filter(|(_, target)| target.enabled) {
-        if forwarders.status(*org, target.number).is_none() {
-            apply(forwarders, *org, target);
-        }
-    }
-    let exists = |consumer: ConsumerId| {
-        stored.iter().any(|(org, target)| consumer_of(*org, target.number) == consumer)
+    let exists = |org: OrgId, number: u32| {
+        stored.iter().any(|(other, target)| (*other, target.number) == (org, number))
     };
     for ((org, number), _) in forwarders.statuses() {
-        if !exists(consumer_of(org, number)) {
+        if !exists(org, number) {
             forwarders.stop(org, number);
         }
     }
-    for pin in tsdb.pins() {
-        if pin.consumer.kind == ConsumerKind::Forward
-            && !exists(pin.consumer)
-            && let Err(error) = tsdb.unpin(pin.consumer)
-        {
-            tracing::warn!("the log is kept for a forwarding target that no longer exists: {error}");
+    let pins = tsdb.pins();
+    let pins = pins.iter().filter(|pin| pin.consumer.kind == ConsumerKind::Forward);
+    let pins = pins.map(|pin| (Forwarders::target_of(pin.consumer), pin.next));
+    let mut moved = Vec::new();
+    for ((org, number), next) in pins {
+        if exists(org, number) {
+            moved.push((org, number, next.0));
+        } else {
+            forget(forwarders, tsdb, org, number);
+        }
+    }
+    for (org, target) in &stored {
+        apply(forwarders, *org, target);
+    }
+    let is_due = changes.positions_at.is_none_or(|at| now.ms_since(at).unsigned_abs() >= POSITIONS_MS);
+    if is_due {
+        changes.positions_at = Some(now);
+        if let Err(error) = identity.set_forward_positions(&moved) {
+            tracing::warn!("the positions of forwarding targets were not stored: {error}");
         }
     }
 }
@@ -253,10 +267,15 @@ async fn set(
     new: NewForwardTarget,
 ) -> ApiResult<ForwardTarget> {
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
-    let forwarders = std::sync::Arc::clone(&deps.forwarders);
+    let (forwarders, tsdb) = (Arc::clone(&deps.forwarders), Arc::clone(&deps.tsdb));
     let change = move |identity: &Identity| {
         let rng = &mut Entropy::system();
+        let _changing = forwarders.changes();
         let stored = identity.set_forward_target(Some(user), (org, number), new, now, rng)?;
+        if number.is_none() {
+            // A removed target with this number may have left its place in the log.
+            forget(&forwarders, &tsdb, org, stored.number);
+        }
         apply(&forwarders, org, &stored);
         Ok::<_, ForwardTargetError>(stored)
     };
@@ -293,14 +312,11 @@ async fn remove(
 ) -> ApiResult<StatusCode> {
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let number: u32 = id.parse().map_err(|_| ApiError::from(ForwardTargetError::NotFound))?;
-    let (forwarders, tsdb) = (std::sync::Arc::clone(&deps.forwarders), std::sync::Arc::clone(&deps.tsdb));
+    let (forwarders, tsdb) = (Arc::clone(&deps.forwarders), Arc::clone(&deps.tsdb));
     let change = move |identity: &Identity| {
+        let _changing = forwarders.changes();
         identity.remove_forward_target(Some(user), org, number, now)?;
-        forwarders.stop(org, number);
-        if let Err(error) = tsdb.unpin(consumer_of(org, number)) {
-            // The next reconciliation removes the pin.
-            tracing::warn!("the log is kept for a forwarding target that was removed: {error}");
-        }
+        forget(&forwarders, &tsdb, org, number);
         Ok::<_, ForwardTargetError>(())
     };
     deps.change(&caller, change).await?;

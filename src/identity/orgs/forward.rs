@@ -1,6 +1,6 @@
 //! The forwarding targets of an organisation (docs/specification.md C12).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::RwLock;
 
 use crate::entropy::Entropy;
@@ -110,8 +110,10 @@ impl Identity {
 
     /// Loads which organisations have an enabled target.
     pub(in crate::identity) fn load_forwarding(&self) -> Result<(), StoreError> {
+        // Rows are read under the lock, so the rows of the last change are the ones that stay.
+        let mut known = self.forwarding.0.write().ignore_poison();
         let enabled = self.rows::<ForwardRow>(&())?.into_iter().filter(|(_, row)| row.enabled);
-        *self.forwarding.0.write().ignore_poison() = enabled.map(|((org, _), _)| org).collect();
+        *known = enabled.map(|((org, _), _)| org).collect();
         Ok(())
     }
 
@@ -145,9 +147,6 @@ impl Identity {
     fn open_forward(&self, org: OrgId, number: u32, row: ForwardRow) -> ForwardTarget {
         let id = id_of(org, number);
         let target = row.target.open(SealedFor { kind: "forward", id: &id }, &self.sealing);
-        if target.is_err() {
-            tracing::error!(org = org.0, number, "a forwarding target cannot be unsealed");
-        }
         let ForwardRow { name, protocol, compression, rules, enabled, from_seq, version, updated_at, .. } =
             row;
         let target = target.ok();
@@ -220,6 +219,29 @@ impl Identity {
         })?;
         self.load_forwarding()?;
         Ok(self.open_forward(org, number, stored))
+    }
+
+    /// Stores the first log records that targets still need: organisation, number, record. A
+    /// position only moves forward. Blocks (commit) if one moved.
+    ///
+    /// # Errors
+    /// [`StoreError`]; then nothing is changed.
+    pub fn set_forward_positions(&self, positions: &[(OrgId, u32, u64)]) -> Result<(), StoreError> {
+        let rows: BTreeMap<_, _> = self.rows::<ForwardRow>(&())?.into_iter().collect();
+        let stored = |org, number| rows.get(&(org, number)).map(|row| row.from_seq);
+        let has_moved = |(org, number, at): &&(OrgId, u32, u64)| stored(*org, *number) < Some(*at);
+        let moved: Vec<_> = positions.iter().filter(has_moved).copied().collect();
+        if moved.is_empty() {
+            return Ok(());
+        }
+        self.change(move |txn| {
+            for (org, number, at) in moved {
+                if let Some(row) = read::<ForwardRow>(txn, &(org, number))? {
+                    txn.put(&(org, number), &ForwardRow { from_seq: row.from_seq.max(at), ..row });
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Removes a target. Blocks (commit).

@@ -204,7 +204,7 @@ function targetRow(context, part, row) {
           const found = await send('POST', `${path}/probe`);
           more.replaceChildren(
             found.ok
-              ? h('p', { class: 'success', role: 'status', text: `It answered within ${found.latency_ms} ms.` })
+              ? h('p', { class: 'success', role: 'status', text: `It answered within ${found.latency_ms} ms. ${found.message ?? ''}` })
               : h('p', { class: 'alert', role: 'alert', text: found.message ?? found.code }),
           );
         }),
