@@ -163,16 +163,57 @@ fn a_server_does_not_open_the_queue_of_an_agent_nor_an_agent_the_store_of_a_serv
     assert!(text.contains("holds the store of a server"), "{text}");
 }
 
+/// Whether samples are not repeated after an answer.
+fn is_final(lie: &Lie) -> bool {
+    matches!(lie, Lie::Status(400 | 409 | 413 | 422) | Lie::InvalidJson | Lie::EndlessBody)
+        || *lie == Lie::AcknowledgeAndForget
+}
+
+/// Returns a metric of the agent's target, 0 if it is missing.
+fn figure(agent: &Server, name: &str) -> f64 {
+    let metrics = request("GET", &format!("{}/metrics", agent.url), &[], None);
+    let line = metrics.body.lines().find(|line| line.starts_with(&format!("promlet_forward_{name}{{")));
+    line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0.0)
+}
+
+#[test]
+fn what_a_target_refuses_for_good_is_counted_exactly_and_holds_up_nothing() {
+    let dir = crate::harness::scratch::temporary_folder().expect("temp");
+    let lie: Arc<Mutex<Lie>> = Arc::new(Mutex::new(Lie::Accept));
+    let script = Arc::clone(&lie);
+    let target = LyingTarget::start(move |_| *script.lock().expect("unpoisoned"));
+    let agent = start(dir.path(), &config(dir.path(), &json!([]), &[&target]), &[]);
+    let lies: Vec<Lie> = Lie::ALL.into_iter().filter(is_final).collect();
+    assert_eq!(lies.len(), 7);
+    let mut sent = 0;
+    let mut forgotten = 0.0;
+    for some in lies {
+        *lie.lock().expect("unpoisoned") = some;
+        // A single sample, because a batch is split until each sample is refused.
+        assert_eq!(send(&agent, &[series("lost", sent..sent + 1)]), 204);
+        sent += 1;
+        let done = || figure(&agent, "refused_samples_total") + figure(&agent, "sent_samples_total");
+        let failure = || format!("{some:?}: {}", agent.log());
+        eventually(WAIT_MAX, failure, || (done() >= f64::from(sent)).then_some(()));
+        forgotten += f64::from(u8::from(some == Lie::AcknowledgeAndForget));
+    }
+    assert_eq!(figure(&agent, "refused_samples_total"), f64::from(sent) - forgotten);
+    *lie.lock().expect("unpoisoned") = Lie::Accept;
+    assert_eq!(send(&agent, &[series("up", 0..50)]), 204);
+    arrives(&agent, &target, r#"{__name__="up", pod="p1"}"#, 0..50);
+    assert!(!target.accepted().keys().any(|series| series.contains("lost")), "{:?}", target.accepted());
+    let failure = || format!("the lag does not end: {}", agent.log());
+    eventually(WAIT_MAX, failure, || (figure(&agent, "lag_samples") == 0.0).then_some(()));
+    assert!(figure(&agent, "up") == 1.0 && figure(&agent, "lag_seconds") == 0.0);
+    assert!(agent.terminate().success());
+}
+
 #[test]
 fn every_lie_of_a_target_is_survived_and_what_it_may_retry_arrives() {
     let dir = crate::harness::scratch::temporary_folder().expect("temp");
-    // Lies after which the samples are refused for good, or that take as long as a timeout.
-    let skipped = |lie: &Lie| {
-        matches!(
-            lie,
-            Lie::Hang | Lie::Status(400 | 409 | 413 | 415 | 422) | Lie::InvalidJson | Lie::EndlessBody
-        ) || matches!(lie, Lie::AcknowledgeAndForget | Lie::Page | Lie::RetryAfterYears)
-    };
+    // After these the samples are refused for good or counted as sent (the next test), or the test
+    // takes as long as a timeout.
+    let skipped = |lie: &Lie| is_final(lie) || *lie == Lie::Hang;
     let lies: Vec<Lie> = Lie::ALL.into_iter().filter(|lie| !skipped(lie)).collect();
     let next: Arc<Mutex<Vec<Lie>>> = Arc::default();
     let script = Arc::clone(&next);

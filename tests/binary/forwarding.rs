@@ -147,7 +147,11 @@ fn a_wrong_credential_is_shown_and_its_correction_sends_everything() {
         (shown(&source, &cookie)["status"]["state"] == "misconfigured").then_some(())
     });
     let ready = source.get("/readyz", &[]);
-    assert!(ready.status == 200 && ready.body.contains("forwarding target 1"), "{}", ready.body);
+    assert!(
+        ready.status == 200 && ready.body.contains("1 cannot send") && !ready.body.contains("status 401"),
+        "{}",
+        ready.body
+    );
     let body = json!({
         "name": "there",
         "target": { "url": url, "auth": { "type": "bearer", "token": target_secret } },

@@ -21,10 +21,12 @@ pub(crate) enum Lie {
     Status(u16),
     /// Answers 429 with `Retry-After: 1`.
     TooManyRequests,
-    /// Answers 503 with `Retry-After` as a date in the far future.
-    RetryAfterYears,
+    /// Answers 503 with `Retry-After` as a date, two seconds after that of the response.
+    RetryAfterDate,
     /// Answers 200 with a page, as a captive portal does.
     Page,
+    /// Answers 400 with a page, as a proxy does.
+    Page400,
     /// Answers with a redirect to another host.
     Redirect,
     /// Reads the request and never answers.
@@ -51,7 +53,7 @@ pub(crate) enum Lie {
 
 impl Lie {
     /// All lies, after each of which a sender must not have lost a sample that it retries.
-    pub(crate) const ALL: [Lie; 25] = [
+    pub(crate) const ALL: [Lie; 26] = [
         Lie::Accept,
         Lie::Status(400),
         Lie::Status(401),
@@ -64,8 +66,9 @@ impl Lie {
         Lie::Status(500),
         Lie::Status(503),
         Lie::TooManyRequests,
-        Lie::RetryAfterYears,
+        Lie::RetryAfterDate,
         Lie::Page,
+        Lie::Page400,
         Lie::Redirect,
         Lie::Hang,
         Lie::CloseBeforeBody,
@@ -239,9 +242,14 @@ fn answer(mut stream: &TcpStream, lie: Lie) -> std::io::Result<bool> {
         Lie::Accept => ("HTTP/1.1 204 No Content\r\n\r\n".to_owned(), true),
         Lie::Status(status) => (whole(&format!("{status} Refused"), "", "no, and the reason is long"), true),
         Lie::TooManyRequests => (whole("429 Too Many Requests", "retry-after: 1\r\n", "slower"), true),
-        Lie::RetryAfterYears => {
-            let date = "retry-after: Fri, 31 Dec 2100 23:59:59 GMT\r\n";
+        Lie::RetryAfterDate => {
+            let date =
+                "date: Fri, 31 Dec 2100 23:59:58 GMT\r\nretry-after: Sat, 01 Jan 2101 00:00:00 GMT\r\n";
             (whole("503 Service Unavailable", date, "later"), true)
+        }
+        Lie::Page400 => {
+            let page = "<html>The plain HTTP request was sent to HTTPS port</html>";
+            (whole("400 Bad Request", "Content-Type: Text/HTML; charset=utf-8\r\n", page), true)
         }
         Lie::Page => (whole("200 OK", "content-type: text/html\r\n", "<html>Please sign in</html>"), true),
         Lie::Redirect => {
