@@ -116,12 +116,12 @@ impl SampleBatch {
 
     /// Splits the batch in halves; the first is sent first. Returns the batch itself if it has one
     /// item, or if the search has used up its requests.
-    pub(super) fn halves(mut self) -> Result<(SampleBatch, SampleBatch), SampleBatch> {
+    pub(super) fn halves(mut self) -> Result<(SampleBatch, SampleBatch), Box<SampleBatch>> {
         let takes_two = |left: u32| left.checked_sub(2);
         let is_allowed = self.items.len() > 1
             && self.splits_left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, takes_two).is_ok();
         if !is_allowed {
-            return Err(self);
+            return Err(Box::new(self));
         }
         let second = self.items.split_off(self.items.len() / 2);
         let splits_left = Arc::clone(&self.splits_left);

@@ -537,7 +537,7 @@ impl Forwarders {
             Ok(forwarding) => {
                 self.running().insert((org, number), RunningTarget { version, forwarding });
             }
-            Err(why) => self.fail((org, number), before, why),
+            Err(why) => self.fail((org, number), before.as_deref(), why),
         }
     }
 
@@ -545,7 +545,7 @@ impl Forwarders {
     pub fn hold(&self, org: OrgId, number: u32, from: LogPosition) {
         let before = self.stopped(org, number);
         if let Err(error) = self.deps.tsdb.pin(Forwarders::consumer_of(org, number), from) {
-            self.fail((org, number), before, error.to_string());
+            self.fail((org, number), before.as_deref(), error.to_string());
         }
     }
 
@@ -556,8 +556,8 @@ impl Forwarders {
         before
     }
 
-    fn fail(&self, (org, number): (OrgId, u32), before: Option<String>, why: String) {
-        if before.as_ref() != Some(&why) {
+    fn fail(&self, (org, number): (OrgId, u32), before: Option<&str>, why: String) {
+        if before != Some(&*why) {
             tracing::warn!(org = org.0, target = number, "a forwarding target does not run: {why}");
         }
         self.failed.lock().ignore_poison().insert((org, number), why);

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use promlet::clock::Clock;
@@ -11,6 +12,7 @@ use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::{Value as Json, json};
 
 use crate::harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, request};
+use crate::lying_target::{Lie, LyingTarget};
 
 /// The number of kills, alternately of the source and of the target.
 const KILLS: usize = 10;
@@ -126,6 +128,36 @@ fn kill_dash_nine_of_either_side_while_forwarding_loses_nothing() {
     assert_eq!((&state["state"], &state["refused_samples"]), (&json!("running"), &json!(0)), "{state}");
     assert_eq!((&state["forgotten_samples"], &state["lost_records"]), (&json!(0), &json!(0)), "{state}");
     assert!(source.terminate().success(), "it stops cleanly");
+}
+
+#[test]
+fn a_probe_shows_what_a_target_says_and_a_page_in_html_is_no_receiver() {
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
+    let source = serve(folder.path());
+    let cookie = source.sign_in();
+    let lies = [Lie::Accept, Lie::Status(400), Lie::Page400, Lie::Page, Lie::Status(503)];
+    let next = AtomicUsize::new(0);
+    let target = LyingTarget::start(move |_| lies[next.fetch_add(1, Ordering::SeqCst) % lies.len()]);
+    let made = cabinet(
+        &source,
+        "POST",
+        &format!("/api/v1/orgs/{ORG}/forward"),
+        &cookie,
+        Some(&json!({ "name": "there", "target": { "url": target.url }, "enabled": false })),
+    );
+    assert_eq!(made.status, 201, "{}", made.body);
+    for (ok, status, text) in [
+        (true, Json::Null, ""),
+        (true, json!(400), "no, and the reason is long"),
+        (false, Json::Null, "sent to HTTPS port"),
+        (false, Json::Null, "Please sign in"),
+        (false, json!(503), "no, and the reason is long"),
+    ] {
+        let path = format!("/api/v1/orgs/{ORG}/forward/1/probe");
+        let probe = cabinet(&source, "POST", &path, &cookie, None).json();
+        assert_eq!((&probe["ok"], &probe["status"]), (&json!(ok), &status), "{probe}");
+        assert!(probe["message"].as_str().unwrap_or_default().contains(text), "{probe}");
+    }
 }
 
 #[test]

@@ -292,8 +292,8 @@ fn a_search_for_bad_samples_ends_after_its_limit_of_requests() {
 #[test]
 fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
     let dir = tempfile::tempdir().expect("made");
-    let store = open(dir.path());
-    let mut sender = sender(&store, options(ForwardProtocol::V1));
+    let mut store = open(dir.path());
+    let mut running = sender(&store, options(ForwardProtocol::V1));
     let mut target = FakeTarget::default();
     let mut now = Duration::ZERO;
     let mut written = Vec::new();
@@ -308,23 +308,38 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
             written.extend(samples);
         }
         minute += 1;
-        sender.fill(now).expect("read");
-        while let Some(request) = sender.request(now, NOW) {
+        running.fill(now).expect("read");
+        while let Some(request) = running.request(now, NOW) {
             attempts += 1;
             let answer = target.answer(&request, TargetFault::Unreachable);
-            sender.answered(request.shard, answer, now, NOW);
+            running.answered(request.shard, answer, now, NOW);
         }
-        assert_eq!(
-            sender.position(),
-            LogPosition(1).max(sender.position().min(LogPosition(3))),
-            "the pin stays"
-        );
+        assert!(running.position() <= LogPosition(4), "the pin stays");
+        store.tsdb.advance_pin(CONSUMER, running.position());
+        if minute % 60 == 0 {
+            // Log files that only the pin keeps.
+            store.tsdb.seal(NOW.plus_ms(-90_000_000 + minute * 60_000)).expect("sealed");
+            store.tsdb.save_pins();
+        }
+        if minute == 700 {
+            drop(running);
+            drop(store);
+            store = open(dir.path());
+            running = sender(&store, options(ForwardProtocol::V1));
+        }
         now += Duration::from_secs(60);
     }
     assert!((500..=1_600).contains(&attempts), "{attempts} attempts: one a minute at most");
     assert!(target.arrived.is_empty());
-    drain(&mut sender, &mut target, &mut now, || TargetFault::None);
+    let files = store.tsdb.stats().wal_files;
+    assert!(files > 20, "{files} log files");
+    drain(&mut running, &mut target, &mut now, || TargetFault::None);
     assert_complete(&written, &target.arrived);
+    assert_eq!((running.counts().lost_records, store.tsdb.pins()[0].lost), (0, 0));
+    store.tsdb.advance_pin(CONSUMER, running.position());
+    store.tsdb.save_pins();
+    store.tsdb.seal(NOW).expect("sealed");
+    assert!(store.tsdb.stats().wal_files < 4, "{} log files", store.tsdb.stats().wal_files);
 }
 
 #[test]
