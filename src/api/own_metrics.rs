@@ -283,8 +283,8 @@ fn text_of(families: Vec<MetricFamily>) -> String {
         // Writing into a String does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
         for MetricRow { suffix, labels, value } in rows {
-            // Label values are route patterns, fixed words, slugs and names of an agent's targets, so
-            // they have no quotes and backslashes.
+            // Label values are route patterns, fixed words, slugs and names of an agent's targets,
+            // so they have no quotes and backslashes.
             let pairs: Vec<String> =
                 labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
             let _ = match pairs.is_empty() {

@@ -226,7 +226,7 @@ impl Tsdb {
         let counters = context.log.counters();
         let is_large = counters.file_bytes.load(Ordering::Relaxed) > self.options.seal_log_bytes;
         if is_large && self.pins.sealed_seq.load(Ordering::Relaxed) == 0 {
-            // After a start it is not known yet which files only consumers keep, and a seal would not
+            // After a start it is not known yet which files only consumers keep. A seal would not
             // release them.
             let sealed = self.sealed_files(&context)?;
             counters.held_bytes.store(sealed.iter().map(|file| file.bytes).sum(), Ordering::Relaxed);
