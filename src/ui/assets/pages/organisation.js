@@ -7,7 +7,7 @@ import { auditLog } from '../components/audit_log.js';
 import { confirmLoss } from '../components/confirm.js';
 import { sendConfirmed } from '../components/dialog.js';
 import { field, form } from '../components/form.js';
-import { card, saved } from '../components/parts.js';
+import { card, facts, saved } from '../components/parts.js';
 import { addressTabs } from '../components/tabs.js';
 import { toast } from '../components/toast.js';
 import { ORG_ACTIONS } from '../model/audit.js';
@@ -71,15 +71,11 @@ export function organisationPage({ me, membership: org, signedOut }) {
 
   const general = async (/** @type {Part} */ part) => {
     const now = await send('GET', base);
-    const about = h(
-      'dl',
-      { class: 'facts' },
-      [
-        ['Short name', `${org.slug} (part of URLs; it never changes)`],
-        ['Created', new Date(now.created_at).toLocaleDateString([], { dateStyle: 'long' })],
-        ['Your role', org.role],
-      ].flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
-    );
+    const about = facts([
+      ['Short name', `${org.slug} (part of URLs; it never changes)`],
+      ['Created', new Date(now.created_at).toLocaleDateString([], { dateStyle: 'long' })],
+      ['Your role', org.role],
+    ]);
     if (!may('admin')) return [about];
     const rename = form(
       {

@@ -3,14 +3,14 @@
 import { h } from '../chart/dom.js';
 import { send } from '../client/server.js';
 import { choice, field, form, lines } from '../components/form.js';
-import { card, saved } from '../components/parts.js';
+import { card, facts, probed, saved } from '../components/parts.js';
 
 /**
  * @typedef {import('../components/parts.js').Part} Part
  * @typedef {{type: string, username?: string, client_id?: string, token_url?: string, scopes?: string[],
  *   has_secret?: boolean}} EngineAuth
  * @typedef {{type: string, name?: string, value?: string}} EngineTenant
- * @typedef {{engine: string, url?: string, auth?: EngineAuth, tenant?: EngineTenant,
+ * @typedef {{engine: string, version?: number, split_after_s?: number, url?: string, auth?: EngineAuth, tenant?: EngineTenant,
  *   headers?: Object<string, null>, tls?: {ca_pem?: string|null, client_cert_pem?: string|null,
  *   server_name?: string|null}, problem?: string,
  *   circuit?: {state: string, failures: number, last_error: string|null}}} Engine
@@ -26,16 +26,14 @@ const STATES = new Map([
  * The state of the engine as facts.
  * @param {Engine} engine
  */
-function facts(engine) {
-  const rows = [['Samples', engine.engine === 'local' ? 'stored here' : `read from ${engine.url ?? 'another server'}`]];
+function stateOf(engine) {
+  const after = engine.split_after_s ? ` if older than ${engine.split_after_s} s, else stored here` : '';
+  const there = `read from ${engine.url ?? 'another server'}${after}`;
+  const rows = [['Samples', engine.engine === 'local' ? 'stored here' : there]];
   if (engine.circuit) rows.push(['State', STATES.get(engine.circuit.state) ?? engine.circuit.state]);
   if (engine.circuit?.last_error) rows.push(['Last failure', engine.circuit.last_error]);
   if (engine.problem) rows.push(['Problem', engine.problem]);
-  return h(
-    'dl',
-    { class: 'facts' },
-    rows.flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
-  );
+  return facts(rows);
 }
 
 /**
@@ -59,7 +57,8 @@ function bodyOf(values, engine) {
     },
   }[values.auth];
   return {
-    engine: 'upstream',
+    engine: values.engine,
+    split_after_s: values.engine === 'split' ? Number(values.split_after_s) : undefined,
     url: values.url.trim(),
     auth,
     tenant: { type: values.tenant, name: text('tenant_name'), value: text('tenant_value') },
@@ -84,12 +83,13 @@ export function engine({ base, signedOut }) {
     const auth = now.auth ?? { type: 'none' };
     const tenant = now.tenant ?? { type: 'none' };
     const optional = { required: false, autocomplete: 'off', spellcheck: 'false' };
+    const replaces = { headers: { 'If-Match': `"${now.version ?? 0}"` } };
     const kept = auth.has_secret ? 'Leave it empty to keep the stored one.' : '';
     const editor = form(
       {
         submit: 'Check and save',
         action: async (values) => {
-          await send('PUT', path, bodyOf(values, now));
+          await send('PUT', path, bodyOf(values, now), replaces);
           await part.reload(saved());
         },
       },
@@ -98,6 +98,13 @@ export function engine({ base, signedOut }) {
         'url',
         { type: 'url', value: now.url ?? '', placeholder: 'https://mimir.example/prometheus', spellcheck: 'false' },
         'The URL below which the server has /api/v1/query. It may contain {tenant}.',
+      ),
+      choice('Engine', 'engine', ['upstream', 'split'], now.split_after_s ? 'split' : 'upstream'),
+      field(
+        'Age of samples that are read there, in seconds',
+        'split_after_s',
+        { ...optional, type: 'number', min: '60', value: String(now.split_after_s ?? '') },
+        'Only for split. Newer samples are stored and read here.',
       ),
       choice('Credential', 'auth', ['none', 'basic', 'bearer', 'oauth2'], auth.type),
       field('User name or client id', 'username', { ...optional, value: auth.username ?? auth.client_id ?? '' }),
@@ -119,16 +126,14 @@ export function engine({ base, signedOut }) {
         'Empty: the public authorities are trusted.',
       ),
     );
-    if (now.engine === 'local') return [facts(now), editor];
+    if (now.engine === 'local') return [stateOf(now), editor];
     const probe = part.button('Check now', async () => {
-      const found = await send('POST', `${path}/probe`, {});
-      const text = found.ok ? `It answered within ${found.latency_ms.toFixed(1)} ms.` : found.message;
-      await part.reload(h('p', { class: found.ok ? 'success' : 'alert', role: 'status', text }));
+      await part.reload(probed(await send('POST', `${path}/probe`, {})));
     });
     const local = part.button(
       'Read local samples',
       async () => {
-        await send('DELETE', path);
+        await send('DELETE', path, undefined, replaces);
         await part.reload(saved());
       },
       {
@@ -137,7 +142,7 @@ export function engine({ base, signedOut }) {
         action: 'Read local samples',
       },
     );
-    return [facts(now), h('div', { class: 'row' }, probe, local), editor];
+    return [stateOf(now), h('div', { class: 'row' }, probe, local), editor];
   };
 
   return card({
