@@ -50,9 +50,6 @@ export const shortName = ({ required = true } = {}) =>
     'Part of URLs; it never changes. Use a to z, digits and dashes.',
   );
 
-/** Fields beside each other. @param {...Child} fields */
-export const fieldRow = (...fields) => h('div', { class: 'row fields' }, ...fields);
-
 /**
  * A labelled select.
  * @param {string} label

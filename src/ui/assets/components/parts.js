@@ -72,22 +72,6 @@ export function table(heads, rows, label, empty = 'None.') {
   );
 }
 
-/** Names and texts. @param {string[][]} rows */
-export const facts = (rows) =>
-  h(
-    'dl',
-    { class: 'facts' },
-    rows.flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
-  );
-
-/** The result of a probe. @param {{ok: boolean, latency_ms: number, message?: string, code?: string}} found */
-export const probed = ({ ok, latency_ms: ms, message, code }) =>
-  h('p', {
-    class: ok ? 'success' : 'alert',
-    role: 'status',
-    text: ok ? `It answered within ${ms.toFixed(1)} ms.` : (message ?? code),
-  });
-
 export const saved = () => h('p', { class: 'notice', role: 'status', text: 'Saved.' });
 
 /**

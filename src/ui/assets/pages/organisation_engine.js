@@ -3,15 +3,15 @@
 import { h } from '../chart/dom.js';
 import { send } from '../client/server.js';
 import { choice, field, form, lines } from '../components/form.js';
-import { card, facts, probed, saved } from '../components/parts.js';
+import { card, saved } from '../components/parts.js';
 
 /**
  * @typedef {import('../components/parts.js').Part} Part
  * @typedef {{type: string, username?: string, client_id?: string, token_url?: string, scopes?: string[],
  *   has_secret?: boolean}} EngineAuth
  * @typedef {{type: string, name?: string, value?: string}} EngineTenant
- * @typedef {{engine: string, version?: number, split_after_s?: number, url?: string, auth?: EngineAuth, tenant?: EngineTenant,
- *   headers?: Object<string, null>, tls?: {ca_pem?: string|null, client_cert_pem?: string|null,
+ * @typedef {{engine: string, version?: number, split_after_s?: number, url?: string, auth?: EngineAuth,
+ *   tenant?: EngineTenant, headers?: Object<string, null>, tls?: {ca_pem?: string|null, client_cert_pem?: string|null,
  *   server_name?: string|null}, problem?: string,
  *   circuit?: {state: string, failures: number, last_error: string|null}}} Engine
  */
@@ -22,12 +22,57 @@ const STATES = new Map([
   ['half_open', 'it did not answer; the next request tries again'],
 ]);
 
+/** Names and texts. @param {string[][]} rows */
+export const facts = (rows) =>
+  h(
+    'dl',
+    { class: 'facts' },
+    rows.flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
+  );
+
+/** The result of a probe. @param {{ok: boolean, latency_ms: number, message?: string}} found */
+export const probed = ({ ok, latency_ms: ms, message }) =>
+  h('p', {
+    class: ok ? 'success' : 'alert',
+    role: 'status',
+    text: ok ? `It answered within ${ms.toFixed(1)} ms.` : message,
+  });
+
+/** Fields beside each other. @param {...import('../chart/dom.js').Child} fields */
+export const fieldRow = (...fields) => h('div', { class: 'row fields' }, ...fields);
+
+/** The attributes of a field that may be empty. @param {string} [value] */
+const optional = (value = '') => ({ required: false, value, autocomplete: 'off', spellcheck: 'false' });
+
+/**
+ * The fields of a credential and a tenant.
+ * @param {{auth?: EngineAuth, tenant?: EngineTenant}} target the stored one
+ * @param {string[]} kinds of credentials
+ */
+export const targetFields = ({ auth, tenant }, kinds) => [
+  fieldRow(
+    choice('Credential', 'auth', kinds, auth?.type ?? 'none'),
+    field('User name or client id', 'username', optional(auth?.username ?? auth?.client_id)),
+    field(
+      'Secret',
+      'secret',
+      { ...optional(), type: 'password' },
+      auth?.has_secret ? 'A secret is stored. Leave this empty to keep it.' : 'Password or token.',
+    ),
+  ),
+  fieldRow(
+    choice('Tenant', 'tenant', ['none', 'header', 'path', 'label'], tenant?.type ?? 'none'),
+    field('Tenant name', 'tenant_name', optional(tenant?.name), 'Of the header or label.'),
+    field('Tenant value', 'tenant_value', optional(tenant?.value), 'For path, the URL has {tenant}.'),
+  ),
+];
+
 /**
  * The state of the engine as facts.
  * @param {Engine} engine
  */
 function stateOf(engine) {
-  const after = engine.split_after_s ? ` if older than ${engine.split_after_s} s, else stored here` : '';
+  const after = engine.split_after_s ? ` if older than ${engine.split_after_s} s` : '';
   const there = `read from ${engine.url ?? 'another server'}${after}`;
   const rows = [['Samples', engine.engine === 'local' ? 'stored here' : there]];
   if (engine.circuit) rows.push(['State', STATES.get(engine.circuit.state) ?? engine.circuit.state]);
@@ -63,15 +108,9 @@ function bodyOf(values, engine) {
     auth,
     tenant: { type: values.tenant, name: text('tenant_name'), value: text('tenant_value') },
     headers: engine.headers ?? {},
-    tls: { ...tls(engine), ca_pem: text('ca_pem') },
+    tls: { ...engine.tls, has_secret: undefined, ca_pem: text('ca_pem') },
   };
 }
-
-/** @param {Engine} engine */
-const tls = (engine) => ({
-  client_cert_pem: engine.tls?.client_cert_pem ?? undefined,
-  server_name: engine.tls?.server_name ?? undefined,
-});
 
 /** @param {{base: string, signedOut: () => void}} context */
 export function engine({ base, signedOut }) {
@@ -80,11 +119,8 @@ export function engine({ base, signedOut }) {
   const fill = async (/** @type {Part} */ part) => {
     /** @type {Engine} */
     const now = await send('GET', path);
-    const auth = now.auth ?? { type: 'none' };
-    const tenant = now.tenant ?? { type: 'none' };
-    const optional = { required: false, autocomplete: 'off', spellcheck: 'false' };
+    const { auth } = now;
     const replaces = { headers: { 'If-Match': `"${now.version ?? 0}"` } };
-    const kept = auth.has_secret ? 'Leave it empty to keep the stored one.' : '';
     const editor = form(
       {
         submit: 'Check and save',
@@ -101,23 +137,14 @@ export function engine({ base, signedOut }) {
       ),
       choice('Engine', 'engine', ['upstream', 'split'], now.split_after_s ? 'split' : 'upstream'),
       field(
-        'Age of samples that are read there, in seconds',
+        'Age in seconds',
         'split_after_s',
-        { ...optional, type: 'number', min: '60', value: String(now.split_after_s ?? '') },
-        'Only for split. Newer samples are stored and read here.',
+        { ...optional(String(now.split_after_s ?? '')), type: 'number', min: '60' },
+        'Only for split: older samples are read there.',
       ),
-      choice('Credential', 'auth', ['none', 'basic', 'bearer', 'oauth2'], auth.type),
-      field('User name or client id', 'username', { ...optional, value: auth.username ?? auth.client_id ?? '' }),
-      field('Password, token or client secret', 'secret', { ...optional, type: 'password' }, kept),
-      field('Token URL', 'token_url', { ...optional, value: auth.token_url ?? '' }, 'Only for oauth2.'),
-      field('Scopes', 'scopes', { ...optional, value: (auth.scopes ?? []).join(' ') }, 'Only for oauth2.'),
-      choice('Tenant', 'tenant', ['none', 'header', 'path', 'label'], tenant.type),
-      field(
-        'Name of the header or label',
-        'tenant_name',
-        { ...optional, value: tenant.name ?? '', placeholder: 'X-Scope-OrgID' },
-      ),
-      field('Tenant id', 'tenant_value', { ...optional, value: tenant.value ?? '' }),
+      ...targetFields(now, ['none', 'basic', 'bearer', 'oauth2']),
+      field('Token URL', 'token_url', optional(auth?.token_url), 'Only for oauth2.'),
+      field('Scopes', 'scopes', optional(auth?.scopes?.join(' ')), 'Only for oauth2.'),
       lines(
         'Certificate authority (PEM)',
         'ca_pem',

@@ -2,11 +2,12 @@
 
 import { h } from '../chart/dom.js';
 import { send } from '../client/server.js';
-import { checkbox, choice, field, fieldRow, form, lines } from '../components/form.js';
-import { facts, probed, saved, table, time } from '../components/parts.js';
+import { checkbox, choice, field, form, lines } from '../components/form.js';
+import { saved, table, time } from '../components/parts.js';
 import { toast } from '../components/toast.js';
 import { sizeText } from '../model/limit_units.js';
 import { counted } from '../model/metrics.js';
+import { facts, fieldRow, probed, targetFields } from './organisation_engine.js';
 
 /**
  * @typedef {import('../components/parts.js').Part} Part
@@ -77,10 +78,7 @@ export function targetBody(values, stored) {
  */
 function targetForm({ base }, part, stored) {
   const target = stored?.target ?? {};
-  const auth = target.auth ?? { type: 'none' };
-  const tenant = target.tenant ?? { type: 'none' };
-  const kinds = ['none', 'basic', 'bearer', ...(auth.type === 'oauth2' ? ['oauth2'] : [])];
-  const optional = (/** @type {string} */ value) => ({ required: false, maxlength: '4096', value, autocomplete: 'off' });
+  const kinds = ['none', 'basic', 'bearer', ...(target.auth?.type === 'oauth2' ? ['oauth2'] : [])];
   const rules = stored?.rules?.length ? JSON.stringify(stored.rules, null, 2) : '';
   return form(
     {
@@ -105,21 +103,7 @@ function targetForm({ base }, part, stored) {
         { type: 'url', maxlength: '2048', value: target.url ?? '', placeholder: 'https://mimir.example/api/v1/push' },
       ),
     ),
-    fieldRow(
-      choice('Credential', 'auth', kinds, auth.type),
-      field('User name', 'username', optional(auth.username ?? ''), 'For basic.'),
-      field(
-        'Secret',
-        'secret',
-        { ...optional(''), type: 'password' },
-        auth.has_secret ? 'A secret is stored. Leave this empty to keep it.' : 'Password or token.',
-      ),
-    ),
-    fieldRow(
-      choice('Tenant', 'tenant', ['none', 'header', 'path', 'label'], tenant.type),
-      field('Tenant name', 'tenant_name', optional(tenant.name ?? ''), 'Of the header or label.'),
-      field('Tenant value', 'tenant_value', optional(tenant.value ?? ''), 'For path, the URL has {tenant}.'),
-    ),
+    ...targetFields(target, kinds),
     fieldRow(
       choice('Protocol', 'protocol', ['auto', 'rw1', 'rw2'], stored?.protocol ?? 'auto'),
       choice('Compression', 'compression', ['snappy', 'zstd'], stored?.compression ?? 'snappy'),

@@ -3,7 +3,7 @@
 import { h } from '../chart/dom.js';
 import { send } from '../client/server.js';
 import { copyable } from '../components/copy.js';
-import { choice, field, fieldRow, form } from '../components/form.js';
+import { choice, field, form } from '../components/form.js';
 import { paged, table, time } from '../components/parts.js';
 import { toast } from '../components/toast.js';
 import { ROLES, permits } from '../model/routes.js';
@@ -111,7 +111,9 @@ export async function invitations(context, part) {
         );
       },
     },
-    fieldRow(
+    h(
+      'div',
+      { class: 'row fields' },
       field('E-mail', 'email', { type: 'email', maxlength: '254', autocomplete: 'off' }),
       choice('Role', 'role', grants(context), 'viewer'),
     ),
