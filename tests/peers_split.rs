@@ -1,6 +1,6 @@
-//! `engine: split` with real upstreams: Prometheus by remote read, with floats, staleness markers and
-//! native histograms, and VictoriaMetrics, which has none, by matrix selectors. Every response must be
-//! that of a promlet with all samples.
+//! `engine: split` with real upstreams: Prometheus by remote read, with floats, staleness markers
+//! and native histograms, and VictoriaMetrics, which has none, by matrix selectors. Every response
+//! must be that of a promlet with all samples.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

@@ -1,4 +1,4 @@
-//! The metadata of metrics: an object whose members are lists of entries, of which the first counts.
+//! The metadata of metrics: an object of lists of entries. The first entry of a metric counts.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -373,9 +373,9 @@ impl QueryRun {
         }
     }
 
-    /// Returns the label sets of series that pass any of the selectors and the scope, sorted. Without
-    /// selectors, all series pass. If the caller may not see old samples, the series are those with a sample
-    /// in the range, because listings of servers are coarse in time.
+    /// Returns the label sets of series that pass any of the selectors and the scope, sorted.
+    /// Without selectors, all series pass them. If the caller may not see old samples, the series
+    /// are those with a sample in the range, because listings of servers are coarse in time.
     fn upstream_series(
         &mut self,
         selectors: &[Vec<Matcher>],
