@@ -37,7 +37,8 @@ async fn an_engine_is_probed_stored_versioned_and_removed() {
     assert_eq!(server.get(ENGINE, &owner).await.value(), json!({ "engine": "local" }));
 
     let reply = server.json("PUT", ENGINE, &owner, engine(&well)).await;
-    assert_eq!((reply.status.as_u16(), reply.header("etag")), (200, "\"1\""), "{}", reply.body);
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let first = reply.header("etag").to_owned();
     let probed = server.post(&probe, &owner, json!({})).await.value();
     assert_eq!(probed["ok"], json!(true));
     let put = async |query: &str, tag: &str| {
@@ -47,7 +48,8 @@ async fn an_engine_is_probed_stored_versioned_and_removed() {
         server.send(request.body(Body::from(engine(&well).to_string())).expect("a request")).await
     };
     put("", "\"7\"").await.is(412, "version_conflict");
-    assert_eq!(put("", "\"1\"").await.header("etag"), "\"2\"");
+    let second = put("", &first).await.header("etag").to_owned();
+    assert_ne!(first, second);
     put("?probe=perhaps", "*").await.is(400, "invalid_parameter");
     put("?probe=1&probe=1", "*").await.is(400, "duplicate_parameter");
     for (body, field) in [
@@ -74,7 +76,36 @@ async fn an_engine_is_probed_stored_versioned_and_removed() {
         let request = ask("DELETE", ENGINE, &owner).header("if-match", tag);
         server.send(request.body(Body::empty()).expect("a request")).await
     };
-    remove("\"1\"").await.is(412, "version_conflict");
-    assert_eq!(remove("\"2\"").await.status, 204);
+    remove(&first).await.is(412, "version_conflict");
+    assert_eq!(remove(&second).await.status, 204);
     assert_eq!(server.get(ENGINE, &owner).await.value(), json!({ "engine": "local" }));
+    // An engine that is set anew has none of the versions of the one before it.
+    assert_eq!(put("", "\"0\"").await.status, 200);
+    for old in [&first, &second] {
+        put("", old).await.is(412, "version_conflict");
+    }
+}
+
+#[tokio::test]
+async fn samples_on_another_server_are_not_deleted_here() {
+    let mut plan = TestServerOptions::default();
+    plan.options.egress = loopback();
+    let server = TestServer::build(plan);
+    let owner = server.log_in().await;
+    let put = format!("{ENGINE}?probe=false");
+    let set = async |engine| assert_eq!(server.json("PUT", &put, &owner, engine).await.status, 200);
+    let delete = async |range: &str| {
+        let path = "/api/v1/orgs/acme/prometheus/api/v1/admin/tsdb/delete_series?match[]=m";
+        server
+            .send(ask("POST", &format!("{path}{range}"), &owner).body(Body::empty()).expect("a request"))
+            .await
+    };
+    let now = server.clock.now().as_s();
+    set(json!({ "engine": "upstream", "url": "http://127.0.0.1:1" })).await;
+    assert!(delete("").await.refuses(promlet::api::error::Code::EngineUpstream));
+    set(json!({ "engine": "split", "url": "http://127.0.0.1:1", "split_after_s": 600 })).await;
+    assert!(delete("").await.refuses(promlet::api::error::Code::EngineUpstream));
+    let older = format!("&start={}", now - 700);
+    assert!(delete(&older).await.refuses(promlet::api::error::Code::EngineUpstream));
+    assert_eq!(delete(&format!("&start={}", now - 500)).await.status, 204);
 }

@@ -30,7 +30,8 @@ pub struct Engine {
     /// The age in seconds from which samples are read from the target; 0 unless the kind is
     /// [`EngineKind::Split`].
     pub split_after_s: u64,
-    /// Increases with each change; never 0.
+    /// Increases with each change; never 0. Starts at a random number, so that the versions of an
+    /// engine that was removed and set again do not occur twice.
     pub version: u32,
     /// The time of the last change.
     pub updated_at: Timestamp,
@@ -160,13 +161,15 @@ impl Identity {
         let NewEngine { kind, target, split_after_s, replaces } = new;
         let host = target.url.authority();
         let target = self.seal_engine(org, &target, rng);
+        let first = (u32::from_be_bytes(rng.bytes()) >> 1).max(1);
         self.change(move |txn| {
             let slug = read::<OrgRow>(txn, &org)?.ok_or(EngineError::UnknownOrg)?.slug;
-            let stored = read::<EngineRow>(txn, &org)?.map_or(0, |row| row.version);
+            let row = read::<EngineRow>(txn, &org)?;
+            let stored = row.as_ref().map_or(0, |row| row.version);
             if replaces.is_some_and(|expected| expected != stored) {
                 return Err(EngineError::OtherVersion(stored));
             }
-            let version = stored.wrapping_add(1).max(1);
+            let version = if row.is_some() { stored.wrapping_add(1).max(1) } else { first };
             let row = EngineRow { kind, target, split_after_s, version, updated_at: now, updated_by: actor };
             txn.put(&org, &row);
             let event = Event::by_actor(actor, "engine.changed").of(org).target(&slug);
