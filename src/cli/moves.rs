@@ -43,11 +43,8 @@ const PLAN: &[TableColumn] = &[
     ("Seconds, about", "seconds"),
     ("May not fit", "may_not_fit"),
 ];
-const BEFORE_DROP: &[TableColumn] = &[
-    ("Organisation", "slug"),
-    ("Samples here", "samples"),
-    ("--back does not return", "not_returned"),
-];
+const BEFORE_DROP: &[TableColumn] =
+    &[("Organisation", "slug"), ("Samples here", "samples"), ("--back does not return", "not_returned")];
 const ENDED: &[TableColumn] = &[("Organisation", "slug"), ("Step", "step")];
 
 /// Returns the presentation of the result.

@@ -33,7 +33,7 @@ pub struct MoveCommand {
     #[serde(default)]
     pub drop_local: bool,
     /// Do not ask for confirmation
-    #[arg(long, requires = "drop_local")]
+    #[arg(long, requires = "drop_local", conflicts_with_all = ["to", "back", "status", "stop"])]
     #[serde(default)]
     pub yes: bool,
     /// The URL that the paths of the query API are appended to [default: --to without its last
@@ -41,7 +41,7 @@ pub struct MoveCommand {
     #[arg(long, value_name = "URL", requires = "to")]
     pub read: Option<String>,
     /// Only show how much would be moved, how long it takes and what would not fit
-    #[arg(long, requires = "to")]
+    #[arg(long, requires = "to", conflicts_with_all = ["back", "status", "stop", "drop_local"])]
     #[serde(default)]
     pub dry_run: bool,
     /// The version of remote write: 1 or 2

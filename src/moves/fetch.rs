@@ -106,7 +106,11 @@ impl<E: MoveEnvironment> Mover<'_, E> {
             let samples: Vec<Sample> =
                 missed.map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect();
             if !samples.is_empty() {
-                missing.series.push(BatchSeries { labels: labels.clone(), samples, ..BatchSeries::default() });
+                missing.series.push(BatchSeries {
+                    labels: labels.clone(),
+                    samples,
+                    ..BatchSeries::default()
+                });
             }
         }
         drop(here);

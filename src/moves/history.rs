@@ -65,7 +65,12 @@ pub(super) const fn window_of(at_ms: i64) -> i64 {
 }
 
 /// Returns the samples of one series in a range.
-pub(super) fn read_series(snapshot: &Snapshot, id: SeriesId, labels: &Labels, range: TimeRange) -> BatchSeries {
+pub(super) fn read_series(
+    snapshot: &Snapshot,
+    id: SeriesId,
+    labels: &Labels,
+    range: TimeRange,
+) -> BatchSeries {
     let (mut columns, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
     snapshot.reader(range, range.start).read(id, &mut columns, &mut histograms);
     let samples = columns.times().iter().zip(columns.values());

@@ -228,7 +228,10 @@ mod tests {
             ("<html>", "not a query result"),
             (r#"{"status":"error","error":"no"}"#, "the query failed: no"),
             (r#"{"status":"success"}"#, "no data"),
-            (r#"{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[]}}"#, "partial"),
+            (
+                r#"{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[]}}"#,
+                "partial",
+            ),
             (
                 r#"{"status":"success","warnings":["a store is away"],"data":{"resultType":"matrix","result":[]}}"#,
                 "a store is away",
@@ -242,7 +245,8 @@ mod tests {
             let error = parse_matrix(body.as_bytes(), range(0, 10_000), None).expect_err(body);
             assert!(error.contains(reason), "{error}");
         }
-        let names = |more: &str| parse_names(format!(r#"{{"status":"success"{more},"data":["a"]}}"#).as_bytes());
+        let names =
+            |more: &str| parse_names(format!(r#"{{"status":"success"{more},"data":["a"]}}"#).as_bytes());
         assert_eq!(names(""), Ok(vec!["a".to_owned()]));
         assert!(names(r#","isPartial":true"#).is_err() && names(r#","warnings":["w"]"#).is_err());
         assert!(parse_one(br#"{"status":"success","data":{"resultType":"vector","result":[1]}}"#).is_ok());

@@ -340,9 +340,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     /// Counts a sample whose value the target has otherwise.
     pub(super) fn differs(&mut self, labels: &Labels, at_ms: i64) {
         self.row.counts.different += 1;
-        self.note(|| {
-            format!("{labels}: another value there at {}", Timestamp::from_ms(at_ms).to_rfc3339())
-        });
+        self.note(|| format!("{labels}: another value there at {}", Timestamp::from_ms(at_ms).to_rfc3339()));
     }
 
     /// Sends a batch. If the target refuses it, its parts are sent, down to single samples.

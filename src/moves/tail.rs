@@ -313,7 +313,11 @@ impl<E: MoveEnvironment> Mover<'_, E> {
             if series.is_empty() {
                 continue;
             }
-            let is_new = !self.unsure.places.contains_key(&id) && self.sent.is_newer(id, series.range().start);
+            // On the way back the log also has the samples that came from the target.
+            let is_back = matches!(self.row.step, MoveStep::Fetch { .. });
+            let is_new = !is_back
+                && !self.unsure.places.contains_key(&id)
+                && self.sent.is_newer(id, series.range().start);
             let is_sure = is_new || series.sample_count() == 0;
             self.sent.add(id, &series);
             if is_sure {

@@ -12,7 +12,8 @@ use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
 use crate::identity::{MoveCounts, MoveDirection, MoveRow, MoveStep};
 use crate::ingest::{DecodeLimits, DecodeScratch, remote_write, remote_write2};
 use crate::model::{
-    Access, BatchBuilder, Exemplar, Labels, METRIC_NAME, Matcher, OrgId, Sample, TimeRange, Timestamp, stale_nan,
+    Access, BatchBuilder, Exemplar, Labels, METRIC_NAME, Matcher, OrgId, Sample, TimeRange, Timestamp,
+    stale_nan,
 };
 use crate::tsdb::{MetricFilter, Options, Snapshot, Tsdb};
 
@@ -664,7 +665,7 @@ fn a_move_back_stores_what_is_missing_here() {
     let step = MoveStep::Fetch { next_ms: FIRST_MS, until_ms, next, sending };
     world.row = Some(MoveRow { direction: MoveDirection::Back, step, ..new });
     for stops in 0..200 {
-        world.calls_left = Some((2 + stops % 3, stops % 2 == 0));
+        world.calls_left = Some((4 + stops % 4, stops % 2 == 0));
         if world.run().is_ok() {
             break;
         }

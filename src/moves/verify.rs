@@ -4,9 +4,7 @@ use super::batch::MoveBatch;
 use super::compare::{Comparison, compare};
 use super::history::{HistoryError, next_window, read_series, window_of};
 use super::readback::of_metric;
-use super::run::{
-    COMPARED_WINDOW_MS, MoveEnvironment, MoveStop, Mover, READBACK_SAMPLES_MAX, halves_of,
-};
+use super::run::{COMPARED_WINDOW_MS, MoveEnvironment, MoveStop, Mover, READBACK_SAMPLES_MAX, halves_of};
 use crate::identity::{MoveRow, MoveStep};
 use crate::model::{METRIC_NAME, Matcher, TimeRange, Timestamp};
 use crate::tsdb::Snapshot;

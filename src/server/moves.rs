@@ -119,12 +119,7 @@ impl Moves {
         if self.closing.wait(Duration::ZERO) {
             return;
         }
-        let rows: BTreeMap<OrgId, MoveRow> = match self.identity.moves() {
-            Ok(rows) => rows.into_iter().filter(|(_, row)| row.step != MoveStep::Returned).collect(),
-            Err(error) => {
-                return tracing::warn!("moves cannot be continued: {}", with_sources(&error));
-            }
-        };
+        let Some(rows) = self.open_moves() else { return };
         let is_needed = |org: &OrgId, job: &mut MoveJob| rows.contains_key(org) || job.is_alive();
         self.jobs().retain(is_needed);
         for (org, row) in &rows {
@@ -136,6 +131,11 @@ impl Moves {
                 self.note_failure(*org, row, error);
             }
         }
+        self.unpin_ended(&rows);
+    }
+
+    /// Lets the log remove what only moves needed that have ended.
+    fn unpin_ended(&self, rows: &BTreeMap<OrgId, MoveRow>) {
         for pin in self.tsdb.pins() {
             let org = u32::try_from(pin.consumer.number).map(OrgId);
             if pin.consumer.kind == ConsumerKind::Move
@@ -143,6 +143,33 @@ impl Moves {
                 && let Err(error) = self.tsdb.unpin(pin.consumer)
             {
                 tracing::warn!("the log is kept for a move that has ended: {}", with_sources(&error));
+            }
+        }
+    }
+
+    /// Returns the moves that have not ended.
+    fn open_moves(&self) -> Option<BTreeMap<OrgId, MoveRow>> {
+        match self.identity.moves() {
+            Ok(rows) => Some(rows.into_iter().filter(|(_, row)| row.step != MoveStep::Returned).collect()),
+            Err(error) => {
+                tracing::warn!("moves cannot be continued: {}", with_sources(&error));
+                None
+            }
+        }
+    }
+
+    /// Ends all threads, and keeps what the primary has not sent, for a promotion. To be called from
+    /// time to time by a follower.
+    pub(super) fn follow(&self) {
+        self.stop();
+        let Some(rows) = self.open_moves() else { return };
+        self.unpin_ended(&rows);
+        for (org, from) in rows.iter().filter_map(|(org, row)| Some((*org, row.step.log_from()?))) {
+            match self.tsdb.pin(consumer_of(org), LogPosition(from)) {
+                Ok(_) => self.tsdb.advance_pin(consumer_of(org), LogPosition(from)),
+                Err(error) => {
+                    tracing::warn!(org = org.0, "the log is not kept for a move: {}", with_sources(&error));
+                }
             }
         }
     }
@@ -182,7 +209,8 @@ impl Moves {
         let work = move || {
             let mut mover = Mover::new(&mut environment, row, options);
             let mut ended = mover.run();
-            let warn = |reason: &str| tracing::warn!(org = org.0, "the move of an organisation stopped: {reason}");
+            let warn =
+                |reason: &str| tracing::warn!(org = org.0, "the move of an organisation stopped: {reason}");
             match &ended {
                 Ok(()) => tracing::info!(org = org.0, "the organisation is moved"),
                 Err(MoveStop::Failed(reason)) => warn(reason),

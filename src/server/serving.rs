@@ -99,7 +99,7 @@ impl Server {
         let send = move |_| {
             // A follower begins after its promotion, and a primary that was replaced ends.
             if identity.is_replica() {
-                moves.stop();
+                moves.follow();
                 return forwarders.stop_all();
             }
             moves.tick();

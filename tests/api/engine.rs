@@ -116,7 +116,8 @@ async fn a_moved_organisation_keeps_its_engine_and_does_not_forward_to_its_targe
         if !is_switched {
             let step = MoveStep::Switched { next: 1, sending: None };
             let row = MoveRow { step, ..row.clone() };
-            let switched = server.identity.switch_engine(org, &row, Some(&read), now, &mut Entropy::seeded(8));
+            let switched =
+                server.identity.switch_engine(org, &row, Some(&read), now, &mut Entropy::seeded(8));
             switched.expect("switches");
         }
     }

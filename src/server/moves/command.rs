@@ -271,7 +271,8 @@ impl Moves {
     fn before_drop(&self, org: &Org) -> Result<Value, String> {
         let row = self.switched(org)?;
         let stats = self.tsdb.stats().orgs.into_iter().find(|one| one.org == org.id);
-        let mut lost = vec!["staleness markers".to_owned(), "samples that the target no longer has".to_owned()];
+        let mut lost =
+            vec!["staleness markers".to_owned(), "samples that the target no longer has".to_owned()];
         if let Some(exemplars) = stats.as_ref().map(|one| one.exemplars).filter(|count| *count > 0) {
             lost.push(format!("{exemplars} exemplars"));
         }

@@ -25,8 +25,8 @@ use crate::moves::{
 use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{
-    ConsumerId, Description, LogPosition, LogTail, MetricFilter, RecordKind, SeriesId,
-    Snapshot, TailContent, TailError, TailRecord, Tsdb,
+    ConsumerId, Description, LogPosition, LogTail, MetricFilter, RecordKind, SeriesId, Snapshot, TailContent,
+    TailError, TailRecord, Tsdb,
 };
 
 /// The longest time of a query.
