@@ -128,7 +128,7 @@ impl Moves {
                 None => true,
             };
             if is_dead && let Err(error) = self.run(*org, row.clone()) {
-                self.note_failure(*org, row, error);
+                self.note_failure(*org, row, &error);
             }
         }
         self.unpin_ended(&rows);
@@ -175,12 +175,12 @@ impl Moves {
     }
 
     /// Shows that the thread of a move could not be started.
-    fn note_failure(&self, org: OrgId, row: &MoveRow, error: String) {
-        let state = MoveState { error: Some(error.clone()), ..MoveState::idle(row.clone()) };
+    fn note_failure(&self, org: OrgId, row: &MoveRow, error: &str) {
+        let state = MoveState { error: Some(error.to_owned()), ..MoveState::idle(row.clone()) };
         let job = MoveJob { state: Arc::new(Mutex::new(state)), stop: Arc::default(), thread: None };
         let before = self.jobs().insert(org, job);
         let before = before.and_then(|job| job.state.lock().ignore_poison().error.clone());
-        if before.as_ref() != Some(&error) {
+        if before.as_deref() != Some(error) {
             tracing::warn!(org = org.0, "the move of an organisation cannot be continued: {error}");
         }
     }
