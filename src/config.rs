@@ -590,7 +590,10 @@ fn secret(name: &str) -> Result<Option<SecretSetting>, ConfigError> {
             let text = std::fs::read_to_string(&path)
                 .map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
             let text = text.strip_suffix('\n').map_or(text.as_str(), |t| t.strip_suffix('\r').unwrap_or(t));
-            Ok(Some(SecretSetting::new(text.to_owned())))
+            match text {
+                "" => Err(ConfigError::Settings(format!("{name}_FILE: {path} is empty"))),
+                text => Ok(Some(SecretSetting::new(text.to_owned()))),
+            }
         }
     }
 }

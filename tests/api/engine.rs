@@ -1,7 +1,9 @@
 //! The engine of an organisation: its routes and their refusals.
 
 use axum::body::Body;
-use promlet::model::EgressRules;
+use promlet::entropy::Entropy;
+use promlet::identity::{MoveRow, MoveStateError, MoveStep};
+use promlet::model::{EgressRules, Target, TargetUrl};
 use promlet::outbound::Egress;
 use serde_json::json;
 
@@ -108,4 +110,47 @@ async fn samples_on_another_server_are_not_deleted_here() {
     let older = format!("&start={}", now - 700);
     assert!(delete(&older).await.refuses(promlet::api::error::Code::EngineUpstream));
     assert_eq!(delete(&format!("&start={}", now - 500)).await.status, 204);
+}
+
+#[tokio::test]
+async fn a_moved_organisation_keeps_its_engine_and_does_not_forward_to_its_target() {
+    let mut plan = TestServerOptions { stored: true, ..TestServerOptions::default() };
+    plan.options.egress = loopback();
+    let server = TestServer::build(plan);
+    let owner = server.log_in().await;
+    let org = server.identity.org_by_slug("acme").expect("reads").expect("exists").id;
+    let (now, mut rng) = (server.clock.now(), Entropy::seeded(7));
+    let target = |url: &str| Target::new(TargetUrl::parse(url).expect("a URL"));
+    let forward = |id: &str| format!("/api/v1/orgs/acme/forward{id}");
+    let body = json!({ "name": "there", "target": { "url": "http://127.0.0.1:9/write" } });
+    assert_eq!(server.post(&forward(""), &owner, body.clone()).await.status, 201);
+    let (write, read) = (target("http://127.0.0.1:9/api/v1/push"), target("http://127.0.0.1:9"));
+    let mut begin = || server.identity.begin_move(org, (&write, b"{}"), false, now, &mut rng);
+    let refused = begin().expect_err("forwards there");
+    assert!(matches!(refused, MoveStateError::Forwards(name) if name == "there"));
+    let mut disabled = body.clone();
+    disabled["enabled"] = json!(false);
+    assert_eq!(server.json("PUT", &forward("/1"), &owner, disabled).await.status, 200);
+    // Queries of older samples are answered elsewhere, so a move of the local ones would lose them.
+    let engine = json!({ "engine": "split", "split_after_s": 86_400, "url": "http://127.0.0.1:9" });
+    let unprobed = format!("{ENGINE}?probe=false");
+    assert_eq!(server.json("PUT", &unprobed, &owner, engine.clone()).await.status, 200);
+    assert!(matches!(begin(), Err(MoveStateError::OtherEngine)));
+    assert_eq!(server.delete(ENGINE, &owner).await.status, 204);
+    let row = begin().expect("begins");
+    for is_switched in [false, true] {
+        server.json("PUT", &unprobed, &owner, engine.clone()).await.is(409, "conflict");
+        server.delete(ENGINE, &owner).await.is(409, "conflict");
+        server.json("PUT", &forward("/1"), &owner, body.clone()).await.is(409, "conflict");
+        let again = json!({ "name": "again", "target": { "url": "http://127.0.0.1:9/write" } });
+        server.post(&forward(""), &owner, again).await.is(409, "conflict");
+        if !is_switched {
+            let step = MoveStep::Switched { next: 1, sending: None };
+            let row = MoveRow { step, ..row.clone() };
+            let switched =
+                server.identity.switch_engine(org, &row, Some(&read), now, &mut Entropy::seeded(8));
+            switched.expect("switches");
+        }
+    }
+    assert_eq!(server.get(ENGINE, &owner).await.value()["engine"], "upstream");
 }

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 use crate::entropy::Entropy;
+use crate::kv::Txn;
 use crate::model::{OrgId, Target, Timestamp};
 use crate::sync::IgnorePoison as _;
 
@@ -15,6 +16,7 @@ use crate::identity::audit::{self, Event};
 use crate::identity::tables::engine::{EngineKind, EngineRow};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::master::SealedFor;
+use crate::identity::tables::moving::{MoveRow, MoveStep};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::target::SealedTarget;
@@ -56,6 +58,9 @@ pub enum EngineError {
     /// The organisation no longer exists: `org_not_found`.
     #[error("no such organisation")]
     UnknownOrg,
+    /// 409 `conflict`.
+    #[error("this organisation is being moved or is moved to another server, which its engine follows")]
+    Moved,
     /// 412 `version_conflict`.
     #[error("the engine has version {0}")]
     OtherVersion(u32),
@@ -76,6 +81,15 @@ impl EngineCache {
 
     fn write(&self) -> RwLockWriteGuard<'_, HashMap<OrgId, Arc<Engine>>> {
         self.0.write().ignore_poison()
+    }
+}
+
+/// Refuses a change of the engine during a move and after it. The log of a moved organisation is
+/// sent to its engine.
+fn check_unmoved(txn: &Txn<'_>, org: &OrgId) -> Result<(), EngineError> {
+    match read::<MoveRow>(txn, org)? {
+        Some(row) if row.step != MoveStep::Returned => Err(EngineError::Moved),
+        _ => Ok(()),
     }
 }
 
@@ -164,6 +178,7 @@ impl Identity {
         let first = (u32::from_be_bytes(rng.bytes()) >> 1).max(1);
         self.change(move |txn| {
             let slug = read::<OrgRow>(txn, &org)?.ok_or(EngineError::UnknownOrg)?.slug;
+            check_unmoved(txn, &org)?;
             let row = read::<EngineRow>(txn, &org)?;
             let stored = row.as_ref().map_or(0, |row| row.version);
             if replaces.is_some_and(|expected| expected != stored) {
@@ -192,6 +207,7 @@ impl Identity {
     ) -> Result<(), EngineError> {
         self.change(move |txn| {
             let slug = read::<OrgRow>(txn, &org)?.ok_or(EngineError::UnknownOrg)?.slug;
+            check_unmoved(txn, &org)?;
             let Some(row) = read::<EngineRow>(txn, &org)? else { return Ok(()) };
             if replaces.is_some_and(|expected| expected != row.version) {
                 return Err(EngineError::OtherVersion(row.version));
