@@ -110,8 +110,9 @@ impl Identity {
 
     /// Loads which organisations have an enabled target.
     pub(in crate::identity) fn load_forwarding(&self) -> Result<(), StoreError> {
+        let mut forwarding = self.forwarding.0.write().ignore_poison();
         let enabled = self.rows::<ForwardRow>(&())?.into_iter().filter(|(_, row)| row.enabled);
-        *self.forwarding.0.write().ignore_poison() = enabled.map(|((org, _), _)| org).collect();
+        *forwarding = enabled.map(|((org, _), _)| org).collect();
         Ok(())
     }
 
