@@ -88,7 +88,8 @@ fn batch(base: Timestamp, steps: std::ops::Range<i64>) -> Vec<(Labels, Vec<Sampl
         ]);
         let value = |step: i64| match step {
             200 if series == 1 => stale_nan(),
-            step => series as f64 * 1_000.0 + step as f64 / 3.0,
+            // VictoriaMetrics stores decimal digits, so a third of a number would be rounded.
+            step => series as f64 * 1_000.0 + step as f64 / 4.0,
         };
         let is_there = |step: &i64| series != 1 || *step <= 200;
         let sample = |step: i64| Sample { at: base.plus_ms(step * STEP_MS), value: value(step) };
@@ -110,7 +111,12 @@ fn content(ask: &dyn Fn(&str, i64) -> Answer, base: Timestamp) -> BTreeMap<Strin
             let value =
                 |text: &Json| text.as_str().and_then(|text| text.parse::<f64>().ok()).expect("a number");
             let pair = |pair: &Json| (pair[0].to_string(), value(&pair[1]).to_bits());
-            all.insert(series["metric"]["series"].to_string(), values.map(pair).collect());
+            // VictoriaMetrics returns staleness markers, as `NaN`.
+            let is_number = |pair: &(String, u64)| !f64::from_bits(pair.1).is_nan();
+            let mut samples: Vec<_> = values.map(pair).filter(is_number).collect();
+            // Samples are sent at least once, and VictoriaMetrics stores repetitions.
+            samples.dedup();
+            all.insert(series["metric"]["series"].to_string(), samples);
         }
     }
     all

@@ -28,7 +28,8 @@ const QUERIES: [&str; 10] = [
     "m{team=\"a\"}",
     "sum by (team) (m)",
     "count(m) by (job)",
-    "max_over_time(m[2m])",
+    // Without the aggregation VictoriaMetrics keeps the name of the metric.
+    "sum without () (max_over_time(m[2m]))",
     "sum_over_time(m{job=~\"j.*\"}[1m] offset 30s)",
     "m and on (job) n",
     "absent(nothing{job=\"x\"})",

@@ -28,7 +28,9 @@ impl FakeUpstream {
         let address = listener.local_addr().expect("bound");
         let requests = Arc::new(AtomicUsize::new(0));
         let counted = Arc::clone(&requests);
-        std::thread::spawn(move || {
+        // Without a name of its own it would count as a thread of the test (`met.rs`), and so would
+        // the threads that it starts.
+        let accept = move || {
             for stream in listener.incoming() {
                 let (Ok(mut stream), reply) = (stream, reply.clone()) else { return };
                 counted.fetch_add(1, Ordering::SeqCst);
@@ -58,7 +60,8 @@ impl FakeUpstream {
                     while hangs && stream.read(&mut some).is_ok_and(|read| read > 0) {}
                 });
             }
-        });
+        };
+        std::thread::Builder::new().name("fake-upstream".into()).spawn(accept).expect("a thread");
         FakeUpstream { address, requests }
     }
 
