@@ -32,6 +32,8 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 const HOLD_EVERY: Duration = Duration::from_secs(5);
 /// The length of the log after the follower's position at which it is no longer kept for it.
 const LOG_BYTES_MAX: u64 = 8 << 30;
+/// The part of that length that is kept while the disk has no room for samples.
+const FULL_DISK_PART: u64 = 32;
 /// The greatest epoch: it grows by one with each promotion.
 pub(super) const EPOCH_MAX: u64 = 1 << 32;
 
@@ -564,13 +566,17 @@ impl Primary {
                 tracing::warn!("the follower acknowledges nothing any more: its stream ends");
                 self.end_stream(&mut state);
             }
+            let limit = match tsdb.lacks_room_for_samples() {
+                true => log_bytes_max / FULL_DISK_PART,
+                false => log_bytes_max,
+            };
             let held_bytes = tsdb.log_bytes_from(LogPosition(state.log.max(1)));
-            if state.hold_given_up && state.is_connected() && held_bytes <= log_bytes_max / 2 {
+            if state.hold_given_up && state.is_connected() && held_bytes <= limit / 2 {
                 state.hold_given_up = false;
             }
             let wanted = state.wanted_hold();
             let held_bytes = tsdb.log_bytes_from(LogPosition(wanted));
-            if wanted > 0 && (held_bytes > log_bytes_max || tsdb.lacks_room_for_samples()) {
+            if wanted > 0 && held_bytes > limit {
                 tracing::error!("the log is no longer kept for the follower, which needs a new base");
                 (state.hold_given_up, state.hold_written) = (true, None);
             }

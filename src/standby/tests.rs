@@ -360,7 +360,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
 }
 
 #[test]
-fn another_follower_or_an_older_primary_is_noticed() {
+fn another_follower_or_a_diverged_log_is_noticed() {
     let (dir, a, b) = folders();
     let primary = Store::open(&a);
     primary.append(1, 0, 1.0).expect("stored");
@@ -681,4 +681,24 @@ fn a_deletion_that_the_follower_has_not_confirmed_is_hidden_everywhere() {
     assert_eq!(primary.samples(), []);
     catch_up(&primary, &second, &direct(&primary.primary(true)));
     assert_eq!(second.samples(), []);
+}
+
+#[test]
+fn an_older_copy_of_the_primary_is_noticed() {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let link = direct(&primary.primary(false));
+    let second = follow(&b, &link);
+    catch_up(&primary, &second, &link);
+    drop((link, primary));
+    let backup = dir.path().join("backup");
+    copy_folder(&a, &backup);
+    let primary = Store::open(&a);
+    // A stream without a record: only the link tells the copies apart.
+    let (_stream, _) = begin(&primary.primary(false), &second.request()).expect("begun");
+    catch_up(&primary, &second, &direct(&primary.primary(false)));
+    let old = Store::open(&backup);
+    let refused = begin(&old.primary(false), &second.request()).err().expect("refused");
+    assert_eq!(refused.code().0, "standby_unknown", "{refused}");
 }
