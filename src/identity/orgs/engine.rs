@@ -111,8 +111,8 @@ impl Identity {
 
     /// Loads all engines.
     pub(in crate::identity) fn load_engines(&self) -> Result<(), StoreError> {
-        let rows = self.rows::<EngineRow>(&())?;
         let mut engines = self.engines.write();
+        let rows = self.rows::<EngineRow>(&())?;
         let load = |(org, row): (OrgId, EngineRow)| {
             let engine = self.open_engine(org, &row);
             // Clients are kept as long as the `Arc` is the same.

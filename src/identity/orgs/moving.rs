@@ -240,8 +240,9 @@ impl Identity {
 
     /// Loads which organisations are moved.
     pub(in crate::identity) fn load_moved(&self) -> Result<(), StoreError> {
+        let mut all = self.moved.0.write().ignore_poison();
         let moved = self.moves()?.into_iter().filter(|(_, row)| row.step.is_moved());
-        *self.moved.0.write().ignore_poison() = moved.map(|(org, _)| org).collect();
+        *all = moved.map(|(org, _)| org).collect();
         Ok(())
     }
 
