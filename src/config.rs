@@ -74,6 +74,8 @@ pub enum Invocation {
     Promote {
         /// The data folder.
         dir: PathBuf,
+        /// Also promote a follower that never had everything.
+        accepts_loss: bool,
     },
     /// `promlet seal`, for the server on this folder or, if none runs, for the folder itself.
     Seal {
@@ -183,11 +185,20 @@ enum Command {
         /// A file of certificates (PEM) to trust for the primary beside those of public authorities
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
+        /// Send the token over http to another machine. Use it only in a network that you trust
+        #[arg(long)]
+        insecure_http: bool,
         #[command(flatten)]
         flags: Box<Flags>,
     },
     /// Make a follower the primary. The old primary accepts no more changes once it hears of it
-    Promote(DataDirArg),
+    Promote {
+        /// Promote a follower that has not caught up since its base, too. What it lacks is lost
+        #[arg(long)]
+        accept_loss: bool,
+        #[command(flatten)]
+        data_dir_arg: DataDirArg,
+    },
     /// Write the samples in memory to segments and trim the log
     Seal(DataDirArg),
     /// Back up the folder of a running server, or a stopped folder
@@ -293,12 +304,14 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Doctor { json, flags }) => {
             Ok(Invocation::Doctor { settings: settings(*flags, "data/store")?, json })
         }
-        Some(Command::Follow { url, token_file, ca_file, flags }) => {
-            let follow = FollowSettings { url, token: token_in(&token_file)?, ca_file };
+        Some(Command::Follow { url, token_file, ca_file, insecure_http, flags }) => {
+            let follow = FollowSettings { url, token: token_in(&token_file)?, ca_file, insecure_http };
             let settings = settings(*flags, "data/standby")?;
             Ok(Invocation::Follow(Settings { follow: Some(follow), ..settings }))
         }
-        Some(Command::Promote(data_dir_arg)) => Ok(Invocation::Promote { dir: data_dir_arg.data_dir }),
+        Some(Command::Promote { accept_loss, data_dir_arg }) => {
+            Ok(Invocation::Promote { dir: data_dir_arg.data_dir, accepts_loss: accept_loss })
+        }
         Some(Command::Seal(data_dir_arg)) => Ok(Invocation::Seal { dir: data_dir_arg.data_dir }),
         Some(Command::Backup { out, with_key, data_dir_arg }) => {
             Ok(Invocation::Backup { dir: data_dir_arg.data_dir, out, with_key })
@@ -590,7 +603,10 @@ fn secret(name: &str) -> Result<Option<SecretSetting>, ConfigError> {
             let text = std::fs::read_to_string(&path)
                 .map_err(|e| ConfigError::Settings(format!("{name}_FILE: cannot read {path}: {e}")))?;
             let text = text.strip_suffix('\n').map_or(text.as_str(), |t| t.strip_suffix('\r').unwrap_or(t));
-            Ok(Some(SecretSetting::new(text.to_owned())))
+            match text {
+                "" => Err(ConfigError::Settings(format!("{name}_FILE: {path} is empty"))),
+                text => Ok(Some(SecretSetting::new(text.to_owned()))),
+            }
         }
     }
 }

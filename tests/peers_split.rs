@@ -1,5 +1,6 @@
-//! `engine: split` with a real Prometheus as the upstream, by remote read: floats, staleness
-//! markers and native histograms. Every response must be that of a promlet with all samples.
+//! `engine: split` with real upstreams: Prometheus by remote read, with floats, staleness markers
+//! and native histograms, and VictoriaMetrics, which has none, by matrix selectors. Every response
+//! must be that of a promlet with all samples.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -15,10 +16,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use harness::{
-    Answer, ORG, Server, Start, bootstrap, compressed, eventually, field, percent, request, varint,
+    Answer, ORG, Server, Start, bootstrap, compressed, eventually, field, percent, remote_write, request,
+    varint,
 };
 use promlet::clock::Clock;
-use promlet::model::STALE_NAN_BITS;
+use promlet::model::{Labels, STALE_NAN_BITS, Sample, Timestamp};
 use serde_json::{Value as Json, json};
 
 struct Peer(Child);
@@ -186,4 +188,90 @@ fn queries_over_the_border_to_a_real_prometheus_are_answered_as_by_one_store() {
     }
     println!("{compared} responses with series are equal");
     assert!(compared > 40, "{compared} responses have series");
+}
+
+/// Queries of floats of series without gaps.
+const FLOAT_QUERIES: &[&str] = &[
+    "jobs_total",
+    "{job=~\".+\"}",
+    "sum by (job) (rate(jobs_total[5m]))",
+    "max_over_time(sum(jobs_total)[10m:20s])",
+    "jobs_total - jobs_total offset 9m",
+    "count_over_time(jobs_total[8m])",
+    "quantile_over_time(0.7, jobs_total{job!=\"web\"}[9m])",
+    "absent(jobs_total{job=\"none\"})",
+];
+
+#[test]
+fn queries_over_the_border_to_victoria_metrics_are_answered_by_matrix_selectors() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let programs = packages::latest_debian("victoria", &["victoria-metrics"]);
+    let child = Command::new(programs.join("usr/bin/victoria-metrics"))
+        .arg(format!("-storageDataPath={}", dir.path().join("victoria").display()))
+        .arg(format!("-httpListenAddr=127.0.0.1:{port}"))
+        .args(["-search.latencyOffset=0s", "-retentionPeriod=10y"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap_or_else(|e| panic!("VictoriaMetrics does not start: {e}"));
+    let _victoria = Peer(child);
+    let upstream = format!("http://127.0.0.1:{port}");
+    let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+    eventually(Duration::from_secs(60), || "VictoriaMetrics does not listen".to_owned(), listens);
+
+    let env: Vec<(&str, &str)> =
+        bootstrap().into_iter().chain([("PROMLET_OUTBOUND_ALLOW", "127.0.0.0/8")]).collect();
+    let whole = Server::start(&Start { args: &["serve"], dir: &dir.path().join("whole"), env: &env });
+    let split = Server::start(&Start { args: &["serve"], dir: &dir.path().join("split"), env: &env });
+    let (whole_cookie, split_cookie) = (whole.sign_in(), split.sign_in());
+    let (whole_key, split_key) = (whole.api_key(&whole_cookie).1, split.api_key(&split_cookie).1);
+    let now_ms = Clock::System.now().as_ms();
+    let first_ms = now_ms - now_ms % INTERVAL_MS - SAMPLES * INTERVAL_MS;
+    let border_ms = now_ms - 1_200_000;
+    let body = |is_in: &dyn Fn(i64) -> bool| {
+        let series = |(job, factor): (&str, i64)| {
+            let at = (0..SAMPLES).map(|n| (first_ms + n * INTERVAL_MS, n)).filter(|(at, _)| is_in(*at));
+            let sample = |(at, n): (i64, i64)| Sample {
+                at: Timestamp::from_ms(at),
+                value: (n % 70 * factor) as f64 + 0.25,
+            };
+            (
+                Labels::from_pairs([("__name__", "jobs_total"), ("job", job)]),
+                at.map(sample).collect::<Vec<_>>(),
+            )
+        };
+        remote_write(&[("api", 1), ("web", 3), ("db", 7)].map(series))
+    };
+    assert_eq!(whole.write_raw(&whole_key, &body(&|_| true)).status, 204);
+    assert_eq!(split.write_raw(&split_key, &body(&|at| at >= border_ms - 60_000)).status, 204);
+    let headers = [
+        ("Content-Type", "application/x-protobuf"),
+        ("Content-Encoding", "snappy"),
+        ("X-Prometheus-Remote-Write-Version", "0.1.0"),
+    ];
+    let older = body(&|at| at < border_ms);
+    let sent = request("POST", &format!("{upstream}/api/v1/write"), &headers, Some(&older));
+    assert!(matches!(sent.status, 200 | 204), "{}: {}", sent.status, sent.body);
+    request("GET", &format!("{upstream}/internal/force_flush"), &[], None);
+    let engine = json!({ "engine": "split", "url": upstream, "split_after_s": 1_200 });
+    let url = format!("{}/api/v1/orgs/{ORG}/engine", split.url);
+    let headers = [("Cookie", split_cookie.as_str()), ("Content-Type", "application/json")];
+    let set = request("PUT", &url, &headers, Some(engine.to_string().as_bytes()));
+    assert_eq!(set.status, 200, "{}", set.body);
+
+    let end = now_ms / 1_000;
+    let mut lossy = 0;
+    for expr in FLOAT_QUERIES {
+        let query = percent(expr);
+        let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query_range?query={query}&step=17");
+        let path = format!("{path}&start={}&end={end}", end - 2_000);
+        let expected = whole.get(&path, &[("Cookie", &whole_cookie)]);
+        let found = split.get(&path, &[("Cookie", &split_cookie)]);
+        assert_eq!((expected.status, found.status), (200, 200), "{path}: {}", found.body);
+        assert_eq!(found.json()["data"]["result"], expected.json()["data"]["result"], "{path}");
+        lossy += usize::from(found.body.contains("no remote read"));
+    }
+    assert_eq!(lossy, FLOAT_QUERIES.len(), "all queries cross the border");
 }

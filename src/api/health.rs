@@ -72,6 +72,7 @@ async fn health(State(deps): State<HealthDeps>) -> Json<Value> {
 async fn readyz(State(deps): State<HealthDeps>) -> Response {
     let mut health = deps.own.tsdb.health();
     health.notes.extend(deps.own.forwarders.note());
+    health.notes.extend(deps.own.move_notes());
     if let Some(Err(note)) = deps.standby.as_ref().map(|note| (note.0)()) {
         health.notes.push(format!("standby: {note}"));
     }

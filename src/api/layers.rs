@@ -280,7 +280,12 @@ impl Pipeline {
 
 /// Returns whether `path` takes queries as the body of a `POST`, which never wait for a standby.
 fn is_read(path: &str) -> bool {
-    path.starts_with("/api/v1/orgs/") && (path.contains("/query") || path.contains("/prometheus/api/v1/"))
+    let below = path.strip_prefix("/api/v1/orgs/").and_then(|rest| rest.split_once('/'));
+    let Some((_, below)) = below else { return false };
+    let is_query = below == "query" || below.starts_with("query/");
+    // The only change among the routes of Prometheus' API is below `admin`.
+    let of_prometheus = below.strip_prefix("prometheus/api/v1/");
+    is_query || of_prometheus.is_some_and(|rest| !rest.starts_with("admin/"))
 }
 
 fn no_coding() -> ApiError {
@@ -320,6 +325,24 @@ fn shown(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_queries_answer_before_the_standby_has_earlier_changes() {
+        for path in ["x/query", "x/query/expr", "query-lab/query/batch", "x/prometheus/api/v1/query_range"] {
+            assert!(is_read(&format!("/api/v1/orgs/{path}")), "{path}");
+        }
+        for path in [
+            "query-lab/members",
+            "query/api-keys/5",
+            "x/dashboards/query-x",
+            "x/dashboards/d/query",
+            "x/prometheus/api/v1/admin/tsdb/delete_series",
+            "query",
+        ] {
+            assert!(!is_read(&format!("/api/v1/orgs/{path}")), "{path}");
+        }
+        assert!(!is_read("/api/v1/query"));
+    }
 
     #[test]
     fn a_trailing_slash_is_ignored_and_the_query_kept() {

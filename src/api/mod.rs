@@ -153,6 +153,8 @@ pub struct ApiOptions {
     pub standby_figures: Option<own_metrics::StandbyFigures>,
     /// The note of `/readyz` about the standby.
     pub standby_note: Option<StandbyNote>,
+    /// The moved organisations, for `/metrics` and `/readyz`.
+    pub move_figures: Option<own_metrics::MoveFigures>,
 }
 
 impl ApiOptions {
@@ -178,6 +180,7 @@ impl ApiOptions {
             standby: None,
             standby_figures: None,
             standby_note: None,
+            move_figures: None,
         }
     }
 }
@@ -246,6 +249,7 @@ pub struct Deps {
     uptime: Stopwatch,
     standby_figures: Option<own_metrics::StandbyFigures>,
     standby_note: Option<StandbyNote>,
+    move_figures: Option<own_metrics::MoveFigures>,
     /// The public URL for the OpenAPI document; `None` if the document is not served.
     docs: Option<Arc<str>>,
 }
@@ -339,6 +343,7 @@ impl Deps {
             uptime: Stopwatch::start(),
             standby_figures: options.standby_figures.clone(),
             standby_note: options.standby_note.clone(),
+            move_figures: options.move_figures.clone(),
             docs: options.docs.then(|| options.public_url.as_str().into()),
         }
     }
@@ -369,6 +374,7 @@ impl Deps {
             forwarders: Arc::clone(&rooms.forwarders),
             uptime: self.uptime,
             standby: self.standby_figures.clone(),
+            moves: self.move_figures.clone(),
         }
     }
 

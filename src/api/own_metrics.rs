@@ -140,6 +140,8 @@ pub struct OwnMetrics {
     pub uptime: Stopwatch,
     /// The figures of a primary or follower.
     pub standby: Option<StandbyFigures>,
+    /// The moved organisations.
+    pub moves: Option<MoveFigures>,
 }
 
 /// A gauge of a primary or follower.
@@ -170,6 +172,29 @@ impl std::fmt::Debug for StandbyFigures {
     }
 }
 
+/// The state of a moved organisation, whose log is sent to the engine that answers its queries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MoveFigure {
+    /// The bytes of the log that are not sent yet.
+    pub lag_bytes: u64,
+    /// The records that the log removed before they were sent.
+    pub lost_records: u64,
+    /// The samples that the engine refused.
+    pub refused_samples: u64,
+    /// The reason why nothing is sent, if there is one.
+    pub waits_for: Option<String>,
+}
+
+/// Reads the states of the moved organisations.
+#[derive(Clone)]
+pub struct MoveFigures(pub Arc<dyn Fn() -> Vec<(OrgId, MoveFigure)> + Send + Sync>);
+
+impl std::fmt::Debug for MoveFigures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("MoveFigures")
+    }
+}
+
 /// A lookup of organisations' slugs.
 #[derive(Clone)]
 pub struct Slugs(pub Arc<Identity>);
@@ -179,6 +204,9 @@ impl Slugs {
         self.0.org(org).ok().flatten().map(|org| org.slug.as_str().to_owned())
     }
 }
+
+/// The most moved organisations that `/readyz` names.
+const MOVE_NOTES_MAX: usize = 8;
 
 /// The sources of an agent's metrics. Cheap to clone.
 #[derive(Clone)]
@@ -370,6 +398,7 @@ impl OwnMetrics {
         all.extend(self.embeds());
         all.extend(self.store());
         all.extend(self.forwarding());
+        all.extend(self.moved());
         for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {
             all.push(single(name, MetricKind::Gauge, help, value));
         }
@@ -540,6 +569,64 @@ impl OwnMetrics {
         };
         let rows: Vec<TargetRow> = self.forwarders.statuses().into_iter().filter_map(row).collect();
         of_targets(&rows)
+    }
+
+    /// Returns the state of the moved organisations.
+    fn moved(&self) -> Vec<MetricFamily> {
+        let figures: Vec<_> = self.moves.iter().flat_map(|moves| (moves.0)()).collect();
+        if figures.is_empty() {
+            return Vec::new();
+        }
+        let rows: Vec<(String, MoveFigure)> =
+            figures.into_iter().filter_map(|(org, figure)| Some((self.slugs.of(org)?, figure))).collect();
+        let family = |name, kind, help, value: fn(&MoveFigure) -> u64| {
+            let mut family = MetricFamily::new(name, kind, help);
+            for (slug, figure) in &rows {
+                family.row(vec![("org", slug.clone())], count(value(figure)));
+            }
+            family
+        };
+        vec![
+            family(
+                "promlet_move_lag_bytes",
+                MetricKind::Gauge,
+                "Bytes of the log that were not sent to the engine of a moved organisation.",
+                |figure| figure.lag_bytes,
+            ),
+            family(
+                "promlet_move_waits",
+                MetricKind::Gauge,
+                "1 while the engine of a moved organisation does not accept samples.",
+                |figure| u64::from(figure.waits_for.is_some()),
+            ),
+            family(
+                "promlet_move_lost_records_total",
+                MetricKind::Counter,
+                "Records that the log removed before they were sent to the engine of a moved organisation.",
+                |figure| figure.lost_records,
+            ),
+            family(
+                "promlet_move_refused_samples_total",
+                MetricKind::Counter,
+                "Samples that the engine of a moved organisation refused.",
+                |figure| figure.refused_samples,
+            ),
+        ]
+    }
+
+    /// Returns sentences for `/readyz` about moved organisations that need a look.
+    pub(super) fn move_notes(&self) -> Vec<String> {
+        let note = |(org, figure): (OrgId, MoveFigure)| match (figure.waits_for, figure.lost_records) {
+            (Some(reason), _) => {
+                Some(format!("samples of the moved organisation {org} are not sent to its engine: {reason}"))
+            }
+            (None, lost @ 1..) => Some(format!(
+                "the engine of the moved organisation {org} lacks {lost} log records: the log reached its limit"
+            )),
+            (None, 0) => None,
+        };
+        let figures = self.moves.iter().flat_map(|moves| (moves.0)());
+        figures.filter_map(note).take(MOVE_NOTES_MAX).collect()
     }
 
     fn store(&self) -> Vec<MetricFamily> {

@@ -106,14 +106,15 @@ impl StandbyRequests {
         path.starts_with(PREFIX)
     }
 
-    /// Waits until the follower has every account change that was made so far, also for requests
-    /// that changed nothing because an earlier one did, whose client got an error.
+    /// Waits until the follower has every account change that was made before this call, also for
+    /// requests that changed nothing because an earlier one did, whose client got an error.
     ///
     /// # Errors
     /// 503 `standby_missing` after ten seconds.
     pub(super) async fn settle(&self) -> Result<(), ApiError> {
         let deadline = tokio::time::Instant::now() + SETTLE_MAX;
-        while !self.primary.has_accounts() {
+        let wanted = self.primary.last_account_change();
+        while !self.primary.has_accounts_up_to(wanted) {
             if tokio::time::Instant::now() >= deadline {
                 return Err(StandbyRefusal::Missing.into());
             }
@@ -229,7 +230,7 @@ impl StandbyRequests {
     async fn acknowledge(&self, query: &Query<'_>) -> Response {
         let ack = (|| {
             Some(Acknowledgement {
-                stream: query.number("stream")?,
+                link: query.number("link")?,
                 epoch: query.number("epoch")?,
                 log: query.number("log")?,
                 accounts: query.number("accounts")?,

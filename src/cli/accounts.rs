@@ -22,7 +22,7 @@ pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) 
         let text = dashboards::run(settings, command, json)?;
         return std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
     }
-    complete(&mut command)?;
+    complete(settings, &mut command)?;
     let waits = match &command {
         AccountCommand::Org(OrgCommand::Move(command)) => moves::Wait::of(command),
         _ => None,
@@ -69,7 +69,7 @@ pub(super) fn perform(settings: &Settings, command: AccountCommand) -> anyhow::R
 }
 
 /// Adds the parts of a command that are not arguments, and asks before a deletion.
-fn complete(command: &mut AccountCommand) -> anyhow::Result<()> {
+fn complete(settings: &Settings, command: &mut AccountCommand) -> anyhow::Result<()> {
     match command {
         AccountCommand::User(UserCommand::Create { email, no_password: false, password, .. }) => {
             *password = Some(new_password(email)?);
@@ -77,8 +77,10 @@ fn complete(command: &mut AccountCommand) -> anyhow::Result<()> {
         AccountCommand::User(UserCommand::SetPassword { email, password }) => {
             *password = new_password(email)?;
         }
-        AccountCommand::Org(OrgCommand::Delete { slug, yes: false }) => confirm(slug)?,
-        AccountCommand::Org(OrgCommand::Move(command)) => moves::complete(command)?,
+        AccountCommand::Org(OrgCommand::Delete { slug, yes: false }) => {
+            confirm(slug, &format!("deleting {slug}"), &format!("everything in {slug} will be deleted"))?;
+        }
+        AccountCommand::Org(OrgCommand::Move(command)) => moves::complete(settings, command)?,
         AccountCommand::Token(TokenCommand::Mint { ms: Some(ms), .. }) => {
             let text = ms.as_str().unwrap_or_default();
             *ms = serde_json::from_str(text).context("--ms is not JSON")?;
@@ -157,13 +159,12 @@ fn terminal(how: &[&str]) {
     }
 }
 
-/// Requires the name of the organisation to be typed before it is deleted.
-fn confirm(slug: &str) -> anyhow::Result<()> {
+/// Requires the name of the organisation to be typed before something is deleted.
+pub(super) fn confirm(slug: &str, deletion: &str, warning: &str) -> anyhow::Result<()> {
     if !std::io::stdin().is_terminal() {
-        bail!("deleting {slug} is permanent: confirm with --yes");
+        bail!("{deletion} is permanent: confirm with --yes");
     }
-    let typed =
-        line(&format!("everything in {slug} will be deleted permanently; type its name to continue"), false)?;
+    let typed = line(&format!("{warning} permanently; type {slug} to continue"), false)?;
     if typed == slug { Ok(()) } else { Err(anyhow!("that is not {slug}; nothing was deleted")) }
 }
 
@@ -306,7 +307,7 @@ impl ResultView {
         }
     }
 
-    fn text(&self, answer: &Value) -> String {
+    pub(super) fn text(&self, answer: &Value) -> String {
         let is_row = |columns: &[TableColumn]| {
             columns.iter().all(|(title, _)| title.chars().all(|c| !c.is_lowercase()))
         };

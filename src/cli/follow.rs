@@ -37,11 +37,12 @@ struct Promoted {
     epoch: u64,
 }
 
-/// Promotes the follower that runs on `dir`, or its stopped folder.
-pub(super) fn promote(dir: &Path) -> anyhow::Result<()> {
+/// Promotes the follower that runs on `dir`, or its stopped folder; also one that never had
+/// everything if `accepts_loss`.
+pub(super) fn promote(dir: &Path, accepts_loss: bool) -> anyhow::Result<()> {
     let epoch = match AdminClient::connect(dir) {
-        Ok(mut client) => client.request::<Promoted>(&AdminRequest::Promote)?.epoch,
-        Err(AdminError::NotRunning { .. }) => promote_stopped(dir, &Clock::System)?,
+        Ok(mut client) => client.request::<Promoted>(&AdminRequest::Promote { accepts_loss })?.epoch,
+        Err(AdminError::NotRunning { .. }) => promote_stopped(dir, accepts_loss, &Clock::System)?,
         Err(error) => return Err(error.into()),
     };
     println!("promoted: this is the primary of epoch {epoch}");

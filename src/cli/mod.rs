@@ -38,7 +38,7 @@ pub fn main() -> ExitCode {
         Invocation::Accounts { settings, command, json } => done(accounts::run(&settings, command, json)),
         Invocation::Doctor { settings, json } => doctor::run(&settings, json),
         Invocation::Follow(settings) => done(follow::run(settings)),
-        Invocation::Promote { dir } => done(follow::promote(&dir)),
+        Invocation::Promote { dir, accepts_loss } => done(follow::promote(&dir, accepts_loss)),
         Invocation::Seal { dir } => done(seal::run(&dir)),
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
         Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),

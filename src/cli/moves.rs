@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
-use super::accounts::{ResultView, perform};
+use super::accounts::{ResultView, confirm, perform};
 use super::progress::number;
 use super::table::TableColumn;
 use crate::config::{AccountCommand, MoveCommand, OrgCommand, SecretSetting, Settings};
@@ -27,6 +27,7 @@ const STATE: &[TableColumn] = &[
     ("Compared", "compared"),
     ("Different", "different"),
     ("Rounded there", "rounded"),
+    ("Lost records", "lost_records"),
     ("Waits for", "waits_for"),
     ("Stopped by", "error"),
 ];
@@ -42,6 +43,8 @@ const PLAN: &[TableColumn] = &[
     ("Seconds, about", "seconds"),
     ("May not fit", "may_not_fit"),
 ];
+const BEFORE_DROP: &[TableColumn] =
+    &[("Organisation", "slug"), ("Samples here", "samples"), ("--back does not return", "not_returned")];
 const ENDED: &[TableColumn] = &[("Organisation", "slug"), ("Step", "step")];
 
 /// Returns the presentation of the result.
@@ -55,8 +58,14 @@ pub(super) fn view(command: &MoveCommand) -> ResultView {
     }
 }
 
-/// Reads the files that the command names.
-pub(super) fn complete(command: &mut MoveCommand) -> anyhow::Result<()> {
+/// Reads the files that the command names, and asks before samples are removed.
+pub(super) fn complete(settings: &Settings, command: &mut MoveCommand) -> anyhow::Result<()> {
+    if command.drop_local && !command.yes {
+        let ask = AccountCommand::Org(OrgCommand::Move(Box::new(command.clone())));
+        eprint!("{}", ResultView::rows(BEFORE_DROP).text(&perform(settings, ask)?));
+        confirm(&command.slug, "removing the samples from this server", "these samples will be removed")?;
+        command.yes = true;
+    }
     let secret = command.password_file.as_deref().or(command.token_file.as_deref());
     if let Some(path) = secret {
         let text = read(path)?;

@@ -32,12 +32,16 @@ pub struct MoveCommand {
     #[arg(long)]
     #[serde(default)]
     pub drop_local: bool,
+    /// Do not ask for confirmation
+    #[arg(long, requires = "drop_local", conflicts_with_all = ["to", "back", "status", "stop"])]
+    #[serde(default)]
+    pub yes: bool,
     /// The URL that the paths of the query API are appended to [default: --to without its last
     /// part]
     #[arg(long, value_name = "URL", requires = "to")]
     pub read: Option<String>,
     /// Only show how much would be moved, how long it takes and what would not fit
-    #[arg(long)]
+    #[arg(long, requires = "to", conflicts_with_all = ["back", "status", "stop", "drop_local"])]
     #[serde(default)]
     pub dry_run: bool,
     /// The version of remote write: 1 or 2
@@ -87,4 +91,31 @@ pub struct MoveCommand {
     /// The certificate authorities, which `cli` reads
     #[arg(skip)]
     pub ca_pem: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        command: MoveCommand,
+    }
+
+    #[test]
+    fn a_dry_run_needs_a_target_and_yes_a_deletion() {
+        for (text, is_valid) in [
+            ("move shop --to http://t/write --dry-run", true),
+            ("move shop --drop-local --dry-run", false),
+            ("move shop --back --dry-run", false),
+            ("move shop --stop --dry-run", false),
+            ("move shop --drop-local --yes", true),
+            ("move shop --back --yes", false),
+        ] {
+            assert_eq!(Line::try_parse_from(text.split(' ')).is_ok(), is_valid, "{text}");
+        }
+    }
 }

@@ -137,6 +137,8 @@ pub struct FollowSettings {
     pub token: SecretSetting,
     /// A file of certificates (PEM) to trust beside the public ones.
     pub ca_file: Option<PathBuf>,
+    /// Whether an `http` URL may lead to another machine.
+    pub insecure_http: bool,
 }
 
 impl Settings {

@@ -327,7 +327,7 @@ impl TargetThread {
 }
 
 /// Sends one request of remote write.
-async fn exchange(
+pub(crate) async fn exchange(
     client: &TargetClient,
     body: Vec<u8>,
     version: WriteVersion,

@@ -111,6 +111,18 @@ pub enum PatternError {
 }
 
 impl Pattern {
+    /// Returns an expression that matches exactly `text`.
+    pub fn escape(text: &str) -> String {
+        let mut pattern = String::with_capacity(text.len());
+        for character in text.chars() {
+            if r"\.+*?()|[]{}^$".contains(character) {
+                pattern.push('\\');
+            }
+            pattern.push(character);
+        }
+        pattern
+    }
+
     /// Maximum size of a compiled expression in bytes (docs/specification.md C5).
     pub const SIZE_MAX: usize = 1 << 20;
 

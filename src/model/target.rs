@@ -293,6 +293,19 @@ impl Target {
         self.url.origin() == url.origin()
     }
 
+    /// Returns where samples of the organisation are at the target: the origin of the URL and the
+    /// tenant.
+    pub fn place(&self) -> String {
+        let (is_tls, host, port) = self.url.origin();
+        let origin = format!("{}://{host}:{port}", if is_tls { "https" } else { "http" });
+        match &self.tenant {
+            Tenant::None => origin,
+            Tenant::Header { name, value } => format!("{origin} header {name}={value}"),
+            Tenant::Path { value } => format!("{origin} path {value}"),
+            Tenant::Label { name, value } => format!("{origin} label {name}={value}"),
+        }
+    }
+
     /// Returns the path and query of a request: the path of the URL with the tenant in it, then
     /// `suffix`, which is empty or begins with `/` or `?`.
     pub fn path_and_query(&self, suffix: &str) -> String {

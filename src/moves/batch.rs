@@ -1,6 +1,9 @@
 //! Batches of samples on their way to a target.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::compare::is_near;
+use super::readback::RemoteSeries;
 
 use crate::forward::encode::{
     BodyCompression, CompressionError, EncodedRequest, OutgoingSeries, RequestEncoder, WriteVersion,
@@ -8,11 +11,13 @@ use crate::forward::encode::{
 use crate::model::{
     Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, TimeRange, Timestamp, is_stale,
 };
-use crate::tsdb::Description;
+use crate::tsdb::{Description, SeriesId};
 
 /// Part of one series.
 #[derive(Clone, Debug, Default)]
 pub struct BatchSeries {
+    /// The number of the series here; none for series of the target.
+    pub id: Option<SeriesId>,
     /// The label set.
     pub labels: Labels,
     /// Samples, in the order in which they are sent.
@@ -49,12 +54,28 @@ impl BatchSeries {
         TimeRange::new(first.unwrap_or(Timestamp::MAX), last.unwrap_or(Timestamp::MIN))
     }
 
-    /// Removes the samples at these times. Returns their number.
-    pub(super) fn remove_times(&mut self, is_removed: impl Fn(Timestamp) -> bool) -> usize {
-        let before = self.sample_count();
-        self.samples.retain(|one| !is_removed(one.at));
-        self.histograms.retain(|(at, _)| !is_removed(*at));
-        before - self.sample_count()
+    /// Returns the range of its times in each window of `window_ms`, by the window's number.
+    pub(super) fn windows(&self, window_ms: i64) -> BTreeMap<i64, TimeRange> {
+        let mut windows = BTreeMap::new();
+        for at in self.times() {
+            let window = at.as_ms().div_euclid(window_ms);
+            let range = windows.entry(window).or_insert(TimeRange::new(at, at));
+            (range.start, range.end) = (range.start.min(at), range.end.max(at));
+        }
+        windows
+    }
+
+    /// Adds the samples of a later batch of the same series.
+    pub(super) fn merge(&mut self, later: BatchSeries) {
+        self.samples.extend(later.samples);
+        self.histograms.extend(later.histograms);
+        let samples: BTreeMap<_, _> = self.samples.drain(..).map(|one| (one.at, one.value)).collect();
+        self.samples = samples.into_iter().map(|(at, value)| Sample { at, value }).collect();
+        let histograms: BTreeMap<_, _> = self.histograms.drain(..).collect();
+        self.histograms = histograms.into_iter().collect();
+        self.exemplars.extend(later.exemplars);
+        self.starts.extend(later.starts);
+        self.metadata = later.metadata.or(self.metadata.take());
     }
 
     fn outgoing(&self) -> OutgoingSeries<'_> {
@@ -74,46 +95,51 @@ impl BatchSeries {
     }
 
     /// Removes the samples at times that the target has. A staleness marker, which queries do not
-    /// return, is removed if the target has a later sample. Returns the number of removed samples.
-    pub(super) fn remove_known(&mut self, known: &KnownTimes) -> usize {
-        let Some(times) = known.0.get(&self.labels) else { return 0 };
+    /// return, is removed if the target has a later sample.
+    fn remove_known(&mut self, known: &KnownSamples, removed: &mut RemovedSamples) {
+        let Some(times) = known.0.get(&self.labels) else { return };
         let before = self.sample_count();
-        let newest = times.last().copied().unwrap_or(i64::MIN);
-        let has = |at: Timestamp| times.binary_search(&at.as_ms()).is_ok();
+        let newest = times.keys().next_back().copied().unwrap_or(i64::MIN);
+        let different = &mut removed.different;
         self.samples.retain(|one| {
+            let there = times.get(&one.at.as_ms());
+            if let Some(Some(bits)) = there
+                && !is_stale(one.value)
+                && !is_near(one.value, f64::from_bits(*bits))
+            {
+                different.push((self.labels.clone(), one.at.as_ms()));
+            }
             let is_hidden = is_stale(one.value) && one.at.as_ms() < newest;
-            !is_hidden && !has(one.at)
+            !is_hidden && there.is_none()
         });
         self.histograms.retain(|(at, histogram)| {
             let is_hidden = histogram.is_stale() && at.as_ms() < newest;
-            !is_hidden && !has(*at)
+            !is_hidden && !times.contains_key(&at.as_ms())
         });
-        before - self.sample_count()
+        removed.count += (before - self.sample_count()) as u64;
     }
 
-    /// Sorts samples that are not ascending in time, and keeps the last one of each time, as the
-    /// store does.
-    pub(super) fn keep_last_of_each_time(&mut self) {
-        if !self.samples.is_sorted_by(|a, b| a.at < b.at) {
-            self.samples.sort_by_key(|one| one.at);
-            self.samples.reverse();
-            self.samples.dedup_by_key(|one| one.at);
-            self.samples.reverse();
-        }
-        if !self.histograms.is_sorted_by(|a, b| a.0 < b.0) {
-            self.histograms.sort_by_key(|(at, _)| *at);
-            self.histograms.reverse();
-            self.histograms.dedup_by_key(|(at, _)| *at);
-            self.histograms.reverse();
-        }
+    /// Replaces each sample by the one that the store has at its time, in the order of their times.
+    /// Samples that the store does not have are removed, unless `keeps_missing`: then the last one
+    /// of each time stays.
+    pub(super) fn take_values_of(&mut self, stored: &BatchSeries, keeps_missing: bool) {
+        let samples = std::mem::take(&mut self.samples);
+        let logged = samples.into_iter().map(|one| (one.at, one.value)).collect();
+        let found = stored.samples.iter().map(|one| (one.at, one.value));
+        let values = values_of(logged, found, keeps_missing);
+        self.samples = values.map(|(at, value)| Sample { at, value }).collect();
+        let logged = std::mem::take(&mut self.histograms).into_iter().collect();
+        let found = stored.histograms.iter().cloned();
+        self.histograms = values_of(logged, found, keeps_missing).collect();
     }
 
     /// Splits the series in two halves. The second half has the exemplars.
     fn split(self) -> (BatchSeries, BatchSeries) {
-        let BatchSeries { labels, mut samples, mut histograms, exemplars, starts, metadata } = self;
+        let BatchSeries { id, labels, mut samples, mut histograms, exemplars, starts, metadata } = self;
         let (more_samples, more_histograms) =
             (samples.split_off(samples.len() / 2), histograms.split_off(histograms.len() / 2));
         let first = BatchSeries {
+            id,
             labels: labels.clone(),
             samples,
             histograms,
@@ -122,6 +148,7 @@ impl BatchSeries {
             metadata: metadata.clone(),
         };
         let second = BatchSeries {
+            id,
             labels,
             samples: more_samples,
             histograms: more_histograms,
@@ -133,18 +160,47 @@ impl BatchSeries {
     }
 }
 
-/// Times of samples at the target by series, ascending.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct KnownTimes(pub HashMap<Labels, Vec<i64>>);
-
-impl KnownTimes {
-    /// Adds the times of a series.
-    pub(super) fn add(&mut self, labels: Labels, times: impl IntoIterator<Item = i64>) {
-        let all = self.0.entry(labels).or_default();
-        all.extend(times);
-        all.sort_unstable();
-        all.dedup();
+/// Returns the values of a series at the times in `logged`: those that the store has, or those of
+/// `logged` where it has none and `keeps_missing`.
+fn values_of<V>(
+    logged: BTreeMap<Timestamp, V>,
+    stored: impl Iterator<Item = (Timestamp, V)>,
+    keeps_missing: bool,
+) -> impl Iterator<Item = (Timestamp, V)> {
+    let mut values = logged;
+    let mut found = BTreeSet::new();
+    for (at, value) in stored {
+        if let Some(place) = values.get_mut(&at) {
+            *place = value;
+            found.insert(at);
+        }
     }
+    values.into_iter().filter(move |(at, _)| keeps_missing || found.contains(at))
+}
+
+/// Samples at the target by series: bits of the values by time in milliseconds; none for a native
+/// histogram.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct KnownSamples(pub HashMap<Labels, BTreeMap<i64, Option<u64>>>);
+
+impl KnownSamples {
+    /// Adds samples that were read.
+    pub(super) fn add(&mut self, found: Vec<RemoteSeries>) {
+        for series in found {
+            let all = self.0.entry(series.labels).or_default();
+            all.extend(series.samples.iter().map(|(at, value)| (*at, Some(value.to_bits()))));
+            all.extend(series.histogram_times.iter().map(|at| (*at, None)));
+        }
+    }
+}
+
+/// The samples that were removed from a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RemovedSamples {
+    /// Their number.
+    pub(super) count: u64,
+    /// The series and times at which the target has another value.
+    pub(super) different: Vec<(Labels, i64)>,
 }
 
 /// Samples that are sent together.
@@ -165,16 +221,20 @@ impl MoveBatch {
         self.series.iter().all(BatchSeries::is_empty)
     }
 
-    /// Splits the batch in two; None if it has only one sample.
-    pub fn halves(mut self) -> Option<(MoveBatch, MoveBatch)> {
+    /// Splits the batch in two. Returns the batch itself if it has only one sample.
+    pub(super) fn halves(mut self) -> Result<(MoveBatch, MoveBatch), MoveBatch> {
         self.series.retain(|series| !series.is_empty());
         if self.series.len() > 1 {
             let second = self.series.split_off(self.series.len() / 2);
-            return Some((self, MoveBatch { series: second }));
+            return Ok((self, MoveBatch { series: second }));
         }
-        let only = self.series.pop().filter(|series| series.sample_count() > 1)?;
-        let (first, second) = only.split();
-        Some((MoveBatch { series: vec![first] }, MoveBatch { series: vec![second] }))
+        match self.series.pop() {
+            Some(only) if only.sample_count() > 1 => {
+                let (first, second) = only.split();
+                Ok((MoveBatch { series: vec![first] }, MoveBatch { series: vec![second] }))
+            }
+            only => Err(MoveBatch { series: only.into_iter().collect() }),
+        }
     }
 
     /// Adds a label to every series, as the tenant of a target that separates tenants by a label.
@@ -186,23 +246,49 @@ impl MoveBatch {
         }
     }
 
-    /// Removes the samples that the target has, and the series without samples left. Returns the
-    /// number of removed samples.
-    pub(super) fn remove_known(&mut self, known: &KnownTimes) -> usize {
-        let removed = self.series.iter_mut().map(|series| series.remove_known(known)).sum();
+    /// Removes the samples that the target has, and the series without samples left.
+    pub(super) fn remove_known(&mut self, known: &KnownSamples) -> RemovedSamples {
+        let mut removed = RemovedSamples::default();
+        self.series.iter_mut().for_each(|series| series.remove_known(known, &mut removed));
         self.series.retain(|series| !series.is_empty());
         removed
     }
 
-    /// Groups the ranges of its series by metric name: the labels and the range of each series.
-    pub(super) fn by_metric(&self) -> BTreeMap<&str, Vec<(&Labels, TimeRange)>> {
-        let mut all: BTreeMap<&str, Vec<(&Labels, TimeRange)>> = BTreeMap::new();
-        for series in self.series.iter().filter(|series| series.sample_count() > 0) {
-            all.entry(series.labels.metric_name()).or_default().push((&series.labels, series.range()));
+    /// Returns the least and the greatest time of its samples; none without samples.
+    pub(super) fn range(&self) -> Option<TimeRange> {
+        let ranges = self.series.iter().map(BatchSeries::range).filter(|range| range.start <= range.end);
+        ranges.reduce(|all, one| TimeRange::new(all.start.min(one.start), all.end.max(one.end)))
+    }
+
+    /// Groups the ranges of its series by metric and window of `window_ms`: the labels, and the
+    /// range of each series within the window.
+    pub(super) fn by_metric(&self, window_ms: i64) -> MetricWindows<'_> {
+        let mut all = MetricWindows::new();
+        for series in &self.series {
+            for (window, range) in series.windows(window_ms) {
+                let metric = (series.labels.metric_name(), window);
+                all.entry(metric).or_default().push((&series.labels, range));
+            }
         }
         all
     }
+
+    /// Removes exemplars and metadata.
+    pub(super) fn keep_only_samples(&mut self) {
+        for series in &mut self.series {
+            series.exemplars.clear();
+            series.metadata = None;
+        }
+    }
+
+    /// Returns whether it has exemplars or metadata.
+    pub(super) fn has_more_than_samples(&self) -> bool {
+        self.series.iter().any(|series| !series.exemplars.is_empty() || series.metadata.is_some())
+    }
 }
+
+/// Series with their ranges, by metric and number of a window.
+pub(super) type MetricWindows<'a> = BTreeMap<(&'a str, i64), Vec<(&'a Labels, TimeRange)>>;
 
 /// The most bytes of protobuf in a request.
 const REQUEST_BYTES_MAX: usize = 8 << 20;

@@ -10,6 +10,12 @@ use crate::model::{Labels, is_stale};
 /// The largest relative difference of a value that a target rounded.
 const ROUNDING: f64 = 1e-12;
 
+/// Returns whether two values are the same, apart from rounding. Every NaN counts as the same.
+pub(super) fn is_near(a: f64, b: f64) -> bool {
+    let is_rounded = || a.is_finite() && b.is_finite() && (a - b).abs() <= ROUNDING * a.abs().max(b.abs());
+    a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan() || is_rounded()
+}
+
 /// What one series has in a range of time. Staleness markers are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct SeriesDigest {
@@ -80,11 +86,7 @@ pub(super) fn compare(here: &MoveBatch, there: &[RemoteSeries]) -> Comparison {
             continue;
         }
         let has_same_times = SeriesDigest { values: own.values, ..other } == own;
-        let near = |(a, b): (&(i64, f64), &(i64, f64))| {
-            a.1.to_bits() == b.1.to_bits()
-                || a.1.is_nan() && b.1.is_nan()
-                || (a.1 - b.1).abs() <= ROUNDING * a.1.abs().max(b.1.abs())
-        };
+        let near = |(a, b): (&(i64, f64), &(i64, f64))| is_near(a.1, b.1);
         if has_same_times && samples.iter().zip(&there.samples).all(near) {
             let pairs = samples.iter().zip(&there.samples);
             result.rounded +=
@@ -139,6 +141,17 @@ mod tests {
         for there in cases {
             assert_eq!(compare(&here, there).different.len(), 1, "{there:?}");
         }
+    }
+
+    #[test]
+    fn an_infinity_equals_itself_only() {
+        let (infinity, big) = (f64::INFINITY, f64::MAX);
+        for (here, there) in [(infinity, 5.0), (5.0, infinity), (infinity, -infinity), (infinity, big)] {
+            let found = compare(&batch("a", &[(1, here)]), &[remote("a", &[(1, there)])]);
+            assert_eq!((found.rounded, found.different.len()), (0, 1), "{here} and {there}");
+        }
+        let found = compare(&batch("a", &[(1, infinity)]), &[remote("a", &[(1, infinity)])]);
+        assert_eq!((found.rounded, found.different.len()), (0, 0));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::batch::{BatchSeries, MoveBatch};
 use crate::identity::HistoryCursor;
 use crate::model::{Exemplar, HistogramColumns, Labels, Pace, Sample, Stopped, TimeRange, Timestamp};
-use crate::tsdb::{Description, ReadColumns, SelectedSeries, Snapshot};
+use crate::tsdb::{Description, ReadColumns, SelectedSeries, SeriesId, Snapshot};
 
 /// The length of a window in milliseconds. A receiver without a window for late samples takes a
 /// sample if it is at most an hour older than the newest one that it has.
@@ -17,7 +17,7 @@ pub(super) const WINDOW_MS: i64 = 30 * 60 * 1_000;
 /// The samples after which a batch is complete.
 pub(super) const BATCH_SAMPLES: usize = 5_000;
 /// The first millisecond that a sample may have: the year 1.
-const FIRST_MS: i64 = -62_135_596_800_000;
+pub const FIRST_MS: i64 = -62_135_596_800_000;
 /// The most exemplars of a window that are sent.
 const EXEMPLARS_MAX: usize = 100_000;
 
@@ -65,13 +65,19 @@ pub(super) const fn window_of(at_ms: i64) -> i64 {
 }
 
 /// Returns the samples of one series in a range.
-pub(super) fn read_series(snapshot: &Snapshot, one: &SelectedSeries, range: TimeRange) -> BatchSeries {
+pub(super) fn read_series(
+    snapshot: &Snapshot,
+    id: SeriesId,
+    labels: &Labels,
+    range: TimeRange,
+) -> BatchSeries {
     let (mut columns, mut histograms) = (ReadColumns::default(), HistogramColumns::default());
-    snapshot.reader(range, range.start).read(one.id, &mut columns, &mut histograms);
+    snapshot.reader(range, range.start).read(id, &mut columns, &mut histograms);
     let samples = columns.times().iter().zip(columns.values());
     let histograms = histograms.times.into_iter().zip(histograms.histograms);
     BatchSeries {
-        labels: one.labels.clone(),
+        id: Some(id),
+        labels: labels.clone(),
         samples: samples.map(|(at, value)| Sample { at: Timestamp::from_ms(*at), value: *value }).collect(),
         histograms: histograms.map(|(at, histogram)| (Timestamp::from_ms(at), histogram)).collect(),
         ..BatchSeries::default()
@@ -151,7 +157,7 @@ impl HistoryReader {
                 (end, next) = (end.min(until.from_ms), until);
             }
             let range = TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(end.saturating_sub(1)));
-            let mut series = read_series(&self.snapshot, &one, range);
+            let mut series = read_series(&self.snapshot, one.id, &one.labels, range);
             if series.sample_count() > room {
                 let cut = cut_at(&mut series, room);
                 next = HistoryCursor { from_ms: cut, series: one.id.0, ..at };

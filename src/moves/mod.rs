@@ -20,17 +20,20 @@
 
 mod batch;
 mod compare;
+mod fetch;
 mod history;
 mod readback;
 mod run;
+mod tail;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use crate::tsdb::Snapshot;
 
 pub use batch::{BatchSeries, MoveBatch};
-pub use history::HistoryError;
-pub use readback::ReadbackQuery;
+pub use history::{FIRST_MS, HistoryError};
+pub use readback::{ReadbackQuery, parse_names, parse_one};
 pub use run::{MoveEnvironment, MoveStop, Mover, MoverOptions, ReadFailure, TailBatch, WriteFailure};
 
 /// Returns the start of the first window with samples in milliseconds, if there is any.

@@ -73,27 +73,39 @@ pub(super) struct RemoteSeries {
     pub(super) histogram_times: Vec<i64>,
 }
 
-impl RemoteSeries {
-    /// Returns the times of all samples.
-    pub(super) fn times(&self) -> impl Iterator<Item = i64> + '_ {
-        self.samples.iter().map(|(at, _)| *at).chain(self.histogram_times.iter().copied())
+#[derive(Deserialize)]
+struct QueryResponse<D> {
+    status: String,
+    #[serde(default)]
+    error: String,
+    #[serde(default = "Option::default")]
+    data: Option<D>,
+    /// VictoriaMetrics: a part of the cluster did not answer.
+    #[serde(default, rename = "isPartial")]
+    is_partial: bool,
+    /// Thanos: a store did not answer.
+    #[serde(default)]
+    warnings: Vec<String>,
+}
+
+impl<D> QueryResponse<D> {
+    /// Returns the data of a complete response.
+    fn complete(self) -> Result<D, String> {
+        if self.status != "success" {
+            return Err(format!("the query failed: {}", self.error));
+        }
+        if self.is_partial || !self.warnings.is_empty() {
+            return Err(format!("the response is partial: {}", self.warnings.join("; ")));
+        }
+        self.data.ok_or_else(|| "the response has no data".to_owned())
     }
 }
 
 #[derive(Deserialize)]
-struct QueryResponse {
-    status: String,
-    #[serde(default)]
-    error: String,
-    #[serde(default)]
-    data: Option<QueryData>,
-}
-
-#[derive(Deserialize)]
-struct QueryData {
+struct QueryData<R = MatrixRow> {
     #[serde(rename = "resultType")]
     kind: String,
-    result: Vec<MatrixRow>,
+    result: Vec<R>,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +118,31 @@ struct MatrixRow {
     histograms: Vec<(f64, IgnoredAny)>,
 }
 
+fn response_of<'a, D: Deserialize<'a>>(body: &'a [u8]) -> Result<D, String> {
+    let response: QueryResponse<D> = serde_json::from_slice(body)
+        .map_err(|error| format!("the response is not a query result: {error}"))?;
+    response.complete()
+}
+
+/// Parses the response to a request for the values of a label.
+///
+/// # Errors
+/// A sentence, if the response is not a complete list.
+pub fn parse_names(body: &[u8]) -> Result<Vec<String>, String> {
+    response_of(body)
+}
+
+/// Parses the response to a query for `vector(1)`.
+///
+/// # Errors
+/// A sentence, if the server does not answer queries.
+pub fn parse_one(body: &[u8]) -> Result<(), String> {
+    match response_of::<QueryData<IgnoredAny>>(body)?.kind.as_str() {
+        "vector" => Ok(()),
+        kind => Err(format!("the result is of the type {kind:?}, not a vector")),
+    }
+}
+
 /// Parses the response to a range query. Samples outside of `range` are left out, and so is the
 /// label `tenant`.
 ///
@@ -116,12 +153,7 @@ pub(super) fn parse_matrix(
     range: TimeRange,
     tenant: Option<&str>,
 ) -> Result<Vec<RemoteSeries>, String> {
-    let response: QueryResponse = serde_json::from_slice(body)
-        .map_err(|error| format!("the response is not a query result: {error}"))?;
-    if response.status != "success" {
-        return Err(format!("the query failed: {}", response.error));
-    }
-    let data = response.data.ok_or("the response has no data")?;
+    let data = response_of::<QueryData>(body)?;
     if data.kind != "matrix" {
         return Err(format!("the result is of the type {:?}, not a matrix", data.kind));
     }
@@ -196,6 +228,14 @@ mod tests {
             ("<html>", "not a query result"),
             (r#"{"status":"error","error":"no"}"#, "the query failed: no"),
             (r#"{"status":"success"}"#, "no data"),
+            (
+                r#"{"status":"success","isPartial":true,"data":{"resultType":"matrix","result":[]}}"#,
+                "partial",
+            ),
+            (
+                r#"{"status":"success","warnings":["a store is away"],"data":{"resultType":"matrix","result":[]}}"#,
+                "a store is away",
+            ),
             (r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#, "not a matrix"),
             (
                 r#"{"status":"success","data":{"resultType":"matrix","result":[{"values":[[1,"x"]]}]}}"#,
@@ -205,5 +245,11 @@ mod tests {
             let error = parse_matrix(body.as_bytes(), range(0, 10_000), None).expect_err(body);
             assert!(error.contains(reason), "{error}");
         }
+        let names =
+            |more: &str| parse_names(format!(r#"{{"status":"success"{more},"data":["a"]}}"#).as_bytes());
+        assert_eq!(names(""), Ok(vec!["a".to_owned()]));
+        assert!(names(r#","isPartial":true"#).is_err() && names(r#","warnings":["w"]"#).is_err());
+        assert!(parse_one(br#"{"status":"success","data":{"resultType":"vector","result":[1]}}"#).is_ok());
+        assert!(parse_one(b"<html>").is_err());
     }
 }

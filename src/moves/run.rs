@@ -1,40 +1,30 @@
 //! The steps of a move.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use super::batch::{BatchEncoder, BatchError, BatchSeries, KnownTimes, MoveBatch};
-use super::compare::{Comparison, compare};
-use super::history::{HistoryError, HistoryReader, WINDOW_MS, next_window, read_series, window_of};
+use super::batch::{BatchEncoder, BatchError, KnownSamples, MoveBatch};
+use super::history::{BATCH_SAMPLES, HistoryError, HistoryReader, WINDOW_MS, next_window};
 use super::readback::{ReadbackQuery, RemoteSeries, of_metric, of_series, parse_matrix, range_query};
+use super::tail::{SentSeries, UnsureSeries};
 use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
 use crate::identity::{HistoryCursor, MoveRow, MoveStep};
-use crate::model::{Labels, METRIC_NAME, Matcher, Sample, TimeRange, Timestamp};
+use crate::model::{Labels, TimeRange, Timestamp};
 use crate::tsdb::Snapshot;
 
 /// The first and the longest delay before a request is retried.
-const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+pub(super) const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// The longest delay that a target may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
-/// The pause between two looks at the log after the switch.
-const FORWARD_PAUSE: Duration = Duration::from_millis(50);
-/// Comparisons of the same series and window before they count as different.
-const COMPARISONS_MAX: usize = 4;
 /// The most samples that are read back at once.
-const READBACK_SAMPLES_MAX: usize = 50_000;
+pub(super) const READBACK_SAMPLES_MAX: usize = 50_000;
 /// The number of series of a metric above which all of the metric are read back at once.
 const SINGLE_QUERIES_MAX: usize = 8;
 /// The length of a window of the comparison in milliseconds.
-const COMPARED_WINDOW_MS: i64 = 12 * WINDOW_MS;
-/// The most time in milliseconds that may be compared for the last time before the switch.
-const LAST_PART_MS: i64 = 30_000;
-/// Refused samples after which no further batch is divided.
+pub(super) const COMPARED_WINDOW_MS: i64 = 12 * WINDOW_MS;
+/// Refused samples before the switch after which no further batch is divided.
 const REFUSED_MAX: u64 = 100;
-/// The most series whose last times are remembered. Samples of others are looked up at the target.
-const SENT_SERIES_MAX: usize = 2 << 20;
-/// The times that are remembered for each series. A sender that retries repeats its last samples,
-/// perhaps before the target shows them.
-const SENT_TIMES: usize = 8;
+/// Requests at most that look for the refused part of one batch after the switch.
+const SPLITS_MAX: usize = 512;
 /// The most reasons of refusals and differences that are kept.
 const NOTES_MAX: usize = 20;
 
@@ -44,6 +34,9 @@ pub enum MoveStop {
     /// The server stops, or an operator stopped the move. It continues later.
     #[error("the move was stopped; it continues with the next start")]
     Stopping,
+    /// The organisation no longer exists.
+    #[error("the organisation was removed")]
+    Removed,
     /// Something that a person has to look at.
     #[error("{0}")]
     Failed(String),
@@ -81,8 +74,11 @@ pub enum ReadFailure {
         /// A sentence.
         reason: String,
     },
-    /// The response exceeds the limit of its body.
-    TooLarge,
+    /// The response exceeds the limit of its body, or the query a limit of the target.
+    TooLarge {
+        /// A sentence.
+        reason: String,
+    },
     /// The query is not acceptable.
     Refused {
         /// The target's words.
@@ -101,6 +97,8 @@ pub struct TailBatch {
     pub left: u64,
     /// Deletions among them, which are not sent.
     pub deletions: u64,
+    /// The records from the wanted one on that the log no longer has.
+    pub lost_records: u64,
 }
 
 /// The world outside of a move.
@@ -136,7 +134,7 @@ pub trait MoveEnvironment {
     fn pin_log(&mut self) -> Result<u64, MoveStop>;
 
     /// Returns records from `from` on: up to `until` (exclusive), or some thousand samples. Allows
-    /// the log to remove earlier records.
+    /// the log to remove earlier records. If the log ends before `from`, `next` is its end.
     ///
     /// # Errors
     /// [`MoveStop`].
@@ -181,58 +179,54 @@ pub struct MoverOptions {
     pub tenant_label: Option<(String, String)>,
     /// How long the target may take to show samples that it accepted.
     pub settle: Duration,
-    /// Whether the switch is made although series differ or samples were refused.
-    pub accept_differences: bool,
-}
-
-/// The last times of a series that were sent, in milliseconds, the newest one first.
-#[derive(Clone, Copy, Debug)]
-struct SentTimes([i64; SENT_TIMES]);
-
-impl Default for SentTimes {
-    fn default() -> SentTimes {
-        SentTimes([i64::MIN; SENT_TIMES])
-    }
-}
-
-impl SentTimes {
-    fn newest(&self) -> i64 {
-        self.0[0]
-    }
-
-    fn has(&self, at: Timestamp) -> bool {
-        self.0.contains(&at.as_ms())
-    }
-
-    fn add(&mut self, at_ms: i64) {
-        let place = self.0.partition_point(|have| *have > at_ms);
-        if let Some(rest) = self.0.get_mut(place..).filter(|rest| rest.first() != Some(&at_ms))
-            && !rest.is_empty()
-        {
-            rest.rotate_right(1);
-            rest[0] = at_ms;
-        }
-    }
 }
 
 /// A move that is being carried out.
 pub struct Mover<'e, E> {
-    env: &'e mut E,
-    row: MoveRow,
-    options: MoverOptions,
+    pub(super) env: &'e mut E,
+    pub(super) row: MoveRow,
+    pub(super) options: MoverOptions,
     encoder: BatchEncoder,
     /// Whether the target may have accepted samples that it does not show yet.
-    is_unsettled: bool,
-    /// The last times that the tail sent, by series.
-    sent: HashMap<Labels, SentTimes>,
-    notes: Vec<String>,
+    pub(super) is_unsettled: bool,
+    /// The last samples that the tail sent, by series.
+    pub(super) sent: SentSeries,
+    /// Samples of the tail that the target may have.
+    pub(super) unsure: UnsureSeries,
+    /// What of the row is not stored.
+    pub(super) unsaved: Unsaved,
+    pub(super) notes: Vec<String>,
+    /// The reason why the last response was too large.
+    too_large: String,
+}
+
+/// The part of a row that was changed since the row was stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Unsaved {
+    /// Nothing.
+    Nothing,
+    /// The position in the log, without a sample that was sent.
+    Position,
+    /// The end of a request.
+    Request,
 }
 
 impl<'e, E: MoveEnvironment> Mover<'e, E> {
     /// Prepares a move from its stored row.
     pub fn new(env: &'e mut E, row: MoveRow, options: MoverOptions) -> Mover<'e, E> {
         let encoder = BatchEncoder::new(options.version, options.compression);
-        Mover { env, row, options, encoder, is_unsettled: true, sent: HashMap::new(), notes: Vec::new() }
+        Mover {
+            env,
+            options,
+            encoder,
+            is_unsettled: true,
+            sent: SentSeries::after(row.sent_ms),
+            unsure: UnsureSeries::default(),
+            unsaved: Unsaved::Nothing,
+            notes: Vec::new(),
+            too_large: String::new(),
+            row,
+        }
     }
 
     /// Carries the move out, up to and including the switch.
@@ -253,39 +247,43 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         }
     }
 
-    /// Returns whether the log is to be sent after the switch.
+    /// Returns whether the log is to be sent because the organisation is moved.
     pub fn forwards(&self) -> bool {
-        matches!(self.row.step, MoveStep::Switched { .. })
+        self.row.step.is_moved()
     }
 
-    /// Sends the log from the switch on, until the move is stopped.
-    ///
-    /// # Errors
-    /// [`MoveStop`], always.
-    pub fn forward(&mut self) -> Result<std::convert::Infallible, MoveStop> {
-        loop {
-            self.drain()?;
-            self.env.pause(FORWARD_PAUSE)?;
+    /// Stores the row with another step. After an error the step is the one before.
+    pub(super) fn set(&mut self, step: MoveStep) -> Result<(), MoveStop> {
+        let before = std::mem::replace(&mut self.row.step, step);
+        if let Err(stop) = self.env.save(&self.row) {
+            self.row.step = before;
+            return Err(stop);
         }
-    }
-
-    fn set(&mut self, step: MoveStep) -> Result<(), MoveStop> {
-        self.row.step = step;
-        self.env.save(&self.row)?;
+        self.unsaved = Unsaved::Nothing;
         self.env.report(&self.row, &self.notes, None);
         Ok(())
     }
 
-    fn note(&mut self, text: impl FnOnce() -> String) {
+    pub(super) fn note(&mut self, text: impl FnOnce() -> String) {
         if self.notes.len() < NOTES_MAX {
             self.notes.push(text());
         }
+    }
+
+    /// Waits until the target shows all samples that it accepted.
+    pub(super) fn settle(&mut self) -> Result<(), MoveStop> {
+        if std::mem::take(&mut self.is_unsettled) {
+            self.env.pause(self.options.settle)?;
+        }
+        Ok(())
     }
 
     fn begin(&mut self) -> Result<(), MoveStop> {
         let log_from = self.env.pin_log()?;
         let cut_ms = self.env.after_newest_ms().unwrap_or(0);
         let first = next_window(&self.env.snapshot(), i64::MIN, cut_ms)?.unwrap_or(cut_ms);
+        self.row.sent_ms = cut_ms.saturating_sub(1);
+        self.sent = SentSeries::after(self.row.sent_ms);
         self.set(MoveStep::History { log_from, cut_ms, next: HistoryCursor::at(first), sending: None })
     }
 
@@ -313,63 +311,101 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             next = after;
         }
         let first = next_window(&self.env.snapshot(), i64::MIN, cut_ms)?.unwrap_or(cut_ms);
-        self.set(MoveStep::Tail { cut_ms, next: log_from, sending: None, compared_ms: first })
+        let (sending, late_ms) = (None, i64::MAX);
+        self.set(MoveStep::Tail { cut_ms, next: log_from, sending, compared_ms: first, late_ms })
     }
 
     // ---- sending
 
     /// Sends those samples of a batch that the target does not have.
-    fn send_unknown(&mut self, mut batch: MoveBatch) -> Result<(), MoveStop> {
+    pub(super) fn send_unknown(&mut self, mut batch: MoveBatch) -> Result<(), MoveStop> {
         self.remove_known(&mut batch)?;
         self.send(batch)
     }
 
-    fn remove_known(&mut self, batch: &mut MoveBatch) -> Result<(), MoveStop> {
-        if std::mem::take(&mut self.is_unsettled) {
-            self.env.pause(self.options.settle)?;
+    pub(super) fn remove_known(&mut self, batch: &mut MoveBatch) -> Result<(), MoveStop> {
+        if batch.sample_count() == 0 {
+            return Ok(());
         }
-        let known = self.known_times(batch)?;
-        self.row.counts.known += batch.remove_known(&known) as u64;
+        self.settle()?;
+        let known = self.known_samples(batch)?;
+        let removed = batch.remove_known(&known);
+        self.row.counts.known += removed.count;
+        for (labels, at_ms) in removed.different {
+            self.differs(&labels, at_ms);
+        }
         Ok(())
     }
 
+    /// Counts a sample whose value the target has otherwise.
+    pub(super) fn differs(&mut self, labels: &Labels, at_ms: i64) {
+        self.row.counts.different += 1;
+        self.note(|| format!("{labels}: another value there at {}", Timestamp::from_ms(at_ms).to_rfc3339()));
+    }
+
     /// Sends a batch. If the target refuses it, its parts are sent, down to single samples.
-    fn send(&mut self, batch: MoveBatch) -> Result<(), MoveStop> {
-        let mut waiting = vec![batch];
-        while let Some(mut batch) = waiting.pop() {
+    pub(super) fn send(&mut self, batch: MoveBatch) -> Result<(), MoveStop> {
+        let (mut waiting, mut splits) = (vec![batch], 0);
+        while let Some(batch) = waiting.pop() {
             if batch.is_empty() {
                 continue;
             }
             let before = batch.sample_count();
-            match self.send_whole(&mut batch)? {
-                Ok(()) => {}
-                // The target stored a part of it.
-                Err(_) if batch.sample_count() < before => waiting.push(batch),
-                Err(reason) => match batch.halves() {
-                    _ if self.row.counts.refused >= REFUSED_MAX => self.too_many_refused(before, &reason)?,
-                    Some((first, second)) => waiting.extend([second, first]),
-                    None => self.refused(&reason),
+            let mut batch = match batch {
+                batch if before > 2 * BATCH_SAMPLES => match batch.halves() {
+                    Ok((first, second)) => {
+                        waiting.extend([second, first]);
+                        continue;
+                    }
+                    Err(batch) => batch,
                 },
+                batch => batch,
+            };
+            let reason = match self.send_whole(&mut batch)? {
+                Ok(()) => continue,
+                Err(reason) => reason,
+            };
+            if batch.sample_count() < before {
+                // The target stored a part of it.
+                waiting.push(batch);
+                continue;
+            }
+            splits += 1;
+            if self.refuses_whole(splits, &reason)? {
+                self.refused(before, &reason);
+                continue;
+            }
+            match batch.halves() {
+                Ok((first, second)) => waiting.extend([second, first]),
+                Err(mut batch) if batch.has_more_than_samples() => {
+                    batch.keep_only_samples();
+                    self.note(|| format!("refused with its exemplars and metadata: {reason}"));
+                    waiting.push(batch);
+                }
+                Err(_) => self.refused(before, &reason),
             }
         }
         Ok(())
     }
 
-    /// Counts a whole batch as refused, if the operator accepts that.
-    fn too_many_refused(&mut self, samples: usize, reason: &str) -> Result<(), MoveStop> {
-        if !self.options.accept_differences {
-            let refused = self.row.counts.refused;
-            return Err(MoveStop::Failed(format!(
-                "the target refused {refused} samples, so the move stopped (repeat the command with \
-                 --accept-differences to leave such samples out): {reason}"
-            )));
+    /// Returns whether a refused batch is not divided any more. Before the switch, the operator
+    /// must have accepted that; after it, the organisation must get its later samples.
+    fn refuses_whole(&self, splits: usize, reason: &str) -> Result<bool, MoveStop> {
+        let refused = self.row.counts.refused;
+        if self.row.step.is_moved() {
+            return Ok(splits > SPLITS_MAX);
         }
-        self.row.counts.refused += samples as u64;
-        Ok(())
+        if refused < REFUSED_MAX || self.row.accept_differences {
+            return Ok(refused >= REFUSED_MAX);
+        }
+        Err(MoveStop::Failed(format!(
+            "the target refused {refused} samples, so the move stopped (repeat the command with \
+             --accept-differences to leave such samples out): {reason}"
+        )))
     }
 
-    fn refused(&mut self, reason: &str) {
-        self.row.counts.refused += 1;
+    fn refused(&mut self, samples: usize, reason: &str) {
+        self.row.counts.refused += samples as u64;
         self.note(|| format!("refused: {reason}"));
     }
 
@@ -425,7 +461,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     /// Asks the target for the series of a query, for as long as it takes. None if the response is
     /// too large.
-    fn read(
+    pub(super) fn read(
         &mut self,
         labels: &[(&str, &str)],
         range: TimeRange,
@@ -442,7 +478,10 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                         Err(reason) => reason,
                     }
                 }
-                Err(ReadFailure::TooLarge) => return Ok(None),
+                Err(ReadFailure::TooLarge { reason }) => {
+                    self.too_large = reason;
+                    return Ok(None);
+                }
                 Err(ReadFailure::Refused { reason }) => {
                     return Err(MoveStop::Failed(format!("the target cannot be read back: {reason}")));
                 }
@@ -454,24 +493,28 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         }
     }
 
-    /// Returns the times at which the target has samples of the series of a batch.
-    fn known_times(&mut self, batch: &MoveBatch) -> Result<KnownTimes, MoveStop> {
-        let mut known = KnownTimes::default();
-        for (name, all) in batch.by_metric() {
-            if all.len() > SINGLE_QUERIES_MAX && !name.is_empty() {
+    /// Returns the samples of the series of a batch that the target has around their times.
+    fn known_samples(&mut self, batch: &MoveBatch) -> Result<KnownSamples, MoveStop> {
+        let mut known = KnownSamples::default();
+        for ((name, _), all) in batch.by_metric(COMPARED_WINDOW_MS) {
+            if all.len() > SINGLE_QUERIES_MAX {
                 let start = all.iter().map(|(_, range)| range.start).min().unwrap_or(Timestamp::MIN);
                 let end = all.iter().map(|(_, range)| range.end).max().unwrap_or(Timestamp::MAX);
                 if let Some(found) = self.read(&of_metric(name), TimeRange::new(start, end))? {
-                    add_times(&mut known, found);
+                    known.add(found);
                     continue;
                 }
             }
             for (labels, range) in all {
-                let found = self.read_one(labels, range)?;
-                add_times(&mut known, found);
+                known.add(self.read_one(labels, range)?);
             }
         }
         Ok(known)
+    }
+
+    /// Returns the error of a response that is too large and cannot be divided.
+    pub(super) fn too_large(&self, what: &str) -> MoveStop {
+        MoveStop::Failed(format!("{what}: {}", self.too_large))
     }
 
     /// Reads one series back, in parts if its samples exceed the limit of a response.
@@ -486,349 +529,18 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
             return Ok(only(found));
         }
         let mut all: Vec<RemoteSeries> = Vec::new();
-        for part in
-            halves_of(range).ok_or_else(|| MoveStop::Failed(format!("{labels}: a response is too large")))?
-        {
+        for part in halves_of(range).ok_or_else(|| self.too_large(&labels.to_string()))? {
             all.extend(self.read_one(labels, part)?);
         }
         Ok(all)
     }
-
-    // ---- tail
-
-    fn tail_and_compare(&mut self) -> Result<(), MoveStop> {
-        self.drain()?;
-        loop {
-            let MoveStep::Tail { compared_ms, .. } = self.row.step else { return Ok(()) };
-            let until = self.env.after_newest_ms().unwrap_or(i64::MIN);
-            let is_last = until.saturating_sub(compared_ms) <= LAST_PART_MS;
-            self.compare_until(until)?;
-            self.drain()?;
-            if is_last {
-                break;
-            }
-        }
-        let counts = self.row.counts;
-        if (counts.different > 0 || counts.refused > 0) && !self.options.accept_differences {
-            let notes = self.notes.join("; ");
-            self.compare_again()?;
-            return Err(MoveStop::Failed(format!(
-                "{} samples were refused and {} series and windows differ, so the organisation was not switched \
-                 (repeat the command to compare again, with --accept-differences to switch): {notes}",
-                counts.refused, counts.different
-            )));
-        }
-        let MoveStep::Tail { next, .. } = self.row.step else { return Ok(()) };
-        let switched = MoveRow { step: MoveStep::Switched { next, sending: None }, ..self.row.clone() };
-        self.env.switch(&switched)?;
-        self.row = switched;
-        self.env.report(&self.row, &self.notes, None);
-        Ok(())
-    }
-
-    /// Resets the comparison, so that the next run repeats it.
-    fn compare_again(&mut self) -> Result<(), MoveStop> {
-        let MoveStep::Tail { cut_ms, next, sending, .. } = self.row.step else { return Ok(()) };
-        (self.row.counts.different, self.row.counts.refused, self.row.counts.compared) = (0, 0, 0);
-        let first = next_window(&self.env.snapshot(), i64::MIN, cut_ms)?.unwrap_or(cut_ms);
-        self.set(MoveStep::Tail { cut_ms, next, sending, compared_ms: first })
-    }
-
-    /// Sends the log up to its end.
-    fn drain(&mut self) -> Result<(), MoveStop> {
-        let Some((mut next, sending)) = self.row.step.log_position() else { return Ok(()) };
-        if let Some(end) = sending {
-            while next < end {
-                let read = self.env.tail(next, Some(end))?;
-                self.send_unknown(read.batch)?;
-                next = read.next;
-            }
-            self.set(self.row.step.at_record(next, None))?;
-        }
-        let mut is_stored = true;
-        loop {
-            let read = self.env.tail(next, None)?;
-            if read.next <= next {
-                break;
-            }
-            self.row.counts.deletions += read.deletions;
-            if !read.batch.is_empty() {
-                self.set(self.row.step.at_record(next, Some(read.next)))?;
-                self.send_of_tail(read.batch)?;
-            }
-            (next, is_stored) = (read.next, false);
-            self.row.step = self.row.step.at_record(next, None);
-            if read.left == 0 {
-                break;
-            }
-        }
-        if is_stored { Ok(()) } else { self.set(self.row.step) }
-    }
-
-    /// Sends samples of the log. Those of a series that are not newer than all before them may have
-    /// been sent: with the history, or because their sender sent them twice.
-    fn send_of_tail(&mut self, mut batch: MoveBatch) -> Result<(), MoveStop> {
-        batch.series.iter_mut().for_each(BatchSeries::keep_last_of_each_time);
-        let (mut sure, mut suspicious) = (MoveBatch::default(), MoveBatch::default());
-        for mut series in batch.series {
-            let sent = self.sent.get(&series.labels).copied();
-            if let Some(sent) = sent {
-                self.row.counts.known += series.remove_times(|at| sent.has(at)) as u64;
-            }
-            let TimeRange { start, end } = series.range();
-            let is_new = series.sample_count() == 0 || sent.is_some_and(|sent| start.as_ms() > sent.newest());
-            if start <= end && (sent.is_some() || self.sent.len() < SENT_SERIES_MAX) {
-                let mut sent = sent.unwrap_or_default();
-                series.times().for_each(|at| sent.add(at.as_ms()));
-                self.sent.insert(series.labels.clone(), sent);
-            }
-            if is_new { &mut sure } else { &mut suspicious }.series.push(series);
-        }
-        if !suspicious.is_empty() {
-            self.remove_known(&mut suspicious)?;
-        }
-        suspicious.series.append(&mut sure.series);
-        self.send(suspicious)
-    }
-
-    // ---- comparison
-
-    fn compare_until(&mut self, until_ms: i64) -> Result<(), MoveStop> {
-        loop {
-            let MoveStep::Tail { cut_ms, next, sending, compared_ms } = self.row.step else { return Ok(()) };
-            let snapshot = self.env.snapshot();
-            let found =
-                if compared_ms < until_ms { next_window(&snapshot, compared_ms, until_ms)? } else { None };
-            let Some(start) = found.map(|start| start.max(compared_ms)) else {
-                let step = MoveStep::Tail { cut_ms, next, sending, compared_ms: compared_ms.max(until_ms) };
-                return self.set(step);
-            };
-            let end = window_of(start).saturating_add(COMPARED_WINDOW_MS).min(until_ms);
-            let range = TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end.saturating_sub(1)));
-            for name in metric_names(&snapshot, range) {
-                self.compare_metric(&name, range)?;
-            }
-            if let MoveStep::Tail { compared_ms, .. } = &mut self.row.step {
-                *compared_ms = end;
-            }
-            self.drain()?;
-            self.set(self.row.step)?;
-        }
-    }
-
-    /// Compares the series of one metric in a range. Missing samples are sent once more, in case
-    /// the target acknowledged and forgot them.
-    fn compare_metric(&mut self, name: &str, range: TimeRange) -> Result<(), MoveStop> {
-        let here = read_metric(&self.env.snapshot(), name, range)?;
-        if here.sample_count() > READBACK_SAMPLES_MAX
-            && let Some(parts) = halves_of(range)
-        {
-            drop(here);
-            return parts.into_iter().try_for_each(|part| self.compare_metric(name, part));
-        }
-        let mut here = here;
-        for attempt in 1.. {
-            let Some(there) = self.read_compared(name, &here, range)? else {
-                let Some(parts) = halves_of(range) else {
-                    return Err(MoveStop::Failed(format!("{name}: a response is too large")));
-                };
-                return parts.into_iter().try_for_each(|part| self.compare_metric(name, part));
-            };
-            let Comparison { series, rounded, different } = compare(&here, &there);
-            if different.is_empty() || attempt == COMPARISONS_MAX {
-                self.row.counts.compared += series;
-                self.row.counts.rounded += rounded;
-                self.row.counts.different += different.len() as u64;
-                for (labels, own, other) in different {
-                    self.note(|| format!("{labels}: {} samples here, {} there", own.count, other.count));
-                }
-                return Ok(());
-            }
-            // The target may show what it accepted later, and samples may have come meanwhile.
-            self.env.pause(self.options.settle)?;
-            self.drain()?;
-            here = read_metric(&self.env.snapshot(), name, range)?;
-            if attempt + 1 == COMPARISONS_MAX {
-                let mut missing = here.clone();
-                self.remove_known(&mut missing)?;
-                self.send(missing)?;
-                self.env.pause(self.options.settle)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn read_compared(
-        &mut self,
-        name: &str,
-        here: &MoveBatch,
-        range: TimeRange,
-    ) -> Result<Option<Vec<RemoteSeries>>, MoveStop> {
-        if !name.is_empty() {
-            return self.read(&of_metric(name), range);
-        }
-        let mut all = Vec::new();
-        for series in &here.series {
-            all.extend(self.read_one(&series.labels, range)?);
-        }
-        Ok(Some(all))
-    }
-
-    // ---- back
-
-    fn fetch(&mut self, mut next_ms: i64, until_ms: i64) -> Result<(), MoveStop> {
-        while let Some(start) = self.next_remote_window(next_ms, until_ms)? {
-            let end = start.saturating_add(COMPARED_WINDOW_MS).min(until_ms);
-            let range = TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end.saturating_sub(1)));
-            for name in self.remote_names(range)? {
-                self.fetch_metric(&name, range)?;
-            }
-            next_ms = end;
-            self.set_fetched(next_ms)?;
-            self.drain()?;
-        }
-        self.drain()?;
-        if self.row.counts.refused > 0 && !self.options.accept_differences {
-            let notes = self.notes.join("; ");
-            let refused = std::mem::take(&mut self.row.counts.refused);
-            self.set_fetched(0)?;
-            return Err(MoveStop::Failed(format!(
-                "{refused} samples could not be stored here, so the organisation was not switched (repeat the \
-                 command to try again, with --accept-differences to switch): {notes}"
-            )));
-        }
-        let switched = MoveRow { step: MoveStep::Returned, ..self.row.clone() };
-        self.env.switch(&switched)?;
-        self.row = switched;
-        self.env.report(&self.row, &self.notes, None);
-        Ok(())
-    }
-
-    fn set_fetched(&mut self, to_ms: i64) -> Result<(), MoveStop> {
-        if let MoveStep::Fetch { next_ms, .. } = &mut self.row.step {
-            *next_ms = to_ms;
-        }
-        self.set(self.row.step)
-    }
-
-    /// Returns the start of the first window at or after `from_ms` in which the target may have
-    /// samples.
-    fn next_remote_window(&mut self, from_ms: i64, until_ms: i64) -> Result<Option<i64>, MoveStop> {
-        let (mut start, mut span) = (from_ms, COMPARED_WINDOW_MS);
-        while start < until_ms {
-            let end = start.saturating_add(span).min(until_ms).saturating_sub(1);
-            let range = TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end));
-            if self.remote_names(range)?.is_empty() {
-                start = start.saturating_add(span);
-                span = span.saturating_mul(2);
-            } else if span == COMPARED_WINDOW_MS {
-                return Ok(Some(start));
-            } else {
-                span /= 2;
-            }
-        }
-        Ok(None)
-    }
-
-    fn remote_names(&mut self, range: TimeRange) -> Result<Vec<String>, MoveStop> {
-        let mut delay = RETRY_DELAYS.0;
-        loop {
-            let reason = match self.env.metric_names(range) {
-                Ok(names) => return Ok(names),
-                Err(ReadFailure::Retry { reason }) => reason,
-                Err(ReadFailure::TooLarge) => {
-                    return Err(MoveStop::Failed("the list of metrics is too large".to_owned()));
-                }
-                Err(ReadFailure::Refused { reason }) => {
-                    return Err(MoveStop::Failed(format!("the target does not list its metrics: {reason}")));
-                }
-            };
-            self.env.report(&self.row, &self.notes, Some(&reason));
-            self.env.pause(delay)?;
-            delay = (delay * 2).min(RETRY_DELAYS.1);
-        }
-    }
-
-    /// Stores the samples of a metric that are at the target and not here.
-    fn fetch_metric(&mut self, name: &str, range: TimeRange) -> Result<(), MoveStop> {
-        let Some(there) = self.read(&of_metric(name), range)? else {
-            let Some(parts) = halves_of(range) else {
-                return Err(MoveStop::Failed(format!("{name}: a response is too large")));
-            };
-            return parts.into_iter().try_for_each(|part| self.fetch_metric(name, part));
-        };
-        let mut known = KnownTimes::default();
-        for series in read_metric(&self.env.snapshot(), name, range)?.series {
-            let floats = series.samples.iter().map(|one| one.at.as_ms());
-            let times: Vec<i64> = floats.chain(series.histograms.iter().map(|(at, _)| at.as_ms())).collect();
-            known.add(series.labels, times);
-        }
-        let mut missing = MoveBatch::default();
-        for RemoteSeries { labels, samples, histogram_times } in there {
-            let has = |at: i64| known.0.get(&labels).is_some_and(|times| times.binary_search(&at).is_ok());
-            let lost = histogram_times.iter().filter(|at| !has(**at)).count() as u64;
-            if lost > 0 {
-                self.row.counts.refused += lost;
-                self.note(|| format!("{labels}: {lost} native histograms cannot be read back"));
-            }
-            let samples: Vec<Sample> = samples
-                .into_iter()
-                .filter(|(at, _)| !has(*at))
-                .map(|(at, value)| Sample { at: Timestamp::from_ms(at), value })
-                .collect();
-            if !samples.is_empty() {
-                missing.series.push(BatchSeries { labels, samples, ..BatchSeries::default() });
-            }
-        }
-        self.row.counts.compared += 1;
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let samples = missing.sample_count() as u64;
-        let refused = self.env.store(&missing)?;
-        self.row.counts.samples += samples.saturating_sub(refused);
-        self.row.counts.refused += refused;
-        if refused > 0 {
-            self.note(|| format!("{name}: {refused} samples are not accepted here"));
-        }
-        Ok(())
-    }
-}
-
-fn add_times(known: &mut KnownTimes, found: Vec<RemoteSeries>) {
-    for series in found {
-        let times: Vec<i64> = series.times().collect();
-        known.add(series.labels, times);
-    }
 }
 
 /// Returns both halves of a range; none if it is a single millisecond.
-fn halves_of(TimeRange { start, end }: TimeRange) -> Option<[TimeRange; 2]> {
+pub(super) fn halves_of(TimeRange { start, end }: TimeRange) -> Option<[TimeRange; 2]> {
     let half = end.ms_since(start) / 2;
     let middle = start.plus_ms(half);
     (start < end).then(|| [TimeRange::new(start, middle), TimeRange::new(middle.plus_ms(1), end)])
-}
-
-/// Returns the names of the metrics with samples in a range, sorted; an empty name for series
-/// without one.
-fn metric_names(snapshot: &Snapshot, range: TimeRange) -> Vec<String> {
-    let all = snapshot.select(&[], range);
-    let mut names: Vec<String> = all.iter().map(|one| one.labels.metric_name().to_owned()).collect();
-    names.sort_unstable();
-    names.dedup();
-    names
-}
-
-/// Reads the series of a metric.
-fn read_metric(snapshot: &Snapshot, name: &str, range: TimeRange) -> Result<MoveBatch, MoveStop> {
-    let all = snapshot.select(&[Matcher::equal(METRIC_NAME, name)], range);
-    let series =
-        all.iter().map(|one| read_series(snapshot, one, range)).filter(|series| series.sample_count() > 0);
-    let batch = MoveBatch { series: series.collect() };
-    match snapshot.warnings().into_iter().next() {
-        Some(warning) => Err(HistoryError::Damaged(warning).into()),
-        None => Ok(batch),
-    }
 }
 
 impl<E> std::fmt::Debug for Mover<'_, E> {

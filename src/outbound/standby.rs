@@ -1,10 +1,11 @@
 //! The requests of a follower to its primary: one response without end, and short ones on a
 //! connection that stays open. The methods block; they run on the follower's thread.
 //!
-//! The operator alone determines the URL. It is `https`, or `http` on this machine or in a network
-//! that the operator trusts.
+//! The operator alone determines the URL. It is `https`, or `http` on this machine, or `http` to a
+//! host that the operator allowed explicitly: only TLS proves to the follower who the primary is.
 
 use std::future::Future;
+use std::net::ToSocketAddrs as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -28,6 +29,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a short request.
 const SHORT_TIMEOUT: Duration = Duration::from_secs(2);
+/// The interval at which a waiting request looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// The reason why a request without TLS is refused.
+const NEEDS_TLS: &str = "http sends the token and everything else in the clear, and proves nothing about the                          primary: use https, or --insecure-http in a network that you trust";
 /// The limit of the body of a short response.
 const SHORT_BODY_MAX: usize = 64 << 10;
 
@@ -51,6 +56,8 @@ pub enum StandbyRequestError {
 pub struct StandbyClient {
     runtime: Arc<Runtime>,
     tls: Option<TlsConnector>,
+    /// Whether `http` may leave this machine.
+    allows_http: bool,
     host: String,
     port: u16,
     authority: String,
@@ -75,11 +82,16 @@ fn unreachable(error: &dyn std::fmt::Display) -> StandbyRequestError {
 
 impl StandbyClient {
     /// Creates a client for the primary at `url`. `more_roots` are certificates (PEM) to trust
-    /// beside the public ones.
+    /// beside the public ones. Without `allows_http`, an `http` URL must lead to this machine.
     ///
     /// # Errors
     /// A sentence, if the URL or the certificates cannot be used.
-    pub fn new(url: &str, token: &str, more_roots: Option<&[u8]>) -> Result<StandbyClient, String> {
+    pub fn new(
+        url: &str,
+        token: &str,
+        more_roots: Option<&[u8]>,
+        allows_http: bool,
+    ) -> Result<StandbyClient, String> {
         let uri: Uri = url.parse().map_err(|_| format!("{url:?} is not a URL"))?;
         let (scheme, authority) = match (uri.scheme_str(), uri.authority()) {
             (Some(scheme @ ("http" | "https")), Some(authority)) => (scheme, authority),
@@ -88,6 +100,13 @@ impl StandbyClient {
         let is_tls = scheme == "https";
         let roots = more_roots;
         let tls = is_tls.then(|| TlsSettings { roots, with_public: true, identity: None }.connector());
+        let host = authority.host().trim_matches(['[', ']']).to_owned();
+        let port = authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
+        // A name that cannot be resolved now is checked with each connection.
+        let mut addresses = (host.as_str(), port).to_socket_addrs().into_iter().flatten();
+        if !is_tls && !allows_http && addresses.any(|address| !address.ip().is_loopback()) {
+            return Err(NEEDS_TLS.to_owned());
+        }
         let runtime = Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -97,8 +116,9 @@ impl StandbyClient {
         Ok(StandbyClient {
             runtime: Arc::new(runtime),
             tls: tls.transpose()?,
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
-            port: authority.port_u16().unwrap_or(if is_tls { 443 } else { 80 }),
+            allows_http,
+            host,
+            port,
             authority: authority.as_str().rsplit('@').next().unwrap_or_default().to_owned(),
             prefix: uri.path().trim_end_matches('/').to_owned(),
             authorization: format!("Bearer {token}"),
@@ -106,17 +126,31 @@ impl StandbyClient {
         })
     }
 
-    /// Begins a `GET` whose response is read piece by piece.
+    /// Begins a `GET` whose response is read piece by piece. Gives up soon after `is_over` returns
+    /// true.
     ///
     /// # Errors
     /// [`StandbyRequestError`].
-    pub fn open(&self, target: &str) -> Result<StandbyResponse, StandbyRequestError> {
-        self.runtime.block_on(async {
+    pub fn open(
+        &self,
+        target: &str,
+        is_over: &dyn Fn() -> bool,
+    ) -> Result<StandbyResponse, StandbyRequestError> {
+        let opening = async {
             let mut sender = within(CONNECT_TIMEOUT, self.connect()).await?;
             let request = self.request(Method::GET, target)?;
-            let response = within(HEAD_TIMEOUT, send(&mut sender, request)).await?;
-            let body = accepted(response).await?;
-            Ok(StandbyResponse { runtime: Arc::clone(&self.runtime), body, _sender: sender })
+            let body = within(HEAD_TIMEOUT, async { accepted(send(&mut sender, request).await?).await });
+            Ok(StandbyResponse { runtime: Arc::clone(&self.runtime), body: body.await?, _sender: sender })
+        };
+        self.runtime.block_on(async {
+            let mut opening = std::pin::pin!(opening);
+            loop {
+                match tokio::time::timeout(LOOK_EVERY, &mut opening).await {
+                    Ok(opened) => return opened,
+                    Err(_) if is_over() => return Err(unreachable(&"the request is no longer wanted")),
+                    Err(_) => {}
+                }
+            }
         })
     }
 
@@ -150,6 +184,10 @@ impl StandbyClient {
     async fn connect(&self) -> Result<SendRequest<Empty<Bytes>>, StandbyRequestError> {
         let stream =
             TcpStream::connect((self.host.as_str(), self.port)).await.map_err(|e| unreachable(&e))?;
+        let peer = stream.peer_addr().map_err(|e| unreachable(&e))?;
+        if self.tls.is_none() && !self.allows_http && !peer.ip().is_loopback() {
+            return Err(unreachable(&NEEDS_TLS));
+        }
         // Acknowledgements are short and must not wait for more bytes.
         stream.set_nodelay(true).map_err(|error| unreachable(&error))?;
         let mut http = http1::Builder::new();
@@ -238,5 +276,53 @@ async fn accepted(response: Response<Incoming>) -> Result<Incoming, StandbyReque
 impl std::fmt::Debug for StandbyClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("StandbyClient").field("authority", &self.authority).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::clock::Stopwatch;
+
+    fn client(url: &str, allows_http: bool) -> Result<StandbyClient, String> {
+        StandbyClient::new(url, "token", None, allows_http)
+    }
+
+    #[test]
+    fn http_to_another_machine_must_be_allowed() {
+        for url in ["http://192.0.2.1", "http://[2001:db8::1]:9090", "http://198.51.100.7:8080/x"] {
+            assert!(client(url, false).is_err_and(|why| why.contains("--insecure-http")), "{url}");
+            assert!(client(url, true).is_ok(), "{url}");
+        }
+        for url in ["http://127.0.0.1:9090", "http://[::1]", "http://localhost:80", "https://192.0.2.1"] {
+            assert!(client(url, false).is_ok(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_primary_that_stalls_in_its_response_holds_up_no_promotion() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bound");
+        let url = format!("http://{}", listener.local_addr().expect("bound"));
+        let stalling = std::thread::spawn(move || {
+            for head in ["", "HTTP/1.1 503 Service Unavailable\r\ncontent-length: 9\r\n\r\n{"] {
+                let (mut stream, _) = listener.accept().expect("accepted");
+                let mut request = [0; 1_024];
+                assert!(stream.read(&mut request).expect("read") > 0);
+                stream.write_all(head.as_bytes()).expect("written");
+                // Until the client gives up.
+                while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {}
+            }
+        });
+        let client = client(&url, false).expect("a client");
+        for _ in 0..2 {
+            let watch = Stopwatch::start();
+            let opened = client.open("/x", &|| watch.elapsed() > Duration::from_millis(300));
+            assert!(opened.is_err());
+            assert!(watch.elapsed() < HEAD_TIMEOUT, "{:?}", watch.elapsed());
+        }
+        stalling.join().expect("ended");
     }
 }

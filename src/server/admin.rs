@@ -77,7 +77,10 @@ pub enum AdminRequest {
     /// Report the process, version and addresses of the server.
     Status,
     /// Make this follower the primary.
-    Promote,
+    Promote {
+        /// Also if it never had everything that its primary had.
+        accepts_loss: bool,
+    },
     /// Run a command on accounts, organisations, API keys or tokens.
     Account {
         /// The command.
@@ -251,8 +254,9 @@ pub(super) struct AdminContext {
     pub(super) promote: Option<Promotion>,
 }
 
-/// Promotes this server and returns the response.
-pub(super) type Promotion = Box<dyn Fn() -> Result<Value, String> + Send + Sync>;
+/// Promotes this server, also one that never had everything if the argument is true, and returns the
+/// response.
+pub(super) type Promotion = Box<dyn Fn(bool) -> Result<Value, String> + Send + Sync>;
 
 impl AdminContext {
     fn perform(&self, command: AccountCommand) -> Result<Value, String> {
@@ -406,11 +410,9 @@ fn serve_connection(stream: &UnixStream, context: &AdminContext) {
                 Err(message) => json!({ "error": message }),
             },
             Ok(AdminRequest::Seal) => seal(context),
-            Ok(AdminRequest::Promote) => {
-                let promoted = context
-                    .promote
-                    .as_ref()
-                    .map_or_else(|| Err("this server is not a follower".to_owned()), |promote| promote());
+            Ok(AdminRequest::Promote { accepts_loss }) => {
+                let promote = context.promote.as_ref().ok_or("this server is not a follower");
+                let promoted = promote.map_err(str::to_owned).and_then(|promote| promote(accepts_loss));
                 promoted.unwrap_or_else(|message| json!({ "error": message }))
             }
             Ok(AdminRequest::StageBackup { with_key }) => match BackupStage::create(context, with_key) {

@@ -1,7 +1,7 @@
 //! An agent: a data folder whose log is a queue, the routes that fill it, and a sender for each
 //! target. It has no accounts.
 //!
-//! A target's pin is durable before the address is bound, so no received sample can be trimmed
+//! A target's pin is durable before the routes are installed, so no received sample can be trimmed
 //! before it is forwarded.
 
 use std::collections::BTreeSet;
@@ -150,6 +150,12 @@ impl Agent {
         if configured.len() < agent.targets.len() {
             return Err(ServerError::Agent("two names of targets have the same hash; rename one".to_owned()));
         }
+        for target in &agent.targets {
+            let sender = self.start_sender(target);
+            let failed = |e: String| ServerError::Agent(format!("target {:?}: {e}", target.name));
+            self.senders.push((target.name.clone(), Arc::new(sender.map_err(failed)?)));
+        }
+        // A file with an error in a further target drops nothing.
         for pin in self.tsdb.pins() {
             let ConsumerId { kind, number } = pin.consumer;
             if kind == ConsumerKind::Agent && !configured.contains(&number) {
@@ -160,17 +166,12 @@ impl Agent {
                 self.tsdb.unpin(pin.consumer).map_err(|e| ServerError::Agent(e.to_string()))?;
             }
         }
-        for target in &agent.targets {
-            let sender = self.start_sender(target);
-            let failed = |e: String| ServerError::Agent(format!("target {:?}: {e}", target.name));
-            self.senders.push((target.name.clone(), Arc::new(sender.map_err(failed)?)));
-        }
         Ok(())
     }
 
     fn start_sender(&self, target: &AgentTarget) -> Result<Forwarding, String> {
         let spec = ForwardSpec {
-            consumer: ConsumerId { kind: ConsumerKind::Agent, number: number_of(&target.name) },
+            consumer: consumer_of(&target.name),
             org: AGENT_ORG,
             name: target.name.clone(),
             target: target.target.clone(),
@@ -224,8 +225,19 @@ impl Agent {
     /// Installs the routes.
     fn receive(&self, agent: &AgentSettings, counters: Arc<Counters>) -> Result<(), ServerError> {
         let relabel = agent.relabel.clone();
-        let senders = self.senders.clone();
-        let status = move || senders.iter().map(|(name, sender)| (name.clone(), sender.status())).collect();
+        let (senders, tsdb) = (self.senders.clone(), Arc::clone(&self.tsdb));
+        let status = move || {
+            let pins = tsdb.pins();
+            let state = |(name, sender): &(String, Arc<Forwarding>)| {
+                let mut status = sender.status();
+                // The pin also counts what was lost before this start, and what the sender has not
+                // missed yet.
+                let pin = pins.iter().find(|pin| pin.consumer == consumer_of(name));
+                status.counts.lost_records = pin.map_or(0, |pin| pin.lost).max(status.counts.lost_records);
+                (name.clone(), status)
+            };
+            senders.iter().map(state).collect()
+        };
         let rooms = AgentRooms {
             tsdb: Arc::clone(&self.tsdb),
             lanes: self.lanes.clone(),
@@ -239,6 +251,11 @@ impl Agent {
         self.listener.install_app(agent::app(&rooms, &self.listener.options)?);
         Ok(())
     }
+}
+
+/// Returns the consumer of the log that a target is.
+fn consumer_of(name: &str) -> ConsumerId {
+    ConsumerId { kind: ConsumerKind::Agent, number: number_of(name) }
 }
 
 /// Returns the number under which a target's position in the log is stored: the FNV-1a hash of its

@@ -110,7 +110,10 @@ impl Server {
             ..
         } = self;
         listener.wait(|| {
-            moves.iter().for_each(|moves| moves.stop());
+            moves.iter().for_each(|moves| {
+                moves.begin_stop();
+                moves.stop();
+            });
             forwarders.iter().for_each(|forwarders| forwarders.stop_all());
         });
         drop(forwarders);

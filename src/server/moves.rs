@@ -11,7 +11,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::sync::Notify;
 
+use crate::api::own_metrics::{MoveFigure, MoveFigures};
 use crate::clock::Clock;
 use crate::identity::{Identity, MoveRow, MoveStep};
 use crate::kv::with_sources;
@@ -19,7 +21,7 @@ use crate::model::{OrgId, TimeRange};
 use crate::moves::{MoveStop, Mover};
 use crate::outbound::Egress;
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{ConsumerId, ConsumerKind, Tsdb};
+use crate::tsdb::{ConsumerId, ConsumerKind, LogPosition, Tsdb};
 use environment::ServerMove;
 use target::MoveTarget;
 
@@ -40,25 +42,36 @@ struct MoveState {
     is_running: bool,
 }
 
-/// A flag that ends pauses.
+/// A flag that ends pauses and requests.
 #[derive(Debug, Default)]
 struct StopFlag {
-    is_set: Mutex<bool>,
+    flag: Mutex<bool>,
     changed: Condvar,
+    requests: Notify,
 }
 
 impl StopFlag {
     fn set(&self) {
-        *self.is_set.lock().ignore_poison() = true;
+        *self.flag.lock().ignore_poison() = true;
         self.changed.notify_all();
+        self.requests.notify_waiters();
     }
 
     /// Waits for `time`. Returns whether the flag is set.
     fn wait(&self, time: Duration) -> bool {
-        let is_set = self.is_set.lock().ignore_poison();
+        let is_set = self.flag.lock().ignore_poison();
         // The lock is poisoned only by a panic of a holder, and no holder panics.
         let waited = self.changed.wait_timeout_while(is_set, time, |is_set| !*is_set);
         waited.map_or(true, |(is_set, _)| *is_set)
+    }
+
+    /// Waits until the flag is set.
+    async fn is_set(&self) {
+        // Created before the look at the flag, so that no change is missed.
+        let changed = self.requests.notified();
+        if !*self.flag.lock().ignore_poison() {
+            changed.await;
+        }
     }
 }
 
@@ -75,7 +88,11 @@ pub(super) struct Moves {
     clock: Clock,
     egress: Egress,
     runtime: Handle,
-    jobs: Mutex<BTreeMap<OrgId, MoveJob>>,
+    jobs: Arc<Mutex<BTreeMap<OrgId, MoveJob>>>,
+    /// One command at a time changes moves.
+    commands: Mutex<()>,
+    /// Set when the server stops.
+    closing: Arc<StopFlag>,
 }
 
 impl Moves {
@@ -86,74 +103,137 @@ impl Moves {
         egress: Egress,
         runtime: Handle,
     ) -> Moves {
-        Moves { identity, tsdb, clock, egress, runtime, jobs: Mutex::default() }
+        let (jobs, commands, closing) = (Arc::default(), Mutex::default(), Arc::default());
+        Moves { identity, tsdb, clock, egress, runtime, jobs, commands, closing }
     }
 
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<OrgId, MoveJob>> {
         self.jobs.lock().ignore_poison()
     }
 
-    /// Continues the moves that an earlier process began.
-    pub(super) fn resume(&self) {
-        let rows = match self.identity.moves() {
-            Ok(rows) => rows,
-            Err(error) => {
-                return tracing::warn!("moves cannot be continued: {}", with_sources(&error));
+    /// Continues the moves that have no thread: those that an earlier process began, and those
+    /// whose thread ended although their log is to be sent. Ends those of removed organisations.
+    /// To be called from time to time by the server that accepts writes.
+    pub(super) fn tick(&self) {
+        let _one = self.commands.lock().ignore_poison();
+        if self.closing.wait(Duration::ZERO) {
+            return;
+        }
+        let Some(rows) = self.open_moves() else { return };
+        let is_needed = |org: &OrgId, job: &mut MoveJob| rows.contains_key(org) || job.is_alive();
+        self.jobs().retain(is_needed);
+        for (org, row) in &rows {
+            let is_dead = match self.jobs().get(org) {
+                Some(job) => row.step.is_moved() && !job.is_alive(),
+                None => true,
+            };
+            if is_dead && let Err(error) = self.run(*org, row.clone()) {
+                self.note_failure(*org, row, &error);
             }
-        };
-        for (org, row) in rows.into_iter().filter(|(_, row)| row.step != MoveStep::Returned) {
-            if let Err(error) = self.run(org, row, false) {
-                tracing::warn!(org = org.0, "the move of an organisation cannot be continued: {error}");
+        }
+        self.unpin_ended(&rows);
+    }
+
+    /// Lets the log remove what only moves needed that have ended.
+    fn unpin_ended(&self, rows: &BTreeMap<OrgId, MoveRow>) {
+        for pin in self.tsdb.pins() {
+            let org = u32::try_from(pin.consumer.number).map(OrgId);
+            if pin.consumer.kind == ConsumerKind::Move
+                && !org.is_ok_and(|org| rows.contains_key(&org))
+                && let Err(error) = self.tsdb.unpin(pin.consumer)
+            {
+                tracing::warn!("the log is kept for a move that has ended: {}", with_sources(&error));
             }
         }
     }
 
-    /// Starts the thread of a move.
-    fn run(&self, org: OrgId, row: MoveRow, accept_differences: bool) -> Result<(), String> {
-        let mut jobs = self.jobs();
-        let is_running = |job: &MoveJob| job.state.lock().ignore_poison().is_running;
-        if jobs.get(&org).is_some_and(is_running) {
-            return Err("the move is already running: `--status` shows it".to_owned());
+    /// Returns the moves that have not ended.
+    fn open_moves(&self) -> Option<BTreeMap<OrgId, MoveRow>> {
+        match self.identity.moves() {
+            Ok(rows) => Some(rows.into_iter().filter(|(_, row)| row.step != MoveStep::Returned).collect()),
+            Err(error) => {
+                tracing::warn!("moves cannot be continued: {}", with_sources(&error));
+                None
+            }
         }
-        let running = jobs.values().filter(|job| is_running(job)).count();
+    }
+
+    /// Ends all threads, and keeps what the primary has not sent, for a promotion. To be called from
+    /// time to time by a follower.
+    pub(super) fn follow(&self) {
+        self.stop();
+        let Some(rows) = self.open_moves() else { return };
+        self.unpin_ended(&rows);
+        for (org, from) in rows.iter().filter_map(|(org, row)| Some((*org, row.step.log_from()?))) {
+            match self.tsdb.pin(consumer_of(org), LogPosition(from)) {
+                Ok(_) => self.tsdb.advance_pin(consumer_of(org), LogPosition(from)),
+                Err(error) => {
+                    tracing::warn!(org = org.0, "the log is not kept for a move: {}", with_sources(&error));
+                }
+            }
+        }
+    }
+
+    /// Shows that the thread of a move could not be started.
+    fn note_failure(&self, org: OrgId, row: &MoveRow, error: &str) {
+        let state = MoveState { error: Some(error.to_owned()), ..MoveState::idle(row.clone()) };
+        let job = MoveJob { state: Arc::new(Mutex::new(state)), stop: Arc::default(), thread: None };
+        let before = self.jobs().insert(org, job);
+        let before = before.and_then(|job| job.state.lock().ignore_poison().error.clone());
+        if before.as_deref() != Some(error) {
+            tracing::warn!(org = org.0, "the move of an organisation cannot be continued: {error}");
+        }
+    }
+
+    /// Starts the thread of a move, in place of the one that it has. The caller holds the lock of
+    /// the commands.
+    fn run(&self, org: OrgId, row: MoveRow) -> Result<(), String> {
+        self.stop_one(org);
+        let running = self.jobs().values().filter(|job| job.is_running()).count();
         if running >= MOVES_MAX && !row.step.is_complete() {
             return Err(format!("{MOVES_MAX} moves are running, which is the limit"));
+        }
+        if let Some(from) = row.step.log_from() {
+            // A promoted standby, and a folder that was restored, have no pin.
+            let pinned = self.tsdb.pin(consumer_of(org), LogPosition(from));
+            pinned.map_err(|error| with_sources(&error))?;
         }
         let target = self.identity.move_target(org, &row).map_err(|error| with_sources(&error))?;
         let target = MoveTarget::read(&target)?;
         let is_running = !row.step.is_complete();
-        let state =
-            MoveState { row: row.clone(), notes: Vec::new(), waits_for: None, error: None, is_running };
-        let state = Arc::new(Mutex::new(state));
+        let state = Arc::new(Mutex::new(MoveState { is_running, ..MoveState::idle(row.clone()) }));
         let stop = Arc::new(StopFlag::default());
         let mut environment = ServerMove::new(self, org, &target, Arc::clone(&state), Arc::clone(&stop))?;
-        let options = target.mover_options(accept_differences);
+        let options = target.mover_options();
         let shared = Arc::clone(&state);
         let work = move || {
             let mut mover = Mover::new(&mut environment, row, options);
             let mut ended = mover.run();
-            if ended.is_ok() {
-                shared.lock().ignore_poison().is_running = false;
-                tracing::info!(org = org.0, "the organisation is moved");
+            let warn =
+                |reason: &str| tracing::warn!(org = org.0, "the move of an organisation stopped: {reason}");
+            match &ended {
+                Ok(()) => tracing::info!(org = org.0, "the organisation is moved"),
+                Err(MoveStop::Failed(reason)) => warn(reason),
+                Err(MoveStop::Stopping | MoveStop::Removed) => {}
             }
-            if ended.is_ok() && mover.forwards() {
+            // The log is sent on whatever prevents the way back.
+            let is_left = matches!(ended, Ok(()) | Err(MoveStop::Failed(_)));
+            {
+                let mut state = shared.lock().ignore_poison();
+                state.is_running = false;
+                state.error = ended.as_ref().err().filter(|_| is_left).map(MoveStop::to_string);
+            }
+            if is_left && mover.forwards() {
                 ended = mover.forward().map(|never| match never {});
-            }
-            let mut state = shared.lock().ignore_poison();
-            state.is_running = false;
-            state.waits_for = None;
-            match ended {
-                Ok(()) => {}
-                Err(MoveStop::Stopping) => {}
-                Err(MoveStop::Failed(reason)) => {
-                    tracing::warn!(org = org.0, "the move of an organisation stopped: {reason}");
-                    state.error = Some(reason);
+                if let Err(MoveStop::Failed(reason)) = ended {
+                    warn(&reason);
                 }
             }
+            shared.lock().ignore_poison().waits_for = None;
         };
         let thread = std::thread::Builder::new().name("move".to_owned()).spawn(work);
         let thread = Some(thread.map_err(|error| error.to_string())?);
-        jobs.insert(org, MoveJob { state, stop, thread });
+        self.jobs().insert(org, MoveJob { state, stop, thread });
         Ok(())
     }
 
@@ -164,7 +244,7 @@ impl Moves {
         Ok(row.map(|row| match job {
             // The counts in memory are newer than the stored ones.
             Some(job) => MoveState { row: MoveRow { counts: job.row.counts, ..row }, ..job },
-            None => MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false },
+            None => MoveState::idle(row),
         }))
     }
 
@@ -176,8 +256,7 @@ impl Moves {
 
     /// Lets the log remove the records that a move needed.
     fn unpin(&self, org: OrgId) -> Result<(), String> {
-        let consumer = ConsumerId { kind: ConsumerKind::Move, number: u64::from(org.0) };
-        self.tsdb.unpin(consumer).map_err(|error| with_sources(&error))
+        self.tsdb.unpin(consumer_of(org)).map_err(|error| with_sources(&error))
     }
 
     /// Removes the samples of an organisation. Returns the number of series.
@@ -186,20 +265,69 @@ impl Moves {
         report.map(|report| report.series).map_err(|error| with_sources(&error))
     }
 
-    /// Tells all threads to end.
+    /// Tells all threads to end, because the server stops.
     pub(super) fn begin_stop(&self) {
+        self.closing.set();
         self.jobs().values().for_each(|job| job.stop.set());
     }
 
-    /// Ends all threads. The moves continue with the next start.
+    /// Ends all threads. The moves continue with the next call of [`Moves::tick`], unless the
+    /// server stops.
     pub(super) fn stop(&self) {
+        let _one = self.commands.lock().ignore_poison();
         let jobs = std::mem::take(&mut *self.jobs());
         jobs.values().for_each(|job| job.stop.set());
         jobs.into_values().for_each(MoveJob::end);
     }
+
+    /// Returns what the server shows of each move whose log is sent.
+    pub(super) fn figures(&self) -> MoveFigures {
+        let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
+        let states = Arc::clone(&self.jobs);
+        MoveFigures(Arc::new(move || {
+            let jobs = states.lock().ignore_poison();
+            let shown = jobs.iter().filter_map(|(org, job)| Some((*org, job.figure(&tsdb)?)));
+            let shown: Vec<(OrgId, MoveFigure)> = shown.collect();
+            drop(jobs);
+            shown.into_iter().filter(|(org, _)| identity.is_moved(*org)).collect()
+        }))
+    }
+}
+
+/// Returns the consumer of the log that a move is.
+fn consumer_of(org: OrgId) -> ConsumerId {
+    ConsumerId { kind: ConsumerKind::Move, number: u64::from(org.0) }
+}
+
+impl MoveState {
+    /// Returns the state of a move that does nothing.
+    fn idle(row: MoveRow) -> MoveState {
+        MoveState { row, notes: Vec::new(), waits_for: None, error: None, is_running: false }
+    }
 }
 
 impl MoveJob {
+    fn is_running(&self) -> bool {
+        self.state.lock().ignore_poison().is_running && self.is_alive()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+    }
+
+    /// Returns the state of a switched move.
+    fn figure(&self, tsdb: &Tsdb) -> Option<MoveFigure> {
+        let state = self.state.lock().ignore_poison();
+        let (next, _) = state.row.step.log_position().filter(|_| state.row.step.is_moved())?;
+        let is_behind = LogPosition(next) < tsdb.log_end();
+        Some(MoveFigure {
+            lag_bytes: if is_behind { tsdb.log_bytes_from(LogPosition(next)) } else { 0 },
+            lost_records: state.row.counts.lost_records,
+            refused_samples: state.row.counts.refused,
+            waits_for: state.waits_for.clone().or_else(|| state.error.clone().filter(|_| !self.is_alive())),
+        })
+    }
+
     fn end(mut self) {
         self.stop.set();
         if let Some(thread) = self.thread.take() {

@@ -73,6 +73,7 @@ impl Server {
             standby: self.start_primary(&admin)?,
             standby_figures: Some(self.standby.figures()),
             standby_note: Some(StandbyNote(self.standby.note())),
+            move_figures: Some(moves.figures()),
             ..self.listener.options.clone()
         };
         let options = &options;
@@ -95,16 +96,13 @@ impl Server {
         self.listener.install_app(app);
         self.forwarders = Some(Arc::clone(&forwarders));
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
-        let mut is_resumed = false;
-        let mut send = move |now| {
+        let send = move |now| {
             // A follower begins after its promotion, and a primary that was replaced ends.
             if identity.is_replica() {
-                moves.stop();
+                moves.follow();
                 return forwarders.stop_all();
             }
-            if !std::mem::replace(&mut is_resumed, true) {
-                moves.resume();
-            }
+            moves.tick();
             reconcile(&identity, &forwarders, &tsdb, now);
         };
         send(self.clock.now());

@@ -65,8 +65,8 @@ fn link_error(error: StandbyRequestError) -> LinkError {
 }
 
 impl PrimaryLink for Link {
-    fn open(&self, target: &str) -> Result<Box<dyn Incoming>, LinkError> {
-        match self.0.open(target) {
+    fn open(&self, target: &str, is_over: &dyn Fn() -> bool) -> Result<Box<dyn Incoming>, LinkError> {
+        match self.0.open(target, is_over) {
             Ok(response) => Ok(Box::new(Body(response))),
             Err(error) => Err(link_error(error)),
         }
@@ -92,7 +92,9 @@ fn failed(why: impl Into<String>) -> ServerError {
 fn connect(follow: &FollowSettings) -> Result<Link, ServerError> {
     let roots = follow.ca_file.as_ref().map(std::fs::read).transpose();
     let roots = roots.map_err(|e| failed(format!("the file of certificates cannot be read: {e}")))?;
-    StandbyClient::new(&follow.url, follow.token.reveal(), roots.as_deref()).map(Link).map_err(failed)
+    let client =
+        StandbyClient::new(&follow.url, follow.token.reveal(), roots.as_deref(), follow.insecure_http);
+    client.map(Link).map_err(failed)
 }
 
 /// Fetches the base of a follower if its folder has no store yet. Waits for a primary that cannot
@@ -109,7 +111,8 @@ pub fn prepare_follower(settings: &Settings) -> Result<(), ServerError> {
             Prepared::HasStore => return Ok(()),
             Prepared::NeedsBase => {}
         }
-        let fetched = link.open("/api/v1/standby/base").map_err(BaseError::from).and_then(|mut incoming| {
+        let opened = link.open("/api/v1/standby/base", &|| false).map_err(BaseError::from);
+        let fetched = opened.and_then(|mut incoming| {
             tracing::info!("copying the base from {}", follow.url);
             fetch_base(dir, incoming.as_mut(), &mut |_| ())
         });
@@ -158,13 +161,15 @@ pub(super) fn admit_role(settings: &Settings, dir: &Path, control: &Control) -> 
     }
 }
 
-/// Reads the accounts again, and applies the settings of organisations.
-fn reload(identity: &Identity, tsdb: &Tsdb, clock: &Clock) {
+/// Reads the accounts again, and applies the settings of organisations. Returns whether that
+/// succeeded.
+fn reload(identity: &Identity, tsdb: &Tsdb, clock: &Clock) -> bool {
     let reloaded = identity.reload(clock.now()).map_err(|e| with_sources(&e));
     let applied = reloaded.and_then(|()| apply_settings(identity, tsdb).map_err(|e| with_sources(&e)));
-    if let Err(error) = applied {
+    if let Err(error) = &applied {
         tracing::error!("the accounts in memory are older than those on disk: {error}");
     }
+    applied.is_ok()
 }
 
 /// Drops the samples of organisations that the accounts of a promoted follower no longer know: the
@@ -196,9 +201,9 @@ impl Standby {
         tidy: impl Fn() + Send + Sync + 'static,
     ) -> super::admin::Promotion {
         let follower = self.follower.as_ref().map(|running| Arc::clone(&running.follower));
-        Box::new(move || {
+        Box::new(move |accepts_loss| {
             let follower = follower.as_ref().ok_or("this server is not a follower")?;
-            let epoch = follower.promote(gate_mode(mode)).map_err(|e| with_sources(&e))?;
+            let epoch = follower.promote(gate_mode(mode), accepts_loss).map_err(|e| with_sources(&e))?;
             tidy();
             Ok(json!({ "epoch": epoch }))
         })
@@ -323,14 +328,19 @@ impl Server {
         self.standby.promotion(self.settings.standby, move || drop_unknown_orgs(&identity, &tsdb, &clock))
     }
 
-    /// Begins to follow if this is a follower. The accounts in memory follow the copied rows.
+    /// Finishes what a follower, or the promotion of its stopped folder, has begun, and begins to
+    /// follow if this is a follower. The accounts in memory follow the copied rows.
     pub(super) fn start_following(&mut self) -> Result<(), ServerError> {
-        let Some(follow) = self.settings.follow.clone() else { return Ok(()) };
         let row = self.control.standby().map_err(|e| failed(with_sources(&e)))?;
         let is_follower = row.role == StandbyRole::Follower;
-        let now = self.clock.now();
+        let is_promoted = row.role == StandbyRole::Primary && row.epoch > 1;
+        if is_promoted {
+            let completed = self.tsdb.complete_last_record(self.clock.now());
+            completed.map_err(|e| failed(with_sources(&e)))?;
+            drop_unknown_orgs(&self.identity, &self.tsdb, &self.clock);
+        }
+        let Some(follow) = self.settings.follow.clone() else { return Ok(()) };
         if is_follower {
-            self.tsdb.complete_last_record(now).map_err(|e| failed(with_sources(&e)))?;
             // The base has the pins of the primary's consumers, which do not move here.
             for pin in self.tsdb.pins() {
                 self.tsdb.unpin(pin.consumer).map_err(|e| failed(with_sources(&e)))?;
@@ -339,13 +349,11 @@ impl Server {
         let link = connect(&follow)?;
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let clock = self.clock.clone();
-        let on_accounts = Box::new(move || reload(&identity, &tsdb, &clock));
+        let reload_accounts = Box::new(move || reload(&identity, &tsdb, &clock));
         let (control, tsdb) = (Arc::clone(&self.control), Arc::clone(&self.tsdb));
         let store = self.folder.store_id();
-        let follower = Follower::new(control, tsdb, store, self.clock.clone(), on_accounts);
+        let follower = Follower::new(control, tsdb, store, self.clock.clone(), reload_accounts);
         if !is_follower {
-            // A command may have promoted the stopped folder.
-            drop_unknown_orgs(&self.identity, &self.tsdb, &self.clock);
             follower.set_promoted();
         }
         let stopping = Arc::new(AtomicBool::new(false));
@@ -362,17 +370,26 @@ impl Server {
         Ok(())
     }
 
+    /// Keeps nothing for a follower any more: this server is started without a standby.
+    fn give_up_standby(&self) -> Result<(), ServerError> {
+        let row = self.control.standby().map_err(|e| failed(with_sources(&e)))?;
+        if row.hold > 0 {
+            tracing::warn!("started without --standby: the log is no longer kept for the follower");
+            self.tsdb.hold_log(0);
+            let stored = self.control.change_standby(|row| row.hold = 0);
+            stored.map_err(|e| failed(with_sources(&e)))?;
+        }
+        Ok(())
+    }
+
     /// Serves streams if the settings say so. Returns the requests of followers.
     pub(super) fn start_primary(
         &mut self,
         admin: &Arc<AdminContext>,
     ) -> Result<Option<Arc<StandbyRequests>>, ServerError> {
-        let (mode, Some(token)) = (self.settings.standby, &self.settings.standby_token) else {
-            return Ok(None);
-        };
-        if mode == StandbyMode::Off {
-            return Ok(None);
-        }
+        let mode = self.settings.standby;
+        let token = self.settings.standby_token.as_ref().filter(|_| mode != StandbyMode::Off);
+        let Some(token) = token else { return self.give_up_standby().map(|()| None) };
         if mode == StandbyMode::Sync && self.tsdb.durability() != Durability::Synced {
             return Err(failed("--standby=sync needs --durability=synced"));
         }
@@ -400,8 +417,8 @@ impl Server {
         let clock = self.clock.clone();
         self.start_task("standby", TICK, move |_| {
             ticking.tick();
-            if control.take_unconfirmed() {
-                reload(&identity, &tsdb, &clock);
+            if control.take_unconfirmed() && !reload(&identity, &tsdb, &clock) {
+                control.set_unconfirmed();
             }
         })?;
         let closing = Arc::clone(&primary);

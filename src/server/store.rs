@@ -20,14 +20,16 @@ use crate::model::Timestamp;
 use crate::standby;
 use crate::tsdb::{self, Tsdb};
 
-/// Promotes the follower whose stopped folder is `dir`. Returns the epoch.
+/// Promotes the follower whose stopped folder is `dir`, also one that never had everything if
+/// `accepts_loss`. Returns the epoch.
 ///
 /// # Errors
 /// [`ServerError`]; [`FolderError::InUse`] while a server runs on it.
-pub fn promote_stopped(dir: &Path, clock: &Clock) -> Result<u64, ServerError> {
+pub fn promote_stopped(dir: &Path, accepts_loss: bool, clock: &Clock) -> Result<u64, ServerError> {
     let (folder, control) = open_stopped(dir, clock.now(), &mut Entropy::system())?;
     let was_clean = folder.last_stop() == LastStop::Clean;
-    let promoted = standby::promote_stopped(&control).map_err(|e| ServerError::Standby(with_sources(&e)));
+    let promoted = standby::promote_stopped(&control, accepts_loss);
+    let promoted = promoted.map_err(|e| ServerError::Standby(with_sources(&e)));
     Arc::try_unwrap(control).map_err(|_| ServerError::StillInUse("accounts"))?.close()?;
     if was_clean {
         close_folder(folder, clock.now())?;

@@ -29,7 +29,8 @@ const TOP_LEVEL: [&str; 8] =
     ["STORE", "INITIALISED", "master.key", "exports", "journal", "series", "segments", "wal"];
 /// The title of `FOLLOWING`.
 const TITLE: &str = "promlet following";
-/// The time without a byte after which the primary counts as gone. It stages a base first.
+/// The time without a byte after which the primary counts as gone. It sends heartbeats while it
+/// stages a base.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The reason why a base was not sent or received.
@@ -78,7 +79,7 @@ pub(super) fn send_base(
     staged: &Path,
     end: &Frame,
     before_end: &mut dyn FnMut() -> Result<(), BaseError>,
-    send: &mut dyn FnMut(Vec<u8>) -> bool,
+    send: &mut (dyn FnMut(Vec<u8>) -> bool + Send),
 ) -> Result<(), BaseError> {
     let mut paths = Vec::new();
     list(staged, Path::new(""), &mut paths)?;
@@ -253,6 +254,7 @@ impl Receiver<'_> {
                 write_whole(self.dir, "STORE", &self.store)?;
                 return Ok(true);
             }
+            Frame::Heartbeat { .. } => {}
             _ => return Err(FrameError("a frame of a stream in a base").into()),
         }
         Ok(false)
@@ -350,8 +352,8 @@ pub fn finish_adoption(dir: &Path, control: &Control) -> Result<(), BaseError> {
     };
     let stored = control.change_standby(move |row| {
         (row.role, row.epoch, row.accounts) = (StandbyRole::Follower, epoch, accounts);
-        (row.accounts_check, row.incomplete) = (0, false);
-        (row.hold, row.old_is_fenced) = (0, true);
+        (row.accounts_check, row.incomplete, row.caught_up) = (0, false, false);
+        row.hold = 0;
         (row.link, row.link_before) = (link, 0);
     });
     stored.map_err(|e| BaseError::Role(with_sources(&e)))?;

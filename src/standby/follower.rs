@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use super::VERSION;
 use super::frame::{Frame, FrameError, FrameReader};
+use super::primary::EPOCH_MAX;
 use crate::clock::{Clock, Stopwatch};
-use crate::kv::{self, Control, CopiedChange, StandbyRole, with_sources};
+use crate::kv::{self, Control, CopiedChange, StandbyRole, StandbyRow, with_sources};
 use crate::model::{GateMode, StoreId};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{CopyError, LogRecord, Tsdb};
@@ -20,8 +21,12 @@ const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The first and the longest wait before a further connection.
 const RETRY_MIN: Duration = Duration::from_millis(30);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// The wait between two attempts to fence the old primary.
+/// The wait between two attempts to fence the old primary, and between two requests once it is
+/// fenced: its folder may be set back to an earlier state.
 const FENCE_EVERY: Duration = Duration::from_secs(1);
+const FENCE_AGAIN: Duration = Duration::from_secs(30);
+/// The shortest time between two readings of all accounts.
+const RELOAD_EVERY: Duration = Duration::from_millis(200);
 /// The longest wait of a promotion for the end of the copying.
 const PROMOTE_MAX: Duration = Duration::from_secs(30);
 /// The limit of all account rows of a primary in bytes.
@@ -48,11 +53,12 @@ pub enum LinkError {
 
 /// The primary, as a follower reaches it.
 pub trait PrimaryLink: Send + Sync {
-    /// Begins a request whose response is read piece by piece.
+    /// Begins a request whose response is read piece by piece. Gives up soon after `is_over`
+    /// returns true.
     ///
     /// # Errors
     /// [`LinkError`].
-    fn open(&self, target: &str) -> Result<Box<dyn Incoming>, LinkError>;
+    fn open(&self, target: &str, is_over: &dyn Fn() -> bool) -> Result<Box<dyn Incoming>, LinkError>;
 
     /// Sends a request without a body and waits for the response, for a short time only.
     ///
@@ -106,6 +112,14 @@ pub enum PromoteError {
     /// Only a part of the accounts was copied.
     #[error("the accounts are incomplete: the follower must reach the primary once more, or be restored")]
     Incomplete,
+    /// It never had everything that its primary had.
+    #[error(
+        "this follower has not caught up with its primary since its base{missing}: changes that the primary          acknowledged may be lost; `promlet promote --accept-loss` promotes it all the same"
+    )]
+    Behind {
+        /// The missing records in words, if they are known; else empty.
+        missing: String,
+    },
     /// The copying did not end in time.
     #[error("the follower is still storing a batch; try again")]
     Busy,
@@ -138,14 +152,19 @@ struct Progress {
     current: Option<Stopwatch>,
 }
 
+/// Reads the stored accounts into memory. Returns whether that succeeded.
+pub type ReloadAccounts = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// A follower while its server runs.
 pub struct Follower {
     control: Arc<Control>,
     tsdb: Arc<Tsdb>,
     store: StoreId,
     clock: Clock,
-    /// Called after account changes were stored.
-    on_accounts: Box<dyn Fn() + Send + Sync>,
+    /// Reads the stored accounts into memory. Returns whether that succeeded.
+    reload_accounts: ReloadAccounts,
+    /// Whether account changes were stored since the last reload.
+    needs_reload: AtomicBool,
     progress: Mutex<Progress>,
     stopping: AtomicBool,
     is_copying: Mutex<bool>,
@@ -159,7 +178,7 @@ impl Follower {
         tsdb: Arc<Tsdb>,
         store: StoreId,
         clock: Clock,
-        on_accounts: Box<dyn Fn() + Send + Sync>,
+        reload_accounts: ReloadAccounts,
     ) -> Arc<Follower> {
         let progress = Mutex::new(Progress { current: Some(Stopwatch::start()), ..Progress::default() });
         Arc::new(Follower {
@@ -167,7 +186,8 @@ impl Follower {
             tsdb,
             store,
             clock,
-            on_accounts,
+            reload_accounts,
+            needs_reload: AtomicBool::new(false),
             progress,
             stopping: AtomicBool::new(false),
             is_copying: Mutex::new(false),
@@ -186,6 +206,8 @@ impl Follower {
     /// Copies until [`Follower::stop`] or a promotion, and connects again after each failure.
     pub fn copy(&self, link: &dyn PrimaryLink) {
         *self.is_copying.lock().ignore_poison() = true;
+        // Also after a panic, or a promotion would wait in vain.
+        let _guard = CopyingGuard(self);
         let mut wait = RETRY_MIN;
         while !self.is_stopping() {
             let had = self.tsdb.last_stored_record();
@@ -203,8 +225,6 @@ impl Follower {
             self.pause(wait);
             wait = (wait * 2).min(RETRY_MAX);
         }
-        *self.is_copying.lock().ignore_poison() = false;
-        self.has_stopped.notify_all();
     }
 
     /// Waits, but not longer than until the follower is to stop.
@@ -218,6 +238,8 @@ impl Follower {
     /// Connects and copies until the connection fails or the follower is to stop.
     fn connect(&self, link: &dyn PrimaryLink) -> Result<(), CopyStop> {
         let failed = |e: &dyn std::error::Error| CopyStop::Failed(with_sources(e));
+        // The handshake acknowledges the last record.
+        self.tsdb.complete_last_record(self.clock.now())?;
         let row = self.control.standby().map_err(|e| failed(&e))?;
         let log = self.tsdb.last_stored_record();
         let check = match self.tsdb.log_check(log) {
@@ -233,17 +255,19 @@ impl Follower {
         if row.incomplete {
             target.push_str("&rows=all");
         }
-        let mut incoming = link.open(&target)?;
+        let mut incoming = link.open(&target, &|| self.is_stopping())?;
         let mut copying = Copying {
             follower: self,
             epoch: row.epoch,
-            stream: None,
+            link: None,
+            caught_up: row.caught_up,
             log,
             accounts: row.accounts,
             rows: None,
         };
         let mut reader = FrameReader::default();
         let mut quiet = Stopwatch::start();
+        let mut reloaded = Stopwatch::start();
         while !self.is_stopping() {
             let mut batch = StoredTogether::default();
             while let Some(frame) = reader.next_frame()? {
@@ -257,6 +281,10 @@ impl Follower {
                 }
                 copying.acknowledge(link)?;
             }
+            if self.needs_reload.load(Ordering::SeqCst) && reloaded.elapsed() >= RELOAD_EVERY {
+                self.reload();
+                reloaded = Stopwatch::start();
+            }
             match incoming.read(READ_WAIT)? {
                 Some(bytes) => {
                     quiet = Stopwatch::start();
@@ -267,6 +295,14 @@ impl Follower {
             }
         }
         Ok(())
+    }
+
+    /// Reads the accounts into memory again.
+    fn reload(&self) {
+        self.needs_reload.store(false, Ordering::SeqCst);
+        if !(self.reload_accounts)() {
+            self.needs_reload.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Ends the copying and waits for it.
@@ -282,24 +318,29 @@ impl Follower {
     }
 
     /// Makes this server the primary: ends the copying, stores the role and the next epoch, and
-    /// opens the gate in the mode `mode`. Returns the epoch.
+    /// opens the gate in the mode `mode`. A follower that never had everything is promoted only if
+    /// `accepts_loss`. Returns the epoch.
     ///
     /// # Errors
-    /// [`PromoteError`]: it is a follower still, and does not copy until its next start or a
-    /// further promotion.
-    pub fn promote(&self, mode: GateMode) -> Result<u64, PromoteError> {
+    /// [`PromoteError`]: it is a follower still. After [`PromoteError::Busy`] and
+    /// [`PromoteError::Failed`] it does not copy until its next start or a further promotion.
+    pub fn promote(&self, mode: GateMode, accepts_loss: bool) -> Result<u64, PromoteError> {
         let failed = |e: &dyn std::error::Error| PromoteError::Failed(with_sources(e));
         let row = self.control.standby().map_err(|e| failed(&e))?;
-        if row.role != StandbyRole::Follower {
-            return Err(PromoteError::NotAFollower);
-        }
+        let missing = match self.status().records_behind {
+            0 => String::new(),
+            records => format!(" and lacks {records} log records or more"),
+        };
+        admit_promotion(&row, accepts_loss, missing)?;
         if !self.stop() {
             return Err(PromoteError::Busy);
         }
-        let epoch = promote_store(&self.control)?;
+        self.tsdb.complete_last_record(self.clock.now()).map_err(|e| failed(&e))?;
+        let epoch = promote_store(&self.control, accepts_loss)?;
+        // Before the first change, which would be made on top of older accounts.
+        self.reload();
         self.control.gate().set_mode(mode);
         self.tsdb.begin_own_records();
-        (self.on_accounts)();
         self.progress().state = FollowerState::Promoted;
         tracing::warn!(epoch, "this server is the primary now");
         Ok(epoch)
@@ -318,27 +359,31 @@ impl Follower {
         }
     }
 
-    /// Tells the old primary of the promotion until it has confirmed that it is fenced, or
-    /// `is_over` returns true.
+    /// Tells the old primary of the promotion until `is_over` returns true: often until it has
+    /// confirmed that it is fenced, and now and then afterwards.
     pub fn fence_old(&self, link: &dyn PrimaryLink, is_over: &dyn Fn() -> bool) {
+        let mut said = String::new();
         while !is_over() {
             let Ok(row) = self.control.standby() else { return };
-            if row.role != StandbyRole::Primary || row.old_is_fenced {
+            if row.role != StandbyRole::Primary {
                 return;
             }
             let target = format!("/api/v1/standby/fence?store={}&epoch={}", self.store, row.epoch);
-            match link.post(&target) {
-                Ok(()) => {
-                    tracing::info!("the old primary is fenced");
-                    if let Err(e) = self.control.change_standby(|row| row.old_is_fenced = true) {
-                        tracing::warn!("this was not stored: {}", with_sources(&e));
-                    }
-                    return;
+            let fenced = link.post(&target);
+            let text = match &fenced {
+                Ok(()) => "the old primary is fenced".to_owned(),
+                Err(e) => format!("the old primary is not fenced yet: {e}"),
+            };
+            if said != text {
+                match &fenced {
+                    Ok(()) => tracing::info!("{text}"),
+                    Err(_) => tracing::warn!("{text}"),
                 }
-                Err(e) => tracing::debug!("the old primary is not fenced yet: {e}"),
+                said = text;
             }
+            let pause = if fenced.is_ok() { FENCE_AGAIN } else { FENCE_EVERY };
             let watch = Stopwatch::start();
-            while watch.elapsed() < FENCE_EVERY && !is_over() {
+            while watch.elapsed() < pause && !is_over() {
                 std::thread::sleep(Duration::from_millis(50));
             }
         }
@@ -363,20 +408,38 @@ impl Follower {
 ///
 /// # Errors
 /// [`PromoteError`].
-pub(super) fn promote_store(control: &Control) -> Result<u64, PromoteError> {
+pub(super) fn promote_store(control: &Control, accepts_loss: bool) -> Result<u64, PromoteError> {
     let failed = |e: &dyn std::error::Error| PromoteError::Failed(with_sources(e));
     let row = control.standby().map_err(|e| failed(&e))?;
-    if row.role != StandbyRole::Follower {
-        return Err(PromoteError::NotAFollower);
+    admit_promotion(&row, accepts_loss, String::new())?;
+    let epoch = row.epoch.saturating_add(1);
+    if epoch > EPOCH_MAX {
+        return Err(PromoteError::Failed(format!("epoch {epoch} is too high")));
     }
-    if row.incomplete {
-        return Err(PromoteError::Incomplete);
-    }
-    let promoted = control.change_standby(|row| {
-        (row.role, row.epoch) = (StandbyRole::Primary, row.epoch + 1);
-        (row.hold, row.old_is_fenced) = (0, false);
+    let promoted = control.change_standby(move |row| {
+        (row.role, row.epoch, row.hold) = (StandbyRole::Primary, epoch, 0);
     });
     promoted.map(|row| row.epoch).map_err(|e| failed(&e))
+}
+
+/// Checks that a store with this role row may be promoted.
+fn admit_promotion(row: &StandbyRow, accepts_loss: bool, missing: String) -> Result<(), PromoteError> {
+    match row.role {
+        StandbyRole::Primary | StandbyRole::Fenced => Err(PromoteError::NotAFollower),
+        StandbyRole::Follower if row.incomplete => Err(PromoteError::Incomplete),
+        StandbyRole::Follower if !row.caught_up && !accepts_loss => Err(PromoteError::Behind { missing }),
+        StandbyRole::Follower => Ok(()),
+    }
+}
+
+/// Records the end of the copying.
+struct CopyingGuard<'f>(&'f Follower);
+
+impl Drop for CopyingGuard<'_> {
+    fn drop(&mut self) {
+        *self.0.is_copying.lock().ignore_poison() = false;
+        self.0.has_stopped.notify_all();
+    }
 }
 
 /// Account rows with their keys.
@@ -387,7 +450,8 @@ type AccountRows = Vec<(Vec<u8>, Vec<u8>)>;
 struct StoredTogether {
     records: Vec<LogRecord>,
     changes: Vec<CopiedChange>,
-    rows: Option<(u64, AccountRows)>,
+    /// All account rows, with the number and the check of their last change.
+    rows: Option<(u64, u32, AccountRows)>,
     has_frames: bool,
 }
 
@@ -395,8 +459,10 @@ struct StoredTogether {
 struct Copying<'f> {
     follower: &'f Follower,
     epoch: u64,
-    /// The number of the stream, from the hello.
-    stream: Option<u64>,
+    /// The id of the stream, from the hello.
+    link: Option<u64>,
+    /// Whether this follower once had everything.
+    caught_up: bool,
     /// The positions that are durable here.
     log: u64,
     accounts: u64,
@@ -407,19 +473,19 @@ struct Copying<'f> {
 impl Copying<'_> {
     fn take(&mut self, frame: Frame, batch: &mut StoredTogether) -> Result<(), CopyStop> {
         batch.has_frames = true;
-        if self.stream.is_none() && !matches!(frame, Frame::Hello { .. }) {
+        if self.link.is_none() && !matches!(frame, Frame::Hello { .. }) {
             return Err(FrameError("the stream does not begin with a hello").into());
         }
-        if self.rows.is_some() && !matches!(frame, Frame::Row(..) | Frame::RowsEnd(_)) {
+        if self.rows.is_some() && !matches!(frame, Frame::Row(..) | Frame::RowsEnd(..)) {
             return Err(FrameError("account rows are interrupted").into());
         }
         match frame {
-            Frame::Hello { version, epoch, stream, link, log_end, accounts_end } => {
-                if self.stream.is_some() || version != VERSION {
+            Frame::Hello { version, epoch, link, log_end, accounts_end } => {
+                if self.link.is_some() || version != VERSION {
                     return Err(FrameError("a second hello, or one of another version").into());
                 }
                 self.greet(epoch, link)?;
-                self.stream = Some(stream);
+                self.link = Some(link);
                 self.note_ends(log_end, accounts_end);
             }
             Frame::Record(record) => {
@@ -440,12 +506,12 @@ impl Copying<'_> {
                 }
                 rows.push((key, value));
             }
-            Frame::RowsEnd(seq) => {
+            Frame::RowsEnd(seq, check) => {
                 let (begun, rows, _) = self.rows.take().ok_or(FrameError("an end without rows"))?;
                 if begun != seq || batch.rows.is_some() || !batch.changes.is_empty() {
                     return Err(FrameError("account rows of two positions").into());
                 }
-                batch.rows = Some((seq, rows));
+                batch.rows = Some((seq, check, rows));
             }
             Frame::File { .. } | Frame::Data(_) | Frame::BaseEnd { .. } => {
                 return Err(FrameError("a frame of a base in a stream").into());
@@ -462,6 +528,9 @@ impl Copying<'_> {
                 "the primary has epoch {epoch}, this follower knows {own}"
             )));
         }
+        if epoch > EPOCH_MAX {
+            return Err(FrameError("the epoch is too high").into());
+        }
         let stored = self.follower.control.change_standby(move |row| (row.epoch, row.link) = (epoch, link));
         stored.map_err(|e| CopyStop::Failed(with_sources(&e)))?;
         self.epoch = epoch;
@@ -477,10 +546,10 @@ impl Copying<'_> {
     /// Makes a batch durable.
     fn store(&mut self, batch: StoredTogether) -> Result<(), CopyStop> {
         let StoredTogether { records, changes, rows, .. } = batch;
-        let Follower { control, tsdb, clock, on_accounts, .. } = self.follower;
+        let Follower { control, tsdb, clock, needs_reload, .. } = self.follower;
         let mut has_changed = false;
-        if let Some((seq, rows)) = rows {
-            control.store_rows(seq, rows)?;
+        if let Some((seq, check, rows)) = rows {
+            control.store_rows(seq, check, rows)?;
             (self.accounts, has_changed) = (seq, true);
         }
         if let Some(last) = changes.last() {
@@ -494,10 +563,15 @@ impl Copying<'_> {
             self.log = seq;
         }
         if has_changed {
-            on_accounts();
+            needs_reload.store(true, Ordering::SeqCst);
         }
         let mut progress = self.follower.progress();
-        let has_all = self.log >= progress.log_end;
+        let has_all = self.log >= progress.log_end && self.accounts >= progress.accounts_end;
+        if has_all && !self.caught_up && self.rows.is_none() {
+            let stored = control.change_standby(|row| row.caught_up = true);
+            stored.map_err(|e| CopyStop::Failed(with_sources(&e)))?;
+            self.caught_up = true;
+        }
         if has_all {
             progress.current = Some(Stopwatch::start());
         }
@@ -506,10 +580,9 @@ impl Copying<'_> {
     }
 
     fn acknowledge(&self, link: &dyn PrimaryLink) -> Result<(), CopyStop> {
-        let Some(stream) = self.stream else { return Ok(()) };
+        let Some(stream) = self.link else { return Ok(()) };
         let Copying { epoch, log, accounts, .. } = self;
-        let target =
-            format!("/api/v1/standby/ack?stream={stream}&epoch={epoch}&log={log}&accounts={accounts}");
+        let target = format!("/api/v1/standby/ack?link={stream}&epoch={epoch}&log={log}&accounts={accounts}");
         Ok(link.post(&target)?)
     }
 }

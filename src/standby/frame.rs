@@ -21,9 +21,7 @@ pub enum Frame {
         version: u16,
         /// The primary's epoch.
         epoch: u64,
-        /// The number of the stream, for acknowledgements.
-        stream: u64,
-        /// The random id of the stream, for the next handshake.
+        /// The random id of the stream, for acknowledgements and for the next handshake.
         link: u64,
         /// The last durable record.
         log_end: u64,
@@ -45,8 +43,8 @@ pub enum Frame {
     RowsBegin(u64),
     /// One account row.
     Row(Vec<u8>, Vec<u8>),
-    /// The account rows are complete.
-    RowsEnd(u64),
+    /// The account rows as of this change, whose rows have this checksum, are complete.
+    RowsEnd(u64, u32),
     /// A file of a base follows.
     File {
         /// Its length.
@@ -85,7 +83,7 @@ impl Frame {
             Frame::Heartbeat { .. } => 4,
             Frame::RowsBegin(_) => 5,
             Frame::Row(..) => 6,
-            Frame::RowsEnd(_) => 7,
+            Frame::RowsEnd(..) => 7,
             Frame::File { .. } => 8,
             Frame::Data(_) => 9,
             Frame::BaseEnd { .. } => 10,
@@ -111,9 +109,9 @@ impl Frame {
             words.iter().for_each(|word| out.extend_from_slice(&word.to_le_bytes()));
         };
         match self {
-            Frame::Hello { version, epoch, stream, link, log_end, accounts_end } => {
+            Frame::Hello { version, epoch, link, log_end, accounts_end } => {
                 out.extend_from_slice(&version.to_le_bytes());
-                words(out, &[*epoch, *stream, *link, *log_end, *accounts_end]);
+                words(out, &[*epoch, *link, *log_end, *accounts_end]);
             }
             Frame::Record(record) => {
                 words(out, &[record.seq]);
@@ -127,7 +125,11 @@ impl Frame {
                 out.extend_from_slice(&change.rows);
             }
             Frame::Heartbeat { log_end, accounts_end } => words(out, &[*log_end, *accounts_end]),
-            Frame::RowsBegin(seq) | Frame::RowsEnd(seq) => words(out, &[*seq]),
+            Frame::RowsBegin(seq) => words(out, &[*seq]),
+            Frame::RowsEnd(seq, check) => {
+                words(out, &[*seq]);
+                out.extend_from_slice(&check.to_le_bytes());
+            }
             Frame::Row(key, value) => {
                 let length = u16::try_from(key.len()).unwrap_or(u16::MAX);
                 out.extend_from_slice(&length.to_le_bytes());
@@ -156,9 +158,9 @@ impl Frame {
         let frame = match code {
             1 => {
                 let (version, words) = body.split_first_chunk::<2>().ok_or(short)?;
-                let [epoch, stream, link, log_end, accounts_end] = five(words)?;
+                let [epoch, link, log_end, accounts_end] = all_words(words)?;
                 let version = u16::from_le_bytes(*version);
-                return Ok(Frame::Hello { version, epoch, stream, link, log_end, accounts_end });
+                return Ok(Frame::Hello { version, epoch, link, log_end, accounts_end });
             }
             2 => {
                 let seq = word()?;
@@ -186,7 +188,11 @@ impl Frame {
                 let (key, value) = behind.split_at_checked(length).ok_or(short)?;
                 return Ok(Frame::Row(key.to_vec(), value.to_vec()));
             }
-            7 => Frame::RowsEnd(word()?),
+            7 => {
+                let seq = word()?;
+                let check = rest.try_into().map_err(|_| FrameError("a frame has a wrong length"))?;
+                return Ok(Frame::RowsEnd(seq, u32::from_le_bytes(check)));
+            }
             8 => {
                 let bytes = word()?;
                 let path = std::str::from_utf8(rest).map_err(|_| FrameError("a path is no text"))?;
@@ -197,7 +203,7 @@ impl Frame {
             }
             9 => return Ok(Frame::Data(body.to_vec())),
             10 => {
-                let [files, log, accounts, epoch, link] = five(body)?;
+                let [files, log, accounts, epoch, link] = all_words(body)?;
                 return Ok(Frame::BaseEnd { files, log, accounts, epoch, link });
             }
             _ => return Err(FrameError("a frame is of an unknown type")),
@@ -206,10 +212,10 @@ impl Frame {
     }
 }
 
-fn five(body: &[u8]) -> Result<[u64; 5], FrameError> {
+fn all_words<const N: usize>(body: &[u8]) -> Result<[u64; N], FrameError> {
     let (words, rest) = body.as_chunks::<8>();
-    match (words, rest) {
-        ([a, b, c, d, e], []) => Ok([a, b, c, d, e].map(|word| u64::from_le_bytes(*word))),
+    match (<&[[u8; 8]; N]>::try_from(words), rest) {
+        (Ok(words), []) => Ok(words.map(u64::from_le_bytes)),
         _ => Err(FrameError("a frame has a wrong length")),
     }
 }
@@ -263,7 +269,7 @@ mod tests {
 
     fn frames() -> Vec<Frame> {
         vec![
-            Frame::Hello { version: 1, epoch: 2, stream: 3, link: 6, log_end: 4, accounts_end: 5 },
+            Frame::Hello { version: 1, epoch: 2, link: 6, log_end: 4, accounts_end: 5 },
             Frame::Record(LogRecord {
                 seq: 7,
                 org: OrgId(9),
@@ -276,7 +282,7 @@ mod tests {
             Frame::Heartbeat { log_end: 10, accounts_end: 11 },
             Frame::RowsBegin(12),
             Frame::Row(vec![1, 2], vec![3]),
-            Frame::RowsEnd(12),
+            Frame::RowsEnd(12, 13),
             Frame::File { bytes: 13, path: "wal/0000000001.wal".to_owned() },
             Frame::Data(vec![5; 300]),
             Frame::BaseEnd { files: 1, log: 2, accounts: 3, epoch: 4, link: 5 },

@@ -14,7 +14,9 @@ mod primary;
 mod tests;
 
 pub use base::{BaseError, Prepared, fetch_base, finish_adoption, prepare_folder};
-pub use follower::{Follower, FollowerState, FollowerStatus, Incoming, LinkError, PrimaryLink, PromoteError};
+pub use follower::{
+    Follower, FollowerState, FollowerStatus, Incoming, LinkError, PrimaryLink, PromoteError, ReloadAccounts,
+};
 pub use frame::{Frame, FrameError, FrameReader};
 pub use primary::{
     Acknowledgement, BaseSource, Primary, PrimaryOptions, PrimaryStatus, Refused, Stream, StreamRequest,
@@ -25,11 +27,11 @@ use crate::kv::Control;
 /// The version of the protocol.
 const VERSION: u16 = 1;
 
-/// Promotes the stopped store of a follower. Returns the epoch. The old primary hears of it when
-/// the store is served.
+/// Promotes the stopped store of a follower, also one that never had everything if `accepts_loss`.
+/// Returns the epoch. The old primary hears of it when the store is served.
 ///
 /// # Errors
 /// [`PromoteError`].
-pub fn promote_stopped(control: &Control) -> Result<u64, PromoteError> {
-    follower::promote_store(control)
+pub fn promote_stopped(control: &Control, accepts_loss: bool) -> Result<u64, PromoteError> {
+    follower::promote_store(control, accepts_loss)
 }

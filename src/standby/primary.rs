@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -14,10 +15,12 @@ use crate::entropy::Entropy;
 use crate::kv::{Control, CopiedChange, KnownChanges, StandbyRole, no_rows_check, with_sources};
 use crate::model::{GateMode, StoreId, WriteGate};
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::{CopyError, LogCopies, Tsdb};
+use crate::tsdb::{CopyError, LogCopies, LogPosition, Tsdb};
 
 /// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(1);
+/// The interval of heartbeats while a base is staged.
+const BASE_HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long a stream waits for progress at once.
 const WAIT: Duration = Duration::from_millis(200);
 /// About as many bytes are sent at once.
@@ -27,8 +30,12 @@ const PIECE_BYTES: usize = 512 << 10;
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The time between two changes of the hold in control.
 const HOLD_EVERY: Duration = Duration::from_secs(5);
-/// The length of the log at which it is no longer kept for the follower.
+/// The length of the log after the follower's position at which it is no longer kept for it.
 const LOG_BYTES_MAX: u64 = 8 << 30;
+/// The part of that length that is kept while the disk has no room for samples.
+const FULL_DISK_PART: u64 = 32;
+/// The greatest epoch: it grows by one with each promotion.
+pub(super) const EPOCH_MAX: u64 = 1 << 32;
 
 /// Stages a base, calls the function with its folder, the last log record and the last account
 /// change in it, and removes it again.
@@ -54,16 +61,20 @@ pub struct Primary {
     options: PrimaryOptions,
     gate: Arc<WriteGate>,
     state: Mutex<PrimaryState>,
+    /// Held by a handshake, and by the end of a base: each stores a new link.
+    linking: Mutex<()>,
+    /// Held while a base is sent, so that there is one at a time.
+    sending_base: Mutex<()>,
     closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
 struct PrimaryState {
     epoch: u64,
-    /// The number of the newest stream.
-    stream: u64,
-    /// Whether the newest stream lives.
-    connected: bool,
+    /// The link of the stream that lives; 0 if there is none.
+    link: u64,
+    /// Whether the follower has acknowledged anything in that stream.
+    is_proven: bool,
     /// The positions that the follower acknowledged.
     log: u64,
     accounts: u64,
@@ -72,6 +83,27 @@ struct PrimaryState {
     hold: u64,
     hold_written: Option<Stopwatch>,
     hold_given_up: bool,
+    /// The last record of a base that is being sent.
+    base_hold: Option<u64>,
+}
+
+impl PrimaryState {
+    const fn is_connected(&self) -> bool {
+        self.link != 0
+    }
+
+    /// Returns the record from which the log is kept: the last one that the follower has, so that
+    /// the next handshake can compare it, or that of a base, if it is earlier. 0 keeps nothing.
+    fn wanted_hold(&self) -> u64 {
+        if self.hold_given_up {
+            return 0;
+        }
+        let own = self.hold.max(self.log).max(u64::from(self.is_connected()));
+        match self.base_hold {
+            Some(base) if own == 0 || base < own => base,
+            _ => own,
+        }
+    }
 }
 
 /// What a follower has, as it says.
@@ -98,8 +130,8 @@ pub struct StreamRequest {
 /// What a follower has made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
-    /// The number of the stream.
-    pub stream: u64,
+    /// The link of the stream.
+    pub link: u64,
     /// The follower's epoch.
     pub epoch: u64,
     /// The last record of its log.
@@ -117,6 +149,9 @@ pub enum Refused {
     /// Another process has a higher epoch: this one is fenced.
     #[error("this server is not the primary: epoch {0} is known")]
     Fenced(u64),
+    /// A fence of this server's own epoch.
+    #[error("this server is the primary of epoch {0} itself")]
+    SameEpoch(u64),
     /// The follower has what the primary has not.
     #[error("the follower has diverged: {0}")]
     Diverged(String),
@@ -141,6 +176,7 @@ impl Refused {
         match self {
             Refused::OtherStore(_) => ("standby_other_store", 409),
             Refused::Fenced(_) => ("fenced", 409),
+            Refused::SameEpoch(_) => ("standby_same_epoch", 409),
             Refused::Diverged(_) => ("standby_diverged", 409),
             Refused::Unknown => ("standby_unknown", 409),
             Refused::Trimmed => ("standby_trimmed", 410),
@@ -170,7 +206,8 @@ pub struct PrimaryStatus {
 }
 
 impl Primary {
-    /// Creates the primary and keeps account changes and the log from now on.
+    /// Creates the primary and keeps account changes from now on. The log is kept since the store
+    /// was opened.
     ///
     /// # Errors
     /// The reason as text.
@@ -178,12 +215,18 @@ impl Primary {
         let row = options.control.standby().map_err(|e| with_sources(&e))?;
         let gate = Arc::clone(options.control.gate());
         gate.keep_changes();
-        options.tsdb.hold_log(row.hold);
         if options.synchronous && row.role == StandbyRole::Primary {
             gate.set_mode(GateMode::Synchronous);
         }
         let state = PrimaryState { epoch: row.epoch, hold: row.hold, ..PrimaryState::default() };
-        Ok(Arc::new(Primary { options, gate, state: Mutex::new(state), closed: AtomicBool::new(false) }))
+        Ok(Arc::new(Primary {
+            options,
+            gate,
+            state: Mutex::new(state),
+            linking: Mutex::default(),
+            sending_base: Mutex::default(),
+            closed: AtomicBool::new(false),
+        }))
     }
 
     fn state(&self) -> MutexGuard<'_, PrimaryState> {
@@ -193,6 +236,13 @@ impl Primary {
     /// Ends all streams, because the server stops.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        self.gate.note_progress();
+    }
+
+    /// Ends the stream that lives.
+    fn end_stream(&self, state: &mut PrimaryState) {
+        state.link = 0;
+        self.gate.set_connected(false);
         self.gate.note_progress();
     }
 
@@ -206,7 +256,13 @@ impl Primary {
             return Err(Refused::OtherStore(*store));
         }
         let failed = |e: &dyn std::error::Error| Refused::Failed(with_sources(e));
+        let link_at_first = control.standby().map_err(|e| failed(&e))?.link;
+        let _alone = self.linking.lock().ignore_poison();
         let row = control.standby().map_err(|e| failed(&e))?;
+        if row.link != link_at_first {
+            // Its client has given it up, perhaps. The newer one may know its link already.
+            return Err(Refused::Failed("another handshake was faster".to_owned()));
+        }
         if request.epoch > row.epoch {
             self.fence(request.epoch)?;
             return Err(Refused::Fenced(request.epoch));
@@ -216,6 +272,11 @@ impl Primary {
         }
         if request.link != row.link && request.link != row.link_before {
             return Err(Refused::Unknown);
+        }
+        let acknowledged = row.hold.max(self.state().log);
+        if request.log.max(1) < acknowledged {
+            let text = format!("it has lost records up to {acknowledged}, which it had acknowledged");
+            return Err(Refused::Diverged(text));
         }
         let log_end = tsdb.last_stored_record();
         if request.log > log_end {
@@ -245,34 +306,37 @@ impl Primary {
         let (link, known) = (random_link(), request.link);
         let linked = control.change_standby(move |row| (row.link, row.link_before) = (link, known));
         linked.map_err(|e| failed(&e))?;
-        let number = {
+        // Accounts of which it has only some rows count as none.
+        let accounts = if request.all_rows { 0 } else { request.accounts };
+        {
             let mut state = self.state();
-            state.stream += 1;
-            (state.connected, state.epoch) = (true, row.epoch);
-            (state.log, state.accounts) = (request.log, request.accounts);
+            if let GateMode::Fenced(epoch) = self.gate.mode() {
+                return Err(Refused::Fenced(epoch));
+            }
+            (state.link, state.is_proven, state.epoch) = (link, false, row.epoch);
+            (state.log, state.accounts) = (request.log, accounts);
             state.last_ack = Some(Stopwatch::start());
             state.hold_given_up = false;
-            state.stream
-        };
-        self.gate.set_connected(true);
+            tsdb.hold_log(state.wanted_hold());
+            self.gate.set_connected(true);
+        }
         // Ends the stream before.
         self.gate.note_progress();
-        self.keep_log_from(request.log);
-        self.confirm(request.log, request.accounts);
+        self.confirm(request.log, accounts);
         tracing::info!(log = request.log, accounts = request.accounts, "a follower has connected");
         Ok(Stream {
             primary: Arc::clone(self),
-            number,
+            link,
             reader: LogCopies::from(request.log + 1),
             accounts: request.accounts,
             all_rows,
+            rows: None,
             hello: Some(Frame::Hello {
                 version: VERSION,
                 epoch: row.epoch,
-                stream: number,
                 link,
                 log_end,
-                accounts_end: last,
+                accounts_end: control.last_account_change(),
             }),
             seen: 0,
             quiet: Stopwatch::start(),
@@ -296,11 +360,6 @@ impl Primary {
         Err(Refused::Diverged(format!("account change {} differs", request.accounts)))
     }
 
-    /// Keeps the log from the follower's last record on, which the next handshake compares.
-    fn keep_log_from(&self, seq: u64) {
-        self.options.tsdb.hold_log(seq.max(1));
-    }
-
     fn confirm(&self, log: u64, accounts: u64) {
         self.options.tsdb.confirm(log);
         self.options.control.confirm(accounts);
@@ -322,39 +381,56 @@ impl Primary {
                 self.fence(ack.epoch)?;
                 return Err(Refused::Fenced(ack.epoch));
             }
-            if !state.connected || ack.stream != state.stream || ack.epoch != state.epoch {
+            if !state.is_connected() || ack.link != state.link || ack.epoch != state.epoch {
                 return Err(Refused::OldStream);
+            }
+            if !state.is_proven {
+                // It knows this link: the one before is no longer needed, and a copy of its folder
+                // from that time must not connect.
+                let link = ack.link;
+                let proven = control.change_standby(move |row| {
+                    if row.link == link {
+                        row.link_before = link;
+                    }
+                });
+                proven.map_err(|e| Refused::Failed(with_sources(&e)))?;
+                state.is_proven = true;
             }
             state.log = state.log.max(ack.log);
             state.accounts = state.accounts.max(ack.accounts);
             state.last_ack = Some(Stopwatch::start());
+            tsdb.hold_log(state.wanted_hold());
             state.epoch
         };
-        self.keep_log_from(ack.log);
         self.confirm(ack.log, ack.accounts);
         Ok(epoch)
     }
 
     /// Fences this server if `epoch` is higher than its own. Returns the epoch that it knows.
     ///
-    /// The gate closes first; when this returns, the fence is durable.
+    /// The gate closes first; when this returns, this server is no primary, durably.
     ///
     /// # Errors
-    /// [`Refused::Failed`]: the gate is closed, and the request must be repeated.
+    /// [`Refused::SameEpoch`] and [`Refused::Fenced`]: this server is a primary of that epoch or a
+    /// later one. [`Refused::Failed`]: the request must be repeated; the gate may be closed.
     pub fn fence(&self, epoch: u64) -> Result<u64, Refused> {
         let PrimaryOptions { control, tsdb, .. } = &self.options;
         let row = control.standby().map_err(|e| Refused::Failed(with_sources(&e)))?;
-        if epoch <= row.epoch {
-            return Ok(row.epoch);
+        match row.role {
+            StandbyRole::Fenced | StandbyRole::Follower if epoch <= row.epoch => return Ok(row.epoch),
+            StandbyRole::Primary if epoch == row.epoch => return Err(Refused::SameEpoch(epoch)),
+            StandbyRole::Primary if epoch < row.epoch => return Err(Refused::Fenced(row.epoch)),
+            StandbyRole::Follower => {
+                return Err(Refused::Failed("this server is a follower and will hear of it".to_owned()));
+            }
+            StandbyRole::Primary | StandbyRole::Fenced if epoch > EPOCH_MAX => {
+                return Err(Refused::Failed(format!("epoch {epoch} is too high")));
+            }
+            StandbyRole::Primary | StandbyRole::Fenced => {}
         }
         tracing::error!(epoch, "another server was promoted: this one accepts no more changes");
         self.gate.set_mode(GateMode::Fenced(epoch));
-        {
-            let mut state = self.state();
-            (state.connected, state.stream) = (false, state.stream + 1);
-        }
-        self.gate.set_connected(false);
-        self.gate.note_progress();
+        self.end_stream(&mut self.state());
         tsdb.refuse_waiting();
         control.refuse_waiting();
         let fenced = control.change_standby(move |row| {
@@ -381,41 +457,74 @@ impl Primary {
     ///
     /// # Errors
     /// [`BaseError`].
-    pub fn send_base(&self, send: &mut dyn FnMut(Vec<u8>) -> bool) -> Result<(), BaseError> {
-        let PrimaryOptions { control, tsdb, base, .. } = &self.options;
-        let text = |e: &dyn std::error::Error| BaseError::Source(with_sources(e));
-        let row = control.standby().map_err(|e| text(&e))?;
+    pub fn send_base(&self, send: &mut (dyn FnMut(Vec<u8>) -> bool + Send)) -> Result<(), BaseError> {
+        let PrimaryOptions { control, tsdb, .. } = &self.options;
+        let Ok(_alone) = self.sending_base.try_lock() else {
+            return Err(BaseError::Source("another base is being sent".to_owned()));
+        };
+        let row = control.standby().map_err(|e| BaseError::Source(with_sources(&e)))?;
         if row.role != StandbyRole::Primary {
             return Err(BaseError::Source("this server is fenced".to_owned()));
         }
         // Before anything is staged, so that the log after the base stays.
-        let mut hold = tsdb.last_stored_record().max(1);
-        if row.hold > 0 && !self.state().hold_given_up {
-            hold = hold.min(row.hold);
-        }
-        control.change_standby(move |row| row.hold = hold).map_err(|e| text(&e))?;
-        {
+        let hold = tsdb.last_stored_record().max(1);
+        let keep = |base_hold: Option<u64>| {
             let mut state = self.state();
-            (state.hold, state.hold_given_up) = (hold, false);
-        }
-        tsdb.hold_log(hold);
+            if base_hold.is_some() && state.hold_given_up {
+                (state.hold, state.log, state.hold_given_up) = (0, 0, false);
+            }
+            state.base_hold = base_hold;
+            tsdb.hold_log(state.wanted_hold());
+        };
+        keep(Some(hold));
+        let sent = self.stage_and_send(hold, row.epoch, send);
+        keep(None);
+        sent
+    }
+
+    fn stage_and_send(
+        &self,
+        hold: u64,
+        epoch: u64,
+        send: &mut (dyn FnMut(Vec<u8>) -> bool + Send),
+    ) -> Result<(), BaseError> {
+        let PrimaryOptions { base, .. } = &self.options;
         let mut failed = None;
         let link = random_link();
-        let staged = base(&mut |dir, log, accounts| {
-            let end = Frame::BaseEnd { files: 0, log, accounts, epoch: row.epoch, link };
-            // From here on the follower with this base replaces any other.
-            let mut replace = || {
-                let linked = control.change_standby(move |row| (row.link, row.link_before) = (link, link));
-                linked.map(drop).map_err(|e| BaseError::Source(with_sources(&e)))
-            };
-            match send_base(dir, &end, &mut replace, &mut *send) {
-                Ok(()) => Ok(()),
-                Err(e) => {
-                    let why = e.to_string();
-                    failed = Some(e);
-                    Err(why)
+        let send = Mutex::new(send);
+        let (staging, is_staged) = mpsc::channel::<()>();
+        let mut staging = Some(staging);
+        let staged = std::thread::scope(|scope| {
+            // The follower hears of the staging, and this of a follower that is gone.
+            let sender = &send;
+            let heartbeats = move || {
+                while let Err(RecvTimeoutError::Timeout) = is_staged.recv_timeout(BASE_HEARTBEAT) {
+                    let mut out = Vec::new();
+                    Frame::Heartbeat { log_end: hold, accounts_end: 0 }.encode(&mut out);
+                    let mut send = sender.lock().ignore_poison();
+                    if !send(out) {
+                        return;
+                    }
                 }
-            }
+            };
+            let spawned = std::thread::Builder::new().name("base-heartbeat".to_owned());
+            spawned.spawn_scoped(scope, heartbeats).map_err(|e| e.to_string())?;
+            let staged = base(&mut |dir, log, accounts| {
+                drop(staging.take());
+                let end = Frame::BaseEnd { files: 0, log, accounts, epoch, link };
+                let mut replace = || self.replace_follower(link, hold);
+                let mut send = send.lock().ignore_poison();
+                match send_base(dir, &end, &mut replace, &mut **send) {
+                    Ok(()) => Ok(()),
+                    Err(e) => {
+                        let why = e.to_string();
+                        failed = Some(e);
+                        Err(why)
+                    }
+                }
+            });
+            drop(staging.take());
+            staged
         });
         match (staged, failed) {
             (_, Some(e)) => Err(e),
@@ -424,24 +533,57 @@ impl Primary {
         }
     }
 
-    /// Expires waiting changes, notices a silent follower, and stores the hold. Call it once a
-    /// second.
+    /// Makes the follower with the base `link`, whose log is kept from `hold` on, the only one. The
+    /// acknowledgements of another one no longer count.
+    fn replace_follower(&self, link: u64, hold: u64) -> Result<(), BaseError> {
+        let _alone = self.linking.lock().ignore_poison();
+        let linked = self.options.control.change_standby(move |row| {
+            (row.link, row.link_before, row.hold) = (link, link, hold);
+        });
+        linked.map_err(|e| BaseError::Source(with_sources(&e)))?;
+        let mut state = self.state();
+        (state.hold, state.log, state.accounts) = (hold, 0, 0);
+        self.end_stream(&mut state);
+        Ok(())
+    }
+
+    /// Expires waiting changes, notices a silent follower, stores the hold, and gives it up if the
+    /// log takes too much room. Call it once a second.
     pub fn tick(&self) {
+        self.tick_with(LOG_BYTES_MAX);
+    }
+
+    /// Does the work of [`Primary::tick`] with another limit of the log after the follower's
+    /// position.
+    pub(super) fn tick_with(&self, log_bytes_max: u64) {
         let PrimaryOptions { control, tsdb, .. } = &self.options;
         tsdb.expire_waiting();
         control.expire_waiting();
         let stored = {
             let mut state = self.state();
             let is_silent = state.last_ack.is_some_and(|last| last.elapsed() > SILENCE_MAX);
-            if state.connected && is_silent {
+            if state.is_connected() && is_silent {
                 tracing::warn!("the follower acknowledges nothing any more: its stream ends");
-                (state.connected, state.stream) = (false, state.stream + 1);
-                self.gate.set_connected(false);
-                self.gate.note_progress();
+                self.end_stream(&mut state);
             }
-            let wanted = if state.connected { state.log } else { state.hold };
+            let limit = match tsdb.lacks_room_for_samples() {
+                true => log_bytes_max / FULL_DISK_PART,
+                false => log_bytes_max,
+            };
+            let held_bytes = tsdb.log_bytes_from(LogPosition(state.log.max(1)));
+            if state.hold_given_up && state.is_connected() && held_bytes <= limit / 2 {
+                state.hold_given_up = false;
+            }
+            let wanted = state.wanted_hold();
+            let held_bytes = tsdb.log_bytes_from(LogPosition(wanted));
+            if wanted > 0 && held_bytes > limit {
+                tracing::error!("the log is no longer kept for the follower, which needs a new base");
+                (state.hold_given_up, state.hold_written) = (true, None);
+            }
+            let wanted = state.wanted_hold();
+            tsdb.hold_log(wanted);
             let is_due = state.hold_written.is_none_or(|since| since.elapsed() >= HOLD_EVERY);
-            (is_due && wanted > state.hold && !state.hold_given_up).then(|| {
+            (is_due && wanted != state.hold && state.base_hold.is_none()).then(|| {
                 (state.hold, state.hold_written) = (wanted, Some(Stopwatch::start()));
                 wanted
             })
@@ -451,11 +593,6 @@ impl Primary {
         {
             tracing::warn!("the position of the follower was not stored: {}", with_sources(&e));
         }
-        if tsdb.stats().wal_file_bytes > LOG_BYTES_MAX && !self.state().hold_given_up {
-            tracing::error!("the log is no longer kept for the follower, which needs a new base");
-            self.state().hold_given_up = true;
-            tsdb.hold_log(0);
-        }
     }
 
     /// Returns the state for metrics and `/readyz`.
@@ -464,18 +601,23 @@ impl Primary {
         let state = self.state();
         PrimaryStatus {
             synchronous: *synchronous,
-            connected: state.connected,
+            connected: state.is_connected(),
             epoch: state.epoch,
             records_behind: tsdb.last_stored_record().saturating_sub(state.log),
-            changes_behind: control.last_change().saturating_sub(state.accounts),
+            changes_behind: control.last_account_change().saturating_sub(state.accounts),
             waiting: tsdb.waiting_for_follower(),
             hold_given_up: state.hold_given_up,
         }
     }
 
-    /// Returns whether the follower has every account change so far, or none is waited for.
-    pub fn has_accounts(&self) -> bool {
-        !self.is_waiting_mode() || self.options.control.last_account_change() <= self.state().accounts
+    /// Returns the number of the last account change.
+    pub fn last_account_change(&self) -> u64 {
+        self.options.control.last_account_change()
+    }
+
+    /// Returns whether the follower has the account changes up to `seq`, or none is waited for.
+    pub fn has_accounts_up_to(&self, seq: u64) -> bool {
+        !self.is_waiting_mode() || seq <= self.state().accounts
     }
 
     /// Returns whether changes wait for the follower now.
@@ -483,27 +625,29 @@ impl Primary {
         self.gate.mode() == GateMode::Synchronous
     }
 
-    fn is_current(&self, stream: u64) -> bool {
-        let state = self.state();
-        state.connected && state.stream == stream && !self.closed.load(Ordering::SeqCst)
+    fn is_current(&self, link: u64) -> bool {
+        self.state().link == link && !self.closed.load(Ordering::SeqCst)
     }
 }
 
 /// The stream to one follower.
 pub struct Stream {
     primary: Arc<Primary>,
-    number: u64,
+    link: u64,
     reader: LogCopies,
     /// The last account change that was sent.
     accounts: u64,
     all_rows: bool,
+    /// All account rows while they are sent, with the number and the check of their last change.
+    rows: Option<(std::vec::IntoIter<(Vec<u8>, Vec<u8>)>, u64, u32)>,
     hello: Option<Frame>,
     seen: u64,
     quiet: Stopwatch,
 }
 
+/// Returns a random number other than 0.
 fn random_link() -> u64 {
-    u64::from_le_bytes(Entropy::system().bytes())
+    u64::from_le_bytes(Entropy::system().bytes()).max(1)
 }
 
 impl Stream {
@@ -514,14 +658,14 @@ impl Stream {
             hello.encode(&mut out);
             return Some(out);
         }
-        while self.primary.is_current(self.number) {
+        while self.primary.is_current(self.link) {
             if let Err(why) = self.gather(&mut out) {
                 tracing::error!("the stream to the follower has ended: {why}");
                 return None;
             }
             if out.is_empty() && self.quiet.elapsed() >= HEARTBEAT {
                 let PrimaryOptions { control, tsdb, .. } = &self.primary.options;
-                let (log_end, accounts_end) = (tsdb.last_stored_record(), control.last_change());
+                let (log_end, accounts_end) = (tsdb.last_stored_record(), control.last_account_change());
                 Frame::Heartbeat { log_end, accounts_end }.encode(&mut out);
             }
             if !out.is_empty() {
@@ -533,11 +677,29 @@ impl Stream {
         None
     }
 
+    /// Appends the next account rows.
+    fn gather_rows(&mut self, out: &mut Vec<u8>) {
+        let Some((rows, seq, check)) = &mut self.rows else { return };
+        while out.len() < PIECE_BYTES {
+            let Some((key, value)) = rows.next() else {
+                Frame::RowsEnd(*seq, *check).encode(out);
+                self.accounts = *seq;
+                self.rows = None;
+                return;
+            };
+            Frame::Row(key, value).encode(out);
+        }
+    }
+
     /// Appends the records and changes that the follower lacks.
     ///
     /// A record follows all account changes that were made before it was durable. So a follower
     /// never has samples of an organisation that its accounts do not know yet.
     fn gather(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
+        if self.rows.is_some() {
+            self.gather_rows(out);
+            return Ok(());
+        }
         let PrimaryOptions { control, tsdb, .. } = &self.primary.options;
         let log_end = tsdb.last_stored_record();
         let known = if std::mem::take(&mut self.all_rows) {
@@ -555,11 +717,9 @@ impl Stream {
                 return Ok(());
             }
             KnownChanges::Changes(_) => {}
-            KnownChanges::Rows { seq, rows } => {
+            KnownChanges::Rows { seq, check, rows } => {
                 Frame::RowsBegin(seq).encode(out);
-                rows.into_iter().for_each(|(key, value)| Frame::Row(key, value).encode(out));
-                Frame::RowsEnd(seq).encode(out);
-                self.accounts = seq;
+                self.rows = Some((rows.into_iter(), seq, check));
                 return Ok(());
             }
             KnownChanges::Beyond { last } => {
@@ -576,9 +736,8 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         let mut state = self.primary.state();
-        if state.stream == self.number && state.connected {
-            state.connected = false;
-            self.primary.gate.set_connected(false);
+        if state.link == self.link {
+            self.primary.end_stream(&mut state);
             tracing::warn!("the follower has disconnected");
         }
     }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use super::*;
 use crate::clock::Clock;
 use crate::entropy::Entropy;
-use crate::kv::{Control, ControlOptions, DataFolder, StandbyRole};
+use crate::kv::{
+    CommitError, Control, ControlOptions, DataFolder, DatabaseError, Record, StandbyRole, StandbyRow,
+};
 use crate::model::{
     Access, BatchBuilder, GateMode, Labels, Matcher, OrgId, Sample, StandbyRefusal, StoreId, TimeRange,
     Timestamp,
@@ -96,6 +98,58 @@ impl Store {
     }
 }
 
+/// A row of accounts.
+#[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+struct Account(u32);
+
+impl Record for Account {
+    const TABLE: u8 = 0x3f;
+    const KIND: u8 = 0x3f;
+    const VERSION: u8 = 1;
+    type Key = u32;
+}
+
+impl Store {
+    fn change_account(&self, value: u32) -> Result<(), CommitError<DatabaseError>> {
+        self.control.commit(move |tx| {
+            tx.put(&1, &Account(value));
+            Ok(())
+        })
+    }
+
+    /// Returns what this follower says in a handshake.
+    fn request(&self) -> StreamRequest {
+        let row = self.control.standby().expect("read");
+        let log = self.tsdb.last_stored_record();
+        StreamRequest {
+            store: self.folder.store_id(),
+            epoch: row.epoch,
+            log,
+            check: self.tsdb.log_check(log).expect("read"),
+            accounts: row.accounts,
+            accounts_check: row.accounts_check,
+            link: row.link,
+            all_rows: false,
+        }
+    }
+}
+
+/// Begins a stream whose follower acknowledges only what the test says. Returns its link.
+fn begin(hub: &Arc<Primary>, request: &StreamRequest) -> Result<(Stream, u64), Refused> {
+    let mut stream = hub.begin(request)?;
+    let mut reader = FrameReader::default();
+    reader.push(&stream.next_piece().expect("a hello"));
+    match reader.next_frame().expect("valid") {
+        Some(Frame::Hello { link, .. }) => Ok((stream, link)),
+        other => panic!("no hello: {other:?}"),
+    }
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    let copied = std::process::Command::new("cp").arg("-a").arg(from).arg(to).status().expect("runs");
+    assert!(copied.success());
+}
+
 /// A link within the process, which breaks after some pieces.
 struct Direct {
     primary: Arc<Primary>,
@@ -129,7 +183,7 @@ fn refused(refused: &Refused) -> LinkError {
 }
 
 impl PrimaryLink for Direct {
-    fn open(&self, target: &str) -> Result<Box<dyn Incoming>, LinkError> {
+    fn open(&self, target: &str, _: &dyn Fn() -> bool) -> Result<Box<dyn Incoming>, LinkError> {
         if self.is_cut.load(Ordering::SeqCst) {
             return Err(LinkError::Unreachable("cut".to_owned()));
         }
@@ -166,7 +220,7 @@ impl PrimaryLink for Direct {
             return self.primary.fence_store(store_in(target), epoch).map(drop).map_err(|e| refused(&e));
         }
         let (log, accounts) = (parameter(target, "log"), parameter(target, "accounts"));
-        let ack = Acknowledgement { stream: parameter(target, "stream"), epoch, log, accounts };
+        let ack = Acknowledgement { link: parameter(target, "link"), epoch, log, accounts };
         self.primary.acknowledge(ack).map(drop).map_err(|e| refused(&e))
     }
 }
@@ -177,14 +231,14 @@ fn direct(primary: &Arc<Primary>) -> Arc<Direct> {
 
 fn follow(dir: &Path, link: &Direct) -> Store {
     assert_eq!(prepare_folder(dir).expect("empty"), Prepared::NeedsBase);
-    fetch_base(dir, link.open("/api/v1/standby/base").expect("a base").as_mut(), &mut |_| ())
+    fetch_base(dir, link.open("/api/v1/standby/base", &|| false).expect("a base").as_mut(), &mut |_| ())
         .expect("copied");
     Store::open(dir)
 }
 
 fn follower(store: &Store) -> Arc<Follower> {
     let (control, tsdb) = (Arc::clone(&store.control), Arc::clone(&store.tsdb));
-    Follower::new(control, tsdb, store.folder.store_id(), Clock::manual(NOW), Box::new(|| ()))
+    Follower::new(control, tsdb, store.folder.store_id(), Clock::manual(NOW), Box::new(|| true))
 }
 
 /// Copies until the follower has everything, then stops.
@@ -194,7 +248,8 @@ fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
     let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
     until(|| {
         let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
-        has_log && store.control.standby().expect("read").accounts >= primary.control.last_account_change()
+        let row = store.control.standby().expect("read");
+        has_log && row.caught_up && row.accounts >= primary.control.last_account_change()
     });
     assert!(copying.stop());
     thread.join().expect("ended");
@@ -293,9 +348,10 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
     assert!(copying.stop());
     thread.join().expect("ended");
 
-    assert_eq!(copying.promote(GateMode::Open).expect("promoted"), 2);
+    assert_eq!(copying.promote(GateMode::Open, false).expect("promoted"), 2);
     second.append(1, 70_000, 4.0).expect("stored");
-    copying.fence_old(link.as_ref(), &|| false);
+    let is_fenced = |store: &Store| store.control.standby().expect("read").role == StandbyRole::Fenced;
+    copying.fence_old(link.as_ref(), &|| is_fenced(&primary));
     let fenced = Err(AppendError::Standby(StandbyRefusal::Fenced { epoch: 2 }));
     assert_eq!(primary.append(1, 80_000, 4.0), fenced);
     drop((hub, link, copying, primary));
@@ -304,7 +360,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
 }
 
 #[test]
-fn another_follower_or_an_older_primary_is_noticed() {
+fn another_follower_or_a_diverged_log_is_noticed() {
     let (dir, a, b) = folders();
     let primary = Store::open(&a);
     primary.append(1, 0, 1.0).expect("stored");
@@ -314,13 +370,13 @@ fn another_follower_or_an_older_primary_is_noticed() {
     let c = dir.path().join("c");
     let third = follow(&c, &link);
     let row = second.control.standby().expect("read");
-    let target = |row: &crate::kv::StandbyRow, log: u64, check: u32, epoch: u64| {
+    let target = |row: &StandbyRow, log: u64, check: u32, epoch: u64| {
         let (store, accounts, link) = (primary.folder.store_id(), row.accounts, row.link);
         format!(
             "/api/v1/standby/stream?store={store}&epoch={epoch}&log={log}&check={check}&accounts={accounts}&link={link}"
         )
     };
-    let code = |target: &str| match link.open(target) {
+    let code = |target: &str| match link.open(target, &|| false) {
         Err(LinkError::Refused { code, .. }) => code,
         Err(other) => other.to_string(),
         Ok(_) => "ok".to_owned(),
@@ -371,4 +427,278 @@ fn a_base_that_was_cut_short_is_begun_again_and_hostile_paths_are_refused() {
         let error = fetch_base(&dir.path().join("f"), &mut body, &mut |_| ()).expect_err("refused");
         assert!(matches!(error, BaseError::Frame(_)), "{path:?}: {error}");
     }
+}
+
+#[test]
+fn a_deletion_without_its_tombstone_is_acknowledged_once_it_has_it() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    for n in 0..20 {
+        primary.append(1, n * 1_000, 1.0).expect("stored");
+    }
+    primary.tsdb.seal(NOW.plus_ms(30_000)).expect("sealed");
+    let hub = primary.primary(false);
+    let link = direct(&hub);
+    let second = follow(&b, &link);
+    let copying = follower(&second);
+    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
+    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    until(|| hub.status().connected && hub.status().records_behind == 0);
+    // The record fits into the log, and the tombstone does not.
+    second.control.pretend_free(0);
+    primary.delete(1, TimeRange::ALL);
+    let end = primary.tsdb.last_stored_record();
+    until(|| !matches!(copying.status().state, FollowerState::Streaming | FollowerState::Connecting));
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(hub.status().records_behind > 0, "{:?} of {end}", hub.status());
+    second.control.pretend_free(u64::MAX);
+    until(|| hub.status().connected && hub.status().records_behind == 0);
+    assert_eq!((primary.samples(), second.samples()), (vec![], vec![]));
+    assert!(copying.stop());
+    thread.join().expect("ended");
+    drop((copying, second));
+    assert_eq!(Store::open(&b).samples(), [], "after a restart");
+}
+
+#[test]
+fn after_a_restart_an_earlier_change_counts_only_once_the_follower_has_it() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    let hub = primary.primary(true);
+    let link = direct(&hub);
+    let second = follow(&b, &link);
+    let copying = follower(&second);
+    let (thread, used) = (Arc::clone(&copying), Arc::clone(&link));
+    let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    until(|| hub.status().connected);
+    primary.change_account(1).expect("confirmed");
+    let confirmed = hub.last_account_change();
+    std::thread::scope(|scope| {
+        let change = scope.spawn(|| {
+            link.is_cut.store(true, Ordering::SeqCst);
+            primary.change_account(2)
+        });
+        until(|| hub.last_account_change() > confirmed || change.is_finished());
+        (0..10).for_each(|_| hub.tick());
+        assert!(change.join().expect("ended").is_err());
+    });
+    assert!(copying.stop());
+    thread.join().expect("ended");
+    assert!(hub.has_accounts_up_to(confirmed), "an earlier change does not wait for a later one");
+    assert!(!hub.has_accounts_up_to(hub.last_account_change()));
+    drop((link, hub, primary));
+    let primary = Store::open(&a);
+    let hub = primary.primary(true);
+    assert!(!hub.has_accounts_up_to(hub.last_account_change()), "the follower may lack it");
+    let link = direct(&hub);
+    catch_up(&primary, &second, &link);
+    assert!(hub.has_accounts_up_to(hub.last_account_change()));
+    assert_eq!(second.control.scan::<Account>(&()).expect("read"), [(1, Account(2))]);
+}
+
+#[test]
+fn a_primary_of_the_same_epoch_is_not_fenced_and_an_older_copy_is_fenced_again() {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let link = direct(&primary.primary(false));
+    let second = follow(&b, &link);
+    catch_up(&primary, &second, &link);
+    drop((link, primary));
+    let backup = dir.path().join("backup");
+    copy_folder(&a, &backup);
+    let promoted = follower(&second);
+    assert_eq!(promoted.promote(GateMode::Open, false).expect("promoted"), 2);
+    let own = second.primary(false);
+    let code = |epoch| own.fence_store(second.folder.store_id(), epoch).expect_err("refused").code().0;
+    assert_eq!((code(2), code(1)), ("standby_same_epoch", "fenced"), "a primary confirms no fence");
+    assert_eq!(code(u64::MAX), "standby_failed", "such an epoch would overflow");
+    assert_eq!(second.control.standby().expect("read").role, StandbyRole::Primary);
+    for folder in [&a, &backup] {
+        let old = Store::open(folder);
+        let link = direct(&old.primary(false));
+        let is_fenced = || old.control.standby().expect("read").role == StandbyRole::Fenced;
+        assert!(!is_fenced());
+        promoted.fence_old(link.as_ref(), &is_fenced);
+        assert_eq!(old.append(1, 1, 1.0), Err(AppendError::Standby(StandbyRefusal::Fenced { epoch: 2 })));
+    }
+}
+
+#[test]
+fn an_acknowledgement_for_the_stream_of_an_earlier_process_does_not_count() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let hub = primary.primary(false);
+    let second = follow(&b, &direct(&hub));
+    let (stream, link) = begin(&hub, &second.request()).expect("begun");
+    drop((stream, hub));
+    let hub = primary.primary(false);
+    let (_stream, other) = begin(&hub, &second.request()).expect("begun");
+    let (log, accounts) = (primary.tsdb.last_stored_record(), 0);
+    let ack = |link| hub.acknowledge(Acknowledgement { link, epoch: 1, log, accounts });
+    assert_eq!(ack(link).expect_err("refused").code().0, "standby_old_stream");
+    assert_eq!(ack(other).expect("counts"), 1);
+}
+
+#[test]
+fn of_two_overlapping_handshakes_the_one_that_the_follower_heard_of_remains() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    let hub = primary.primary(false);
+    let second = follow(&b, &direct(&hub));
+    let request = second.request();
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let both = [(); 2].map(|()| scope.spawn(|| begin(&hub, &request)));
+        both.into_iter().map(|one| one.join().expect("ended")).collect()
+    });
+    let mut links = outcomes.iter().flatten().map(|(_, link)| *link);
+    let stored = primary.control.standby().expect("read").link;
+    assert!(links.any(|link| link == stored), "the stored link was sent");
+    // It acknowledges: from now on only this link is known.
+    let current = Acknowledgement { link: stored, epoch: 1, log: request.log, accounts: 0 };
+    hub.acknowledge(current).expect("counts");
+    assert_eq!(begin(&hub, &request).err().expect("refused").code().0, "standby_unknown");
+    assert!(begin(&hub, &StreamRequest { link: stored, ..request }).is_ok());
+}
+
+#[test]
+fn a_follower_that_lost_acknowledged_records_or_never_had_all_is_not_taken_for_a_whole_one() {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let hub = primary.primary(false);
+    let link = direct(&hub);
+    let second = follow(&b, &link);
+    primary.append(1, 1_000, 1.0).expect("stored");
+    let refused = follower(&second).promote(GateMode::Open, false);
+    assert!(matches!(refused, Err(PromoteError::Behind { .. })), "{refused:?}");
+    let refused = promote_stopped(&second.control, false);
+    assert!(matches!(refused, Err(PromoteError::Behind { .. })), "{refused:?}");
+    catch_up(&primary, &second, &link);
+    assert!(second.control.standby().expect("read").caught_up);
+    drop(second);
+    let backup = dir.path().join("backup");
+    copy_folder(&b, &backup);
+    let second = Store::open(&b);
+    primary.append(1, 2_000, 1.0).expect("stored");
+    catch_up(&primary, &second, &link);
+    drop(second);
+    let restored = Store::open(&backup);
+    assert!(begin(&hub, &restored.request()).is_err(), "its link is that of an earlier stream");
+    let row = Store::open(&b).control.standby().expect("read");
+    let request = StreamRequest { link: row.link, ..restored.request() };
+    assert_eq!(begin(&hub, &request).err().expect("refused").code().0, "standby_diverged");
+    assert_eq!(promote_stopped(&restored.control, false).expect("it had everything once"), 2);
+
+    let third = follow(&dir.path().join("c"), &link);
+    assert_eq!(follower(&third).promote(GateMode::Open, true).expect("the loss is accepted"), 2);
+}
+
+#[test]
+fn a_log_that_was_given_up_stays_so_until_the_follower_has_nearly_caught_up() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    let hub = primary.primary(false);
+    let second = follow(&b, &direct(&hub));
+    let (_stream, link) = begin(&hub, &second.request()).expect("begun");
+    let ack = |log| {
+        hub.acknowledge(Acknowledgement { link, epoch: 1, log, accounts: 0 }).expect("counts");
+        primary.tsdb.held_from()
+    };
+    for n in 0..200 {
+        primary.append(1, n * 1_000, 1.0).expect("stored");
+    }
+    let end = primary.tsdb.last_stored_record();
+    assert_eq!(ack(2), 2);
+    hub.tick_with(1_000);
+    assert!(hub.status().hold_given_up);
+    assert_eq!((ack(2), ack(3)), (0, 0), "an acknowledgement does not hold it again");
+    assert_eq!(primary.control.standby().expect("read").hold, 0, "a restart does not, either");
+    ack(end);
+    hub.tick_with(1_000);
+    assert_eq!((hub.status().hold_given_up, primary.tsdb.held_from()), (false, end));
+    drop(hub);
+    let held = primary.control.change_standby(|row| row.hold = 7).expect("stored").hold;
+    drop(primary);
+    assert_eq!(Store::open(&a).tsdb.held_from(), held, "before the first task runs");
+}
+
+#[test]
+fn a_base_keeps_its_log_while_another_follower_goes_on_and_then_replaces_it() {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    let hub = primary.primary(false);
+    let second = follow(&b, &direct(&hub));
+    let (_stream, link) = begin(&hub, &second.request()).expect("begun");
+    let begins_at = primary.tsdb.last_stored_record().max(1);
+    let ack = |log| hub.acknowledge(Acknowledgement { link, epoch: 1, log, accounts: 0 });
+    let mut pieces = Vec::new();
+    hub.send_base(&mut |piece| {
+        pieces.push(piece);
+        primary.append(1, i64::try_from(pieces.len()).expect("few") * 1_000, 1.0).expect("stored");
+        let counts = ack(primary.tsdb.last_stored_record());
+        hub.tick_with(u64::MAX);
+        counts.is_err() || primary.tsdb.held_from() == begins_at
+    })
+    .expect("the log after the base is kept, and the first follower goes on until its end");
+    assert_eq!(ack(begins_at).expect_err("replaced").code().0, "standby_old_stream");
+    assert!(!hub.status().connected);
+    let c = dir.path().join("c");
+    assert_eq!(prepare_folder(&c).expect("empty"), Prepared::NeedsBase);
+    fetch_base(&c, &mut DirectBody(None, pieces.into_iter()), &mut |_| ()).expect("whole");
+    let third = Store::open(&c);
+    hub.tick_with(u64::MAX);
+    catch_up(&primary, &third, &direct(&hub));
+    assert_eq!(third.samples(), primary.samples());
+    assert_eq!(begin(&hub, &second.request()).err().expect("refused").code().0, "standby_unknown");
+}
+
+#[test]
+fn a_deletion_that_the_follower_has_not_confirmed_is_hidden_everywhere() {
+    let (_dir, a, b) = folders();
+    let primary = Store::open(&a);
+    for n in 0..20 {
+        primary.append(1, n * 1_000, 1.0).expect("stored");
+    }
+    primary.tsdb.seal(NOW.plus_ms(30_000)).expect("sealed");
+    primary.append(1, 40_000, 1.0).expect("stored");
+    let hub = primary.primary(true);
+    let second = follow(&b, &direct(&hub));
+    let (stream, _) = begin(&hub, &second.request()).expect("begun");
+    let matchers = [vec![Matcher::equal("__name__", "m")]];
+    let deleted = std::thread::scope(|scope| {
+        let delete = scope.spawn(|| primary.tsdb.delete(ORG, &matchers, TimeRange::ALL, NOW));
+        until(|| primary.tsdb.waiting_for_follower() > 0);
+        assert_eq!(primary.samples(), [], "while it waits, no lock is held and nothing is half done");
+        (0..10).for_each(|_| hub.tick());
+        delete.join().expect("ended")
+    });
+    assert!(deleted.is_err(), "{deleted:?}");
+    drop((stream, hub));
+    drop(primary);
+    let primary = Store::open(&a);
+    assert_eq!(primary.samples(), []);
+    catch_up(&primary, &second, &direct(&primary.primary(true)));
+    assert_eq!(second.samples(), []);
+}
+
+#[test]
+fn an_older_copy_of_the_primary_is_noticed() {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let link = direct(&primary.primary(false));
+    let second = follow(&b, &link);
+    catch_up(&primary, &second, &link);
+    drop((link, primary));
+    let backup = dir.path().join("backup");
+    copy_folder(&a, &backup);
+    let primary = Store::open(&a);
+    // A stream without a record: only the link tells the copies apart.
+    let (_stream, _) = begin(&primary.primary(false), &second.request()).expect("begun");
+    catch_up(&primary, &second, &direct(&primary.primary(false)));
+    let old = Store::open(&backup);
+    let refused = begin(&old.primary(false), &second.request()).err().expect("refused");
+    assert_eq!(refused.code().0, "standby_unknown", "{refused}");
 }

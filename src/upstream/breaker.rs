@@ -42,6 +42,8 @@ pub(super) struct Breaker {
     until: Option<Duration>,
     pause: Duration,
     is_trying: bool,
+    /// The time of the last answer.
+    answered_at: Option<Duration>,
 }
 
 /// The outcome of a request.
@@ -49,8 +51,19 @@ pub(super) struct Breaker {
 pub(super) enum Outcome {
     Answered,
     Failed,
+    /// There was no response in time. This is a failure only if the server answered nothing else
+    /// meanwhile; otherwise the request is a slow one.
+    TimedOut,
     /// The request was cancelled, or failed for a reason that says nothing about the server.
     Unknown,
+}
+
+/// A request that was admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Admission {
+    at: Duration,
+    /// Whether it is the one request that is tried after a pause.
+    is_try: bool,
 }
 
 impl Breaker {
@@ -58,8 +71,8 @@ impl Breaker {
     ///
     /// # Errors
     /// The time until the next try.
-    pub(super) fn admit(&mut self, now: Duration) -> Result<(), Duration> {
-        let Some(until) = self.until else { return Ok(()) };
+    pub(super) fn admit(&mut self, now: Duration) -> Result<Admission, Duration> {
+        let Some(until) = self.until else { return Ok(Admission { at: now, is_try: false }) };
         if now < until {
             return Err(until - now);
         }
@@ -67,19 +80,27 @@ impl Breaker {
             return Err(PAUSE_MIN);
         }
         self.is_trying = true;
-        Ok(())
+        Ok(Admission { at: now, is_try: true })
     }
 
     /// Records the outcome of an admitted request.
-    pub(super) fn record(&mut self, outcome: Outcome, now: Duration) {
-        let was_trying = std::mem::take(&mut self.is_trying);
+    pub(super) fn record(&mut self, outcome: Outcome, admission: Admission, now: Duration) {
+        if admission.is_try {
+            self.is_trying = false;
+        }
+        let has_answered = self.answered_at.is_some_and(|at| at >= admission.at);
         match outcome {
-            Outcome::Answered => *self = Breaker::default(),
-            Outcome::Failed => {
+            Outcome::Answered => {
+                // The try of another request may still run.
+                let is_trying = self.is_trying;
+                *self = Breaker { answered_at: Some(now), is_trying, ..Breaker::default() };
+            }
+            Outcome::TimedOut if has_answered => {}
+            Outcome::Failed | Outcome::TimedOut => {
                 self.failures = self.failures.saturating_add(1);
                 // Requests that were admitted before the pause began do not make it longer.
                 let begins = self.until.is_none() && self.failures >= FAILURES_MAX;
-                if begins || was_trying {
+                if begins || (admission.is_try && self.until.is_some()) {
                     self.pause = (self.pause * 2).clamp(PAUSE_MIN, PAUSE_MAX);
                     self.until = Some(now + self.pause);
                 }
@@ -107,43 +128,66 @@ mod tests {
         Duration::from_secs(seconds)
     }
 
+    fn admission(is_try: bool) -> Admission {
+        Admission { at: at(0), is_try }
+    }
+
+    fn fail(breaker: &mut Breaker, times: usize) {
+        (0..times).for_each(|_| breaker.record(Outcome::Failed, admission(false), at(0)));
+    }
+
     #[test]
     fn five_failures_in_a_row_open_the_circuit_and_one_answer_closes_it() {
         let mut breaker = Breaker::default();
-        for _ in 0..4 {
-            breaker.record(Outcome::Failed, at(0));
-        }
-        breaker.record(Outcome::Answered, at(0));
+        fail(&mut breaker, 4);
+        breaker.record(Outcome::Answered, admission(false), at(0));
         for _ in 0..5 {
-            assert_eq!(breaker.admit(at(0)), Ok(()));
-            breaker.record(Outcome::Failed, at(0));
+            let admitted = breaker.admit(at(0)).expect("closed");
+            breaker.record(Outcome::Failed, admitted, at(0));
         }
         assert_eq!(breaker.admit(at(0)), Err(at(1)));
         assert_eq!(breaker.state(at(0)).0, CircuitState::Open);
-        // A late failure of a request from before the pause changes nothing.
         assert_eq!(breaker.state(at(1)).0, CircuitState::HalfOpen);
-        assert_eq!(breaker.admit(at(1)), Ok(()), "the one try");
+        let tried = breaker.admit(at(1)).expect("the one try");
         assert!(breaker.admit(at(1)).is_err(), "a second one at the same time");
-        breaker.record(Outcome::Answered, at(1));
+        // Late outcomes of requests from before the pause change nothing.
+        for late in [Outcome::Failed, Outcome::Unknown, Outcome::TimedOut] {
+            breaker.record(late, admission(false), at(1));
+            assert!(breaker.admit(at(1)).is_err(), "{late:?}: the try has not ended");
+        }
+        breaker.record(Outcome::Answered, tried, at(1));
         assert_eq!(breaker.state(at(1)), (CircuitState::Closed, 0));
     }
 
     #[test]
     fn the_pause_doubles_up_to_30_seconds() {
         let mut breaker = Breaker::default();
-        for _ in 0..5 {
-            breaker.record(Outcome::Failed, at(0));
-        }
+        fail(&mut breaker, 5);
         let mut now = at(1);
         for expected in [2, 4, 8, 16, 30, 30] {
-            assert_eq!(breaker.admit(now), Ok(()));
-            breaker.record(Outcome::Failed, now);
+            let tried = breaker.admit(now).expect("a try");
+            breaker.record(Outcome::Failed, tried, now);
             assert_eq!(breaker.admit(now), Err(at(expected)));
             now += at(expected);
         }
         // A cancelled try lets the next request try.
-        assert_eq!(breaker.admit(now), Ok(()));
-        breaker.record(Outcome::Unknown, now);
-        assert_eq!(breaker.admit(now), Ok(()));
+        let tried = breaker.admit(now).expect("a try");
+        breaker.record(Outcome::Unknown, tried, now);
+        assert!(breaker.admit(now).is_ok());
+    }
+
+    #[test]
+    fn slow_requests_are_no_failures_while_the_server_answers_others() {
+        let mut breaker = Breaker::default();
+        let slow: Vec<Admission> = (0..10).map(|_| breaker.admit(at(0)).expect("closed")).collect();
+        let fast = breaker.admit(at(1)).expect("closed");
+        breaker.record(Outcome::Answered, fast, at(1));
+        slow.iter().for_each(|one| breaker.record(Outcome::TimedOut, *one, at(30)));
+        assert_eq!(breaker.state(at(30)), (CircuitState::Closed, 0));
+        for _ in 0..5 {
+            let silent = breaker.admit(at(30)).expect("closed");
+            breaker.record(Outcome::TimedOut, silent, at(60));
+        }
+        assert_eq!(breaker.state(at(60)).0, CircuitState::Open);
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::answer::{AnswerData, AnswerError, AnswerReader, UpstreamAnswer};
-use super::breaker::{Breaker, CircuitState, Outcome};
+use super::breaker::{Admission, Breaker, CircuitState, Outcome};
 use super::request::UpstreamRead;
 use super::scope::Unsupported;
 use crate::clock::Stopwatch;
@@ -20,6 +20,9 @@ use crate::sync::IgnorePoison as _;
 
 /// The most reads of one server that wait or run at once, inclusive.
 const READS_MAX: usize = 512;
+/// The number of reads at which those of embed tokens and public links are refused, so that members
+/// find a place.
+const TOKEN_READS_MAX: usize = READS_MAX / 2;
 /// A timeout of a request that had less time says nothing about the server.
 const TELLING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The most bytes of an error response that are read.
@@ -44,6 +47,24 @@ pub struct FetchLimits {
     pub memory_bytes_max: u64,
     /// Charged while the response is read.
     pub lease: Option<Arc<Lease>>,
+    /// Whether the caller is an embed token or a public link.
+    pub is_token: bool,
+    /// Whether a partial answer is an error.
+    pub is_whole: bool,
+}
+
+impl FetchLimits {
+    /// Charges the memory of an answer.
+    pub(super) fn hold(&self, needed: u64) -> Result<(), QueryError> {
+        let allowed = self.memory_bytes_max;
+        if needed > allowed {
+            return Err(QueryError::TooMuchMemory { needed, allowed });
+        }
+        match &self.lease {
+            Some(lease) => Ok(lease.grow_to(needed, &|| false)?),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The reason why a server answers a read not at all.
@@ -101,19 +122,66 @@ pub struct Upstream {
 }
 
 /// Records the outcome of a request when it is dropped, at the latest.
-pub(super) struct Admitted<'u> {
-    upstream: &'u Upstream,
+#[derive(Debug)]
+pub(super) struct Admitted {
+    upstream: Arc<Upstream>,
+    admission: Admission,
     outcome: Outcome,
 }
 
-impl Drop for Admitted<'_> {
+impl Admitted {
+    /// Records a failure, and what it says about the server.
+    fn fail(&mut self, error: &TargetError, timeout: Duration) {
+        self.outcome = match error {
+            TargetError::Timeout(_) if timeout < TELLING_TIMEOUT => Outcome::Unknown,
+            TargetError::Timeout(_) => Outcome::TimedOut,
+            TargetError::InvalidRequest(_) | TargetError::Refused { .. } => Outcome::Unknown,
+            // It does not offer this.
+            TargetError::Failed { status: 501, .. } => Outcome::Unknown,
+            _ => Outcome::Failed,
+        };
+        *self.upstream.last_error.lock().ignore_poison() = Some(error.to_string());
+    }
+}
+
+impl Drop for Admitted {
     fn drop(&mut self) {
         let now = self.upstream.since.elapsed();
         if self.outcome == Outcome::Answered {
             *self.upstream.last_error.lock().ignore_poison() = None;
         }
-        self.upstream.breaker().record(self.outcome, now);
+        self.upstream.breaker().record(self.outcome, self.admission, now);
         self.upstream.reads.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A response that has arrived. [`FetchedAnswer::finish`] makes it an answer.
+#[derive(Debug)]
+pub struct FetchedAnswer(FetchedData);
+
+#[derive(Debug)]
+enum FetchedData {
+    Finished(UpstreamAnswer),
+    Arrived { reader: Box<AnswerReader>, admitted: Admitted, media: String, limits: FetchLimits },
+}
+
+impl FetchedAnswer {
+    /// Checks and sorts the answer, which takes longer than a network thread may.
+    ///
+    /// # Errors
+    /// [`UpstreamError`].
+    pub fn finish(self) -> Result<UpstreamAnswer, UpstreamError> {
+        let (reader, mut admitted, media, limits) = match self.0 {
+            FetchedData::Finished(answer) => return Ok(answer),
+            FetchedData::Arrived { reader, admitted, media, limits } => (reader, admitted, media, limits),
+        };
+        let answer = reader.finish().map_err(|error| of_answer(error, &media));
+        let answer = answer.and_then(|answer| match limits.hold(answer.bytes) {
+            Ok(()) => Ok(answer),
+            Err(error) => Err(error.into()),
+        });
+        settle(&mut admitted, answer.as_ref().err());
+        answer
     }
 }
 
@@ -169,42 +237,34 @@ impl Upstream {
     ///
     /// # Errors
     /// [`UpstreamError::Unavailable`].
-    fn admit(&self) -> Result<Admitted<'_>, UpstreamError> {
-        if self.reads.load(Ordering::Relaxed) >= READS_MAX {
-            let why = format!("{READS_MAX} requests wait for it");
+    fn admit(self: &Arc<Self>, is_token: bool) -> Result<Admitted, UpstreamError> {
+        let most = if is_token { TOKEN_READS_MAX } else { READS_MAX };
+        let take = |reads: usize| (reads < most).then_some(reads + 1);
+        if self.reads.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_err() {
+            let why = format!("{most} requests wait for it");
             return Err(UpstreamError::Unavailable { why, retry_after: RETRY_DEFAULT });
         }
-        self.breaker().admit(self.since.elapsed()).map_err(|retry_after| {
+        let admission = self.breaker().admit(self.since.elapsed()).map_err(|retry_after| {
+            self.reads.fetch_sub(1, Ordering::Relaxed);
             let last = self.last_error.lock().ignore_poison().clone();
             let why = format!("it failed repeatedly: {}", last.as_deref().unwrap_or("no answer"));
             UpstreamError::Unavailable { why, retry_after }
         })?;
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        Ok(Admitted { upstream: self, outcome: Outcome::Unknown })
-    }
-
-    /// Sends a request and returns a response with a status of 200 to 299, whose body the caller
-    /// reads. Other responses are errors.
-    ///
-    /// # Errors
-    /// [`UpstreamError`].
-    pub async fn send(&self, request: TargetRequest) -> Result<TargetResponse, UpstreamError> {
-        let (response, mut admitted) = self.exchange(request).await?;
-        admitted.outcome = Outcome::Answered;
-        Ok(response)
+        Ok(Admitted { upstream: Arc::clone(self), admission, outcome: Outcome::Unknown })
     }
 
     /// Sends a request. The outcome of a successful response is recorded by the caller.
     pub(super) async fn exchange(
-        &self,
+        self: &Arc<Self>,
         request: TargetRequest,
-    ) -> Result<(TargetResponse, Admitted<'_>), UpstreamError> {
+        is_token: bool,
+    ) -> Result<(TargetResponse, Admitted), UpstreamError> {
         let timeout = request.timeout;
-        let mut admitted = self.admit()?;
+        let mut admitted = self.admit(is_token)?;
         let response = match self.client.send(request).await {
             Ok(response) => response,
             Err(error) => {
-                admitted.outcome = self.failure(&error, timeout);
+                admitted.fail(&error, timeout);
                 return Err(of_target(error));
             }
         };
@@ -231,25 +291,15 @@ impl Upstream {
             (429, _) => UpstreamError::Unavailable { why: "it is busy".to_owned(), retry_after },
             (500.., _) => {
                 let error = TargetError::Failed { status, message };
-                admitted.outcome = self.failure(&error, timeout);
+                admitted.fail(&error, timeout);
                 error.into()
             }
             _ => {
                 let error = TargetError::Refused { status, message };
-                admitted.outcome = self.failure(&error, timeout);
+                admitted.fail(&error, timeout);
                 error.into()
             }
         })
-    }
-
-    /// Records a failure, and returns what it says about the server.
-    fn failure(&self, error: &TargetError, timeout: Duration) -> Outcome {
-        *self.last_error.lock().ignore_poison() = Some(error.to_string());
-        match error {
-            TargetError::Timeout(_) if timeout < TELLING_TIMEOUT => Outcome::Unknown,
-            TargetError::InvalidRequest(_) | TargetError::Refused { .. } => Outcome::Unknown,
-            _ => Outcome::Failed,
-        }
     }
 
     /// Answers a read. Dropping the future cancels the request.
@@ -257,14 +307,15 @@ impl Upstream {
     /// # Errors
     /// [`UpstreamError`].
     pub async fn fetch(
-        &self,
+        self: &Arc<Self>,
         read: &UpstreamRead,
-        limits: &FetchLimits,
-    ) -> Result<UpstreamAnswer, UpstreamError> {
+        limits: FetchLimits,
+    ) -> Result<FetchedAnswer, UpstreamError> {
         if read.is_raw() {
-            return self.fetch_raw(read, limits).await;
+            let answer = self.fetch_raw(read, &limits).await?;
+            return Ok(FetchedAnswer(FetchedData::Finished(answer)));
         }
-        let request = read.request();
+        let request = read.request(limits.is_whole);
         let is_form = request.form.is_some();
         let mut headers = vec![("accept", "application/json".to_owned())];
         if is_form {
@@ -278,69 +329,50 @@ impl Upstream {
             timeout: limits.timeout,
             body_bytes_max: limits.body_bytes_max,
         };
-        let (response, mut admitted) = self.exchange(request).await?;
-        let answer = self.read(read, response, limits).await;
-        self.settle(&mut admitted, answer.as_ref().err(), limits.timeout);
-        answer
+        let (response, mut admitted) = self.exchange(request, limits.is_token).await?;
+        match self.read(read, response, &limits).await {
+            Ok((reader, media)) => {
+                let reader = Box::new(reader);
+                Ok(FetchedAnswer(FetchedData::Arrived { reader, admitted, media, limits }))
+            }
+            Err(error) => {
+                settle(&mut admitted, Some(&error));
+                Err(error)
+            }
+        }
     }
 
-    /// Records the outcome of a response whose body was read.
-    pub(super) fn settle(
-        &self,
-        admitted: &mut Admitted<'_>,
-        error: Option<&UpstreamError>,
-        timeout: Duration,
-    ) {
-        admitted.outcome = match error {
-            Some(UpstreamError::Failed(error)) => self.failure(error, timeout),
-            _ => Outcome::Answered,
-        };
-    }
-
+    /// Reads the elements of a response. Other tasks run between its parts.
     async fn read(
         &self,
         read: &UpstreamRead,
         mut response: TargetResponse,
         limits: &FetchLimits,
-    ) -> Result<UpstreamAnswer, UpstreamError> {
+    ) -> Result<(AnswerReader, String), UpstreamError> {
         if let Some(coding) = response.header("content-encoding").filter(|coding| *coding != "identity") {
             let why = format!("the body has the coding {coding:?}, which was not requested");
             return Err(TargetError::InvalidResponse(why).into());
         }
         let media = response.header("content-type").unwrap_or_default();
         let media = media.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let wrong = |error: AnswerError| match error {
-            AnswerError::Query(error) => UpstreamError::Query(error),
-            AnswerError::Unsupported(why) => UpstreamError::Unsupported(why),
-            AnswerError::Reported(why) => UpstreamError::QueryFailed(why),
-            AnswerError::Invalid(why) if media == "application/json" => {
-                TargetError::InvalidResponse(why).into()
-            }
-            AnswerError::Invalid(why) => {
-                TargetError::InvalidResponse(format!("it has the type {media:?}, not JSON: {why}")).into()
-            }
-        };
         let hidden = self.tenant.as_ref().map(Matcher::name);
-        let element_max = usize::try_from(limits.body_bytes_max).unwrap_or(usize::MAX);
-        let mut reader = AnswerReader::new(read, hidden, element_max, limits.samples_max);
+        let mut reader = AnswerReader::new(read, hidden, limits.samples_max, limits.is_whole);
         while let Some(bytes) = response.body.next().await.map_err(of_target)? {
-            reader.push(&bytes).map_err(wrong)?;
-            let (needed, allowed) = (reader.held_bytes(), limits.memory_bytes_max);
-            if needed > allowed {
-                return Err(QueryError::TooMuchMemory { needed, allowed }.into());
-            }
-            if let Some(lease) = &limits.lease {
-                lease.grow_to(needed, &|| false).map_err(QueryError::from)?;
-            }
+            reader.push(&bytes).map_err(|error| of_answer(error, &media))?;
+            limits.hold(reader.held_bytes())?;
         }
-        reader.finish().map_err(wrong)
+        Ok((reader, media))
     }
 
     /// Checks that the server answers this organisation: `vector(1)` is 1 at the time `at`.
     ///
     /// # Errors
     /// [`UpstreamError`].
-    pub async fn probe(&self, at: Timestamp, timeout: Duration) -> Result<Duration, UpstreamError> {
+    pub async fn probe(
+        self: &Arc<Self>,
+        at: Timestamp,
+        timeout: Duration,
+    ) -> Result<Duration, UpstreamError> {
         let since = Stopwatch::start();
         let read = UpstreamRead::Query {
             expr: "vector(1)".to_owned(),
@@ -355,8 +387,10 @@ impl Upstream {
             samples_max: 10,
             memory_bytes_max: bytes,
             lease: None,
+            is_token: false,
+            is_whole: false,
         };
-        let answer = self.fetch(&read, &limits).await?;
+        let answer = self.fetch(&read, limits).await?.finish()?;
         match answer.data {
             AnswerData::Query(answer) if is_one(&answer.value) => Ok(since.elapsed()),
             _ => Err(TargetError::InvalidResponse("vector(1) is not 1".to_owned()).into()),
@@ -364,10 +398,33 @@ impl Upstream {
     }
 }
 
-/// A request that took too long is a query that did.
+/// Records the outcome of a response whose body was read.
+pub(super) fn settle(admitted: &mut Admitted, error: Option<&UpstreamError>) {
+    match error {
+        Some(UpstreamError::Failed(error)) => admitted.fail(error, TELLING_TIMEOUT),
+        _ => admitted.outcome = Outcome::Answered,
+    }
+}
+
+fn of_answer(error: AnswerError, media: &str) -> UpstreamError {
+    match error {
+        AnswerError::Query(error) => UpstreamError::Query(error),
+        AnswerError::Unsupported(why) => UpstreamError::Unsupported(why),
+        AnswerError::Reported(why) => UpstreamError::QueryFailed(why),
+        AnswerError::Invalid(why) if media == "application/json" => TargetError::InvalidResponse(why).into(),
+        AnswerError::Invalid(why) => {
+            TargetError::InvalidResponse(format!("it has the type {media:?}, not JSON: {why}")).into()
+        }
+    }
+}
+
+/// A request that took too long, or a response that is too large, is a query that is.
 pub(super) fn of_target(error: TargetError) -> UpstreamError {
     match error {
         TargetError::Timeout(_) => UpstreamError::Query(QueryError::Timeout),
+        TargetError::TooLarge(allowed) => {
+            UpstreamError::Query(QueryError::TooMuchMemory { needed: allowed.saturating_add(1), allowed })
+        }
         error => UpstreamError::Failed(error),
     }
 }

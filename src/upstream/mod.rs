@@ -15,6 +15,6 @@ mod scope;
 
 pub use answer::{AnswerData, QueryAnswer, RawAnswer, UpstreamAnswer};
 pub use breaker::CircuitState;
-pub use engine::{FetchLimits, Upstream, UpstreamError, UpstreamStatus};
+pub use engine::{FetchLimits, FetchedAnswer, Upstream, UpstreamError, UpstreamStatus};
 pub use request::UpstreamRead;
 pub use scope::{ForcedMatchers, Unsupported};

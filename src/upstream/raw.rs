@@ -3,11 +3,12 @@
 //! The body is returned as it is. It is decoded on a thread of the query lane
 //! ([`crate::ingest::remote_read`]), because that takes longer than a network thread may.
 
+use std::sync::Arc;
+
 use super::answer::{AnswerData, RawAnswer, UpstreamAnswer};
-use super::engine::{FORM, FetchLimits, Upstream, UpstreamError, of_target};
+use super::engine::{FORM, FetchLimits, Upstream, UpstreamError, of_target, settle};
 use super::request::{ApiRequest, UpstreamRead};
 use crate::outbound::{Bytes, TargetError, TargetMethod, TargetRequest, TargetResponse};
-use crate::promql::QueryError;
 
 impl UpstreamRead {
     /// Returns whether this is a read for raw samples, whose answer is decoded later.
@@ -22,11 +23,11 @@ impl Upstream {
     /// # Errors
     /// [`UpstreamError`].
     pub(super) async fn fetch_raw(
-        &self,
+        self: &Arc<Self>,
         read: &UpstreamRead,
         limits: &FetchLimits,
     ) -> Result<UpstreamAnswer, UpstreamError> {
-        let ApiRequest { suffix, form } = read.request();
+        let ApiRequest { suffix, form } = read.request(limits.is_whole);
         let (headers, body) = match read {
             UpstreamRead::RemoteRead { body } => {
                 let headers = vec![
@@ -47,17 +48,29 @@ impl Upstream {
             timeout: limits.timeout,
             body_bytes_max: limits.body_bytes_max.min(limits.memory_bytes_max),
         };
-        let (response, mut admitted) = match self.exchange(request).await {
-            // A server without remote read does not know the path.
-            Err(UpstreamError::Failed(TargetError::Refused { status: 404 | 405, .. })) if is_remote_read => {
+        let (response, mut admitted) = match self.exchange(request, limits.is_token).await {
+            Err(UpstreamError::Failed(error)) if is_remote_read && is_path_unknown(&error) => {
                 return Ok(UpstreamAnswer::of(AnswerData::NoRemoteRead));
             }
             exchanged => exchanged?,
         };
         let answer = read_body(response, limits).await;
-        self.settle(&mut admitted, answer.as_ref().err(), limits.timeout);
-        answer.map(|raw| UpstreamAnswer::of(AnswerData::Raw(raw)))
+        settle(&mut admitted, answer.as_ref().err());
+        answer.map(|raw| {
+            // As `read_body` charges it.
+            let bytes = 2 * raw.body.len() as u64;
+            UpstreamAnswer { bytes, ..UpstreamAnswer::of(AnswerData::Raw(raw)) }
+        })
     }
+}
+
+/// Returns whether a server without remote read answers so. VictoriaMetrics answers 400 with a text
+/// for paths that it does not know; an error in JSON is about the request instead.
+fn is_path_unknown(error: &TargetError) -> bool {
+    matches!(
+        error,
+        TargetError::Refused { status: 400 | 404 | 405 | 410, .. } | TargetError::Failed { status: 501, .. }
+    )
 }
 
 async fn read_body(mut response: TargetResponse, limits: &FetchLimits) -> Result<RawAnswer, UpstreamError> {
@@ -65,14 +78,7 @@ async fn read_body(mut response: TargetResponse, limits: &FetchLimits) -> Result
     let mut body = Vec::new();
     while let Some(bytes) = response.body.next().await.map_err(of_target)? {
         // The capacity of a vector is at most twice its length.
-        let (needed, allowed) =
-            (2 * (body.len().saturating_add(bytes.len())) as u64, limits.memory_bytes_max);
-        if needed > allowed {
-            return Err(QueryError::TooMuchMemory { needed, allowed }.into());
-        }
-        if let Some(lease) = &limits.lease {
-            lease.grow_to(needed, &|| false).map_err(QueryError::from)?;
-        }
+        limits.hold(2 * (body.len().saturating_add(bytes.len())) as u64)?;
         body.extend_from_slice(&bytes);
     }
     Ok(RawAnswer { content_type, body: body.into() })

@@ -16,7 +16,7 @@ pub enum UpstreamRead {
         steps: Steps,
         /// Whether the result is that of an instant query.
         instant: bool,
-        /// The look-back in milliseconds, if the request sets one.
+        /// The look-back in milliseconds; `None` leaves it to the server.
         lookback_ms: Option<i64>,
     },
     /// The label sets of series.
@@ -159,9 +159,14 @@ fn path_name(name: &str) -> String {
 }
 
 impl UpstreamRead {
-    /// Returns the request.
-    pub(super) fn request(&self) -> ApiRequest {
+    /// Returns the request. One that must be whole asks for no partial answer.
+    pub(super) fn request(&self, is_whole: bool) -> ApiRequest {
         let mut form = Form::default();
+        if is_whole {
+            // The names of Thanos and of VictoriaMetrics.
+            form.add("partial_response", "false");
+            form.add("deny_partial_response", "1");
+        }
         let posted = |path: &str, form: Form| ApiRequest { suffix: path.to_owned(), form: Some(form.0) };
         match self {
             UpstreamRead::Query { expr, steps, instant, lookback_ms } => {
@@ -232,11 +237,13 @@ mod tests {
             instant,
             lookback_ms: None,
         };
-        let sent = query(false, steps(1_500, 61_500, 500)).request();
+        let sent = query(false, steps(1_500, 61_500, 500)).request(false);
         let text = "query=a%7Bb%3D%22%26%C3%A9%22%7D&nocache=1&start=1.500&end=61.500&step=0.500";
         assert_eq!((sent.suffix.as_str(), sent.form.as_deref()), ("/api/v1/query_range", Some(text)));
-        let sent = query(true, Steps::once(Timestamp::from_ms(-1_001))).request();
-        assert!(sent.form.expect("a form").ends_with("&time=-1.001"));
+        let sent = query(true, Steps::once(Timestamp::from_ms(-1_001))).request(true);
+        let form = sent.form.expect("a form");
+        assert!(form.starts_with("partial_response=false&deny_partial_response=1&query="), "{form}");
+        assert!(form.ends_with("&time=-1.001"), "{form}");
     }
 
     #[test]
@@ -244,7 +251,7 @@ mod tests {
         let of = |name: &str| {
             let name = name.to_owned();
             let (selectors, range) = (vec!["{a=\"b\"}".to_owned()], TimeRange::ALL);
-            UpstreamRead::LabelValues { name, selectors, range, limit: 2 }.request().suffix
+            UpstreamRead::LabelValues { name, selectors, range, limit: 2 }.request(false).suffix
         };
         let query = "values?match%5B%5D=%7Ba%3D%22b%22%7D&start=0&limit=3";
         assert_eq!(of("job"), format!("/api/v1/label/job/{query}"));

@@ -3,7 +3,7 @@
 //! They stand before the matchers of the query: `absent` takes its labels from matchers for
 //! equality, and one that follows another of the same label would remove it.
 
-use crate::model::{METRIC_NAME, MatchOp, Matcher, NameGlob, PatternError, Scope};
+use crate::model::{METRIC_NAME, MatchOp, Matcher, NameGlob, Pattern, PatternError, Scope};
 use crate::promql::syntax::tree::{DurationExpr, Expr, QueryTimes, VectorSelector};
 
 /// The reason why a query cannot be sent to another server: 422 `upstream_unsupported`.
@@ -109,7 +109,7 @@ impl ForcedMatchers {
     /// result of `absent` then has no labels of them.
     fn without_equality(&self) -> Result<Vec<Matcher>, Unsupported> {
         let of = |matcher: &Matcher| match matcher.op() {
-            MatchOp::Equal => Matcher::new(matcher.name(), MatchOp::Regex, &quoted(matcher.value())),
+            MatchOp::Equal => Matcher::new(matcher.name(), MatchOp::Regex, &Pattern::escape(matcher.value())),
             _ => Ok(matcher.clone()),
         };
         self.0.iter().map(of).collect::<Result<_, _>>().map_err(|error| Unsupported(error.to_string()))
@@ -142,19 +142,7 @@ fn contains(matchers: &[Matcher], wanted: &Matcher) -> bool {
 
 /// Returns a regular expression that matches exactly the names of a glob.
 fn pattern_of(glob: &NameGlob) -> String {
-    glob.as_str().split('*').map(quoted).collect::<Vec<_>>().join(".*")
-}
-
-/// Returns a regular expression that matches exactly `text`.
-fn quoted(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for character in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(character) {
-            pattern.push('\\');
-        }
-        pattern.push(character);
-    }
-    pattern
+    glob.as_str().split('*').map(Pattern::escape).collect::<Vec<_>>().join(".*")
 }
 
 #[cfg(test)]

@@ -321,7 +321,10 @@ async fn every_ingest_route_refuses_samples_that_are_elsewhere() {
     let stage = stage(read(|options| options.egress = crate::engine::loopback())).await;
     let document = document(&stage.server).await;
     set_engine(&stage, "http://127.0.0.1:1").await;
-    let sent = |row: &RouteDoc| Some(request(row, &about(row, "up"), &stage.agent));
+    let sent = |row: &RouteDoc| {
+        let who = if row.path.ends_with("delete_series") { &stage.cabinet } else { &stage.agent };
+        Some(request(row, &about(row, "up"), who))
+    };
     walk(&stage, &document, Code::EngineUpstream, sent).await;
     let reply = stage.server.post("/api/v1/orgs/acme/demo-data", &stage.cabinet, json!({})).await;
     assert!(reply.refuses(Code::EngineUpstream), "{}", reply.body);

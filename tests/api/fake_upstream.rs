@@ -82,7 +82,7 @@ pub(crate) fn response(status: &str, media: &str, body: &str) -> Vec<u8> {
 }
 
 /// Whether a request has arrived with its body.
-fn is_whole(bytes: &[u8]) -> bool {
+pub(crate) fn is_whole(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes).to_ascii_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
     let length = head.split("content-length: ").nth(1).and_then(|rest| rest.lines().next()?.parse().ok());

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use promlet::clock::Clock;
+use promlet::clock::{Clock, Stopwatch};
 use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::Value as Json;
@@ -263,12 +263,60 @@ fn an_organisation_moves_away_drops_its_samples_here_and_returns_with_all_of_the
     });
     let again = org_move(&here, &["--to", &write_url(&target), "--token-file", token]);
     assert!(String::from_utf8_lossy(&again.stderr).contains("is moved already"), "{again:?}");
-    let dropped = org_move(&here, &["--drop-local"]);
+    // Nothing is removed without a confirmation.
+    let unconfirmed = org_move(&here, &["--drop-local"]);
+    let text = String::from_utf8_lossy(&unconfirmed.stderr).into_owned();
+    assert!(!unconfirmed.status.success() && text.contains("staleness markers"), "{text}");
+    assert!(text.contains("--yes") && status(&here).expect("moved")["dropped"] == false, "{text}");
+    let dropped = org_move(&here, &["--drop-local", "--yes"]);
     assert!(dropped.status.success(), "{dropped:?}");
+    let metrics = request("GET", &format!("{}/metrics", source.url), &[], None).body;
+    assert!(metrics.contains(&format!("promlet_move_waits{{org=\"{ORG}\"}} 0")), "{metrics}");
     assert_eq!(content(&source, &secret, base), all);
     let back = org_move(&here, &["--back"]);
     assert!(back.status.success(), "{}", String::from_utf8_lossy(&back.stderr));
     let state: Json = serde_json::from_slice(&back.stdout).expect("JSON");
     assert_eq!((&state["step"], &state["refused"]), (&"returned".into(), &0.into()), "{state}");
     assert_eq!(content(&source, &secret, base), all);
+}
+
+#[test]
+fn a_running_move_ends_at_once_when_it_or_the_server_is_stopped() {
+    let folder = crate::harness::scratch::temporary_folder().expect("a folder");
+    let (here, there) = (folder.path().join("here"), folder.path().join("there"));
+    let (source, target) = (serve(&here), serve(&there));
+    let (_, secret) = source.api_key(&source.sign_in());
+    let (_, target_secret) = target.api_key(&target.sign_in());
+    let base = Timestamp::from_s(Clock::System.now().as_s()).plus_ms(-(HISTORY + 200) * STEP_MS);
+    for first in (0..HISTORY).step_by(200) {
+        assert_eq!(source.write(&secret, &batch(base, first..first + 200)).status, 204);
+    }
+    let token = folder.path().join("token");
+    std::fs::write(&token, &target_secret).expect("written");
+    let (token, url) = (token.to_str().expect("UTF-8").to_owned(), write_url(&target));
+    let begin = || org_move(&here, &["--to", &url, "--token-file", &token, "--detach"]);
+    assert!(begin().status.success());
+    // The target hangs in the middle of the history.
+    target.signal("STOP");
+    let watch = Stopwatch::start();
+    let stopped = org_move(&here, &["--stop"]);
+    assert!(stopped.status.success(), "{stopped:?}");
+    assert!(watch.elapsed() < Duration::from_secs(5), "{:?}", watch.elapsed());
+    target.signal("CONT");
+    assert!(begin().status.success());
+    target.signal("STOP");
+    let watch = Stopwatch::start();
+    assert!(source.terminate().success());
+    assert!(watch.elapsed() < Duration::from_secs(5), "{:?}", watch.elapsed());
+    target.signal("CONT");
+    // The move continues with the next start, also with another credential of the same target.
+    let source = serve(&here);
+    let (_, other_secret) = target.api_key(&target.sign_in());
+    std::fs::write(&token, &other_secret).expect("written");
+    let elsewhere = org_move(&here, &["--to", "http://127.0.0.1:9/api/v1/write", "--detach"]);
+    let text = String::from_utf8_lossy(&elsewhere.stderr).into_owned();
+    assert!(text.contains("`--stop` ends it") || text.contains("is moved already, to"), "{text}");
+    let moved = org_move(&here, &["--to", &url, "--token-file", &token]);
+    assert!(moved.status.success(), "{}", String::from_utf8_lossy(&moved.stderr));
+    check_content(&content(&source, &secret, base), base, HISTORY);
 }

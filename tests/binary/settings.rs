@@ -241,6 +241,10 @@ fn the_master_key_comes_from_the_configured_source_and_no_other_key_opens_the_fo
     assert!(both.contains("both set"), "{both}");
     let short = refused(&[("PROMLET_MASTER_KEY", "AAECAw==")]);
     assert!(short.contains("32"), "{short}");
+    let empty = dir.path().join("empty");
+    std::fs::write(&empty, "\n").expect("written");
+    let empty = refused(&[("PROMLET_METRICS_TOKEN_FILE", empty.to_str().expect("text"))]);
+    assert!(empty.contains("empty is empty"), "{empty}");
     mode(0o644);
     let readable = refused(&[("PROMLET_MASTER_KEY_FILE", file)]);
     assert!(readable.contains("key elsewhere"), "{readable}");

@@ -440,12 +440,78 @@ fn change_until(
     (made, unsure)
 }
 
+/// Both sides live, and clients write to both: only the promoted one acknowledges anything.
+#[test]
+fn in_a_partition_the_promoted_follower_has_everything_that_either_side_acknowledges() {
+    let place = Place::new();
+    let base = Timestamp::from_s(Clock::System.now().as_s() - 1_800);
+    let first = place.primary("a", "async");
+    let cookie = first.sign_in();
+    let (_, secret) = first.api_key(&cookie);
+    assert!(first.terminate().success());
+    let old = place.begin("a", &["serve", "--checkpoint-every", "200ms"], "sync");
+    let proxy = Proxy::start();
+    proxy.lead_to(&old);
+    let new = place.follower("b", &proxy.url());
+    old.wait_ready();
+    let mut seen = Seen::default();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let to_old = scope.spawn(|| write_until(&old, &secret, base, 0, &is_over));
+        let accounts = scope.spawn(|| change_until(&old, &cookie, 0, &is_over));
+        std::thread::sleep(Duration::from_millis(500));
+        // The partition, in which the old primary goes on getting requests.
+        proxy.cut.store(true, Ordering::SeqCst);
+        proxy.break_connections();
+        std::thread::sleep(Duration::from_millis(300));
+        let watch = promlet::clock::Stopwatch::start();
+        assert!(promote(&place.store("b")).contains("epoch 2"));
+        println!("promoted within {} ms", watch.elapsed().as_millis());
+        let to_new = scope.spawn(|| write_until(&new, &secret, base, 500_000, &is_over));
+        let answer = old.write(&secret, &batch(base, 400_000));
+        assert_eq!(answer.code(), "standby_missing", "it does not know yet: {}", answer.body);
+        std::thread::sleep(Duration::from_millis(500));
+        // It heals.
+        proxy.cut.store(false, Ordering::SeqCst);
+        let failure = || format!("not fenced:\n{}", old.log());
+        eventually(WAIT, failure, || {
+            (old.write(&secret, &batch(base, 400_001)).code() == "fenced").then_some(())
+        });
+        is_over.store(true, Ordering::SeqCst);
+        for written in [to_old, to_new] {
+            let (_, acknowledged, unsure) = written.join().expect("a writer");
+            assert!(acknowledged.len() > 3, "it did write");
+            seen.samples.extend(acknowledged);
+            seen.unsure.extend(unsure);
+        }
+        let (made, unsure) = accounts.join().expect("the admin");
+        seen.keys.extend(made);
+        seen.keys_unsure.extend(unsure);
+    });
+    seen.unsure.extend([400_000, 400_001]);
+    check(&new, &cookie, base, &seen);
+    // The old primary stays fenced, and the new one keeps everything.
+    new.kill();
+    assert_eq!(old.write(&secret, &batch(base, 400_002)).code(), "fenced");
+    let new = place.follower("b", &proxy.url());
+    check(&new, &cookie, base, &seen);
+    assert!(new.terminate().success(), "it stops cleanly");
+}
+
 #[test]
 fn folders_are_opened_in_their_roles_only() {
     let place = Place::new();
     let primary = place.primary("primary", "async");
     let follower = place.follower("follower", &primary.url);
-    eventually(WAIT, || follower.log(), || (follower.get("/readyz", &[]).status == 200).then_some(()));
+    // Without a note it has caught up, so that it may be promoted.
+    eventually(
+        WAIT,
+        || follower.log(),
+        || {
+            let ready = follower.get("/readyz", &[]);
+            (ready.status == 200 && !ready.body.contains("standby")).then_some(())
+        },
+    );
     follower.kill();
     let refused = |args: &[&str], words: &str| {
         let output = std::process::Command::new(env!("CARGO_BIN_EXE_promlet"))

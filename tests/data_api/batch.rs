@@ -9,9 +9,12 @@ use axum::body::Body;
 use axum::http::{Request, Response, header};
 use http_body_util::BodyExt as _;
 use promlet::api::lanes::LaneOptions;
+use promlet::model::EgressRules;
+use promlet::outbound::Egress;
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
+use crate::fake_upstream::FakeUpstream;
 use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 use crate::wire::{DataFixture, NOW, Series, escaped};
 
@@ -392,6 +395,38 @@ async fn a_batch_beside_an_endless_one_waits_for_its_turn_and_is_never_busy() {
     let late = lines(&post(&fixture, &fixture.cabinet, &short).await);
     assert_eq!((&late["a"]["code"], &late["b"]["code"]), (&json!("query_timeout"), &json!("query_timeout")));
     // With more time it waits until the other batch has ended.
+    short["timeout"] = json!("30s");
+    let mut second = open(&fixture, &short, "identity").await;
+    let pending = tokio::time::timeout(Duration::from_millis(20), second.body_mut().frame()).await;
+    assert!(pending.is_err(), "no thread is free");
+    drop(first);
+    let text = second.into_body().collect().await.expect("a body").to_bytes();
+    let text = String::from_utf8(text.to_vec()).expect("UTF-8");
+    assert!(text.contains(r#""done":true,"queries":2,"failed":0"#), "{text}");
+}
+
+/// The lane is needed before and after the upstream answers.
+#[tokio::test]
+async fn a_batch_of_an_upstream_waits_for_a_thread_as_well() {
+    let mut options = TestServerOptions::default();
+    options.lanes.query = LaneOptions { threads: 1, queue: 32, wait: Duration::ZERO, threads_per_org: 1 };
+    options.options.egress = Egress::new(EgressRules::parse(["127.0.0.0/8"]).expect("valid"), &[]);
+    let fixture = DataFixture::of(TestServer::build(options)).await;
+    let mut slow = endless();
+    slow["queries"] = json!([slow["queries"][0]]);
+    let mut first = open(&fixture, &slow, "identity").await;
+    while tokio::time::timeout(Duration::from_millis(5), first.body_mut().frame()).await.is_ok()
+        || running(&fixture).await.is_empty()
+    {
+        tokio::task::yield_now().await;
+    }
+    let one =
+        r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}}"#;
+    let fake = FakeUpstream::answering("200 OK", "application/json", one);
+    let engine = json!({ "engine": "upstream", "url": fake.url() });
+    let path = "/api/v1/orgs/acme/engine?probe=false";
+    assert_eq!(fixture.server.json("PUT", path, &fixture.cabinet, engine).await.status, 200);
+    let mut short = body(&[instant("a", "up"), instant("b", "down")]);
     short["timeout"] = json!("30s");
     let mut second = open(&fixture, &short, "identity").await;
     let pending = tokio::time::timeout(Duration::from_millis(20), second.body_mut().frame()).await;

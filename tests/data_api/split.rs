@@ -49,6 +49,10 @@ enum Manner {
     Fails,
     /// No remote read; the query API answers every matrix selector with all samples.
     NoRemoteRead,
+    /// The same with the answer of VictoriaMetrics to paths that it does not know.
+    PathUnknown,
+    /// The same, but a part of the samples is missing.
+    Partial,
 }
 
 /// Starts an upstream, and returns its URL and the number of remote reads so far. It ends with the
@@ -113,7 +117,8 @@ fn answer(
     manner: Manner,
     reads: &AtomicUsize,
 ) -> (&'static str, &'static str, Vec<u8>) {
-    if manner == Manner::NoRemoteRead && path == "/api/v1/query" {
+    let has_matrices = matches!(manner, Manner::NoRemoteRead | Manner::PathUnknown | Manner::Partial);
+    if has_matrices && path == "/api/v1/query" {
         let series = SERIES.iter().enumerate().map(|(number, labels)| {
             let older = samples(number).into_iter().filter(|(at, _)| *at < BORDER * 1_000);
             let values: Vec<Value> =
@@ -121,7 +126,8 @@ fn answer(
             json!({ "metric": metric(labels), "values": values })
         });
         let data = json!({ "resultType": "matrix", "result": series.collect::<Vec<_>>() });
-        let text = json!({ "status": "success", "data": data }).to_string();
+        let is_partial = manner == Manner::Partial;
+        let text = json!({ "status": "success", "isPartial": is_partial, "data": data }).to_string();
         return ("200 OK", "application/json", text.into_bytes());
     }
     if path != "/api/v1/read" {
@@ -140,7 +146,12 @@ fn answer(
     match manner {
         Manner::Html => return ("200 OK", "text/html", b"<html>busy</html>".to_vec()),
         Manner::Fails => return ("500 Internal Server Error", "text/plain", b"disk full".to_vec()),
-        Manner::NoRemoteRead => return ("404 Not Found", "text/plain", b"not found".to_vec()),
+        Manner::PathUnknown => {
+            return ("400 Bad Request", "text/plain", b"unsupported path requested".to_vec());
+        }
+        Manner::NoRemoteRead | Manner::Partial => {
+            return ("404 Not Found", "text/plain", b"not found".to_vec());
+        }
         Manner::Everything | Manner::Cut => {}
     }
     let request = snap::raw::Decoder::new().decompress_vec(body).expect("a block");
@@ -265,19 +276,24 @@ async fn a_batch_over_the_border_answers_as_one_store_does() {
 
 #[tokio::test]
 async fn an_upstream_without_remote_read_is_read_by_its_query_api_with_a_warning() {
-    let (whole, split, reads) = both(Manner::NoRemoteRead).await;
-    for expr in EXPRESSIONS {
-        let path = format!(
-            "prometheus/api/v1/query_range?query={}&start={}&end={NOW}&step=15",
-            escaped(expr),
-            NOW - 840
-        );
-        let (expected, found) = (whole.get(&path).await, split.get(&path).await);
-        assert_eq!(found.status, 200, "{path}: {}", found.body);
-        assert_eq!(found.value()["data"], expected.value()["data"], "{path}");
-        assert!(found.value()["warnings"].to_string().contains("no remote read"), "{}", found.body);
+    let path = |expr: &str| {
+        let query = escaped(expr);
+        format!("prometheus/api/v1/query_range?query={query}&start={}&end={NOW}&step=15", NOW - 840)
+    };
+    for manner in [Manner::NoRemoteRead, Manner::PathUnknown] {
+        let (whole, split, reads) = both(manner).await;
+        for path in EXPRESSIONS.map(path) {
+            let (expected, found) = (whole.get(&path).await, split.get(&path).await);
+            assert_eq!(found.status, 200, "{path}: {}", found.body);
+            assert_eq!(found.value()["data"], expected.value()["data"], "{path}");
+            assert!(found.value()["warnings"].to_string().contains("no remote read"), "{}", found.body);
+        }
+        assert_eq!(reads.load(Ordering::Relaxed), EXPRESSIONS.len());
     }
-    assert_eq!(reads.load(Ordering::Relaxed), EXPRESSIONS.len());
+    // A part of the samples would be a wrong result.
+    let (_, split, _) = both(Manner::Partial).await;
+    let refused = split.get(&path(EXPRESSIONS[0])).await;
+    assert_eq!(refused.status, 502, "{}", refused.body);
 }
 
 #[tokio::test]
@@ -296,6 +312,17 @@ async fn listings_are_the_union_of_both_sides() {
     }
     let metadata = split.get("prometheus/api/v1/metadata").await;
     assert_eq!(metadata.value()["data"]["old_total"][0]["type"], "counter", "{}", metadata.body);
+    // An upstream that ignores matchers shows a token nothing outside of its scope.
+    let alpha = json!({ "match": ["tenant=\"alpha\""] });
+    let tokens = (whole.embed(alpha.clone()).await, split.embed(alpha).await);
+    for path in
+        ["series?match[]=%7B__name__!%3D%22%22%7D&", "labels?", "label/__name__/values?", "label/job/values?"]
+    {
+        let path = format!("prometheus/api/v1/{path}start={}&end={NOW}", NOW - 900);
+        let (expected, found) = (whole.get_as(&tokens.0, &path).await, split.get_as(&tokens.1, &path).await);
+        assert_eq!(found.value()["data"], expected.value()["data"], "{path}: {}", found.body);
+        assert!(!found.body.contains("bravo"), "{path}: {}", found.body);
+    }
     // From the border on, the upstream is not asked.
     let newer = format!("prometheus/api/v1/label/__name__/values?start={BORDER}&end={NOW}");
     assert_eq!(split.get(&newer).await.value()["data"], json!(["bravo_total", "http_total"]));
@@ -330,4 +357,17 @@ async fn the_age_of_the_border_is_checked() {
         assert_eq!(reply.status, 422, "{}", reply.body);
         assert!(reply.body.contains(field), "{}", reply.body);
     }
+}
+
+/// The label of the tenant is that of the server only; here it may be any label.
+#[tokio::test]
+async fn values_of_the_tenants_label_are_those_that_are_stored_here() {
+    let (_, split, _) = both(Manner::Everything).await;
+    let (url, _) = upstream(Manner::Everything);
+    let tenant = json!({ "type": "label", "name": "job", "value": "api" });
+    let engine = json!({ "engine": "split", "url": url, "split_after_s": 450, "tenant": tenant });
+    let reply = split.server.json("PUT", ENGINE, &split.cabinet, engine).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let found = split.get(&format!("prometheus/api/v1/label/job/values?start={}&end={NOW}", NOW - 900)).await;
+    assert_eq!(found.value()["data"], json!(["api", "bravo-api", "web"]), "{}", found.body);
 }

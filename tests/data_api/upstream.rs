@@ -1,6 +1,9 @@
 //! Organisations whose samples are on another server: what a caller sees equals what it would see
 //! of the same samples stored here, and a server that lies does no harm.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -13,7 +16,7 @@ use tower::ServiceExt as _;
 use promlet::model::{EgressRules, Features};
 use promlet::outbound::Egress;
 
-use crate::fake_upstream::{FakeUpstream, Reply, response};
+use crate::fake_upstream::{FakeUpstream, Reply, is_whole, response};
 use crate::scope_law;
 use crate::test_server::{TestServer, TestServerOptions, Who, ask, signed};
 use crate::wire::{DataFixture, NOW, escaped, snappy};
@@ -252,6 +255,10 @@ async fn an_upstream_that_lies_is_a_clear_error() {
         (Reply::Hang(Vec::new()), "query_timeout"),
         (Reply::Hang(first.clone().into()), "query_timeout"),
         (Reply::Endless(first.into(), again.into()), "query_too_expensive"),
+        (
+            Reply::Bytes(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999\r\n\r\n{".to_vec()),
+            "query_too_expensive",
+        ),
     ];
     for (reply, expected) in cases {
         let mut plan = options();
@@ -270,6 +277,140 @@ async fn an_upstream_that_lies_is_a_clear_error() {
         let seen = fixture.server.get(&path, &viewer).await;
         assert!(!seen.body.contains("told so") && !seen.body.contains("secret"), "{}", seen.body);
     }
+}
+
+/// Starts a server that ends with the process and answers each request with the JSON that `answer`
+/// makes of its text. Returns its URL and the texts so far.
+fn scripted(answer: impl Fn(&str) -> Value + Send + Sync + 'static) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("bound"));
+    let (requests, answer) = (Arc::new(Mutex::new(Vec::new())), Arc::new(answer));
+    let seen = Arc::clone(&requests);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (seen, answer) = (Arc::clone(&seen), Arc::clone(&answer));
+            std::thread::spawn(move || {
+                let (mut text, mut some) = (Vec::new(), [0; 4_096]);
+                while !is_whole(&text) {
+                    match stream.read(&mut some) {
+                        Ok(read @ 1..) => text.extend_from_slice(&some[..read]),
+                        _ => return,
+                    }
+                }
+                let text = String::from_utf8_lossy(&text).into_owned();
+                let body = answer(&text).to_string();
+                seen.lock().expect("not poisoned").push(text);
+                // A client that disconnects early needs no response.
+                let _ = stream.write_all(&response("200 OK", "application/json", &body));
+            });
+        }
+    });
+    (url, requests)
+}
+
+fn vector(series: &[Value]) -> Value {
+    let series: Vec<Value> =
+        series.iter().map(|labels| json!({ "metric": labels, "value": [NOW, "1"] })).collect();
+    json!({ "status": "success", "data": { "resultType": "vector", "result": series } })
+}
+
+#[tokio::test]
+async fn the_lookback_is_always_sent_and_warnings_of_the_server_are_for_members() {
+    let (url, requests) = scripted(|_| {
+        let mut body = vector(&[json!({ "a": "b" })]);
+        body["warnings"] = json!(["receive series from Addr: 10.3.1.7:10901"]);
+        body["infos"] = json!(["10.3.1.8"]);
+        body["isPartial"] = json!(true);
+        body
+    });
+    let fixture = DataFixture::of(TestServer::build(options())).await;
+    set(&fixture, json!({ "engine": "upstream", "url": url })).await;
+    let path = format!("prometheus/api/v1/query?query=up&time={NOW}");
+    let member = fixture.get(&path).await;
+    assert_eq!(member.status, 200, "{}", member.body);
+    assert!(member.body.contains("10.3.1.7") && member.body.contains("10.3.1.8"), "{}", member.body);
+    assert!(member.body.contains("partial"), "{}", member.body);
+    let viewer = fixture.embed(json!({})).await;
+    let seen = fixture.get_as(&viewer, &path).await;
+    assert_eq!(seen.status, 200, "{}", seen.body);
+    assert!(!seen.body.contains("10.3.1."), "{}", seen.body);
+    assert!(seen.body.contains("reported warnings") && seen.body.contains("partial"), "{}", seen.body);
+    fixture.get(&format!("{path}&lookback_delta=60")).await;
+    let requests = requests.lock().expect("not poisoned");
+    let sent: Vec<bool> = ["=300", "=300", "=60"]
+        .iter()
+        .zip(&*requests)
+        .map(|(value, text)| text.contains(&format!("lookback_delta{value}&max_lookback{value}&")))
+        .collect();
+    assert_eq!(sent, [true; 3], "{requests:?}");
+}
+
+#[tokio::test]
+async fn an_embed_token_pays_for_the_time_of_the_upstream() {
+    let mut plan = options();
+    plan.options.read.timeout = Duration::from_millis(600);
+    let fixture = DataFixture::of(TestServer::build(plan)).await;
+    let limits = json!({ "rate_limit_rps": 10_000, "query_seconds_per_minute": 1 });
+    let fields = json!({ "scopes": ["embed"], "embed": limits });
+    let (key, _) = fixture.server.key(&fixture.cabinet, fields).await;
+    let viewer = fixture.server.token(&fixture.cabinet, &key, json!({ "ms": {} })).await;
+    let (url, _) = scripted(|_| vector(&[json!({ "a": "b" }), json!({ "a": "c" })]));
+    set(&fixture, json!({ "engine": "upstream", "url": url })).await;
+    let path = format!("query/expr-instant?expr=up&time={NOW}");
+    assert_eq!(fixture.get_as(&viewer, &path).await.status, 200);
+    let rows = fixture.server.get("/api/v1/orgs/acme/embeds", &fixture.cabinet).await;
+    assert_eq!(rows.value()["data"][0]["samples"], 2, "{}", rows.body);
+    let silent = FakeUpstream::start(Reply::Hang(Vec::new()));
+    set(&fixture, json!({ "engine": "upstream", "url": silent.url() })).await;
+    for _ in 0..2 {
+        assert_eq!(fixture.get_as(&viewer, &path).await.code(), "query_timeout");
+    }
+    let refused = fixture.get_as(&viewer, &path).await;
+    refused.is(429, "rate_limited");
+    assert_eq!(refused.value()["scope"], "embed_budget");
+    assert_eq!(fixture.get(&path).await.code(), "query_timeout", "a member has no budget");
+}
+
+#[tokio::test]
+async fn the_answers_of_a_request_share_the_memory_of_a_query() {
+    let series: Vec<Value> =
+        (0..2_000).map(|n| json!({ "__name__": "m", "a": format!("value {n}") })).collect();
+    let (url, requests) = scripted(move |_| vector(&series));
+    let mut plan = options();
+    plan.options.read.promql.limits.memory_bytes_max = 1 << 20;
+    let fixture = DataFixture::of(TestServer::build(plan)).await;
+    set(&fixture, json!({ "engine": "upstream", "url": url })).await;
+    let viewer = fixture.embed(json!({ "max_lookback_s": 600 })).await;
+    let path = |selectors: usize| {
+        let all: String = (0..selectors).map(|n| format!("match[]=m{{a!=\"{n}\"}}&")).collect();
+        let all = all.replace('{', "%7B").replace('}', "%7D").replace('"', "%22");
+        format!("prometheus/api/v1/series?{all}start={}&end={NOW}", NOW - 300)
+    };
+    assert_eq!(fixture.get_as(&viewer, &path(1)).await.status, 200);
+    let refused = fixture.get_as(&viewer, &path(32)).await;
+    assert_eq!(refused.status, 422, "{}", refused.body);
+    assert!(refused.body.contains("memory"), "{}", refused.body);
+    let sent = requests.lock().expect("not poisoned").len();
+    assert!(sent < 10, "{sent} answers are held at once");
+}
+
+#[tokio::test]
+async fn the_series_of_thousands_of_metrics_are_counted_by_several_reads() {
+    let names: Vec<String> = (0..3_000).map(|n| format!("a_metric_with_a_long_name_{n}_total")).collect();
+    let all = names.clone();
+    let (url, requests) = scripted(move |text| match text.lines().next().unwrap_or_default() {
+        line if line.contains("/values") => json!({ "status": "success", "data": all }),
+        line if line.contains("/metadata") => json!({ "status": "success", "data": {} }),
+        _ => vector(&[]),
+    });
+    let fixture = DataFixture::of(TestServer::build(options())).await;
+    set(&fixture, json!({ "engine": "upstream", "url": url })).await;
+    let found = fixture.get("metrics?limit=5000").await;
+    assert_eq!(found.status, 200, "{}", found.body);
+    assert_eq!(found.value()["data"].as_array().map(Vec::len), Some(names.len()));
+    let requests = requests.lock().expect("not poisoned");
+    let counted = requests.iter().filter(|text| text.contains("count%20by")).count();
+    assert!((3..8).contains(&counted), "{counted} reads");
 }
 
 #[tokio::test]

@@ -15,6 +15,9 @@ pub(crate) enum Fault {
     AnswersWithoutFollower,
     /// A repeated request that makes no record is answered at once.
     AnswersRepetitionsAtOnce,
+    /// A start forgets that account changes before it may wait for the follower, so that a repeated
+    /// request that changes nothing is answered at once.
+    ForgetsChangesAtStart,
     /// The follower acknowledges during a promotion.
     AcknowledgesDuringPromotion,
     /// A promotion keeps the epoch.
@@ -159,6 +162,8 @@ pub(crate) struct Node {
     pub(crate) gate_closed: bool,
     /// The first step of a promotion is done.
     pub(crate) stopped: bool,
+    /// It forgot at its start what waits for the follower.
+    pub(crate) forgot: bool,
 }
 
 impl Node {
@@ -177,6 +182,7 @@ impl Node {
             incomplete: false,
             gate_closed: false,
             stopped: false,
+            forgot: false,
         }
     }
 
@@ -729,10 +735,15 @@ impl Replication {
                     }
                     (Position::Log(_), Wrote::Change(_)) | (Position::Accounts(_), Wrote::Record(_)) => false,
                 };
-                if !is_there || !self.accepts(state, request.node) {
+                // A request that changes no account is not refused while no follower is connected.
+                let (is_taken, forgot) = match request.position {
+                    Position::Log(_) => (self.accepts(state, request.node), false),
+                    Position::Accounts(_) => (of.is_open_primary(), of.forgot),
+                };
+                if !is_there || !is_taken {
                     return false;
                 }
-                let at_once = self.has(Fault::AnswersRepetitionsAtOnce);
+                let at_once = self.has(Fault::AnswersRepetitionsAtOnce) || forgot;
                 state.requests[at].outcome = if at_once { Outcome::Answered } else { Outcome::Waiting };
             }
             Action::Disconnect => {
@@ -758,6 +769,7 @@ impl Replication {
                     return false;
                 }
                 started.up = true;
+                started.forgot = self.has(Fault::ForgetsChangesAtStart);
                 if !self.has(Fault::StartsWithoutSync) {
                     started.synced = started.log.len();
                 }

@@ -363,6 +363,7 @@ impl From<EngineError> for ApiError {
         let detail = error.to_string();
         match error {
             EngineError::UnknownOrg => org_not_found(),
+            EngineError::Moved => ApiError::new(Code::Conflict, detail),
             EngineError::OtherVersion(_) => ApiError::new(Code::VersionConflict, detail),
             EngineError::Store(error) => error.into(),
         }
@@ -415,6 +416,7 @@ impl From<ForwardTargetError> for ApiError {
             ForwardTargetError::UnknownOrg => org_not_found(),
             ForwardTargetError::NotFound => ApiError::new(Code::NotFound, detail),
             ForwardTargetError::Exists => ApiError::new(Code::AlreadyExists, detail),
+            ForwardTargetError::MovedThere => ApiError::new(Code::Conflict, detail),
             ForwardTargetError::TooMany => ApiError::new(Code::LimitReached, detail),
             ForwardTargetError::Store(error) => error.into(),
         }

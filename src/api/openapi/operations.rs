@@ -368,14 +368,14 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/forward")
         .body("NewForwardTarget")
         .responses(&[(201, "ForwardTarget", "The target. Samples that are accepted from now on are sent to it")])
-        .errors(&[Code::AlreadyExists, Code::LimitReached]),
+        .errors(&[Code::AlreadyExists, Code::Conflict, Code::LimitReached]),
     at("GET /orgs/{slug}/forward/{id}")
         .responses(&[(200, "ForwardTarget", "The target and its state")])
         .errors(&[Code::NotFound]),
     at("PUT /orgs/{slug}/forward/{id}")
         .body("NewForwardTarget")
         .responses(&[(200, "ForwardTarget", "The changed target, which continues at its place in the log")])
-        .errors(&[Code::NotFound, Code::AlreadyExists]),
+        .errors(&[Code::NotFound, Code::AlreadyExists, Code::Conflict]),
     at("DELETE /orgs/{slug}/forward/{id}").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/forward/{id}/probe")
         .responses(&[(
@@ -499,8 +499,14 @@ const ORGANISATIONS: &[Operation] = &[
         .body("EngineWrite")
         .query(&[parameters::PROBE])
         .responses(&[(200, "Engine", "The new engine without its secrets; ETag is its version")])
-        .errors(&[Code::ProbeFailed, Code::VersionConflict, Code::InvalidParameter, Code::DuplicateParameter]),
-    at("DELETE /orgs/{slug}/engine").responses(DONE).errors(&[Code::VersionConflict]),
+        .errors(&[
+            Code::ProbeFailed,
+            Code::Conflict,
+            Code::VersionConflict,
+            Code::InvalidParameter,
+            Code::DuplicateParameter,
+        ]),
+    at("DELETE /orgs/{slug}/engine").responses(DONE).errors(&[Code::Conflict, Code::VersionConflict]),
     at("POST /orgs/{slug}/engine/probe")
         .body("EngineWrite")
         .responses(&[(200, "EngineProbe", "The latency of the target, or the reason why it cannot be used")]),

@@ -456,6 +456,7 @@ const DELETE: &[Code] = &[
     Code::QueryTimeout,
     Code::AtCapacity,
     Code::ShuttingDown,
+    Code::EngineUpstream,
 ];
 
 /// A path, the schema of its response, its parameters, and its own errors.

@@ -2,7 +2,8 @@
 //! `admin/tsdb/delete_series`).
 //!
 //! It requires the session of an administrator; API keys and tokens cannot delete. The audit log
-//! records the deletion before any sample is deleted.
+//! records the deletion before any sample is deleted. Samples on another server are not deleted, so
+//! a deletion that concerns any is refused.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -51,7 +52,7 @@ async fn delete(
 ) -> ApiResult<StatusCode> {
     let org = caller.org().id;
     let DeleteDeps { read, identity } = deps;
-    let ReadDeps { tsdb, lanes, clock, options, memory, patterns, expressions, .. } = read;
+    let ReadDeps { tsdb, lanes, clock, options, memory, patterns, expressions, engines, .. } = read;
     // A disconnect or a timeout while the series are searched deletes nothing.
     let (deadline, _guard) = QueryDeadline::start(options.timeout);
     let now = clock.now();
@@ -60,6 +61,7 @@ async fn delete(
         return Err(ApiError::new(Code::InvalidParameter, "no match[] parameter provided"));
     }
     let range = range(&mut params, now)?;
+    engines.require_local(org, range, now)?;
     let (actor, selector_text) = (caller.user(), texts.join(" "));
     let bytes_max = options.promql.limits.memory_bytes_max;
     let compile_deadline = deadline.clone();

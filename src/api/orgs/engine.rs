@@ -4,6 +4,7 @@
 //! stays the same, so that a change of the URL never sends a secret to another server.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
@@ -22,6 +23,7 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{Engine, EngineKind, Identity, NewEngine, Role};
 use crate::model::Target;
+use crate::promql::QueryError;
 use crate::upstream::{Upstream, UpstreamError};
 
 const ADMINS: Auth = Auth::Member(Role::Admin, Login::Any);
@@ -122,11 +124,12 @@ impl OrgDeps {
     /// Probes a target.
     async fn probe(&self, target: &Target) -> Result<Duration, (&'static str, String)> {
         let upstream = Upstream::new(target.clone(), self.engines.egress().clone());
-        let upstream = upstream.map_err(|why| ("target_tls", why))?;
+        let upstream = Arc::new(upstream.map_err(|why| ("target_tls", why))?);
         upstream.probe(self.clock.now(), PROBE_TIMEOUT).await.map_err(|error| {
             let code = match &error {
                 UpstreamError::Failed(cause) => cause.code(),
-                UpstreamError::Query(_) => "target_timeout",
+                UpstreamError::Query(QueryError::Timeout) => "target_timeout",
+                UpstreamError::Query(_) => "target_invalid_response",
                 UpstreamError::Unavailable { .. } => "target_failed",
                 UpstreamError::Unsupported(_) | UpstreamError::QueryFailed(_) => "target_refused",
             };

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::keys::policy_matcher::is_label_name;
 use crate::identity::tables::dashboard::is_dashboard_uid;
 use crate::identity::tables::key::{DashboardPolicy, EmbedPolicy, LockedVariable};
+use crate::model::Pattern;
 
 const LOCKED_MAX: usize = 16;
 const OPEN_MAX: usize = 32;
@@ -111,21 +112,9 @@ impl LockedVariable {
         if let [value] = self.values.as_slice() {
             return format!("{label}={}", quoted(value));
         }
-        let escaped: Vec<String> = self.values.iter().map(|value| escaped_pattern(value)).collect();
+        let escaped: Vec<String> = self.values.iter().map(|value| Pattern::escape(value)).collect();
         format!("{label}=~{}", quoted(&escaped.join("|")))
     }
-}
-
-/// Returns a pattern that matches `text` only.
-fn escaped_pattern(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for c in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(c) {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern
 }
 
 /// Returns a text in the quotes of a policy's matcher.

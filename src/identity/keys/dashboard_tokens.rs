@@ -103,12 +103,12 @@ impl Identity {
 
     /// Loads the first valid dates.
     pub(in crate::identity) fn load_dashboard_tokens(&self) -> Result<(), StoreError> {
-        let stored = self.rows::<DashboardTokensRow>(&())?;
         let mut all = self.dashboard_tokens.write();
-        all.clear();
-        for ((org, uid), DashboardTokensRow(first)) in stored {
-            all.entry(org).or_default().insert(uid, first);
+        let mut loaded: BTreeMap<OrgId, HashMap<String, Timestamp>> = BTreeMap::new();
+        for ((org, uid), DashboardTokensRow(first)) in self.rows::<DashboardTokensRow>(&())? {
+            loaded.entry(org).or_default().insert(uid, first);
         }
+        *all = loaded;
         Ok(())
     }
 }

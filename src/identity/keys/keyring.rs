@@ -23,7 +23,7 @@ use crate::identity::Identity;
 use crate::identity::keys::api_key::{ApiKey, KeyUsage};
 use crate::identity::keys::embed_token::{self, CompiledKeyPolicy, TokenKey};
 use crate::identity::tables::id::{KeyId, Secret, SecretHash};
-use crate::identity::tables::key::{KeyRow, RotatedRow, TokenAlgorithm, UsedRow};
+use crate::identity::tables::key::{EmbedPolicy, KeyRow, RotatedRow, TokenAlgorithm, UsedRow};
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::StoreError;
@@ -199,27 +199,38 @@ impl Identity {
         self.keyring.read().by_id.len()
     }
 
-    /// Loads all keys into the ring.
+    /// Loads all keys into a new ring, which replaces the present one only if it is complete.
     pub(in crate::identity) fn load_keys(&self) -> Result<(), StoreError> {
+        // Compile before the ring is locked: every request with a key or a token reads it.
+        let ahead = self.rows::<KeyRow>(&())?.into_iter();
+        let compiled = |policy: EmbedPolicy| (embed_token::compile_key_policy(&policy), policy);
+        let mut ahead: HashMap<_, _> = ahead.map(|(key, row)| (key, compiled(row.embed.policy))).collect();
+        let mut ring = self.keyring.write();
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
         let used: HashMap<(OrgId, KeyId), UsedRow> = self.rows::<UsedRow>(&())?.into_iter().collect();
         let mut rotations: HashMap<(OrgId, KeyId), RotatedRow> =
             self.rows::<RotatedRow>(&())?.into_iter().collect();
-        let rows = self.rows::<KeyRow>(&())?;
-        let mut ring = self.keyring.write();
-        *ring = Ring::default();
-        for ((org, id), row) in rows {
+        let mut loaded = Ring::default();
+        for ((org, id), row) in self.rows::<KeyRow>(&())? {
             let Some(slug) = slugs.get(&org) else {
                 if self.is_being_removed(org) {
                     continue;
                 }
                 return Err(StoreError::Inconsistent("an API key of no organisation"));
             };
-            let usage = Arc::new(KeyUsage::stored(used.get(&(org, id)).map(|row| row.0)));
+            let known = ring.by_id.get(&id).map(|entry| Arc::clone(&entry.key.usage));
+            let stored = || Arc::new(KeyUsage::stored(used.get(&(org, id)).map(|row| row.0)));
             let rotated = rotations.remove(&(org, id));
-            let policy = embed_token::compile_key_policy(&row.embed.policy);
-            ring.insert(self.entry(slug, StoredKey { org, id, row, rotated }, &policy, usage));
+            let policy = match ahead.remove(&(org, id)) {
+                Some((compiled, policy)) if policy == row.embed.policy => compiled,
+                // Another change was committed in between.
+                _ => embed_token::compile_key_policy(&row.embed.policy),
+            };
+            let usage = known.unwrap_or_else(stored);
+            loaded.insert(self.entry(slug, StoredKey { org, id, row, rotated }, &policy, usage));
         }
+        loaded.used = std::mem::take(&mut ring.used);
+        *ring = loaded;
         Ok(())
     }
 

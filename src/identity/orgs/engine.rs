@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
 
 use crate::entropy::Entropy;
+use crate::kv::Txn;
 use crate::model::{OrgId, Target, Timestamp};
 use crate::sync::IgnorePoison as _;
 
@@ -15,6 +16,7 @@ use crate::identity::audit::{self, Event};
 use crate::identity::tables::engine::{EngineKind, EngineRow};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::master::SealedFor;
+use crate::identity::tables::moving::{MoveRow, MoveStep};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::target::SealedTarget;
@@ -30,7 +32,8 @@ pub struct Engine {
     /// The age in seconds from which samples are read from the target; 0 unless the kind is
     /// [`EngineKind::Split`].
     pub split_after_s: u64,
-    /// Increases with each change; never 0.
+    /// Increases with each change; never 0. Starts at a random number, so that the versions of an
+    /// engine that was removed and set again do not occur twice.
     pub version: u32,
     /// The time of the last change.
     pub updated_at: Timestamp,
@@ -55,6 +58,9 @@ pub enum EngineError {
     /// The organisation no longer exists: `org_not_found`.
     #[error("no such organisation")]
     UnknownOrg,
+    /// 409 `conflict`.
+    #[error("this organisation is being moved or is moved to another server, which its engine follows")]
+    Moved,
     /// 412 `version_conflict`.
     #[error("the engine has version {0}")]
     OtherVersion(u32),
@@ -78,6 +84,15 @@ impl EngineCache {
     }
 }
 
+/// Refuses a change of the engine during a move and after it. The log of a moved organisation is
+/// sent to its engine.
+fn check_unmoved(txn: &Txn<'_>, org: &OrgId) -> Result<(), EngineError> {
+    match read::<MoveRow>(txn, org)? {
+        Some(row) if row.step != MoveStep::Returned => Err(EngineError::Moved),
+        _ => Ok(()),
+    }
+}
+
 /// The record that the target of an engine is sealed for.
 fn sealed_for(id: &[u8; 4]) -> SealedFor<'_> {
     SealedFor { kind: "engine", id }
@@ -96,8 +111,8 @@ impl Identity {
 
     /// Loads all engines.
     pub(in crate::identity) fn load_engines(&self) -> Result<(), StoreError> {
-        let rows = self.rows::<EngineRow>(&())?;
         let mut engines = self.engines.write();
+        let rows = self.rows::<EngineRow>(&())?;
         let load = |(org, row): (OrgId, EngineRow)| {
             let engine = self.open_engine(org, &row);
             // Clients are kept as long as the `Arc` is the same.
@@ -160,13 +175,16 @@ impl Identity {
         let NewEngine { kind, target, split_after_s, replaces } = new;
         let host = target.url.authority();
         let target = self.seal_engine(org, &target, rng);
+        let first = (u32::from_be_bytes(rng.bytes()) >> 1).max(1);
         self.change(move |txn| {
             let slug = read::<OrgRow>(txn, &org)?.ok_or(EngineError::UnknownOrg)?.slug;
-            let stored = read::<EngineRow>(txn, &org)?.map_or(0, |row| row.version);
+            check_unmoved(txn, &org)?;
+            let row = read::<EngineRow>(txn, &org)?;
+            let stored = row.as_ref().map_or(0, |row| row.version);
             if replaces.is_some_and(|expected| expected != stored) {
                 return Err(EngineError::OtherVersion(stored));
             }
-            let version = stored.wrapping_add(1).max(1);
+            let version = if row.is_some() { stored.wrapping_add(1).max(1) } else { first };
             let row = EngineRow { kind, target, split_after_s, version, updated_at: now, updated_by: actor };
             txn.put(&org, &row);
             let event = Event::by_actor(actor, "engine.changed").of(org).target(&slug);
@@ -189,6 +207,7 @@ impl Identity {
     ) -> Result<(), EngineError> {
         self.change(move |txn| {
             let slug = read::<OrgRow>(txn, &org)?.ok_or(EngineError::UnknownOrg)?.slug;
+            check_unmoved(txn, &org)?;
             let Some(row) = read::<EngineRow>(txn, &org)? else { return Ok(()) };
             if replaces.is_some_and(|expected| expected != row.version) {
                 return Err(EngineError::OtherVersion(row.version));

@@ -12,6 +12,7 @@ use crate::identity::audit::{self, Event};
 use crate::identity::tables::forward::ForwardRow;
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::master::SealedFor;
+use crate::identity::tables::moving::{MoveRow, MoveStep};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::target::SealedTarget;
@@ -78,6 +79,9 @@ pub enum ForwardTargetError {
     /// `limit_reached`.
     #[error("an organisation has at most {FORWARD_TARGETS_MAX} forwarding targets")]
     TooMany,
+    /// 409 `conflict`.
+    #[error("this organisation is moved to the same target, which gets its samples already")]
+    MovedThere,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -185,9 +189,13 @@ impl Identity {
         let id = id_of(org, number);
         let sealed =
             SealedTarget::seal(&new.target, SealedFor { kind: "forward", id: &id }, &self.sealing, rng);
-        let host = new.target.url.authority();
+        let (host, place) = (new.target.url.authority(), new.target.place());
         let stored = self.change(move |txn| {
             read::<OrgRow>(txn, &org)?.ok_or(ForwardTargetError::UnknownOrg)?;
+            let moved = read::<MoveRow>(txn, &org)?.filter(|row| row.step != MoveStep::Returned);
+            if new.enabled && moved.is_some_and(|row| row.place == place) {
+                return Err(ForwardTargetError::MovedThere);
+            }
             let rows = txn.scan::<ForwardRow>(&org).map_err(StoreError::from)?;
             if rows.iter().any(|((_, other), row)| *other != number && row.name == new.name) {
                 return Err(ForwardTargetError::Exists);

@@ -9,6 +9,7 @@ use crate::sync::IgnorePoison as _;
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
+use crate::identity::orgs::forward::ForwardTarget;
 use crate::identity::tables::engine::{EngineKind, EngineRow};
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::moving::{MoveRow, MoveStep};
@@ -24,6 +25,17 @@ pub enum MoveStateError {
     /// The organisation has a move that is not complete, or was moved and did not return.
     #[error("this organisation has a move already")]
     Exists,
+    /// The move was stopped.
+    #[error("this organisation has no move")]
+    UnknownMove,
+    /// Another server answers the organisation's queries.
+    #[error(
+        "older samples of this organisation are on another server: set its engine to local first, or move them there"
+    )]
+    OtherEngine,
+    /// The organisation forwards its samples to the same target.
+    #[error("this organisation forwards its samples to the target already, as {0:?}: disable that first")]
+    Forwards(String),
     /// The store of accounts failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -49,25 +61,51 @@ fn sealed_for(org: &[u8; 4]) -> SealedFor<'_> {
 }
 
 impl Identity {
-    /// Stores a new move. `target` has the credentials of the target and is stored sealed. Blocks
-    /// (commit).
+    /// Checks whether a move to the place of `target` can begin.
+    ///
+    /// # Errors
+    /// [`MoveStateError`].
+    pub fn check_move(&self, org: OrgId, target: &Target) -> Result<(), MoveStateError> {
+        if self.row::<MoveRow>(&org)?.is_some_and(|row| row.step != MoveStep::Returned) {
+            return Err(MoveStateError::Exists);
+        }
+        if self.row::<EngineRow>(&org)?.is_some() {
+            return Err(MoveStateError::OtherEngine);
+        }
+        let place = target.place();
+        let is_same = |other: &ForwardTarget| {
+            other.enabled && other.target.as_ref().is_some_and(|target| target.place() == place)
+        };
+        match self.forward_targets(org)?.into_iter().find(is_same) {
+            Some(other) => Err(MoveStateError::Forwards(other.name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Stores a new move to `target`, the URL of which is that for remote write. `description` has
+    /// the credentials of the target and is stored sealed. Blocks (commit).
     ///
     /// # Errors
     /// [`MoveStateError`]; then nothing is stored.
     pub fn begin_move(
         &self,
         org: OrgId,
-        target: &[u8],
+        (target, description): (&Target, &[u8]),
+        accept_differences: bool,
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<MoveRow, MoveStateError> {
-        let sealed = self.sealing.seal(sealed_for(&org.0.to_le_bytes()), target, rng);
-        let row = MoveRow::new(sealed, now);
+        self.check_move(org, target)?;
+        let sealed = self.sealing.seal(sealed_for(&org.0.to_le_bytes()), description, rng);
+        let row = MoveRow { accept_differences, ..MoveRow::new(sealed, target.place(), now) };
         let new = row.clone();
         self.change(move |txn| {
             let owner = read::<OrgRow>(txn, &org)?.ok_or(MoveStateError::UnknownOrg)?;
             if read::<MoveRow>(txn, &org)?.is_some_and(|row| row.step != MoveStep::Returned) {
                 return Err(MoveStateError::Exists);
+            }
+            if read::<EngineRow>(txn, &org)?.is_some() {
+                return Err(MoveStateError::OtherEngine);
             }
             txn.put(&org, &new);
             let event = Event::unattributed("move.started").of(org).target(&owner.slug);
@@ -99,6 +137,37 @@ impl Identity {
     /// [`StoreError::Sealed`] with another master key.
     pub fn move_target(&self, org: OrgId, row: &MoveRow) -> Result<Vec<u8>, StoreError> {
         Ok(self.sealing.open(sealed_for(&org.0.to_le_bytes()), &row.sealed_target)?)
+    }
+
+    /// Replaces the credentials of a move's target. `engine` replaces those of the organisation's
+    /// engine; it is `None` before the switch. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`MoveStateError`]; then nothing is changed.
+    pub fn renew_move_target(
+        &self,
+        org: OrgId,
+        description: &[u8],
+        engine: Option<&Target>,
+        now: Timestamp,
+        rng: &mut Entropy,
+    ) -> Result<(), MoveStateError> {
+        let sealed_target = self.sealing.seal(sealed_for(&org.0.to_le_bytes()), description, rng);
+        let engine = engine.map(|target| self.seal_engine(org, target, rng));
+        self.change(move |txn| {
+            let owner = read::<OrgRow>(txn, &org)?.ok_or(MoveStateError::UnknownOrg)?;
+            let row = read::<MoveRow>(txn, &org)?.ok_or(MoveStateError::UnknownMove)?;
+            txn.put(&org, &MoveRow { sealed_target, ..row });
+            if let (Some(target), Some(row)) = (engine, read::<EngineRow>(txn, &org)?) {
+                let version = row.version.wrapping_add(1).max(1);
+                txn.put(&org, &EngineRow { target, version, updated_at: now, updated_by: None, ..row });
+            }
+            let event = Event::unattributed("move.changed").of(org).target(&owner.slug);
+            audit::record(txn, &event, now)?;
+            Ok::<_, MoveStateError>(())
+        })?;
+        self.reload_engine(org)?;
+        Ok(())
     }
 
     /// Stores the state of a move. Blocks (commit).
@@ -171,8 +240,9 @@ impl Identity {
 
     /// Loads which organisations are moved.
     pub(in crate::identity) fn load_moved(&self) -> Result<(), StoreError> {
+        let mut all = self.moved.0.write().ignore_poison();
         let moved = self.moves()?.into_iter().filter(|(_, row)| row.step.is_moved());
-        *self.moved.0.write().ignore_poison() = moved.map(|(org, _)| org).collect();
+        *all = moved.map(|(org, _)| org).collect();
         Ok(())
     }
 

@@ -107,8 +107,8 @@ impl Identity {
 
     /// Loads the pending removals.
     pub(in crate::identity) fn load_removals(&self) -> Result<(), StoreError> {
-        let found = self.rows::<RemovalRow>(&())?.into_iter().map(|(org, _)| org).collect();
-        *self.removing() = found;
+        let mut removing = self.removing();
+        *removing = self.rows::<RemovalRow>(&())?.into_iter().map(|(org, _)| org).collect();
         Ok(())
     }
 

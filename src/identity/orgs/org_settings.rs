@@ -137,13 +137,9 @@ impl SettingsCache {
 impl Identity {
     /// Loads all settings.
     pub(in crate::identity) fn load_org_settings(&self) -> Result<(), StoreError> {
-        let orgs = self.orgs()?;
         let mut settings = self.org_settings.write();
-        settings.clear();
-        for org in orgs {
-            settings.insert(org.id, org.settings);
-        }
-        settings.retain(|_, own| *own != OrgSettings::default());
+        let stored = self.orgs()?.into_iter().map(|org| (org.id, org.settings));
+        *settings = stored.filter(|(_, own)| *own != OrgSettings::default()).collect();
         Ok(())
     }
 

@@ -65,6 +65,8 @@ pub enum MoveStep {
         sending: Option<u64>,
         /// Samples before this time were compared.
         compared_ms: i64,
+        /// The least time of a sample that arrived behind `compared_ms`; `i64::MAX` if none did.
+        late_ms: i64,
     },
     /// Queries are answered by the other engine, and the log is sent to it.
     Switched {
@@ -122,6 +124,17 @@ impl MoveStep {
         }
     }
 
+    /// Returns the first record of the log that the move still needs; none if it needs none.
+    pub const fn log_from(&self) -> Option<u64> {
+        match *self {
+            MoveStep::History { log_from, .. } => Some(log_from),
+            MoveStep::Tail { next, .. } | MoveStep::Switched { next, .. } | MoveStep::Fetch { next, .. } => {
+                Some(next)
+            }
+            MoveStep::Planned | MoveStep::Returned => None,
+        }
+    }
+
     /// Returns the step with another position in the log.
     #[must_use]
     pub const fn at_record(mut self, to: u64, until: Option<u64>) -> MoveStep {
@@ -154,6 +167,8 @@ pub struct MoveCounts {
     pub rounded: u64,
     /// Deletions during the move, which are not sent.
     pub deletions: u64,
+    /// Records that the log removed before they were sent.
+    pub lost_records: u64,
 }
 
 /// The state of an organisation's move.
@@ -163,6 +178,9 @@ pub struct MoveRow {
     pub direction: MoveDirection,
     /// The target with its credentials, sealed.
     pub sealed_target: Vec<u8>,
+    /// The origin of its URL for remote write, and its tenant, in the form of
+    /// [`crate::model::Target::place`].
+    pub place: String,
     /// Start of the move.
     pub started_at: Timestamp,
     /// The step.
@@ -171,6 +189,10 @@ pub struct MoveRow {
     pub counts: MoveCounts,
     /// Whether the samples here were removed after the switch.
     pub dropped: bool,
+    /// Whether the switch is made although series differ or samples were refused.
+    pub accept_differences: bool,
+    /// The newest time of the samples that may have been sent, in milliseconds.
+    pub sent_ms: i64,
 }
 
 impl Record for MoveRow {
@@ -182,14 +204,17 @@ impl Record for MoveRow {
 
 impl MoveRow {
     /// Returns the row of a new move to another engine.
-    pub fn new(sealed_target: Vec<u8>, now: Timestamp) -> MoveRow {
+    pub fn new(sealed_target: Vec<u8>, place: String, now: Timestamp) -> MoveRow {
         MoveRow {
             direction: MoveDirection::Away,
             sealed_target,
+            place,
             started_at: now,
             step: MoveStep::Planned,
             counts: MoveCounts::default(),
             dropped: false,
+            accept_differences: false,
+            sent_ms: i64::MIN,
         }
     }
 }
@@ -204,9 +229,9 @@ mod tests {
         let next = HistoryCursor { window_ms: 1, series: 2, from_ms: -3 };
         let step = MoveStep::History { log_from: 7, cut_ms: 8, next, sending: Some(HistoryCursor::at(4)) };
         let counts = MoveCounts { requests: 1, samples: 300, ..MoveCounts::default() };
-        let new = MoveRow::new(vec![9, 9], Timestamp::from_ms(5));
-        let row = MoveRow { step, counts, ..new };
-        let golden = "000209090a0107100202050108000801fb2c0100000000000000";
+        let new = MoveRow::new(vec![9, 9], "p".to_owned(), Timestamp::from_ms(5));
+        let row = MoveRow { step, counts, accept_differences: true, sent_ms: 3, ..new };
+        let golden = "0002090901700a0107100202050108000801fb2c0100000000000000000106";
         let bytes = encode_body(&row).expect("short");
         assert_eq!(data_encoding::HEXLOWER.encode(&bytes), golden);
         assert_eq!(decode_body::<MoveRow>(&bytes), Ok(row));

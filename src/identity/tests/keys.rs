@@ -331,3 +331,40 @@ fn a_key_has_at_most_two_secrets_and_without_overlap_the_old_one_ends_at_once() 
     let refused = instance.identity().rotate_key(gone, instance.now, &mut instance.rng);
     assert!(matches!(refused, Err(KeyError::NotFound)));
 }
+
+/// A primary whose follower was lost reloads its accounts while requests change them.
+#[test]
+fn a_reload_beside_changes_brings_nothing_back_and_loses_nothing() {
+    let mut instance = TestInstance::with_owner();
+    let (org, now, identity) = (instance.acme().id, instance.now, instance.identity());
+    // More keys make a reload take longer.
+    for _ in 0..40 {
+        create(&mut instance, embed_key());
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reloads = scope.spawn(|| {
+            let mut reloads = 0;
+            while !done.load(Ordering::SeqCst) {
+                identity.reload(now).expect("read");
+                reloads += 1;
+            }
+            reloads
+        });
+        for round in 0..60 {
+            let created = create(&mut instance, embed_key());
+            let secret = created.secret.expose();
+            assert!(identity.api_key(secret, now).is_some(), "a new key in round {round}");
+            let session = instance.session();
+            assert_eq!(instance.check(&session.token), "live", "a new session in round {round}");
+            identity.delete_key(org, None, created.key.id, now).expect("deleted");
+            assert!(identity.api_key(secret, now).is_none(), "a deleted key in round {round}");
+            let live = identity.live_session(session.token.expose(), now).expect("live");
+            identity.end_session(&live, now).expect("ended");
+            assert_eq!(instance.check(&session.token), "unknown", "after the logout of round {round}");
+        }
+        done.store(true, Ordering::SeqCst);
+        assert!(reloads.join().expect("ended") > 10);
+    });
+    assert_eq!(identity.keys(org).len(), 40);
+}

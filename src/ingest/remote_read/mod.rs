@@ -96,6 +96,9 @@ pub enum ReadError {
     /// A response of the query API is malformed.
     #[error("json: {0}")]
     Json(String),
+    /// The query API returned a part of the samples.
+    #[error("the answer is partial: {0}")]
+    Partial(String),
     /// The query API would lose native histograms.
     #[error("native histograms can be read through remote read only, which the upstream does not offer")]
     Lossy,
@@ -194,7 +197,8 @@ fn put_int64(field: u64, value: i64, out: &mut Vec<u8>) {
     }
 }
 
-/// Reserves memory for decoded samples: returns whether the total of this many bytes is available.
+/// Reserves memory for decoded samples: returns whether the total of this many bytes is available,
+/// and whether decoding may continue.
 pub type HoldBytes<'h> = Box<dyn FnMut(u64) -> bool + Send + 'h>;
 
 /// A decoder of both kinds of responses.
@@ -213,10 +217,14 @@ pub struct ReadDecoder<'h> {
     bytes: u64,
     /// The memory that was reserved last.
     held: u64,
+    /// The number of decoded samples, including those outside of the ranges.
+    decoded: u64,
 }
 
 /// Memory that is reserved at once.
 const HOLD_STEP: u64 = 64 << 10;
+/// The samples after which the caller is asked whether decoding may continue.
+const CHECK_SAMPLES: u64 = 1 << 16;
 /// The memory of a float and its time.
 const FLOAT_BYTES: usize = 4 * size_of::<u64>();
 /// The memory of the texts of a label, without their bytes.
@@ -257,6 +265,7 @@ impl<'h> ReadDecoder<'h> {
             last_query: usize::MAX,
             bytes: 0,
             held: 0,
+            decoded: 0,
         }
     }
 
@@ -335,6 +344,12 @@ impl<'h> ReadDecoder<'h> {
     /// # Errors
     /// [`ReadError`].
     pub fn push(&mut self, bytes: &[u8]) -> Result<(), ReadError> {
+        if self.pending.is_empty() {
+            // Usually the whole body at once, which is not copied.
+            let rest = self.frames(bytes)?;
+            self.pending.extend_from_slice(rest);
+            return Ok(());
+        }
         let mut pending = std::mem::take(&mut self.pending);
         pending.extend_from_slice(bytes);
         if pending.len() >= self.needed {
@@ -452,6 +467,10 @@ impl<'h> ReadDecoder<'h> {
 
     /// Adds a sample to the last series, unless it is outside of the range.
     fn add(&mut self, range: TimeRange, at_ms: i64, sample: ChunkSample) -> Result<(), ReadError> {
+        self.decoded = self.decoded.wrapping_add(1);
+        if self.decoded.is_multiple_of(CHECK_SAMPLES) && !(self.hold)(self.held) {
+            return Err(ReadError::Memory);
+        }
         if !range.contains(Timestamp::from_ms(at_ms)) {
             return Ok(());
         }
@@ -479,13 +498,20 @@ impl<'h> ReadDecoder<'h> {
 
     /// Reserves memory before it is used.
     fn take(&mut self, bytes: usize) -> Result<(), ReadError> {
+        self.reserve(bytes)?;
         self.bytes = self.bytes.saturating_add(bytes as u64);
+        Ok(())
+    }
+
+    /// Reserves memory that is used for a short time only.
+    fn reserve(&mut self, bytes: usize) -> Result<(), ReadError> {
+        let needed = self.bytes.saturating_add(bytes as u64);
         let allowed = self.limits.bytes_max;
-        if self.bytes > allowed {
-            return Err(ReadError::TooLarge { what: "bytes of samples", found: self.bytes, allowed });
+        if needed > allowed {
+            return Err(ReadError::TooLarge { what: "bytes of samples", found: needed, allowed });
         }
-        if self.bytes > self.held {
-            self.held = self.bytes.saturating_add(HOLD_STEP).min(allowed);
+        if needed > self.held {
+            self.held = needed.saturating_add(HOLD_STEP).min(allowed);
             if !(self.hold)(self.held) {
                 return Err(ReadError::Memory);
             }

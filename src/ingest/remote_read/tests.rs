@@ -348,6 +348,25 @@ fn a_matrix_of_the_query_api_has_the_floats_of_the_range_and_refuses_what_it_wou
         assert!(matches!(refused(body), ReadError::Json(_)), "{body}");
     }
     assert_eq!(decoder(&queries).matrices(&[&one]).map(|all| all.len()), Err(ReadError::Results));
+    // Half of the samples would change the result of every function without a word.
+    for part in [r#"{"isPartial":true,"#, r#"{"warnings":["a store does not answer"],"#] {
+        assert!(matches!(refused(&one.replacen('{', part, 1)), ReadError::Partial(_)), "{part}");
+    }
+}
+
+#[test]
+fn samples_outside_of_the_range_do_not_keep_a_decoder_busy_after_its_deadline() {
+    let all = [query("m", 0, 1)];
+    let samples: Vec<(i64, f64)> = (2..60_002).map(|at| (at, 1.0)).collect();
+    let body = chunk_frame(&[("a", "b")], &[(1, encode::floats(&samples))], 0);
+    let mut asked = 0;
+    let hold = move |_| {
+        asked += 1;
+        asked < 3
+    };
+    let mut decoder = ReadDecoder::new(&all, ReadLimits::default(), Box::new(hold));
+    let outcome = (0..10).try_for_each(|_| decoder.push(&body));
+    assert_eq!(outcome, Err(ReadError::Memory));
 }
 
 fn native(shape: &Arc<HistogramShape>, float: bool, seed: &[u16], sum: f64) -> Histogram {

@@ -56,14 +56,16 @@ pub struct StandbyRow {
     pub accounts_check: u32,
     /// In a follower, whether only some rows of a full copy of the accounts are stored.
     pub incomplete: bool,
-    /// In a primary, the first log record that is kept for the follower; 0: none is kept.
+    /// In a primary, the last log record that the follower is known to have, from which the log is
+    /// kept for it; 0: none is kept.
     pub hold: u64,
-    /// In a promoted primary, whether the old one has confirmed that it is fenced.
-    pub old_is_fenced: bool,
+    /// In a follower, whether it once had everything that its primary had since its base.
+    pub caught_up: bool,
     /// The random id of the last stream, the same in primary and follower. It changes with each
     /// stream, so that another follower, or a primary from an older backup, is noticed.
     pub link: u64,
-    /// In a primary, the id of the stream before, in case the follower never heard of the last.
+    /// In a primary, the id of the stream before, until the follower acknowledges something in the
+    /// last one and so proves that it knows it.
     pub link_before: u64,
 }
 
@@ -76,7 +78,7 @@ impl Default for StandbyRow {
             accounts_check: 0,
             incomplete: false,
             hold: 0,
-            old_is_fenced: true,
+            caught_up: false,
             link: 0,
             link_before: 0,
         }
@@ -120,6 +122,8 @@ pub enum KnownChanges {
     Rows {
         /// The number of the last change in them.
         seq: u64,
+        /// [`CopiedChange::check`] of that change; 0 if it is not known.
+        check: u32,
         /// The rows in key order.
         rows: Vec<(Vec<u8>, Vec<u8>)>,
     },
@@ -153,7 +157,8 @@ pub(super) struct RecentChanges {
     floor: u64,
     /// The number of the last change of any table.
     last: u64,
-    /// The number of the last account change since the start.
+    /// The number of the last account change since the start, or of the last change of any table
+    /// before it: a change of an earlier process may still wait for its follower.
     last_account: u64,
     changes: VecDeque<CopiedChange>,
     bytes: usize,
@@ -161,7 +166,7 @@ pub(super) struct RecentChanges {
 
 impl RecentChanges {
     pub(super) fn after(seq: u64) -> RecentChanges {
-        RecentChanges { floor: seq, last: seq, last_account: 0, changes: VecDeque::new(), bytes: 0 }
+        RecentChanges { floor: seq, last: seq, last_account: seq, changes: VecDeque::new(), bytes: 0 }
     }
 
     fn push(&mut self, change: CopiedChange) {
@@ -171,6 +176,15 @@ impl RecentChanges {
             let Some(oldest) = self.changes.pop_front() else { break };
             self.bytes -= oldest.rows.len();
             self.floor = oldest.seq;
+        }
+    }
+
+    /// Returns [`CopiedChange::check`] of change `seq`; 0 if it is no longer in memory.
+    fn check_of(&self, seq: u64) -> u32 {
+        match self.changes.iter().rfind(|change| change.seq == seq) {
+            Some(change) => change.check(),
+            None if seq > self.floor => no_rows_check(),
+            None => 0,
         }
     }
 
@@ -194,6 +208,19 @@ struct WaitingChange {
     ticks: u8,
 }
 
+/// The reason why a replay of the journal for a follower ended early.
+enum ReplayEnd {
+    /// The answer is long enough.
+    Full,
+    Failed(JournalError),
+}
+
+impl From<JournalError> for ReplayEnd {
+    fn from(error: JournalError) -> ReplayEnd {
+        ReplayEnd::Failed(error)
+    }
+}
+
 /// The answer to waiting changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Release {
@@ -211,6 +238,7 @@ pub(super) enum CopiedWork {
     Changes(Vec<(u64, u32, RowChanges)>),
     Rows {
         seq: u64,
+        check: u32,
         rows: BTreeMap<Vec<u8>, Vec<u8>>,
     },
 }
@@ -231,7 +259,7 @@ impl Committer {
                     }
                 }
             } else {
-                recent.floor = seq;
+                (recent.floor, recent.last_account) = (seq, seq);
             }
         }
         self.shared.gate.note_progress();
@@ -283,7 +311,9 @@ impl Committer {
             }
         }
         let rows = self.account_rows()?.into_iter().collect();
-        Ok(KnownChanges::Rows { seq: self.meta.seq, rows })
+        let seq = self.meta.seq;
+        let check = self.shared.recent.lock().ignore_poison().check_of(seq);
+        Ok(KnownChanges::Rows { seq, check, rows })
     }
 
     fn changes_in_journal(&self, seq: u64) -> Result<Option<Vec<CopiedChange>>, JournalError> {
@@ -292,13 +322,16 @@ impl Committer {
             return Ok(None);
         }
         let (mut changes, mut bytes) = (Vec::new(), 0_usize);
-        journal::replay::<JournalError>(&survey, seq + 1, |seq, rows| {
-            if let Some(change) = copied(seq, &rows).filter(|_| bytes < ANSWER_BYTES_MAX) {
+        let replayed = journal::replay(&survey, seq + 1, |seq, rows| {
+            if let Some(change) = copied(seq, &rows) {
                 bytes += change.rows.len();
                 changes.push(change);
             }
-            Ok(())
-        })?;
+            if bytes < ANSWER_BYTES_MAX { Ok(()) } else { Err(ReplayEnd::Full) }
+        });
+        if let Err(ReplayEnd::Failed(e)) = replayed {
+            return Err(e);
+        }
         if changes.is_empty() {
             // The rest of the journal has no account change: the position may move to its end.
             let rows = journal::encode_rows(&RowChanges::new()).into();
@@ -330,7 +363,7 @@ impl Committer {
                 }
                 self.settle(group)
             }
-            CopiedWork::Rows { seq, rows } => self.replace_accounts(seq, &rows),
+            CopiedWork::Rows { seq, check, rows } => self.replace_accounts(seq, check, &rows),
         }
     }
 
@@ -353,7 +386,12 @@ impl Committer {
 
     /// Makes the accounts equal to `rows`, in several changes that are marked as incomplete but for
     /// the last. All rows of one value change together.
-    fn replace_accounts(&mut self, seq: u64, rows: &BTreeMap<Vec<u8>, Vec<u8>>) -> Result<(), CommitFailure> {
+    fn replace_accounts(
+        &mut self,
+        seq: u64,
+        check: u32,
+        rows: &BTreeMap<Vec<u8>, Vec<u8>>,
+    ) -> Result<(), CommitFailure> {
         let own = self.account_rows().map_err(|e| self.shared.fence(&with_sources(&e)))?;
         let mut changes = RowChanges::new();
         for (key, value) in rows {
@@ -375,7 +413,7 @@ impl Committer {
         }
         self.add_value(&mut chunk, value)?;
         self.store_chunk(chunk, |row| {
-            (row.accounts, row.accounts_check, row.incomplete) = (seq, 0, false);
+            (row.accounts, row.accounts_check, row.incomplete) = (seq, check, false);
         })
     }
 
@@ -456,8 +494,8 @@ impl Control {
         self.recent().last
     }
 
-    /// Returns the number of the last account change since the start; 0 if there was none or none
-    /// is kept for a follower.
+    /// Returns the number of the last account change since the start, or of the last change before
+    /// it. A follower that has it has every account change.
     pub fn last_account_change(&self) -> u64 {
         self.recent().last_account
     }
@@ -516,12 +554,12 @@ impl Control {
         if decoded.is_empty() { Ok(()) } else { self.store_copied(CopiedWork::Changes(decoded)) }
     }
 
-    /// Makes the accounts equal to `rows`, all rows of the primary at its change `seq`. Blocks
-    /// until they are durable.
+    /// Makes the accounts equal to `rows`, all rows of the primary at its change `seq`, whose
+    /// [`CopiedChange::check`] is `check`. Blocks until they are durable.
     ///
     /// # Errors
     /// [`AccountCopyError`]: some of the rows may be stored; the role row then says so.
-    pub fn store_rows(&self, seq: u64, rows: Vec<KeyAndValue>) -> Result<(), AccountCopyError> {
+    pub fn store_rows(&self, seq: u64, check: u32, rows: Vec<KeyAndValue>) -> Result<(), AccountCopyError> {
         let mut sorted = BTreeMap::new();
         for (key, value) in rows {
             if !is_account_row(&key) || frame::open(&key, &value).is_err() {
@@ -529,7 +567,7 @@ impl Control {
             }
             sorted.insert(key, value);
         }
-        self.store_copied(CopiedWork::Rows { seq, rows: sorted })
+        self.store_copied(CopiedWork::Rows { seq, check, rows: sorted })
     }
 
     fn store_copied(&self, copied: CopiedWork) -> Result<(), AccountCopyError> {
@@ -564,6 +602,11 @@ impl Control {
     /// in memory may then differ from the stored rows.
     pub fn take_unconfirmed(&self) -> bool {
         self.shared.is_unconfirmed.swap(false, Ordering::SeqCst)
+    }
+
+    /// Makes the next call of [`Control::take_unconfirmed`] return true: what it asked for failed.
+    pub fn set_unconfirmed(&self) {
+        self.shared.is_unconfirmed.store(true, Ordering::SeqCst);
     }
 }
 
@@ -615,7 +658,7 @@ mod tests {
             match from.changes_after(position).expect("known") {
                 KnownChanges::Changes(changes) if changes.is_empty() => return,
                 KnownChanges::Changes(changes) => to.store_changes(&changes).expect("stored"),
-                KnownChanges::Rows { seq, rows } => to.store_rows(seq, rows).expect("stored"),
+                KnownChanges::Rows { seq, check, rows } => to.store_rows(seq, check, rows).expect("stored"),
                 KnownChanges::Beyond { last } => panic!("beyond {last}"),
             }
         }
@@ -624,7 +667,7 @@ mod tests {
     #[test]
     fn the_role_row_has_its_golden_bytes() {
         let row = StandbyRow { role: StandbyRole::Follower, accounts: 300, ..StandbyRow::default() };
-        assert_eq!(encode_body(&row), Ok(vec![1, 1, 251, 44, 1, 0, 0, 0, 1, 0, 0]));
+        assert_eq!(encode_body(&row), Ok(vec![1, 1, 251, 44, 1, 0, 0, 0, 0, 0, 0]));
     }
 
     #[test]
@@ -661,16 +704,16 @@ mod tests {
             set(&primary, key, Some(key as usize * 300)).expect("stored");
             set(&follower, key + 45, Some(20_000)).expect("stored");
         }
-        let KnownChanges::Rows { seq, rows } = primary.all_account_rows().expect("read") else {
+        let KnownChanges::Rows { seq, check, rows } = primary.all_account_rows().expect("read") else {
             panic!("no rows")
         };
         let mut damaged = rows.clone();
         damaged[3].1[13] ^= 1;
-        assert!(matches!(follower.store_rows(seq, damaged), Err(AccountCopyError::Invalid(_))));
-        follower.store_rows(seq, rows).expect("stored");
+        assert!(matches!(follower.store_rows(seq, check, damaged), Err(AccountCopyError::Invalid(_))));
+        follower.store_rows(seq, check, rows).expect("stored");
         assert_eq!(accounts(&follower), accounts(&primary));
         let row = follower.standby().expect("read");
-        assert_eq!((row.accounts, row.incomplete), (seq, false));
+        assert_eq!((row.accounts, row.accounts_check, row.incomplete), (seq, check, false));
     }
 
     #[test]
@@ -686,8 +729,9 @@ mod tests {
         assert_eq!(accounts(&control), [], "nothing was written");
         control.gate().set_connected(true);
         std::thread::scope(|scope| {
+            let before = control.last_account_change();
             let change = scope.spawn(|| set(&control, 1, Some(1)));
-            while control.last_account_change() == 0 {
+            while control.last_account_change() == before {
                 std::thread::yield_now();
             }
             assert!(!change.is_finished());

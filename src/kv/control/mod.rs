@@ -59,6 +59,14 @@ pub struct Control {
     free: Arc<std::sync::atomic::AtomicU64>,
 }
 
+#[cfg(test)]
+impl Control {
+    /// Pretends that the disk has this much free space; 0 is a full one, `u64::MAX` ends it.
+    pub(crate) fn pretend_free(&self, bytes: u64) {
+        self.free.store(bytes, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
 /// The result of storing a batch of side rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SideReport {

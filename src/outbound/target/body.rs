@@ -10,6 +10,9 @@ use tokio::time::Sleep;
 use super::connections::ConnectionLease;
 use super::error::TargetError;
 
+/// Other tasks of the thread run after this many bytes of a body, because callers parse them.
+const YIELD_BYTES: usize = 1 << 20;
+
 /// A body that arrives. Dropping it before its end closes the connection.
 pub struct TargetBody {
     incoming: Incoming,
@@ -19,6 +22,8 @@ pub struct TargetBody {
     timeout: Duration,
     bytes_max: u64,
     bytes: u64,
+    /// The bytes that were returned since other tasks could run.
+    since_yield: usize,
 }
 
 impl std::fmt::Debug for TargetBody {
@@ -34,21 +39,21 @@ impl TargetBody {
         (deadline, timeout): (Pin<Box<Sleep>>, Duration),
         bytes_max: u64,
     ) -> TargetBody {
-        TargetBody { incoming, lease: Some(lease), deadline, timeout, bytes_max, bytes: 0 }
-    }
-
-    fn too_long(&self) -> TargetError {
-        TargetError::InvalidResponse(format!("the body has more than {} bytes", self.bytes_max))
+        TargetBody { incoming, lease: Some(lease), deadline, timeout, bytes_max, bytes: 0, since_yield: 0 }
     }
 
     /// Returns the next bytes, which are not empty, or `None` at the end.
     ///
     /// # Errors
-    /// [`TargetError::InvalidResponse`] if the body is too long or cut, and
+    /// [`TargetError::TooLarge`], [`TargetError::InvalidResponse`] if the body is cut, and
     /// [`TargetError::Timeout`].
     pub async fn next(&mut self) -> Result<Option<Bytes>, TargetError> {
         if self.incoming.size_hint().lower() > self.bytes_max.saturating_sub(self.bytes) {
-            return Err(self.too_long());
+            return Err(TargetError::TooLarge(self.bytes_max));
+        }
+        if self.since_yield >= YIELD_BYTES {
+            self.since_yield = 0;
+            tokio::task::yield_now().await;
         }
         self.piece().await
     }
@@ -71,9 +76,10 @@ impl TargetBody {
             let Ok(data) = frame.map_err(cut)?.into_data() else { continue };
             self.bytes = self.bytes.saturating_add(data.len() as u64);
             if self.bytes > self.bytes_max {
-                return Err(self.too_long());
+                return Err(TargetError::TooLarge(self.bytes_max));
             }
             if !data.is_empty() {
+                self.since_yield = self.since_yield.saturating_add(data.len());
                 return Ok(Some(data));
             }
         }

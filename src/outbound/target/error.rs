@@ -42,9 +42,12 @@ pub enum TargetError {
         /// The beginning of the body.
         message: String,
     },
-    /// A redirect, a cut or endless body, or something that is not HTTP: `target_invalid_response`.
+    /// A redirect, a cut body, or something that is not HTTP: `target_invalid_response`.
     #[error("the target's response is invalid: {0}")]
     InvalidResponse(String),
+    /// The body of the response has more bytes than the caller accepts: `target_invalid_response`.
+    #[error("the target's response has more than {0} bytes")]
+    TooLarge(u64),
     /// The caller's request is not valid HTTP. This is a defect of promlet: `internal`.
     #[error("the request is invalid: {0}")]
     InvalidRequest(String),
@@ -64,7 +67,7 @@ impl TargetError {
             TargetError::Tls(_) => "target_tls",
             TargetError::Refused { .. } => "target_refused",
             TargetError::Failed { .. } => "target_failed",
-            TargetError::InvalidResponse(_) => "target_invalid_response",
+            TargetError::InvalidResponse(_) | TargetError::TooLarge(_) => "target_invalid_response",
             TargetError::InvalidRequest(_) => "internal",
         }
     }

@@ -29,7 +29,8 @@ pub struct RawRead {
 }
 
 /// Returns what the selectors of a plan read, in the order of the query text. Selectors with equal
-/// matchers are one entry, whose range spans all of theirs.
+/// matchers whose ranges overlap are one entry. Those with a gap between their ranges are not: that
+/// of `offset 1w` is much larger than both.
 pub(in crate::promql) fn raw_reads(plan: &Plan, query: &Query, options: &Options) -> Vec<RawRead> {
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };
@@ -94,20 +95,26 @@ impl RawReadScan<'_> {
         }
         let lookback_ms = self.options.lookback_ms;
         let start = Timestamp::from_ms(range.start.as_ms().saturating_sub(lookback_ms));
-        let same = self.reads.iter_mut().find(|read| {
-            let pairs = || read.matchers.iter().zip(matchers);
-            read.matchers.len() == matchers.len()
-                && pairs().all(|(a, b)| a.op() == b.op() && a.name() == b.name() && a.value() == b.value())
-        });
-        match same {
-            Some(read) => {
-                read.range = TimeRange::new(read.range.start.min(start), read.range.end.max(range.end));
-            }
-            None => self
-                .reads
-                .push(RawRead { matchers: matchers.to_vec(), range: TimeRange::new(start, range.end) }),
+        let mut range = TimeRange::new(start, range.end);
+        let mut place = self.reads.len();
+        // The joined range may overlap another one that it did not before.
+        while let Some(known) = self.reads.iter().position(|read| {
+            read.range.start <= range.end
+                && range.start <= read.range.end
+                && are_equal(&read.matchers, matchers)
+        }) {
+            let RawRead { range: own, .. } = self.reads.remove(known);
+            range = TimeRange::new(own.start.min(range.start), own.end.max(range.end));
+            place = place.min(known);
         }
+        self.reads.insert(place.min(self.reads.len()), RawRead { matchers: matchers.to_vec(), range });
     }
+}
+
+fn are_equal(a: &[Matcher], b: &[Matcher]) -> bool {
+    let mut pairs = a.iter().zip(b);
+    a.len() == b.len()
+        && pairs.all(|(a, b)| a.op() == b.op() && a.name() == b.name() && a.value() == b.value())
 }
 
 #[cfg(test)]
@@ -161,9 +168,8 @@ mod tests {
             ("absent_over_time(m[20m])", -200, 2_000),
             ("scalar(m) + time()", 700, 2_000),
             ("predict_linear(m[30m], scalar(m @ 100))", -800, 2_000),
-            ("histogram_quantile(scalar(m @ 9000), m)", 700, 9_000),
+            ("m + m offset 40m + m offset 20m", -1_700, 2_000),
             ("label_replace(m, \"a\", \"$1\", \"b\", \"(.*)\")", 700, 2_000),
-            ("topk(scalar(m offset 1h), m)", -2_900, 2_000),
         ];
         for (text, start, end) in cases {
             assert_eq!(reads(text), [("__name__=\"m\"".to_owned(), start, end)], "{text}");
@@ -183,6 +189,17 @@ mod tests {
         assert_eq!(names.len(), 2, "{names:?}");
         assert!(names[1].contains("target_info") || names[0].contains("target_info"), "{names:?}");
         assert!(info.iter().all(|(_, start, end)| (*start, *end) == (700, 2_000)), "{info:?}");
+    }
+
+    #[test]
+    fn windows_of_the_same_series_with_a_gap_between_them_are_read_apart() {
+        let all = [("topk(scalar(m offset 1h), m)", -2_900, -1_600), ("m / m offset 1w", -604_100, -602_800)];
+        for (text, start, end) in all {
+            let name = "__name__=\"m\"".to_owned();
+            let mut found = reads(text);
+            found.sort();
+            assert_eq!(found, [(name.clone(), start, end), (name, 700, 2_000)], "{text}");
+        }
     }
 
     #[test]

@@ -7,30 +7,35 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::target::MoveTarget;
-use super::{MoveState, Moves, StopFlag};
+use super::{MoveState, Moves, StopFlag, consumer_of};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
-use crate::identity::{Identity, MoveRow, MoveStep};
+use crate::forward::sender::Answer;
+use crate::forward::{ForwardProtocol, edge};
+use crate::identity::{Identity, MoveRow, MoveStateError, MoveStep};
 use crate::kv::with_sources;
 use crate::model::{
     Access, BatchBuilder, METRIC_NAME, OrgId, Pace, Sample, StartChange, TimeRange, Timestamp,
 };
 use crate::moves::{
     BatchSeries, MoveBatch, MoveEnvironment, MoveStop, ReadFailure, ReadbackQuery, TailBatch, WriteFailure,
+    parse_names, parse_one,
 };
-use crate::outbound::{TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse};
+use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{
-    ConsumerId, ConsumerKind, LogPosition, LogTail, MetricFilter, RecordKind, SeriesId, Snapshot,
-    TailContent, TailError, TailRecord, Tsdb,
+    ConsumerId, Description, LogPosition, LogTail, MetricFilter, RecordKind, SeriesId, Snapshot, TailContent,
+    TailError, TailRecord, Tsdb,
 };
 
-/// The longest time of a request.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time of a query.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
+/// The longest time of a query that probes the target.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most bytes of a response.
 const RESPONSE_BYTES_MAX: usize = 16 << 20;
-/// The samples after which a batch of the log is complete.
+/// The samples and exemplars after which a batch of the log is complete.
 const TAIL_SAMPLES: usize = 5_000;
 /// How long the tail waits for a record.
 const TAIL_WAIT: Duration = Duration::from_millis(10);
@@ -38,6 +43,10 @@ const TAIL_WAIT: Duration = Duration::from_millis(10);
 const VISIBLE_WAIT: Duration = Duration::from_secs(30);
 /// The most series whose start timestamp is remembered.
 const STARTS_MAX: usize = 1 << 20;
+/// The most families whose metadata waits for a sample.
+const METADATA_MAX: usize = 10_000;
+/// Suffixes of the metrics of a family.
+const SUFFIXES: [&str; 5] = ["", "_bucket", "_count", "_sum", "_total"];
 
 /// The environment of one move.
 pub(super) struct ServerMove {
@@ -53,40 +62,66 @@ pub(super) struct ServerMove {
     tail: Option<LogTail>,
     /// The last start timestamp of a series in the log.
     starts: HashMap<SeriesId, StartChange>,
+    /// Metadata in the log that was not sent yet, by family.
+    metadata: HashMap<Arc<str>, Description>,
     state: Arc<Mutex<MoveState>>,
     stop: Arc<StopFlag>,
 }
 
-/// The outcome of a request: a status that is not 2xx, or no response.
-enum RequestFailure {
-    Status { status: u16, after: Option<Duration>, text: String },
+/// The outcome of a query: a status that is not 2xx, or no response.
+enum QueryFailure {
+    Status { status: u16, text: String },
     TooLarge,
     Unreachable(String),
 }
 
-impl RequestFailure {
-    /// Returns whether the target will never accept the request.
-    fn is_final(&self) -> bool {
-        matches!(self, RequestFailure::Status { status: 400 | 409 | 413 | 415 | 422, .. })
+/// Words of a target that refuses a query because of its size, in lower case.
+const SIZE_WORDS: [&str; 4] = ["too many samples", "too long", "too large", "exceeds the limit"];
+
+impl QueryFailure {
+    /// Returns whether the target will never answer the query, but perhaps a smaller one.
+    fn is_too_large(&self) -> bool {
+        match self {
+            QueryFailure::Status { status: 422 | 413, .. } | QueryFailure::TooLarge => true,
+            QueryFailure::Status { status: 400, text } => {
+                let text = text.to_ascii_lowercase();
+                SIZE_WORDS.iter().any(|words| text.contains(words))
+            }
+            _ => false,
+        }
     }
 
     fn text(self) -> String {
         match self {
-            RequestFailure::Status { status, text, .. } => format!("the target responded {status}: {text}"),
-            RequestFailure::TooLarge => "the response is too large".to_owned(),
-            RequestFailure::Unreachable(text) => text,
+            QueryFailure::Status { status, text } => refused(status, &text),
+            QueryFailure::TooLarge => "the response is too large".to_owned(),
+            QueryFailure::Unreachable(text) => text,
         }
     }
 }
 
-impl From<TargetError> for RequestFailure {
-    fn from(error: TargetError) -> RequestFailure {
-        RequestFailure::Unreachable(with_sources(&error))
+fn refused(status: u16, text: &str) -> String {
+    format!("the target responded {status}: {text}")
+}
+
+/// The reason why a request has no answer when the move stops.
+const STOPPED: &str = "the move is being stopped";
+
+impl From<TargetError> for QueryFailure {
+    fn from(error: TargetError) -> QueryFailure {
+        QueryFailure::Unreachable(with_sources(&error))
     }
 }
 
 fn failed(error: &dyn std::error::Error) -> MoveStop {
     MoveStop::Failed(with_sources(error))
+}
+
+fn not_stored(error: &MoveStateError) -> MoveStop {
+    match error {
+        MoveStateError::UnknownOrg => MoveStop::Removed,
+        error => failed(error),
+    }
 }
 
 impl ServerMove {
@@ -109,72 +144,91 @@ impl ServerMove {
             compression: target.body_compression(),
             tail: None,
             starts: HashMap::new(),
+            metadata: HashMap::new(),
             state,
             stop,
         })
     }
 
-    /// Asks whether the target answers queries. Returns whether it is VictoriaMetrics, which names
-    /// its host in each response.
-    pub(super) fn probe(&self) -> Result<bool, String> {
+    /// Asks whether the target answers queries and accepts samples. Returns whether it is
+    /// VictoriaMetrics, which names its host in each response.
+    pub(super) fn probe(&self, target: &MoveTarget, egress: Egress) -> Result<bool, String> {
         let request = TargetRequest {
             method: TargetMethod::Get,
             suffix: "/api/v1/query?query=vector(1)".to_owned(),
             headers: Vec::new(),
             body: Vec::new().into(),
-            timeout: REQUEST_TIMEOUT,
-            body_bytes_max: u64::MAX,
+            timeout: PROBE_TIMEOUT,
+            body_bytes_max: RESPONSE_BYTES_MAX as u64,
         };
-        let asked: Result<bool, RequestFailure> = self.runtime.block_on(async {
-            let response = self.read.send(request).await?;
-            match response.status {
-                200..300 => Ok(response.header("x-server-hostname").is_some()),
-                _ => Err(refusal(response).await),
+        let silent = |reason: String| format!("{} does not answer queries: {reason}", target.read_url);
+        let answer = self.until_stopped(receive(&self.read, request)).ok_or(STOPPED)?;
+        let (body, is_victoria) = answer.map_err(|failure| silent(failure.text()))?;
+        parse_one(&body).map_err(silent)?;
+        let protocol = match self.version {
+            WriteVersion::V1 => ForwardProtocol::V1,
+            WriteVersion::V2 => ForwardProtocol::V2,
+        };
+        let probe = edge::probe(target.write()?, protocol, self.compression, egress);
+        let report = self.until_stopped(probe).ok_or(STOPPED)??;
+        match report.ok {
+            true => Ok(is_victoria),
+            false => {
+                let reason = report.message.unwrap_or_default();
+                Err(format!("{} does not accept samples: {reason}", target.write_url))
             }
-        });
-        asked.map_err(RequestFailure::text)
+        }
     }
 
-    fn consumer(&self) -> ConsumerId {
-        ConsumerId { kind: ConsumerKind::Move, number: u64::from(self.org.0) }
-    }
-
-    fn send(&self, client: &TargetClient, request: TargetRequest) -> Result<Vec<u8>, RequestFailure> {
+    /// Runs a request; none if the move stops meanwhile.
+    fn until_stopped<T>(&self, request: impl Future<Output = T>) -> Option<T> {
         self.runtime.block_on(async {
-            let response = client.send(request).await?;
-            if !(200..300).contains(&response.status) {
-                return Err(refusal(response).await);
+            tokio::select! {
+                biased;
+                () = self.stop.is_set() => None,
+                answer = request => Some(answer),
             }
-            let mut body = response.body;
-            let mut all = Vec::new();
-            while let Some(some) = body.next().await? {
-                if all.len() + some.len() > RESPONSE_BYTES_MAX {
-                    return Err(RequestFailure::TooLarge);
-                }
-                all.extend_from_slice(&some);
-            }
-            Ok(all)
         })
     }
 
+    fn check_stop(&self) -> Result<(), MoveStop> {
+        if self.stop.wait(Duration::ZERO) { Err(MoveStop::Stopping) } else { Ok(()) }
+    }
+
+    fn consumer(&self) -> ConsumerId {
+        consumer_of(self.org)
+    }
+
+    fn send(&self, request: TargetRequest) -> Result<Vec<u8>, QueryFailure> {
+        let answer = self.until_stopped(receive(&self.read, request));
+        answer.unwrap_or_else(|| Err(QueryFailure::Unreachable(STOPPED.to_owned()))).map(|(body, _)| body)
+    }
+
     /// Sends a form to a path of the query API.
-    fn ask(&self, path: &str, form: &str) -> Result<Vec<u8>, RequestFailure> {
+    fn ask(&self, path: &str, form: &str) -> Result<Vec<u8>, QueryFailure> {
         let request = TargetRequest {
             method: TargetMethod::Post,
             suffix: path.to_owned(),
             headers: vec![("content-type", "application/x-www-form-urlencoded".to_owned())],
             body: form.to_owned().into(),
-            timeout: REQUEST_TIMEOUT,
+            timeout: QUERY_TIMEOUT,
             body_bytes_max: u64::MAX,
         };
-        self.send(&self.read, request)
+        self.send(request)
     }
 
-    /// Returns the tail at a position.
-    fn tail_at(&mut self, from: u64) -> Result<LogTail, MoveStop> {
+    /// Returns the tail at a position, or at the first record after it that the log has, and the
+    /// number of records between.
+    fn tail_at(&mut self, from: u64) -> Result<(LogTail, u64), TailError> {
         match self.tail.take() {
-            Some(tail) if tail.position() == LogPosition(from) => Ok(tail),
-            _ => self.tsdb.tail(LogPosition(from)).map_err(|error| failed(&error)),
+            Some(tail) if tail.position() == LogPosition(from) => Ok((tail, 0)),
+            _ => match self.tsdb.tail(LogPosition(from)) {
+                Err(TailError::Trimmed { lost_to, .. }) => {
+                    let next = lost_to.saturating_add(1);
+                    Ok((self.tsdb.tail(LogPosition(next))?, next.saturating_sub(from)))
+                }
+                found => Ok((found?, 0)),
+            },
         }
     }
 
@@ -201,6 +255,7 @@ impl ServerMove {
                 for (series, exemplar) in exemplars {
                     let place = self.place(series, collected, exemplar.at)?;
                     collected.batch.series[place].exemplars.push(exemplar);
+                    collected.samples += 1;
                 }
             }
             TailContent::Starts(starts) if self.version == WriteVersion::V2 => {
@@ -215,10 +270,23 @@ impl ServerMove {
                 }
             }
             TailContent::Deletion { .. } => collected.deletions += 1,
-            TailContent::Dropped => return Err(MoveStop::Failed("the organisation was removed".to_owned())),
+            TailContent::Metadata(families) => {
+                for one in families {
+                    let name: Arc<str> = one.name.into();
+                    let found = Description {
+                        name: Arc::clone(&name),
+                        kind: one.kind,
+                        help: one.help.into(),
+                        unit: one.unit.into(),
+                    };
+                    if self.metadata.len() < METADATA_MAX || self.metadata.contains_key(&name) {
+                        self.metadata.insert(name, found);
+                    }
+                }
+            }
+            TailContent::Dropped => return Err(MoveStop::Removed),
             TailContent::Starts(_)
             | TailContent::Series(_)
-            | TailContent::Metadata(_)
             | TailContent::Seal { .. }
             | TailContent::Mark
             | TailContent::Switch { .. } => {}
@@ -227,14 +295,16 @@ impl ServerMove {
     }
 
     /// Returns the place of a series in the batch, with its start timestamp.
-    fn place(&self, id: SeriesId, collected: &mut Collected, at: Timestamp) -> Result<usize, MoveStop> {
+    fn place(&mut self, id: SeriesId, collected: &mut Collected, at: Timestamp) -> Result<usize, MoveStop> {
         let place = match collected.places.get(&id) {
             Some(place) => *place,
             None => {
                 let labels = self.tsdb.series_labels(self.org, id);
                 let labels = labels
                     .ok_or_else(|| MoveStop::Failed(format!("series {} of the log is unknown", id.0)))?;
-                collected.batch.series.push(BatchSeries { labels, ..BatchSeries::default() });
+                let metadata = self.family_of(labels.metric_name());
+                let series = BatchSeries { id: Some(id), labels, metadata, ..BatchSeries::default() };
+                collected.batch.series.push(series);
                 let place = collected.batch.series.len() - 1;
                 collected.places.insert(id, place);
                 place
@@ -248,6 +318,15 @@ impl ServerMove {
         }
         Ok(place)
     }
+
+    /// Returns the metadata of a metric's family, once.
+    fn family_of(&mut self, metric: &str) -> Option<Description> {
+        if self.metadata.is_empty() {
+            return None;
+        }
+        let mut families = SUFFIXES.iter().filter_map(|suffix| metric.strip_suffix(suffix));
+        families.find_map(|family| self.metadata.remove(family))
+    }
 }
 
 /// The samples of the records of one batch.
@@ -259,18 +338,32 @@ struct Collected {
     deletions: u64,
 }
 
-async fn refusal(response: TargetResponse) -> RequestFailure {
-    let (status, after) = (response.status, response.retry_after_s().map(Duration::from_secs));
-    let text = match response.into_error().await {
-        TargetError::Refused { message, .. } | TargetError::Failed { message, .. } => message,
-        other => other.to_string(),
-    };
-    RequestFailure::Status { status, after, text }
+/// Sends a query. Returns the body, and whether the target is VictoriaMetrics.
+async fn receive(client: &TargetClient, request: TargetRequest) -> Result<(Vec<u8>, bool), QueryFailure> {
+    let response = client.send(request).await?;
+    let status = response.status;
+    if !(200..300).contains(&status) {
+        let text = match response.into_error().await {
+            TargetError::Refused { message, .. } | TargetError::Failed { message, .. } => message,
+            other => other.to_string(),
+        };
+        return Err(QueryFailure::Status { status, text });
+    }
+    let is_victoria = response.header("x-server-hostname").is_some();
+    let (mut body, mut all) = (response.body, Vec::new());
+    while let Some(some) = body.next().await? {
+        if all.len() + some.len() > RESPONSE_BYTES_MAX {
+            return Err(QueryFailure::TooLarge);
+        }
+        all.extend_from_slice(&some);
+    }
+    Ok((all, is_victoria))
 }
 
 impl MoveEnvironment for ServerMove {
     fn save(&mut self, row: &MoveRow) -> Result<(), MoveStop> {
-        self.identity.save_move(self.org, row).map_err(|error| failed(&error))?;
+        self.check_stop()?;
+        self.identity.save_move(self.org, row).map_err(|error| not_stored(&error))?;
         if let Some((next, _)) = row.step.log_position() {
             self.tsdb.advance_pin(self.consumer(), LogPosition(next));
         }
@@ -278,29 +371,24 @@ impl MoveEnvironment for ServerMove {
     }
 
     fn write(&mut self, request: EncodedRequest) -> Result<(), WriteFailure> {
-        let headers = vec![
-            ("content-type", self.version.content_type().to_owned()),
-            ("content-encoding", self.compression.content_encoding().to_owned()),
-            ("x-prometheus-remote-write-version", self.version.version_header().to_owned()),
-        ];
-        let request = TargetRequest {
-            method: TargetMethod::Post,
-            suffix: String::new(),
-            headers,
-            body: request.body.into(),
-            timeout: REQUEST_TIMEOUT,
-            body_bytes_max: u64::MAX,
-        };
-        match self.send(&self.write, request) {
-            Ok(_) | Err(RequestFailure::TooLarge) => Ok(()),
-            Err(failure) if failure.is_final() => Err(WriteFailure::Refused { reason: failure.text() }),
-            Err(failure) => {
-                let after = match &failure {
-                    RequestFailure::Status { after, .. } => *after,
-                    _ => None,
-                };
-                Err(WriteFailure::Retry { after, reason: failure.text() })
+        let sent = (request.counts.samples + request.counts.histograms) as u64;
+        let exchange = edge::exchange(&self.write, request.body, self.version, self.compression);
+        let retry = |after, reason| Err(WriteFailure::Retry { after, reason });
+        match self.until_stopped(exchange) {
+            None => retry(None, STOPPED.to_owned()),
+            Some(Answer::Accepted { written }) => match written.unwrap_or(0) {
+                // Receivers of 1.0 do not count.
+                written if self.version == WriteVersion::V2 && written < sent => {
+                    let reason = format!("the target stored {written} of {sent} samples");
+                    Err(WriteFailure::Refused { reason })
+                }
+                _ => Ok(()),
+            },
+            Some(Answer::Status { status: status @ (400 | 409 | 413 | 415 | 422), text, .. }) => {
+                Err(WriteFailure::Refused { reason: refused(status, &text) })
             }
+            Some(Answer::Status { status, text, retry_after }) => retry(retry_after, refused(status, &text)),
+            Some(Answer::Failed { text, .. }) => retry(None, text),
         }
     }
 
@@ -321,16 +409,11 @@ impl MoveEnvironment for ServerMove {
             suffix: path,
             headers: Vec::new(),
             body: Vec::new().into(),
-            timeout: REQUEST_TIMEOUT,
+            timeout: QUERY_TIMEOUT,
             body_bytes_max: u64::MAX,
         };
-        let body = self.send(&self.read, request).map_err(read_failure)?;
-        let wrong = |reason: String| ReadFailure::Retry { reason };
-        let json: serde_json::Value =
-            serde_json::from_slice(&body).map_err(|error| wrong(format!("no list of names: {error}")))?;
-        let names = json.get("data").and_then(serde_json::Value::as_array);
-        let names = names.ok_or_else(|| wrong("no list of names".to_owned()))?;
-        Ok(names.iter().filter_map(|name| Some(name.as_str()?.to_owned())).collect())
+        let body = self.send(request).map_err(read_failure)?;
+        parse_names(&body).map_err(|reason| ReadFailure::Retry { reason })
     }
 
     fn pin_log(&mut self) -> Result<u64, MoveStop> {
@@ -351,23 +434,36 @@ impl MoveEnvironment for ServerMove {
     }
 
     fn tail(&mut self, from: u64, until: Option<u64>) -> Result<TailBatch, MoveStop> {
-        let mut tail = self.tail_at(from)?;
+        self.check_stop()?;
+        let (mut tail, lost_records) = match self.tail_at(from) {
+            Ok(found) => found,
+            Err(TailError::Ahead { last, .. }) => {
+                return Ok(TailBatch { next: last.saturating_add(1), ..TailBatch::default() });
+            }
+            Err(error) => return Err(failed(&error)),
+        };
         let mut collected = Collected::default();
         while collected.samples < TAIL_SAMPLES
             && until.is_none_or(|until| tail.position() < LogPosition(until))
         {
             let wait = if collected.samples > 0 { Duration::ZERO } else { TAIL_WAIT };
-            let Some(record) = tail.next(wait).map_err(|error| failed(&error))? else { break };
+            let record = match tail.next(wait) {
+                // The next call continues after the removed records.
+                Ok(None) | Err(TailError::Trimmed { .. }) => break,
+                Ok(Some(record)) => record,
+                Err(error) => return Err(failed(&error)),
+            };
             if record.org == self.org && record.kind != RecordKind::Mark {
                 self.add(&record, &mut collected)?;
             }
-            if collected.samples == 0 && self.stop.wait(Duration::ZERO) {
-                return Err(MoveStop::Stopping);
+            if collected.samples == 0 {
+                self.check_stop()?;
             }
         }
         let (next, left) = (tail.position().0, tail.ready_records());
         self.tail = Some(tail);
-        Ok(TailBatch { batch: collected.batch, next, left, deletions: collected.deletions })
+        let Collected { batch, deletions, .. } = collected;
+        Ok(TailBatch { batch, next, left, deletions, lost_records })
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -382,6 +478,7 @@ impl MoveEnvironment for ServerMove {
     }
 
     fn store(&mut self, batch: &MoveBatch) -> Result<u64, MoveStop> {
+        self.check_stop()?;
         let mut refused = 0;
         for some in batch.series.chunks(1_000) {
             let mut builder = BatchBuilder::default();
@@ -391,13 +488,15 @@ impl MoveEnvironment for ServerMove {
             let report = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
             refused += report.map_err(|error| failed(&error))?.refused;
         }
+        // The row of the move must not become durable before the samples.
+        self.tsdb.flush().map_err(|error| failed(&error))?;
         Ok(refused)
     }
 
     fn switch(&mut self, row: &MoveRow) -> Result<(), MoveStop> {
         let target = row.step.is_moved().then(|| self.read.target());
         let (now, rng) = (self.clock.now(), &mut Entropy::system());
-        self.identity.switch_engine(self.org, row, target, now, rng).map_err(|error| failed(&error))?;
+        self.identity.switch_engine(self.org, row, target, now, rng).map_err(|error| not_stored(&error))?;
         if row.step == MoveStep::Returned {
             self.tsdb.unpin(self.consumer()).map_err(|error| failed(&error))?;
         }
@@ -416,10 +515,12 @@ impl MoveEnvironment for ServerMove {
     }
 }
 
-fn read_failure(failure: RequestFailure) -> ReadFailure {
+fn read_failure(failure: QueryFailure) -> ReadFailure {
     match failure {
-        RequestFailure::TooLarge => ReadFailure::TooLarge,
-        failure if failure.is_final() => ReadFailure::Refused { reason: failure.text() },
+        failure if failure.is_too_large() => ReadFailure::TooLarge { reason: failure.text() },
+        QueryFailure::Status { status: status @ (400 | 409 | 415), text } => {
+            ReadFailure::Refused { reason: refused(status, &text) }
+        }
         failure => ReadFailure::Retry { reason: failure.text() },
     }
 }

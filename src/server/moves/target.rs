@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::MoveCommand;
 use crate::forward::encode::{BodyCompression, WriteVersion};
-use crate::model::{Target, TargetAuth, TargetSecret, TargetTls, TargetUrl, Tenant};
+use crate::model::{TENANT_PLACEHOLDER, Target, TargetAuth, TargetSecret, TargetTls, TargetUrl, Tenant};
 use crate::moves::MoverOptions;
 
 /// The target of a move.
@@ -58,6 +58,10 @@ impl MoveTarget {
             Some(url) => url.clone(),
             None => read_url(&write_url)?,
         };
+        let is_path = command.tenant.as_deref().is_some_and(|tenant| tenant.starts_with("path:"));
+        if is_path && !write_url.contains(TENANT_PLACEHOLDER) {
+            return Err(format!("a tenant in the path needs {TENANT_PLACEHOLDER} in --to"));
+        }
         let target = MoveTarget {
             write_url,
             read_url,
@@ -74,6 +78,25 @@ impl MoveTarget {
             target.with_url(url)?.check().map_err(|error| format!("{url}: {error}"))?;
         }
         Ok(target)
+    }
+
+    /// Returns whether this is the same place at the same server, perhaps with other credentials.
+    pub(super) fn is_same_place(&self, other: &MoveTarget) -> bool {
+        let place = |of: &MoveTarget| (of.write_url.clone(), of.read_url.clone(), of.tenant.clone());
+        place(self) == place(other)
+    }
+
+    /// Returns whether the target of another organisation has its samples in the same place, as far
+    /// as that shows: without a tenant, the URL and the headers are the place.
+    pub(super) fn is_shared_with(&self, other: &Target) -> Result<bool, String> {
+        let own = self.query()?;
+        let url = |target: &Target| target.url.as_str().trim_end_matches('/').to_owned();
+        Ok(self.tenant.is_none() && url(&own) == url(other) && own.headers == other.headers)
+    }
+
+    /// Keeps the time of the stored target, unless the command has one.
+    pub(super) fn keep_settle(&mut self, command: &MoveCommand, stored: &MoveTarget) {
+        self.settle_s = command.settle.unwrap_or(stored.settle_s);
     }
 
     /// Takes note of a target that shows samples late, unless the command has a time.
@@ -106,7 +129,8 @@ impl MoveTarget {
     fn with_url(&self, url: &str) -> Result<Target, String> {
         let mut target = Target::new(TargetUrl::parse(url).map_err(|error| format!("{url}: {error}"))?);
         target.tenant = self.tenant()?;
-        if matches!(target.tenant, Tenant::Path { .. }) && !url.contains("{tenant}") {
+        // --read may name the tenant itself.
+        if matches!(target.tenant, Tenant::Path { .. }) && !url.contains(TENANT_PLACEHOLDER) {
             target.tenant = Tenant::None;
         }
         for header in &self.headers {
@@ -138,7 +162,7 @@ impl MoveTarget {
     }
 
     /// Returns the options of the move.
-    pub(super) fn mover_options(&self, accept_differences: bool) -> MoverOptions {
+    pub(super) fn mover_options(&self) -> MoverOptions {
         let tenant_label = match self.tenant() {
             Ok(Tenant::Label { name, value }) => Some((name, value)),
             _ => None,
@@ -148,7 +172,6 @@ impl MoveTarget {
             compression: self.body_compression(),
             tenant_label,
             settle: Duration::from_secs(u64::from(self.settle_s)),
-            accept_differences,
         }
     }
 
@@ -178,5 +201,31 @@ mod tests {
             assert_eq!(read_url(write).as_deref(), Ok(read));
         }
         assert!(read_url("http://h/insert").is_err());
+    }
+
+    fn command(to: &str, tenant: Option<&str>) -> MoveCommand {
+        let (to, tenant) = (Some(to.to_owned()), tenant.map(str::to_owned));
+        MoveCommand { to, tenant, protocol: 1, compression: "snappy".to_owned(), ..MoveCommand::default() }
+    }
+
+    #[test]
+    fn a_tenant_in_the_path_needs_its_place_in_the_url() {
+        let url = "http://vm/insert/{tenant}/prometheus/api/v1/write";
+        let mut with_read = command(url, Some("path:42"));
+        with_read.read = Some("http://vm/select/42/prometheus".to_owned());
+        assert!(MoveTarget::of(&with_read).is_ok() && MoveTarget::of(&command(url, Some("path:42"))).is_ok());
+        let without = MoveTarget::of(&command("http://vm/insert/0/api/v1/write", Some("path:42")));
+        assert!(without.err().is_some_and(|error| error.contains("{tenant}")));
+    }
+
+    #[test]
+    fn a_place_without_a_tenant_is_that_of_every_organisation() {
+        let one = |tenant| MoveTarget::of(&command("http://m/api/v1/push", tenant)).expect("valid");
+        let other = one(None).query().expect("valid");
+        assert_eq!(one(None).is_shared_with(&other), Ok(true));
+        assert_eq!(one(Some("header:X-Scope-OrgID=a")).is_shared_with(&other), Ok(false));
+        let elsewhere = MoveTarget::of(&command("http://n/api/v1/push", None)).expect("valid");
+        assert_eq!(elsewhere.is_shared_with(&other), Ok(false));
+        assert!(one(None).is_same_place(&one(None)) && !one(None).is_same_place(&elsewhere));
     }
 }

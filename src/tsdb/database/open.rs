@@ -8,7 +8,7 @@ use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
 use crate::kv::with_sources;
 use crate::model::Timestamp;
-use crate::tsdb::error::OpenError;
+use crate::tsdb::error::{ManifestError, OpenError};
 use crate::tsdb::maintenance::checkpointer::CheckpointCounts;
 use crate::tsdb::maintenance::copies::Copies;
 use crate::tsdb::maintenance::log_mark::LogMark;
@@ -46,6 +46,8 @@ impl Tsdb {
         let Home { dir, store, control } = home;
         let gate = Arc::clone(control.gate());
         let manifest = Manifest::new(Arc::clone(&control));
+        // Before the first task that trims the log, also in commands on the stopped folder.
+        let hold = control.standby().map_err(ManifestError::from)?.hold;
         let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
         let mut recovered = open::recover(dir, store, &manifest, &options, secrets, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
@@ -99,6 +101,7 @@ impl Tsdb {
             ..Tsdb::without_folder(stores, log, options, retention)
         };
         tsdb.use_gate(&gate);
+        tsdb.hold_log(hold);
         tsdb.warn_of_clocks();
         Ok((tsdb, report))
     }

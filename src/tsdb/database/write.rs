@@ -161,7 +161,10 @@ impl Tsdb {
     }
 
     /// Makes all applied records durable.
-    pub(in crate::tsdb) fn flush(&self) -> Result<(), AppendError> {
+    ///
+    /// # Errors
+    /// [`AppendError`].
+    pub fn flush(&self) -> Result<(), AppendError> {
         match &self.log {
             Sink::Log(log) => log.flush().map(drop),
             Sink::Memory(_) | Sink::ReadOnly { .. } => Ok(()),

@@ -102,6 +102,18 @@ impl Tsdb {
         self.copies.hold.store(seq, Ordering::Release);
     }
 
+    /// Returns the record from which the log is kept for the follower; 0 if it is not kept.
+    #[cfg(test)]
+    pub(crate) fn held_from(&self) -> u64 {
+        self.copies.hold.load(Ordering::Acquire)
+    }
+
+    /// Returns whether the disk is too full for samples. False if that cannot be measured.
+    pub fn lacks_room_for_samples(&self) -> bool {
+        let space = self.folder.as_ref().map(|folder| self.options.disk.space(&folder.segments));
+        matches!(space, Some(Ok(space)) if space.free < space.samples_floor())
+    }
+
     /// Answers the records up to `seq`, which the follower has made durable.
     pub fn confirm(&self, seq: u64) {
         if let Sink::Log(log) = &self.log {

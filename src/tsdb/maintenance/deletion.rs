@@ -151,6 +151,8 @@ impl Tsdb {
             report.segments =
                 report.segments.max(self.delete_some(&store, deletion, DeletionRecord::New, now)?);
         }
+        // Waits for the follower, now that tombstones are stored and no lock is held.
+        self.commit(Vec::new(), now)?;
         Ok(report)
     }
 

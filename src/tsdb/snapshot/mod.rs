@@ -267,11 +267,15 @@ impl Snapshot {
         Ok(self.scope.admits_name(labels.metric_name()))
     }
 
+    /// Returns the time from which samples are visible by the organisation's retention alone.
+    pub fn kept_from(&self) -> Timestamp {
+        let kept = self.store.as_ref().filter(|_| !self.ignore_retention);
+        Timestamp::from_ms(kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed)))
+    }
+
     /// Clips the range to the scope's time and to the organisation's retention.
     fn within(&self, range: TimeRange) -> TimeRange {
-        let kept = self.store.as_ref().filter(|_| !self.ignore_retention);
-        let kept = kept.map_or(i64::MIN, |store| store.kept_from_ms.load(Ordering::Relaxed));
-        let start = range.start.max(Timestamp::from_ms(kept));
+        let start = range.start.max(self.kept_from());
         TimeRange::new(self.scope.min_time.map_or(start, |min| start.max(min)), range.end)
     }
 }

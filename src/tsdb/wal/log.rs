@@ -78,9 +78,10 @@ impl Draft {
         Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN, is_copied: false }
     }
 
-    /// Returns whether the record was made by the store itself, so that no client waits for it.
+    /// Returns whether the record does not wait for a follower. Nobody waits for seals and drops,
+    /// which the store makes itself, and a deletion waits once it has its tombstone.
     fn is_internal(&self) -> bool {
-        matches!(self.kind, RecordKind::Seal | RecordKind::SealAll)
+        matches!(self.kind, RecordKind::Seal | RecordKind::SealAll | RecordKind::Delete | RecordKind::Dropped)
     }
 }
 
@@ -760,7 +761,7 @@ impl LogState {
         self.gate.get().is_some_and(|gate| gate.is_follower())
     }
 
-    /// Asks the gate. Seals go on while no follower is connected.
+    /// Asks the gate. Internal records go on while no follower is connected.
     fn admit_by_gate(&self, is_internal: bool) -> Result<(), AppendError> {
         match self.gate.get().map_or(Ok(()), |gate| gate.admit()) {
             Err(StandbyRefusal::Missing) if is_internal => Ok(()),

@@ -17,9 +17,10 @@ use crate::tsdb::SeriesExemplars;
 const LABELS_MAX: usize = 1_024;
 
 /// Reads elements, and counts what they hold.
-pub(super) struct ElementReader<'r> {
+#[derive(Debug)]
+pub(super) struct ElementReader {
     /// A label that is removed.
-    hidden: Option<&'r str>,
+    hidden: Option<Box<str>>,
     /// The steps of a range query; `None` allows all times.
     steps: Option<Steps>,
     samples_max: u64,
@@ -30,6 +31,7 @@ pub(super) struct ElementReader<'r> {
 }
 
 /// A series with its values.
+#[derive(Debug)]
 pub(super) struct SeriesPoints {
     labels: Labels,
     one: Option<Sample>,
@@ -140,9 +142,16 @@ impl<'de> Deserialize<'de> for Point {
     }
 }
 
-impl<'r> ElementReader<'r> {
-    pub(super) fn new(hidden: Option<&'r str>, steps: Option<Steps>, samples_max: u64) -> ElementReader<'r> {
-        ElementReader { hidden, steps, samples_max, samples: 0, bytes: 0, texts: HashSet::new() }
+impl ElementReader {
+    pub(super) fn new(hidden: Option<&str>, steps: Option<Steps>, samples_max: u64) -> ElementReader {
+        ElementReader {
+            hidden: hidden.map(Box::from),
+            steps,
+            samples_max,
+            samples: 0,
+            bytes: 0,
+            texts: HashSet::new(),
+        }
     }
 
     /// Returns the number of values so far.
@@ -153,6 +162,11 @@ impl<'r> ElementReader<'r> {
     /// Returns the bytes of the elements so far.
     pub(super) fn held_bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Returns whether a label is removed.
+    pub(super) fn hides_label(&self) -> bool {
+        self.hidden.is_some()
     }
 
     fn hold(&mut self, bytes: usize) {
@@ -171,7 +185,7 @@ impl<'r> ElementReader<'r> {
     }
 
     fn label_set(&mut self, LabelPairs(mut pairs): LabelPairs<'_>) -> Result<Labels, AnswerError> {
-        pairs.retain(|(name, value)| !value.is_empty() && Some(&**name) != self.hidden);
+        pairs.retain(|(name, value)| !value.is_empty() && Some(&**name) != self.hidden.as_deref());
         pairs.sort();
         if pairs.windows(2).any(|pair| pair[0].0 == pair[1].0)
             || pairs.iter().any(|(name, _)| name.is_empty())
@@ -232,17 +246,23 @@ impl<'r> ElementReader<'r> {
         self.label_set(pairs)
     }
 
-    /// Reads the name or value of a label; `None` for the removed one.
-    pub(super) fn text(&mut self, element: &[u8]) -> Result<Option<Arc<str>>, AnswerError> {
+    /// Reads the value of a label.
+    pub(super) fn value(&mut self, element: &[u8]) -> Result<Arc<str>, AnswerError> {
         let Text(text) = serde_json::from_slice(element).or_else(invalid)?;
         self.hold(text.len() + 48);
-        Ok((Some(&*text) != self.hidden).then(|| text.into()))
+        Ok(text.into())
+    }
+
+    /// Reads the name of a label; `None` for the removed one.
+    pub(super) fn name(&mut self, element: &[u8]) -> Result<Option<Arc<str>>, AnswerError> {
+        let name = self.value(element)?;
+        Ok(Some(name).filter(|name| Some(&**name) != self.hidden.as_deref()))
     }
 }
 
 /// Reads the exemplars of a series.
 pub(super) fn exemplars_of(
-    reader: &mut ElementReader<'_>,
+    reader: &mut ElementReader,
     element: &[u8],
 ) -> Result<SeriesExemplars, AnswerError> {
     let ExemplarsElement { series_labels, exemplars } = serde_json::from_slice(element).or_else(invalid)?;

@@ -1,31 +1,37 @@
 //! The responses of Prometheus' HTTP API, read while they arrive.
 
 mod element;
+mod metadata;
 mod split;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::model::{Labels, MetricKind, Steps, Timestamp};
+use crate::model::{Labels, Steps, Timestamp};
 use crate::outbound::Bytes;
 use crate::promql::{QueryError, Value};
 use crate::tsdb::{Description, Listing, SeriesExemplars};
 use element::{ElementReader, SeriesPoints, exemplars_of};
+use metadata::descriptions;
 use split::{Malformed, Splitter};
 
 use super::request::UpstreamRead;
 
 /// The most bytes of a response beside its list. Metadata has no list.
 const ENVELOPE_BYTES_MAX: usize = 1 << 20;
+/// The most bytes of one element of the list. An element is parsed at once.
+const ELEMENT_BYTES_MAX: usize = 32 << 20;
 /// The most bytes of the metadata of all metrics.
 const METADATA_BYTES_MAX: usize = 32 << 20;
 /// The most warnings of a response that are passed on, and as many infos.
 const WARNINGS_MAX: usize = 100;
 /// The most bytes of a passed warning.
 const WARNING_BYTES_MAX: usize = 1_024;
+
+/// The warning about an answer that lacks data.
+const PARTIAL: &str = "the upstream's answer is partial: some of its data was not available";
 
 /// What a server answered.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,12 +42,23 @@ pub struct UpstreamAnswer {
     pub warnings: Vec<String>,
     /// Infos of the server.
     pub infos: Vec<String>,
+    /// The memory of the answer in bytes.
+    pub bytes: u64,
 }
 
 impl UpstreamAnswer {
     /// Returns an answer without warnings and infos.
     pub const fn of(data: AnswerData) -> UpstreamAnswer {
-        UpstreamAnswer { data, warnings: Vec::new(), infos: Vec::new() }
+        UpstreamAnswer { data, warnings: Vec::new(), infos: Vec::new(), bytes: 0 }
+    }
+
+    /// Replaces the texts of the server, which may contain names that a token must not learn.
+    pub fn hide_texts(&mut self) {
+        const HIDDEN: &str = "the upstream reported warnings";
+        let is_any = self.warnings.iter().any(|text| text != PARTIAL);
+        self.warnings.retain(|text| text == PARTIAL);
+        self.warnings.extend(is_any.then(|| HIDDEN.to_owned()));
+        self.infos.clear();
     }
 }
 
@@ -102,8 +119,14 @@ pub(super) enum AnswerError {
 }
 
 impl From<Malformed> for AnswerError {
-    fn from(Malformed(why): Malformed) -> AnswerError {
-        AnswerError::Invalid(why)
+    fn from(error: Malformed) -> AnswerError {
+        match error {
+            Malformed::Text(why) => AnswerError::Invalid(why),
+            Malformed::ElementTooLarge(most) => {
+                let (needed, allowed) = ((most as u64).saturating_add(1), most as u64);
+                QueryError::TooMuchMemory { needed, allowed }.into()
+            }
+        }
     }
 }
 
@@ -112,15 +135,18 @@ fn invalid<T>(why: impl std::fmt::Display) -> Result<T, AnswerError> {
 }
 
 /// Reads one response.
-pub(super) struct AnswerReader<'r> {
-    read: &'r UpstreamRead,
+#[derive(Debug)]
+pub(super) struct AnswerReader {
+    read: UpstreamRead,
     splitter: Splitter,
-    elements: ElementReader<'r>,
+    elements: ElementReader,
     found: Found,
+    /// Whether a partial answer is an error.
+    is_whole: bool,
 }
 
 /// The elements so far.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Found {
     points: Vec<SeriesPoints>,
     labels: Vec<Labels>,
@@ -140,6 +166,9 @@ struct ResponseEnvelope {
     warnings: Option<Vec<String>>,
     #[serde(default)]
     infos: Option<Vec<String>>,
+    /// VictoriaMetrics sets it if a storage node does not answer.
+    #[serde(rename = "isPartial", default)]
+    is_partial: bool,
 }
 
 #[derive(Deserialize)]
@@ -149,25 +178,15 @@ struct ResultKind {
     result: Box<RawValue>,
 }
 
-/// The entry of one metric in the metadata.
-#[derive(Deserialize)]
-struct MetadataEntry {
-    #[serde(rename = "type", default)]
-    kind: String,
-    #[serde(default)]
-    help: String,
-    #[serde(default)]
-    unit: String,
-}
-
-impl<'r> AnswerReader<'r> {
-    /// Creates a reader of the response to `read`. `hidden` is removed from label sets.
+impl AnswerReader {
+    /// Creates a reader of the response to `read`. `hidden` is removed from label sets. A partial
+    /// answer is an error if it must be whole.
     pub(super) fn new(
-        read: &'r UpstreamRead,
-        hidden: Option<&'r str>,
-        element_max: usize,
+        read: &UpstreamRead,
+        hidden: Option<&str>,
         samples_max: u64,
-    ) -> AnswerReader<'r> {
+        is_whole: bool,
+    ) -> AnswerReader {
         let envelope_max = match read {
             UpstreamRead::Metadata { .. } => METADATA_BYTES_MAX,
             _ => ENVELOPE_BYTES_MAX,
@@ -177,10 +196,11 @@ impl<'r> AnswerReader<'r> {
             _ => None,
         };
         AnswerReader {
-            read,
-            splitter: Splitter::new(envelope_max, element_max),
+            read: read.clone(),
+            splitter: Splitter::new(envelope_max, ELEMENT_BYTES_MAX),
             elements: ElementReader::new(hidden, steps, samples_max),
             found: Found::default(),
+            is_whole,
         }
     }
 
@@ -191,7 +211,7 @@ impl<'r> AnswerReader<'r> {
 
     /// Takes the next bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) -> Result<(), AnswerError> {
-        let AnswerReader { read, splitter, elements, found } = self;
+        let AnswerReader { read, splitter, elements, found, .. } = self;
         splitter.push(bytes, |element| match read {
             UpstreamRead::Query { .. } if element.first() == Some(&b'{') => {
                 found.points.push(elements.series(element)?);
@@ -209,8 +229,12 @@ impl<'r> AnswerReader<'r> {
                 found.labels.push(elements.labels(element)?);
                 Ok(())
             }
-            UpstreamRead::LabelNames { .. } | UpstreamRead::LabelValues { .. } => {
-                found.texts.extend(elements.text(element)?);
+            UpstreamRead::LabelNames { .. } => {
+                found.texts.extend(elements.name(element)?);
+                Ok(())
+            }
+            UpstreamRead::LabelValues { .. } => {
+                found.texts.push(elements.value(element)?);
                 Ok(())
             }
             UpstreamRead::Exemplars { .. } => {
@@ -220,18 +244,21 @@ impl<'r> AnswerReader<'r> {
         })
     }
 
-    /// Returns the data of a complete response.
+    /// Returns the data of a complete response. Parses metadata and sorts, which takes long.
     pub(super) fn finish(self) -> Result<UpstreamAnswer, AnswerError> {
-        let AnswerReader { read, splitter, elements, found } = self;
+        let AnswerReader { read, splitter, elements, found, is_whole } = self;
         let envelope = splitter.finish()?;
         let envelope: ResponseEnvelope = serde_json::from_slice(&envelope).or_else(invalid)?;
         if envelope.status != "success" {
             return Err(AnswerError::Reported(envelope.error.unwrap_or_default()));
         }
+        if envelope.is_partial && is_whole {
+            return invalid("it is partial: some of the data was not available");
+        }
         let data = envelope.data.as_deref().map(RawValue::get);
         let is_list = data.is_some_and(|data| data.starts_with('['));
         let no_list = |what: &str| invalid(format!("data is not a list of {what}"));
-        let data = match read {
+        let data = match &read {
             UpstreamRead::Query { steps, instant, .. } => {
                 let Some(data) = data else { return invalid("data is missing") };
                 let kind: ResultKind = serde_json::from_str(data).or_else(invalid)?;
@@ -239,10 +266,8 @@ impl<'r> AnswerReader<'r> {
                     return no_list("values");
                 }
                 let samples = elements.samples();
-                AnswerData::Query(QueryAnswer {
-                    value: value(found, &kind.result_type, *steps, *instant)?,
-                    samples,
-                })
+                let value = value(found, &kind.result_type, (*steps, *instant), elements.hides_label())?;
+                AnswerData::Query(QueryAnswer { value, samples })
             }
             UpstreamRead::Series { limit, .. } if is_list => {
                 let mut items = found.labels;
@@ -271,7 +296,14 @@ impl<'r> AnswerReader<'r> {
             UpstreamRead::LabelNames { .. } | UpstreamRead::LabelValues { .. } => return no_list("texts"),
             UpstreamRead::RemoteRead { .. } | UpstreamRead::RawMatrix { .. } => return no_list("samples"),
         };
-        Ok(UpstreamAnswer { data, warnings: shortened(envelope.warnings), infos: shortened(envelope.infos) })
+        let mut warnings = shortened(envelope.warnings);
+        if envelope.is_partial {
+            warnings.insert(0, PARTIAL.to_owned());
+        }
+        // Other data was counted while it arrived.
+        let metadata = if let AnswerData::Metadata(all) = &data { metadata::bytes_of(all) } else { 0 };
+        let (infos, bytes) = (shortened(envelope.infos), elements.held_bytes().saturating_add(metadata));
+        Ok(UpstreamAnswer { data, warnings, infos, bytes })
     }
 }
 
@@ -286,7 +318,12 @@ fn shortened(texts: Option<Vec<String>>) -> Vec<String> {
     texts.take(WARNINGS_MAX).map(cut).collect()
 }
 
-fn value(found: Found, kind: &str, steps: Steps, instant: bool) -> Result<Value, AnswerError> {
+fn value(
+    found: Found,
+    kind: &str,
+    (steps, instant): (Steps, bool),
+    hides_label: bool,
+) -> Result<Value, AnswerError> {
     let Found { points, raw, .. } = found;
     let at = steps.start();
     let has_no = |is_empty: bool, what: &str| match is_empty {
@@ -306,6 +343,11 @@ fn value(found: Found, kind: &str, steps: Steps, instant: bool) -> Result<Value,
                 series.sort_by(|a, b| a.labels.cmp(&b.labels));
             }
             if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
+                if hides_label {
+                    // The query may have set the label, so this is no fault of the server.
+                    let why = "series of the result differ only in the label of the tenant, which is removed";
+                    return Err(AnswerError::Unsupported(why.to_owned()));
+                }
                 return invalid("two series have the same labels");
             }
             Ok(Value::Matrix(series))
@@ -330,23 +372,6 @@ fn value(found: Found, kind: &str, steps: Steps, instant: bool) -> Result<Value,
         }
         _ => invalid(format!("a result of the type {kind:?} is not expected")),
     }
-}
-
-fn descriptions(data: Option<&str>) -> Result<Vec<Description>, AnswerError> {
-    let data: BTreeMap<String, Vec<MetadataEntry>> = match data {
-        Some(data) => serde_json::from_str(data).or_else(invalid)?,
-        None => return invalid("data is missing"),
-    };
-    let kind = |text: &str| {
-        let all = (0..=u8::MAX).map_while(MetricKind::from_number);
-        all.into_iter().find(|kind| kind.as_str() == text).unwrap_or_default()
-    };
-    let of = |(name, entries): (String, Vec<MetadataEntry>)| {
-        let entry = entries.into_iter().next()?;
-        let (help, unit) = (entry.help.into(), entry.unit.into());
-        Some(Description { name: name.into(), kind: kind(&entry.kind), help, unit })
-    };
-    Ok(data.into_iter().filter_map(of).collect())
 }
 
 /// Converts seconds to a time.

@@ -9,10 +9,15 @@ const DEPTH_MAX: usize = 64;
 
 /// A response that is not what it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Malformed(pub(super) String);
+pub(super) enum Malformed {
+    /// It is not the JSON that is expected.
+    Text(String),
+    /// One element has more than this many bytes.
+    ElementTooLarge(usize),
+}
 
 fn malformed<T>(why: impl Into<String>) -> Result<T, Malformed> {
-    Err(Malformed(why.into()))
+    Err(Malformed::Text(why.into()))
 }
 
 /// A member of the response that leads to the list.
@@ -119,7 +124,7 @@ impl Splitter {
             }
         }
         if self.element.len() >= self.element_max {
-            return malformed(format!("a series has more than {} bytes", self.element_max));
+            return Err(Malformed::ElementTooLarge(self.element_max));
         }
         self.element.push(byte);
         Ok(false)

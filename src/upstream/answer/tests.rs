@@ -1,7 +1,7 @@
 //! Responses as servers send them, and as they should not.
 
 use super::*;
-use crate::model::{Sample, TimeRange};
+use crate::model::{MetricKind, Sample, TimeRange};
 
 fn range_query() -> UpstreamRead {
     let steps = Steps::new(Timestamp::from_s(100), Timestamp::from_s(160), 15_000).expect("steps");
@@ -14,7 +14,7 @@ fn instant_query() -> UpstreamRead {
 }
 
 fn answered(read: &UpstreamRead, text: &str) -> Result<UpstreamAnswer, AnswerError> {
-    let mut reader = AnswerReader::new(read, Some("tenant"), 1 << 20, 1_000);
+    let mut reader = AnswerReader::new(read, Some("tenant"), 1_000, false);
     for piece in text.as_bytes().chunks(7) {
         reader.push(piece)?;
     }
@@ -78,11 +78,15 @@ fn wrong_types_times_and_labels_are_refused() {
         ("matrix", r#"[{"metric":{"a":"b","a":"c"},"values":[]}]"#.to_owned()),
         ("matrix", r#"[{"values":[[100,"1"]]}]"#.to_owned()),
         ("matrix", r#"[{"metric":{}}]"#.to_owned()),
-        ("matrix", twice.to_owned()),
     ] {
         let found = query(&range_query(), kind, &result);
         assert!(matches!(found, Err(AnswerError::Invalid(_))), "{kind} {result}: {found:?}");
     }
+    // A query can set the label of the tenant, so this says nothing about the server.
+    assert!(matches!(query(&range_query(), "matrix", twice), Err(AnswerError::Unsupported(_))));
+    let mut reader = AnswerReader::new(&range_query(), None, 1_000, false);
+    reader.push(data("matrix", twice).as_bytes()).expect("read");
+    assert!(matches!(reader.finish(), Err(AnswerError::Invalid(_))));
     let histogram = r#"[{"metric":{},"histograms":[[100,{"count":"1"}]]}]"#;
     assert!(matches!(query(&range_query(), "matrix", histogram), Err(AnswerError::Unsupported(_))));
     let reported = answered(&range_query(), r#"{"status":"error","errorType":"execution","error":"no"}"#);
@@ -115,4 +119,51 @@ fn listings_are_sorted_cut_and_without_the_label_of_the_tenant() {
         panic!("metadata")
     };
     assert_eq!((found.len(), &*found[0].name, found[0].kind), (1, "up", MetricKind::Gauge));
+}
+
+#[test]
+fn a_value_that_equals_the_name_of_the_tenants_label_is_listed() {
+    let (selectors, range) = (vec![String::new()], TimeRange::ALL);
+    let values = UpstreamRead::LabelValues { name: "kind".to_owned(), selectors, range, limit: 9 };
+    let found = answered(&values, r#"{"status":"success","data":["tenant","a"]}"#).expect("valid");
+    let items = vec!["a".into(), "tenant".into()];
+    assert_eq!(found.data, AnswerData::Texts(Listing { items, truncated: false }));
+}
+
+#[test]
+fn a_partial_answer_has_a_warning_or_is_refused() {
+    let text = data("vector", "[]").replacen('{', r#"{"isPartial":true,"warnings":["w"],"#, 1);
+    let found = answered(&instant_query(), &text).expect("valid");
+    assert_eq!(found.warnings, [PARTIAL, "w"]);
+    let mut hidden = found;
+    hidden.hide_texts();
+    assert_eq!(hidden.warnings, [PARTIAL, "the upstream reported warnings"]);
+    let mut reader = AnswerReader::new(&instant_query(), None, 1_000, true);
+    reader.push(text.as_bytes()).expect("read");
+    assert!(matches!(reader.finish(), Err(AnswerError::Invalid(_))));
+}
+
+#[test]
+fn one_huge_element_is_too_expensive_and_no_failure_of_the_server() {
+    let begun = format!(r#"{{"data":{{"resultType":"matrix","result":[{{"a":"{}"#, "x".repeat(1 << 20));
+    let mut reader = AnswerReader::new(&range_query(), None, 1_000, false);
+    let mut outcome = reader.push(begun.as_bytes());
+    for _ in 0..32 {
+        outcome = outcome.and_then(|()| reader.push(&[b'x'; 1 << 20]));
+    }
+    assert!(matches!(outcome, Err(AnswerError::Query(QueryError::TooMuchMemory { .. }))), "{outcome:?}");
+}
+
+#[test]
+fn the_number_of_described_metrics_is_limited_and_only_their_first_entries_count() {
+    let of = |count: usize| {
+        let all: Vec<String> =
+            (0..count).map(|n| format!(r#""m{n}":[{{"type":"gauge"}},{{}},{{}}]"#)).collect();
+        let text = format!(r#"{{"status":"success","data":{{{}}}}}"#, all.join(","));
+        let mut reader = AnswerReader::new(&UpstreamRead::Metadata { metric: None }, None, 9, false);
+        reader.push(text.as_bytes()).and_then(|()| reader.finish())
+    };
+    let found = of(1_000).expect("valid");
+    assert!(found.bytes > 100_000, "{} bytes", found.bytes);
+    assert!(matches!(of(200_001), Err(AnswerError::Invalid(_))));
 }

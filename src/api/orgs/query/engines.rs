@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::identity::{Engine, EngineKind, Identity};
-use crate::model::OrgId;
+use crate::model::{OrgId, TimeRange, Timestamp};
 use crate::outbound::Egress;
 use crate::sync::IgnorePoison as _;
 use crate::upstream::{CircuitState, Upstream};
@@ -58,6 +58,11 @@ impl Engines {
 
     fn engine(&self, org: OrgId) -> Option<Arc<Engine>> {
         self.identity.as_ref()?.engine(org)
+    }
+
+    /// Returns whether another server has samples of an organisation. Only touches memory.
+    pub fn is_remote(&self, org: OrgId) -> bool {
+        self.engine(org).is_some()
     }
 
     /// Returns which addresses may be connected to.
@@ -116,6 +121,27 @@ impl Engines {
             self.in_use(org).is_some_and(|upstream| upstream.status().circuit != CircuitState::Closed)
         };
         (all.len(), all.iter().filter(|(org, _)| is_open(*org)).count())
+    }
+
+    /// Checks that all samples of a range are stored here.
+    ///
+    /// # Errors
+    /// 409 `engine_upstream`.
+    pub fn require_local(&self, org: OrgId, range: TimeRange, now: Timestamp) -> ApiResult<()> {
+        let Some(engine) = self.engine(org) else { return Ok(()) };
+        let after_ms = i64::try_from(engine.split_after_s.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let border = Timestamp::from_ms(now.as_ms().saturating_sub(after_ms));
+        match engine.kind {
+            EngineKind::Split if range.start >= border => Ok(()),
+            EngineKind::Split => Err(ApiError::new(
+                Code::EngineUpstream,
+                format!("samples before {} are on another server; delete them there", border.to_rfc3339()),
+            )),
+            EngineKind::Upstream => Err(ApiError::new(
+                Code::EngineUpstream,
+                "the samples of this organisation are on another server; delete them there",
+            )),
+        }
     }
 
     /// Checks that samples of an organisation are stored here. Those of a moved organisation are

@@ -58,7 +58,7 @@ pub(in crate::api::orgs) struct QueryRun {
     /// buffers of listings and bodies are charged separately.
     charged_bytes: Cell<u64>,
     /// Charges the evaluations of an embed token to its key.
-    usage: Option<EmbedUsage>,
+    pub(super) usage: Option<EmbedUsage>,
     queried: Arc<QueriedMetrics>,
     clock: Clock,
     /// Set if the samples are on another server; the snapshot is then not read.
@@ -243,10 +243,13 @@ impl QueryRun {
         if self.deadline.cancelled.load(Ordering::Relaxed) {
             return Err(QueryError::Cancelled.into());
         }
-        // Other queries may have used up the time of the key meanwhile.
+        let is_first = self.upstream.as_ref().is_none_or(UpstreamRun::is_first_execution);
         let _evaluation = match &self.usage {
             Some(usage) => {
-                usage.admit()?;
+                // Other queries may have used up the time of the key meanwhile.
+                if is_first {
+                    usage.admit()?;
+                }
                 Some(usage.begin())
             }
             None => None,
@@ -383,7 +386,7 @@ impl QueryRun {
         let result = match &self.upstream {
             None => self.evaluate_here(query, &self.snapshot, &options, eval)?,
             Some(run) => match &run.split {
-                None => return self.evaluate_upstream(run, query, &options, eval),
+                None => self.evaluate_upstream(run, query, &options)?,
                 Some(split) => self.evaluate_split(run, split, query, options, eval)?,
             },
         };

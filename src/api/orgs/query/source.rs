@@ -1,8 +1,9 @@
 //! What a run reads: its snapshot, or the answers of another server.
 //!
 //! A run does no I/O. If it needs an answer that it does not have, it records the read and ends;
-//! [`ReadDeps::run`] then fetches the answer, and runs the same work again with it. The reads of a
-//! run depend only on its request and on earlier answers, so the work takes the same way again.
+//! [`ReadDeps::run`] then fetches the answer, and runs the same work again with it. Each answer is
+//! stored with its read. If an execution reads something else than the one before it, for example
+//! because a dashboard was saved meanwhile, the answers from there on are fetched again.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,24 +13,30 @@ use std::time::Duration;
 
 use super::deps::ReadDeps;
 use super::request::QueryRequest;
-use super::run::{EvalOptions, QueryRun};
+use super::run::QueryRun;
 use super::split::{SplitRun, union};
+use crate::api::embed_use::EmbedUsage;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::CancelOnDrop;
 use crate::model::{
-    Labels, METRIC_NAME, MatchOp, Matcher, Steps, Stopped, TimeRange, Timestamp, format_duration,
+    Labels, METRIC_NAME, MatchOp, Matcher, Pattern, Steps, Stopped, TimeRange, Timestamp, format_duration,
 };
 use crate::promql::syntax::tree::QueryTimes;
-use crate::promql::{self, Annotations, Query, QueryError, QueryResult, QueryStats, Value};
+use crate::promql::{self, Annotations, Lease, Query, QueryError, QueryResult, QueryStats, Value};
 use crate::tsdb::{
     Cardinality, Description, LabelSummary, Listing, Metric, MetricFilter, Paced, SeriesExemplars,
 };
 use crate::upstream::{
-    AnswerData, FetchLimits, ForcedMatchers, Upstream, UpstreamAnswer, UpstreamError, UpstreamRead,
+    AnswerData, FetchLimits, FetchedAnswer, ForcedMatchers, Upstream, UpstreamAnswer, UpstreamError,
+    UpstreamRead,
 };
 
 /// The most reads of one run, inclusive.
 const READS_MAX: usize = 64;
+/// The most reads that count the series of a page of metrics, inclusive.
+const COUNT_READS_MAX: usize = 32;
+/// The most bytes of names in the regular expression of one such read.
+const COUNTED_NAMES_BYTES: usize = 32 << 10;
 /// How often a fetch looks whether its query was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
 /// Suffixes of the names of a metric's series.
@@ -40,7 +47,9 @@ pub(super) struct UpstreamRun {
     upstream: Arc<Upstream>,
     now: Timestamp,
     /// The answers to the first reads, in order.
-    answers: Vec<Arc<UpstreamAnswer>>,
+    answers: RefCell<Vec<HeldAnswer>>,
+    /// The number of fetched answers, including those that were dropped.
+    fetched: Cell<usize>,
     /// The number of answers that this execution has used.
     used: Cell<usize>,
     /// The read that ended this execution.
@@ -49,7 +58,19 @@ pub(super) struct UpstreamRun {
     pub(super) split: Option<SplitRun>,
 }
 
+/// An answer to a read, with its memory.
+struct HeldAnswer {
+    read: UpstreamRead,
+    answer: Arc<UpstreamAnswer>,
+    _lease: Arc<Lease>,
+}
+
 impl UpstreamRun {
+    fn new(upstream: Arc<Upstream>, now: Timestamp, split: Option<SplitRun>) -> UpstreamRun {
+        let (answers, fetched) = (RefCell::default(), Cell::new(0));
+        UpstreamRun { upstream, now, answers, fetched, used: Cell::new(0), wanted: RefCell::new(None), split }
+    }
+
     /// Begins an execution.
     pub(super) fn restart(&self) {
         self.used.set(0);
@@ -66,6 +87,29 @@ impl UpstreamRun {
         self.used.set(place);
     }
 
+    /// Returns whether the answer at a place is that to a read.
+    pub(super) fn is_answered(&self, place: usize, read: &UpstreamRead) -> bool {
+        self.answers.borrow().get(place).is_some_and(|held| held.read == *read)
+    }
+
+    /// Returns whether no answer has been fetched yet.
+    pub(super) fn is_first_execution(&self) -> bool {
+        self.fetched.get() == 0
+    }
+
+    /// Drops the answers from a place on, and what was decoded from them.
+    fn forget_from(&self, place: usize) {
+        self.answers.borrow_mut().truncate(place);
+        if let Some(split) = &self.split {
+            split.forget_from(place);
+        }
+    }
+
+    /// Returns the memory of all answers in bytes.
+    fn held_bytes(&self) -> u64 {
+        self.answers.borrow().iter().fold(0, |bytes, held| bytes.saturating_add(held.answer.bytes))
+    }
+
     /// Returns whether this execution has ended until an answer is fetched.
     pub(super) fn is_waiting(&self) -> bool {
         self.wanted.borrow().is_some()
@@ -79,13 +123,16 @@ impl UpstreamRun {
     /// Returns the answer to a read, or ends the execution until there is one.
     pub(super) fn answer(&self, read: UpstreamRead) -> ApiResult<Arc<UpstreamAnswer>> {
         let place = self.used.replace(self.used.get() + 1);
-        if let Some(answer) = self.answers.get(place) {
+        let of_read = |held: &&HeldAnswer| held.read == read;
+        let known = self.answers.borrow().get(place).filter(of_read).map(|held| Arc::clone(&held.answer));
+        if let Some(answer) = known {
             return match &answer.data {
                 AnswerData::Unsupported(why) => Err(unsupported(why)),
-                _ => Ok(Arc::clone(answer)),
+                _ => Ok(answer),
             };
         }
-        if place >= READS_MAX {
+        self.forget_from(place);
+        if self.fetched.get() >= READS_MAX {
             let why = format!("the request needs more than {READS_MAX} reads");
             return Err(ApiError::new(Code::UpstreamUnsupported, why));
         }
@@ -110,13 +157,14 @@ impl ReadDeps {
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
         let now = self.clock.now();
         let (memory, org) = (Arc::clone(&self.memory), request.caller.access.org);
-        let split = split_after_ms.map(|after_ms| SplitRun::new(now, after_ms, Arc::new(memory.lease(org))));
+        let split_lease = Arc::new(memory.lease(org));
         let start = self.start(request, Arc::clone(&cancelled));
         let first = work.clone();
         let begin = move || {
             let mut run = start(None);
-            let (answers, used, wanted) = (Vec::new(), Cell::new(0), RefCell::new(None));
-            run.upstream = Some(UpstreamRun { upstream, now, answers, used, wanted, split });
+            let kept_from = run.snapshot.kept_from();
+            let split = |after_ms| SplitRun::new(now, after_ms, kept_from, split_lease);
+            run.upstream = Some(UpstreamRun::new(upstream, now, split_after_ms.map(split)));
             let done = run.execute(first);
             (run, done)
         };
@@ -127,31 +175,24 @@ impl ReadDeps {
             else {
                 return done;
             };
-            let mut limits = run.fetch_limits();
-            if let Some(split) = run.upstream.as_mut().and_then(|run| run.split.as_mut()) {
-                // The lease of the run is that of its evaluation, beside which answers are held.
-                let lease = Arc::new(memory.lease(org));
-                limits.lease = Some(Arc::clone(&lease));
-                split.hold_answer(lease);
-            }
-            let (is_token, is_split) = (run.grant.is_token(), run.split().is_some());
-            let answer = tokio::select! {
-                biased;
-                answer = upstream.fetch(&read, &limits) => match answer {
-                    Err(UpstreamError::Unsupported(why)) if is_split => {
-                        let why = if is_token { "the upstream cannot answer this".to_owned() } else { why };
-                        UpstreamAnswer::of(AnswerData::Unsupported(why))
-                    }
-                    answer => answer.map_err(|error| refused(error, is_token))?,
-                },
-                () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
+            // The lease of the run is that of its evaluation, beside which answers are held.
+            let lease = Arc::new(memory.lease(org));
+            let limits = run.fetch_limits(&lease);
+            let fetched = {
+                // The server works for the key of a token meanwhile.
+                let _evaluation = run.usage.as_ref().map(EmbedUsage::begin);
+                tokio::select! {
+                    biased;
+                    fetched = upstream.fetch(&read, limits) => fetched,
+                    () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
+                }
             };
-            if let Some(run) = &mut run.upstream {
-                run.answers.push(Arc::new(answer));
-            }
             let again = work.clone();
             let execute = move || {
-                let done = run.execute(again);
+                let done = match run.take_answer(read, fetched, lease) {
+                    Ok(()) => run.execute(again),
+                    Err(refused) => Err(refused),
+                };
                 (run, done)
             };
             (run, done) = self.lanes.run(lane, execute).await?;
@@ -201,15 +242,53 @@ pub(super) fn other_answer() -> ApiError {
 }
 
 impl QueryRun {
-    /// Returns the limits of the next fetch.
-    fn fetch_limits(&self) -> FetchLimits {
+    /// Returns the limits of the next fetch. All answers of a run share the memory of a query.
+    fn fetch_limits(&self, lease: &Arc<Lease>) -> FetchLimits {
+        let held = self.upstream.as_ref().map_or(0, UpstreamRun::held_bytes);
         FetchLimits {
             timeout: self.deadline.timeout.saturating_sub(self.deadline.since.elapsed()),
             body_bytes_max: self.options.body_bytes_max as u64,
             samples_max: self.samples_max,
-            memory_bytes_max: self.options.promql.limits.memory_bytes_max,
-            lease: Some(Arc::clone(&self.lease)),
+            memory_bytes_max: self.options.promql.limits.memory_bytes_max.saturating_sub(held),
+            lease: Some(Arc::clone(lease)),
+            is_token: self.grant.is_token(),
+            is_whole: self.split().is_some(),
         }
+    }
+
+    /// Stores what was fetched for a read.
+    fn take_answer(
+        &mut self,
+        read: UpstreamRead,
+        fetched: Result<FetchedAnswer, UpstreamError>,
+        lease: Arc<Lease>,
+    ) -> ApiResult<()> {
+        let (is_token, is_split) = (self.grant.is_token(), self.split().is_some());
+        let mut answer = match fetched.and_then(FetchedAnswer::finish) {
+            Err(UpstreamError::Unsupported(why)) if is_split => {
+                let why = if is_token { "the upstream cannot answer this".to_owned() } else { why };
+                UpstreamAnswer::of(AnswerData::Unsupported(why))
+            }
+            answer => answer.map_err(|error| refused(error, is_token))?,
+        };
+        if is_token {
+            answer.hide_texts();
+        }
+        if let Some(run) = &self.upstream {
+            run.fetched.set(run.fetched.get() + 1);
+            let (answer, _lease) = (Arc::new(answer), lease);
+            run.answers.borrow_mut().push(HeldAnswer { read, answer, _lease });
+        }
+        Ok(())
+    }
+
+    /// Returns whether the scope admits a series that the server listed. A server that ignores the
+    /// matchers of a listing so shows nothing. The label of the tenant is removed from answers.
+    fn admits(&self, labels: &Labels) -> bool {
+        let scope = &self.access.scope;
+        let tenant = self.upstream.as_ref().and_then(UpstreamRun::tenant).map(Matcher::name);
+        let mut shown = scope.matchers.iter().filter(|matcher| Some(matcher.name()) != tenant);
+        shown.all(|matcher| matcher.admits(labels)) && scope.admits_name(labels.metric_name())
     }
 
     /// Returns the matchers that the caller cannot remove.
@@ -224,7 +303,6 @@ impl QueryRun {
         run: &UpstreamRun,
         query: &Query,
         options: &promql::Options,
-        eval: EvalOptions,
     ) -> ApiResult<QueryResult> {
         // The plan is also built to report the errors that a local evaluation has.
         let oldest = self.within(|budget| promql::oldest_sample(query, options, budget))?;
@@ -240,9 +318,12 @@ impl QueryRun {
         };
         let expr = self.forced(run)?.restrict(&query.expr, times, options.subquery_step_ms);
         let expr = expr.map_err(|why| refused(why.into(), false))?.to_string();
-        let (steps, instant, lookback_ms) = (query.steps, query.instant, eval.lookback_ms);
+        // Always sent, because the default of the server may be another one.
+        let (steps, instant, lookback_ms) = (query.steps, query.instant, Some(options.lookback_ms));
         let answer = run.answer(UpstreamRead::Query { expr, steps, instant, lookback_ms })?;
         let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
+        // The answer is held until the run ends, beside the copy.
+        self.charge(usize::try_from(answer.bytes).unwrap_or(usize::MAX))?;
         let (warnings, infos) = (answer.warnings.clone(), answer.infos.clone());
         Ok(QueryResult {
             value: found.value.clone(),
@@ -292,9 +373,9 @@ impl QueryRun {
         }
     }
 
-    /// Returns the label sets of series that pass any of the selectors, sorted. Without selectors,
-    /// all series pass. If the caller may not see old samples, the series are those with a sample
-    /// in the range, because listings of servers are coarse in time.
+    /// Returns the label sets of series that pass any of the selectors and the scope, sorted.
+    /// Without selectors, all series pass them. If the caller may not see old samples, the series
+    /// are those with a sample in the range, because listings of servers are coarse in time.
     fn upstream_series(
         &mut self,
         selectors: &[Vec<Matcher>],
@@ -306,7 +387,8 @@ impl QueryRun {
         let Some(floor) = self.access.scope.min_time else {
             let answer = run.answer(UpstreamRead::Series { selectors: texts, range, limit })?;
             let AnswerData::Series(found) = &answer.data else { return Err(other_answer()) };
-            let found = found.clone();
+            let items = found.items.iter().filter(|labels| self.admits(labels)).cloned().collect();
+            let found = Listing { items, truncated: found.truncated };
             self.take_warnings(&answer);
             return Ok(Some(found));
         };
@@ -321,7 +403,10 @@ impl QueryRun {
             let answer = run.answer(UpstreamRead::Query { expr, steps, instant: true, lookback_ms: None })?;
             match &answer.data {
                 AnswerData::Query(answer) => match &answer.value {
-                    Value::Vector(series) => found.extend(series.iter().map(|one| one.labels.clone())),
+                    Value::Vector(series) => {
+                        let admitted = series.iter().map(|one| &one.labels).filter(|one| self.admits(one));
+                        found.extend(admitted.cloned());
+                    }
                     _ => return Err(other_answer()),
                 },
                 _ => return Err(other_answer()),
@@ -363,7 +448,8 @@ impl QueryRun {
         }
     }
 
-    /// Returns texts of labels, which `of` takes from a label set.
+    /// Returns texts of labels, which `of` takes from a label set. Those of a caller with a scope
+    /// come from label sets, because the scope can be checked only there.
     fn upstream_texts(
         &mut self,
         (selectors, range, limit): (&[Vec<Matcher>], TimeRange, usize),
@@ -371,7 +457,7 @@ impl QueryRun {
         of: impl Fn(&Labels) -> Vec<Arc<str>>,
     ) -> ApiResult<Option<Listing<Arc<str>>>> {
         let Some(run) = self.upstream_for(range) else { return Ok(None) };
-        if self.access.scope.min_time.is_some() {
+        if !self.access.scope.is_whole() {
             let Some(found) = self.upstream_series(selectors, range, usize::MAX)? else { return Ok(None) };
             let all: BTreeSet<Arc<str>> = found.items.iter().flat_map(of).collect();
             let truncated = all.len() > limit;
@@ -414,8 +500,11 @@ impl QueryRun {
         limit: usize,
     ) -> ApiResult<Listing<Arc<str>>> {
         let tenant = self.upstream.as_ref().and_then(|run| run.upstream.tenant());
-        if tenant.is_some_and(|tenant| tenant.name() == name) && self.split().is_none() {
-            return Ok(Listing::default());
+        if tenant.is_some_and(|tenant| tenant.name() == name) {
+            return match self.split() {
+                Some(_) => self.paced(|paced| paced.label_values(name, selectors, range, limit)),
+                None => Ok(Listing::default()),
+            };
         }
         let read = |selectors| UpstreamRead::LabelValues { name: name.to_owned(), selectors, range, limit };
         let of = |labels: &Labels| labels.get(name).cloned().into_iter().collect();
@@ -512,13 +601,15 @@ impl QueryRun {
             return self.paced(|paced| paced.exemplars(selectors, range, limit));
         };
         let own: Vec<Vec<Matcher>> = selectors.iter().map(|matchers| matchers.to_vec()).collect();
-        if own.is_empty() {
+        let visible = self.visible(range);
+        if own.is_empty() || visible.start > visible.end {
             return Ok(Listing::default());
         }
         let expr = self.forced(run)?.selectors(&own).join(" or ");
-        let answer = run.answer(UpstreamRead::Exemplars { expr, range: self.visible(range) })?;
+        let answer = run.answer(UpstreamRead::Exemplars { expr, range: visible })?;
         let AnswerData::Exemplars(found) = &answer.data else { return Err(other_answer()) };
         let mut found = found.clone();
+        found.retain(|series| self.admits(&series.labels));
         if self.split().is_some() {
             let local = self.paced(|paced| paced.exemplars(selectors, range, limit))?;
             found = join_exemplars(found, local.items);
@@ -601,7 +692,8 @@ impl QueryRun {
         Ok(Listing { items: with_local_metrics(items, local), truncated })
     }
 
-    /// Returns the number of series of each metric.
+    /// Returns the number of series of each metric that has any at a time. Of more metrics than
+    /// [`COUNT_READS_MAX`] reads can name, only the first are counted.
     fn counts_by_name(
         &mut self,
         selectors: &[Vec<Matcher>],
@@ -609,18 +701,31 @@ impl QueryRun {
         at: Steps,
     ) -> ApiResult<BTreeMap<Arc<str>, f64>> {
         let Some(run) = &self.upstream else { return Err(other_answer()) };
-        let quoted = names.iter().map(|name| regex_of(name)).collect::<Vec<_>>().join("|");
-        let named = Matcher::new(METRIC_NAME, MatchOp::Regex, &quoted);
-        let named = named.map_err(|error| self.error_or(unsupported(error.to_string())))?;
+        let mut patterns: Vec<String> = Vec::new();
+        for name in names.iter().map(|name| Pattern::escape(name)) {
+            match patterns.last_mut().filter(|last| last.len() + name.len() < COUNTED_NAMES_BYTES) {
+                Some(last) => last.extend(["|", &name]),
+                None => patterns.push(name),
+            }
+        }
         let none = [Vec::new()];
         let selectors = if selectors.is_empty() { &none[..] } else { selectors };
-        let own: Vec<Vec<Matcher>> =
-            selectors.iter().map(|own| own.iter().cloned().chain([named.clone()]).collect()).collect();
+        let mut own: Vec<Vec<Matcher>> = Vec::new();
+        for pattern in patterns.iter().take(COUNT_READS_MAX / selectors.len()) {
+            let named = Matcher::new(METRIC_NAME, MatchOp::Regex, pattern);
+            let named = named.map_err(|error| self.error_or(unsupported(error.to_string())))?;
+            own.extend(selectors.iter().map(|own| own.iter().cloned().chain([named.clone()]).collect()));
+        }
         let mut values = BTreeMap::new();
+        // Samples before the caller's first time do not count.
+        let floor = self.access.scope.min_time.unwrap_or(Timestamp::MIN);
+        let lookback_ms = at.start().ms_since(floor).min(self.options.promql.lookback_ms);
+        if own.is_empty() || lookback_ms <= 0 {
+            return Ok(values);
+        }
         for text in self.forced(run)?.selectors(&own) {
-            let expr = format!("count by (__name__) ({text})");
-            let answer =
-                run.answer(UpstreamRead::Query { expr, steps: at, instant: true, lookback_ms: None })?;
+            let (expr, lookback_ms) = (format!("count by (__name__) ({text})"), Some(lookback_ms));
+            let answer = run.answer(UpstreamRead::Query { expr, steps: at, instant: true, lookback_ms })?;
             let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
             let Value::Vector(series) = &found.value else { return Err(other_answer()) };
             for one in series {
@@ -665,18 +770,6 @@ fn join_exemplars(found: Vec<SeriesExemplars>, local: Vec<SeriesExemplars>) -> V
     all.into_values().collect()
 }
 
-/// Returns a regular expression that matches exactly `text`.
-fn regex_of(text: &str) -> String {
-    let mut pattern = String::with_capacity(text.len());
-    for character in text.chars() {
-        if r"\.+*?()|[]{}^$".contains(character) {
-            pattern.push('\\');
-        }
-        pattern.push(character);
-    }
-    pattern
-}
-
 /// Returns whether metadata under `family` describes a metric among the sorted `names`.
 fn describes_any(family: &str, names: &[Arc<str>]) -> bool {
     let has = |name: &str| names.binary_search_by(|known| (**known).cmp(name)).is_ok();
@@ -688,3 +781,6 @@ fn description_of<'d>(name: &str, described: &BTreeMap<&str, &'d Description>) -
     let of_family = || SUFFIXES.iter().find_map(|suffix| described.get(name.strip_suffix(suffix)?)).copied();
     described.get(name).copied().or_else(of_family)
 }
+
+#[cfg(test)]
+mod tests;

@@ -40,8 +40,6 @@ pub(super) struct SplitRun {
     decoded: RefCell<BTreeMap<usize, OlderPart>>,
     /// Whether anything came through the query API.
     is_lossy: Cell<bool>,
-    /// The memory of the answers before they are decoded.
-    answers: Vec<Arc<Lease>>,
 }
 
 /// The samples of one evaluation, and their memory in bytes.
@@ -68,23 +66,15 @@ enum Side {
 
 impl SplitRun {
     /// Starts a split whose border is `after_ms` milliseconds before `now`, rounded down to a whole
-    /// minute.
-    pub(super) fn new(now: Timestamp, after_ms: i64, lease: Arc<Lease>) -> SplitRun {
-        const MINUTE_MS: i64 = 60_000;
-        let at = now.as_ms().saturating_sub(after_ms);
-        let border = Timestamp::from_ms(at.saturating_sub(at.rem_euclid(MINUTE_MS)));
-        SplitRun {
-            border,
-            lease,
-            decoded: RefCell::default(),
-            is_lossy: Cell::new(false),
-            answers: Vec::new(),
-        }
+    /// minute, but not before `kept_from`, from which samples are kept here.
+    pub(super) fn new(now: Timestamp, after_ms: i64, kept_from: Timestamp, lease: Arc<Lease>) -> SplitRun {
+        let border = border(now, after_ms, kept_from);
+        SplitRun { border, lease, decoded: RefCell::default(), is_lossy: Cell::new(false) }
     }
 
-    /// Holds the memory of an answer until the run ends.
-    pub(super) fn hold_answer(&mut self, lease: Arc<Lease>) {
-        self.answers.push(lease);
+    /// Drops what was decoded from the answers from a place on.
+    pub(super) fn forget_from(&self, place: usize) {
+        self.decoded.borrow_mut().split_off(&place);
     }
 
     /// Returns whether a range has times before the border.
@@ -101,6 +91,16 @@ impl SplitRun {
         let older: Vec<ReadQuery> = older.collect();
         if older.is_empty() { Side::Here } else { Side::Both(older) }
     }
+}
+
+fn border(now: Timestamp, after_ms: i64, kept_from: Timestamp) -> Timestamp {
+    const MINUTE_MS: i64 = 60_000;
+    let at = now.as_ms().saturating_sub(after_ms);
+    let by_age = at.saturating_sub(at.rem_euclid(MINUTE_MS));
+    let kept = kept_from.as_ms();
+    // Rounded up: samples before it may be removed at any moment.
+    let by_retention = kept.saturating_add((-kept.max(-i64::MAX)).rem_euclid(MINUTE_MS));
+    Timestamp::from_ms(by_age.max(by_retention))
 }
 
 /// Returns the part of a read before the border and within the scope's time, with the matchers that
@@ -126,7 +126,7 @@ impl QueryRun {
         let forced = self.forced(run)?;
         let older = match split.side(reads, &self.access.scope, forced.matchers()) {
             Side::Here => return self.evaluate_here(query, &self.snapshot, &options, eval),
-            Side::Upstream => match self.evaluate_upstream(run, query, &options, eval) {
+            Side::Upstream => match self.evaluate_upstream(run, query, &options) {
                 // What the server cannot be asked is evaluated here.
                 Err(refused) if refused.code() == Code::UpstreamUnsupported && !run.is_waiting() => {
                     let reads = self.within(|budget| promql::raw_reads(query, &options, budget))?;
@@ -194,12 +194,13 @@ impl QueryRun {
         reads: &[ReadQuery],
     ) -> ApiResult<OlderPart> {
         let place = run.place();
+        let first = self.remote_read(split, reads, true)?;
         let known = split.decoded.borrow().get(&place).cloned();
-        if let Some(known) = known {
+        if let Some(known) = known.filter(|_| run.is_answered(place, &first)) {
             run.skip_to(known.next);
             return Ok(known);
         }
-        let mut raw = self.raw_series(run, split, reads)?;
+        let mut raw = self.raw_series(run, split, reads, first)?;
         if let Some(tenant) = run.tenant() {
             for series in &mut raw {
                 series.labels = series.labels.filtered(|name| name != tenant.name());
@@ -219,28 +220,34 @@ impl QueryRun {
         split.decoded.borrow().values().fold(0, |bytes, part| bytes.saturating_add(part.bytes))
     }
 
+    /// Returns the remote read for these reads. It accepts streamed chunks if `chunks` is true.
+    fn remote_read(&self, split: &SplitRun, reads: &[ReadQuery], chunks: bool) -> ApiResult<UpstreamRead> {
+        let body = remote_read::request(reads, chunks).map_err(|error| self.refused(split, &error))?;
+        Ok(UpstreamRead::RemoteRead { body: body.into() })
+    }
+
     /// Returns the decoded answers of the server.
     fn raw_series(
         &self,
         run: &UpstreamRun,
         split: &SplitRun,
         reads: &[ReadQuery],
+        first: UpstreamRead,
     ) -> ApiResult<Vec<RawSeries>> {
-        let read = |chunks| -> ApiResult<_> {
-            let body = remote_read::request(reads, chunks).map_err(|error| self.refused(split, &error))?;
-            let answer = run.answer(UpstreamRead::RemoteRead { body: body.into() })?;
+        let decoded = |read| -> ApiResult<_> {
+            let answer = run.answer(read)?;
             match &answer.data {
                 AnswerData::Raw(raw) => Ok(Some(self.decode(raw, split, reads))),
                 AnswerData::NoRemoteRead => Ok(None),
                 _ => Err(other_answer()),
             }
         };
-        let decoded = match read(true)? {
+        let found = match decoded(first)? {
             // Newer encodings of chunks are not read here, but every server can also send samples.
-            Some(Err(ReadError::ChunkEncoding(_))) => read(false)?,
-            decoded => decoded,
+            Some(Err(ReadError::ChunkEncoding(_))) => decoded(self.remote_read(split, reads, false)?)?,
+            found => found,
         };
-        match decoded {
+        match found {
             Some(decoded) => decoded.map_err(|error| self.refused(split, &error)),
             None => self.matrices(run, split, reads),
         }
@@ -273,8 +280,11 @@ impl QueryRun {
             series_max: usize::try_from(limits.series_max).unwrap_or(usize::MAX),
             ..ReadLimits::default()
         };
-        let (lease, held) = (Arc::clone(&split.lease), self.held_older(split));
-        let hold = move |bytes: u64| lease.grow_to(bytes.saturating_add(held), &|| false).is_ok();
+        let (lease, held, deadline) =
+            (Arc::clone(&split.lease), self.held_older(split), self.deadline.clone());
+        let hold = move |bytes: u64| {
+            deadline.admit(0).is_ok() && lease.grow_to(bytes.saturating_add(held), &|| false).is_ok()
+        };
         ReadDecoder::new(reads, limits, Box::new(hold))
     }
 
@@ -301,7 +311,7 @@ impl QueryRun {
         match error {
             ReadError::Memory => {
                 let needed = split.lease.bytes().saturating_add(1);
-                QueryError::MemoryBusy { needed, held: needed, allowed }.into()
+                self.error_or(QueryError::MemoryBusy { needed, held: needed, allowed }.into())
             }
             ReadError::TooLarge { what: "bytes of samples", found, .. } => {
                 QueryError::TooMuchMemory { needed: *found, allowed }.into()
@@ -345,5 +355,15 @@ mod tests {
         assert_eq!(all, list(&[1, 2, 3, 5], false));
         assert_eq!(union(list(&[1, 3], false), list(&[2], false), 2), list(&[1, 2], true));
         assert_eq!(union(list(&[1], true), list(&[], false), 5), list(&[1], true));
+    }
+
+    #[test]
+    fn the_border_is_a_whole_minute_and_not_before_what_is_kept_here() {
+        let of = |kept_s| border(Timestamp::from_s(10_000), 4_000_000, Timestamp::from_s(kept_s)).as_ms();
+        assert_eq!(
+            [0, 5_940, 5_941, 6_001, 6_060].map(of),
+            [6_000_000, 6_000_000, 6_000_000, 6_060_000, 6_060_000]
+        );
+        assert_eq!(border(Timestamp::from_s(100), i64::MAX, Timestamp::MIN).as_ms() % 60_000, 0);
     }
 }

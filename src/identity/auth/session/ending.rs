@@ -45,7 +45,11 @@ impl Identity {
             Ok(())
         });
         match &removed {
-            Ok(()) => drop(self.sessions.write().unstored.remove(&session.hash)),
+            Ok(()) => {
+                let mut index = self.sessions.write();
+                index.end_again(session);
+                index.unstored.remove(&session.hash);
+            }
             Err(_) => self.sessions.write().not_stored(session),
         }
         removed

@@ -46,8 +46,16 @@ impl SessionIndex {
         }
     }
 
+    /// Removes a session that ended before its row was removed, and that was loaded again meanwhile.
+    pub(super) fn end_again(&mut self, session: &Session) {
+        if let Some(loaded) = self.by_hash.get(&session.hash).cloned() {
+            self.remove(&loaded);
+        }
+    }
+
     /// Handles a failed write: the sweep removes the row unless its owner retries before.
     pub(super) fn not_stored(&mut self, session: &Arc<Session>) {
+        self.end_again(session);
         if self.unstored.insert(session.hash, Arc::clone(session)).is_none() {
             self.dead.push(session.key());
         }

@@ -22,17 +22,18 @@ const SWEEP_ROWS: usize = 30;
 const SWEEP_CHANGES: usize = 8;
 
 impl Identity {
-    /// Loads the stored sessions. After an unclean stop each gets the ten minutes that may not have
-    /// been written.
+    /// Loads the stored sessions. Those in memory stay the same if they are stored still. After an
+    /// unclean stop each gets the ten minutes that may not have been written.
     pub(in crate::identity) fn load_sessions(&self, unclean: bool, now: Timestamp) -> Result<(), StoreError> {
+        let mut index = self.sessions.write();
         let epochs: HashMap<UserId, u32> =
             self.rows::<UserRow>(&())?.into_iter().map(|(id, row)| (id, row.sessions_epoch)).collect();
         let seen: HashMap<SessionKey, SeenRow> = self.rows::<SeenRow>(&())?.into_iter().collect();
         let rows = self.rows::<SessionRow>(&())?;
-        let mut index = self.sessions.write();
         let mut before = std::mem::take(&mut *index);
         // Sessions that ended here stay ended, although their rows are still stored.
         index.unstored = std::mem::take(&mut before.unstored);
+        index.lagging = std::mem::take(&mut before.lagging);
         for ((user, hash), row) in rows {
             if index.unstored.contains_key(&hash) {
                 index.dead.push((user, hash));
@@ -45,12 +46,16 @@ impl Identity {
             let stored = seen.get(&(user, hash)).map_or(row.created_at, |seen| seen.0);
             // A clock behind the stored time must not shorten the session.
             let last = if unclean { stored.plus_ms(LAG_WAITED_MS).min(now).max(stored) } else { stored };
-            let absolute = self.options.session_absolute;
-            let session = Session::from_row(user, hash, row, last, stored, absolute);
-            if let Some(before) = before.by_hash.get(&hash) {
-                session.last_ms.fetch_max(before.last_seen().as_ms(), Ordering::AcqRel);
+            if let Some(known) = before.by_hash.remove(&hash) {
+                known.epoch.store(row.epoch, Ordering::Release);
+                known.proved(row.auth_time);
+                known.last_ms.fetch_max(last.as_ms(), Ordering::AcqRel);
+                known.stored_ms.fetch_max(stored.as_ms(), Ordering::AcqRel);
+                index.insert(known);
+                continue;
             }
-            index.insert(Arc::new(session));
+            let absolute = self.options.session_absolute;
+            index.insert(Arc::new(Session::from_row(user, hash, row, last, stored, absolute)));
         }
         index.epochs = epochs;
         before.by_hash.values().for_each(|session| session.live.store(false, Ordering::Release));

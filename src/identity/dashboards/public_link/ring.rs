@@ -179,8 +179,14 @@ fn link(
 }
 
 impl Identity {
-    /// Loads all public links into the ring.
+    /// Loads all public links into a new ring, which replaces the present one only if it is
+    /// complete.
     pub(in crate::identity) fn load_public_links(&self) -> Result<(), StoreError> {
+        // Compile before the ring is locked: every request with a link reads it.
+        let ahead = self.rows::<PublicLinkRow>(&())?.into_iter();
+        let compiled = |key: &LinkKey, row: &PublicLinkRow| (restriction(key.2, row), policy_of(row));
+        let mut ahead: HashMap<_, _> = ahead.map(|(key, row)| (key.2, compiled(&key, &row))).collect();
+        let mut ring = self.public_links.write();
         let slugs: HashMap<OrgId, OrgSlug> = self.orgs()?.into_iter().map(|org| (org.id, org.slug)).collect();
         let used: HashMap<LinkKey, PublicLinkUsedRow> =
             self.rows::<PublicLinkUsedRow>(&())?.into_iter().collect();
@@ -189,10 +195,8 @@ impl Identity {
             let newest = deleted.entry((org, uid)).or_default();
             *newest = version.max(*newest);
         }
-        let rows = self.rows::<PublicLinkRow>(&())?;
-        let mut ring = self.public_links.write();
-        *ring = LinkRing::default();
-        for (key, row) in rows {
+        let mut loaded = LinkRing::default();
+        for (key, row) in self.rows::<PublicLinkRow>(&())? {
             let Some(slug) = slugs.get(&key.0) else {
                 if self.is_being_removed(key.0) {
                     continue;
@@ -204,10 +208,18 @@ impl Identity {
             if of_deleted.is_some_and(|version| row.dashboard_version <= *version) {
                 continue;
             }
-            let usage = Arc::new(KeyUsage::stored(used.get(&key).map(|row| row.0)));
-            let restriction = restriction(key.2, &row);
-            ring.insert(Arc::new(link(key, slug, row, restriction, usage)));
+            let known = ring.by_id.get(&key.2).map(|link| Arc::clone(&link.key.usage));
+            let stored = || Arc::new(KeyUsage::stored(used.get(&key).map(|row| row.0)));
+            let usage = known.unwrap_or_else(stored);
+            let restriction = match ahead.remove(&key.2) {
+                Some((compiled, policy)) if policy == policy_of(&row) => compiled,
+                // Another change was committed in between.
+                _ => restriction(key.2, &row),
+            };
+            loaded.insert(Arc::new(link(key, slug, row, restriction, usage)));
         }
+        loaded.used = std::mem::take(&mut ring.used);
+        *ring = loaded;
         Ok(())
     }
 

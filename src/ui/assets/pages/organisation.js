@@ -15,7 +15,7 @@ import { sizeText } from '../model/limit_units.js';
 import { counted } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 import { embeds } from './organisation_embeds.js';
-import { engine } from './organisation_engine.js';
+import { engine, facts } from './organisation_engine.js';
 import { forwarding } from './organisation_forward.js';
 import { apiKeys } from './organisation_keys.js';
 import { limits } from './organisation_limits.js';
@@ -71,15 +71,11 @@ export function organisationPage({ me, membership: org, signedOut }) {
 
   const general = async (/** @type {Part} */ part) => {
     const now = await send('GET', base);
-    const about = h(
-      'dl',
-      { class: 'facts' },
-      [
-        ['Short name', `${org.slug} (part of URLs; it never changes)`],
-        ['Created', new Date(now.created_at).toLocaleDateString([], { dateStyle: 'long' })],
-        ['Your role', org.role],
-      ].flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
-    );
+    const about = facts([
+      ['Short name', `${org.slug} (part of URLs; it never changes)`],
+      ['Created', new Date(now.created_at).toLocaleDateString([], { dateStyle: 'long' })],
+      ['Your role', org.role],
+    ]);
     if (!may('admin')) return [about];
     const rename = form(
       {

@@ -10,8 +10,8 @@ import { card, saved } from '../components/parts.js';
  * @typedef {{type: string, username?: string, client_id?: string, token_url?: string, scopes?: string[],
  *   has_secret?: boolean}} EngineAuth
  * @typedef {{type: string, name?: string, value?: string}} EngineTenant
- * @typedef {{engine: string, url?: string, auth?: EngineAuth, tenant?: EngineTenant,
- *   headers?: Object<string, null>, tls?: {ca_pem?: string|null, client_cert_pem?: string|null,
+ * @typedef {{engine: string, version?: number, split_after_s?: number, url?: string, auth?: EngineAuth,
+ *   tenant?: EngineTenant, headers?: Object<string, null>, tls?: {ca_pem?: string|null, client_cert_pem?: string|null,
  *   server_name?: string|null}, problem?: string,
  *   circuit?: {state: string, failures: number, last_error: string|null}}} Engine
  */
@@ -22,20 +22,63 @@ const STATES = new Map([
   ['half_open', 'it did not answer; the next request tries again'],
 ]);
 
-/**
- * The state of the engine as facts.
- * @param {Engine} engine
- */
-function facts(engine) {
-  const rows = [['Samples', engine.engine === 'local' ? 'stored here' : `read from ${engine.url ?? 'another server'}`]];
-  if (engine.circuit) rows.push(['State', STATES.get(engine.circuit.state) ?? engine.circuit.state]);
-  if (engine.circuit?.last_error) rows.push(['Last failure', engine.circuit.last_error]);
-  if (engine.problem) rows.push(['Problem', engine.problem]);
-  return h(
+/** Names and texts. @param {string[][]} rows */
+export const facts = (rows) =>
+  h(
     'dl',
     { class: 'facts' },
     rows.flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
   );
+
+/** The result of a probe. @param {{ok: boolean, latency_ms: number, message?: string}} found */
+export const probed = ({ ok, latency_ms: ms, message }) =>
+  h('p', {
+    class: ok ? 'success' : 'alert',
+    role: 'status',
+    text: ok ? `It answered within ${ms.toFixed(1)} ms. ${message ?? ''}` : message,
+  });
+
+/** Fields beside each other. @param {...import('../chart/dom.js').Child} fields */
+export const fieldRow = (...fields) => h('div', { class: 'row fields' }, ...fields);
+
+/** The attributes of a field that may be empty. @param {string} [value] */
+const optional = (value = '') => ({ required: false, value, autocomplete: 'off', spellcheck: 'false' });
+
+/**
+ * The fields of a credential and a tenant.
+ * @param {{auth?: EngineAuth, tenant?: EngineTenant}} target the stored one
+ * @param {string[]} kinds of credentials
+ */
+export const targetFields = ({ auth, tenant }, kinds) => [
+  fieldRow(
+    choice('Credential', 'auth', kinds, auth?.type ?? 'none'),
+    field('User name or client id', 'username', optional(auth?.username ?? auth?.client_id)),
+    field(
+      'Secret',
+      'secret',
+      { ...optional(), type: 'password' },
+      auth?.has_secret ? 'A secret is stored. Leave this empty to keep it.' : 'Password or token.',
+    ),
+  ),
+  fieldRow(
+    choice('Tenant', 'tenant', ['none', 'header', 'path', 'label'], tenant?.type ?? 'none'),
+    field('Tenant name', 'tenant_name', optional(tenant?.name), 'Of the header or label.'),
+    field('Tenant value', 'tenant_value', optional(tenant?.value), 'For path, the URL has {tenant}.'),
+  ),
+];
+
+/**
+ * The state of the engine as facts.
+ * @param {Engine} engine
+ */
+function stateOf(engine) {
+  const after = engine.split_after_s ? ` if older than ${engine.split_after_s} s` : '';
+  const there = `read from ${engine.url ?? 'another server'}${after}`;
+  const rows = [['Samples', engine.engine === 'local' ? 'stored here' : there]];
+  if (engine.circuit) rows.push(['State', STATES.get(engine.circuit.state) ?? engine.circuit.state]);
+  if (engine.circuit?.last_error) rows.push(['Last failure', engine.circuit.last_error]);
+  if (engine.problem) rows.push(['Problem', engine.problem]);
+  return facts(rows);
 }
 
 /**
@@ -59,20 +102,15 @@ function bodyOf(values, engine) {
     },
   }[values.auth];
   return {
-    engine: 'upstream',
+    engine: values.engine,
+    split_after_s: values.engine === 'split' ? Number(values.split_after_s) : undefined,
     url: values.url.trim(),
     auth,
     tenant: { type: values.tenant, name: text('tenant_name'), value: text('tenant_value') },
     headers: engine.headers ?? {},
-    tls: { ...tls(engine), ca_pem: text('ca_pem') },
+    tls: { ...engine.tls, has_secret: undefined, ca_pem: text('ca_pem') },
   };
 }
-
-/** @param {Engine} engine */
-const tls = (engine) => ({
-  client_cert_pem: engine.tls?.client_cert_pem ?? undefined,
-  server_name: engine.tls?.server_name ?? undefined,
-});
 
 /** @param {{base: string, signedOut: () => void}} context */
 export function engine({ base, signedOut }) {
@@ -81,15 +119,13 @@ export function engine({ base, signedOut }) {
   const fill = async (/** @type {Part} */ part) => {
     /** @type {Engine} */
     const now = await send('GET', path);
-    const auth = now.auth ?? { type: 'none' };
-    const tenant = now.tenant ?? { type: 'none' };
-    const optional = { required: false, autocomplete: 'off', spellcheck: 'false' };
-    const kept = auth.has_secret ? 'Leave it empty to keep the stored one.' : '';
+    const { auth } = now;
+    const replaces = { headers: { 'If-Match': `"${now.version ?? 0}"` } };
     const editor = form(
       {
         submit: 'Check and save',
         action: async (values) => {
-          await send('PUT', path, bodyOf(values, now));
+          await send('PUT', path, bodyOf(values, now), replaces);
           await part.reload(saved());
         },
       },
@@ -99,18 +135,16 @@ export function engine({ base, signedOut }) {
         { type: 'url', value: now.url ?? '', placeholder: 'https://mimir.example/prometheus', spellcheck: 'false' },
         'The URL below which the server has /api/v1/query. It may contain {tenant}.',
       ),
-      choice('Credential', 'auth', ['none', 'basic', 'bearer', 'oauth2'], auth.type),
-      field('User name or client id', 'username', { ...optional, value: auth.username ?? auth.client_id ?? '' }),
-      field('Password, token or client secret', 'secret', { ...optional, type: 'password' }, kept),
-      field('Token URL', 'token_url', { ...optional, value: auth.token_url ?? '' }, 'Only for oauth2.'),
-      field('Scopes', 'scopes', { ...optional, value: (auth.scopes ?? []).join(' ') }, 'Only for oauth2.'),
-      choice('Tenant', 'tenant', ['none', 'header', 'path', 'label'], tenant.type),
+      choice('Engine', 'engine', ['upstream', 'split'], now.split_after_s ? 'split' : 'upstream'),
       field(
-        'Name of the header or label',
-        'tenant_name',
-        { ...optional, value: tenant.name ?? '', placeholder: 'X-Scope-OrgID' },
+        'Age in seconds',
+        'split_after_s',
+        { ...optional(String(now.split_after_s ?? '')), type: 'number', min: '60' },
+        'Only for split: older samples are read there.',
       ),
-      field('Tenant id', 'tenant_value', { ...optional, value: tenant.value ?? '' }),
+      ...targetFields(now, ['none', 'basic', 'bearer', 'oauth2']),
+      field('Token URL', 'token_url', optional(auth?.token_url), 'Only for oauth2.'),
+      field('Scopes', 'scopes', optional(auth?.scopes?.join(' ')), 'Only for oauth2.'),
       lines(
         'Certificate authority (PEM)',
         'ca_pem',
@@ -119,16 +153,14 @@ export function engine({ base, signedOut }) {
         'Empty: the public authorities are trusted.',
       ),
     );
-    if (now.engine === 'local') return [facts(now), editor];
+    if (now.engine === 'local') return [stateOf(now), editor];
     const probe = part.button('Check now', async () => {
-      const found = await send('POST', `${path}/probe`, {});
-      const text = found.ok ? `It answered within ${found.latency_ms.toFixed(1)} ms.` : found.message;
-      await part.reload(h('p', { class: found.ok ? 'success' : 'alert', role: 'status', text }));
+      await part.reload(probed(await send('POST', `${path}/probe`, {})));
     });
     const local = part.button(
       'Read local samples',
       async () => {
-        await send('DELETE', path);
+        await send('DELETE', path, undefined, replaces);
         await part.reload(saved());
       },
       {
@@ -137,7 +169,7 @@ export function engine({ base, signedOut }) {
         action: 'Read local samples',
       },
     );
-    return [facts(now), h('div', { class: 'row' }, probe, local), editor];
+    return [stateOf(now), h('div', { class: 'row' }, probe, local), editor];
   };
 
   return card({

@@ -7,6 +7,7 @@ import { saved, table, time } from '../components/parts.js';
 import { toast } from '../components/toast.js';
 import { sizeText } from '../model/limit_units.js';
 import { counted } from '../model/metrics.js';
+import { facts, fieldRow, probed, targetFields } from './organisation_engine.js';
 
 /**
  * @typedef {import('../components/parts.js').Part} Part
@@ -77,10 +78,7 @@ export function targetBody(values, stored) {
  */
 function targetForm({ base }, part, stored) {
   const target = stored?.target ?? {};
-  const auth = target.auth ?? { type: 'none' };
-  const tenant = target.tenant ?? { type: 'none' };
-  const kinds = ['none', 'basic', 'bearer', ...(auth.type === 'oauth2' ? ['oauth2'] : [])];
-  const optional = (/** @type {string} */ value) => ({ required: false, maxlength: '4096', value, autocomplete: 'off' });
+  const kinds = ['none', 'basic', 'bearer', ...(target.auth?.type === 'oauth2' ? ['oauth2'] : [])];
   const rules = stored?.rules?.length ? JSON.stringify(stored.rules, null, 2) : '';
   return form(
     {
@@ -97,9 +95,7 @@ function targetForm({ base }, part, stored) {
         await part.reload(saved());
       },
     },
-    h(
-      'div',
-      { class: 'row fields' },
+    fieldRow(
       field('Name', 'name', { maxlength: '64', value: stored?.name ?? '' }),
       field(
         'URL for remote write',
@@ -107,28 +103,8 @@ function targetForm({ base }, part, stored) {
         { type: 'url', maxlength: '2048', value: target.url ?? '', placeholder: 'https://mimir.example/api/v1/push' },
       ),
     ),
-    h(
-      'div',
-      { class: 'row fields' },
-      choice('Credential', 'auth', kinds, auth.type),
-      field('User name', 'username', optional(auth.username ?? ''), 'For basic.'),
-      field(
-        'Secret',
-        'secret',
-        { ...optional(''), type: 'password' },
-        auth.has_secret ? 'A secret is stored. Leave this empty to keep it.' : 'Password or token.',
-      ),
-    ),
-    h(
-      'div',
-      { class: 'row fields' },
-      choice('Tenant', 'tenant', ['none', 'header', 'path', 'label'], tenant.type),
-      field('Tenant name', 'tenant_name', optional(tenant.name ?? ''), 'Of the header or label.'),
-      field('Tenant value', 'tenant_value', optional(tenant.value ?? ''), 'For path, the URL has {tenant}.'),
-    ),
-    h(
-      'div',
-      { class: 'row fields' },
+    ...targetFields(target, kinds),
+    fieldRow(
       choice('Protocol', 'protocol', ['auto', 'rw1', 'rw2'], stored?.protocol ?? 'auto'),
       choice('Compression', 'compression', ['snappy', 'zstd'], stored?.compression ?? 'snappy'),
     ),
@@ -166,7 +142,7 @@ function targetRow(context, part, row) {
   const path = `${context.base}/forward/${row.id}`;
   const { status } = row;
   const state = status ? (STATES[status.state] ?? status.state) : 'Paused';
-  const facts = status
+  const rows = status
     ? [
         ['Behind', `${lagText(status.lag_s)}, ${sizeText(status.lag_bytes)} of the log`],
         ['Waiting', counted(status.lag_samples, 'sample')],
@@ -192,21 +168,13 @@ function targetRow(context, part, row) {
       'div',
       { class: 'stack' },
       status?.error && h('p', { class: 'alert', role: 'alert', text: status.error }),
-      h(
-        'dl',
-        { class: 'facts' },
-        facts.flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
-      ),
+      facts(rows),
       h(
         'div',
         { class: 'row' },
         part.button('Test', async () => {
           const found = await send('POST', `${path}/probe`);
-          more.replaceChildren(
-            found.ok
-              ? h('p', { class: 'success', role: 'status', text: `It answered within ${found.latency_ms} ms. ${found.message ?? ''}` })
-              : h('p', { class: 'alert', role: 'alert', text: found.message ?? found.code }),
-          );
+          more.replaceChildren(probed(found));
         }),
         part.button('Show refused bodies', async () => {
           more.replaceChildren(await refusedTable(path));

@@ -22,7 +22,6 @@ use crate::api::lanes::{Lane, Lanes};
 use crate::api::orgs::query::PreparedQuery;
 use crate::api::orgs::query::body::EncodedLine;
 use crate::api::orgs::query::deps::ReadDeps;
-use crate::api::orgs::query::engines::ReadEngine;
 use crate::api::orgs::query::request::QueryRequest;
 use crate::api::orgs::query::run::QueryRun;
 use crate::api::prom_json;
@@ -253,28 +252,41 @@ impl BatchQueue {
     /// Returns whether the samples are not local. Queries then wait for another server, and not on
     /// a thread.
     pub(super) fn is_remote(&self) -> bool {
-        !matches!(self.deps.engines.of(self.org()), Ok(ReadEngine::Local))
+        self.deps.engines.is_remote(self.org())
     }
 
-    /// Runs one group of queries that another server answers. Equal queries are sent once.
+    /// Runs one group of queries that another server answers. Equal queries are sent once. A group
+    /// that finds no free thread waits again. Dropping the future cancels the query.
     pub(super) async fn run_remote_group(&self) {
-        let Some((group, _flag)) = self.next() else { return };
-        let mut rest = group.into_iter();
-        while let Some(BatchQuery { id, query }) = rest.next() {
-            let Some(shared) = self.run_remote_query(&id, query).await else { continue };
-            let others = std::mem::take(&mut rest).filter_map(|other| shared.send_to(self, other));
-            rest = others.collect::<Vec<_>>().into_iter();
+        let Some(group) = self.state().waiting.pop_front() else { return };
+        let mut rest: VecDeque<BatchQuery> = group.into();
+        while let Some(BatchQuery { id, query }) = rest.pop_front() {
+            let query = match query {
+                Ok(query) => query,
+                Err(refused) => {
+                    self.send_error(&id, &refused);
+                    continue;
+                }
+            };
+            match self.run_remote_query(&id, query.clone()).await {
+                Ok(Some(shared)) => {
+                    rest = rest.into_iter().filter_map(|other| shared.send_to(self, other)).collect();
+                }
+                Ok(None) => {}
+                Err(busy) => {
+                    rest.push_front(BatchQuery { id, query: Ok(query) });
+                    self.state().waiting.push_back(rest.into());
+                    return self.after_refusal(busy).await;
+                }
+            }
         }
     }
 
-    async fn run_remote_query(&self, id: &str, query: ApiResult<PreparedQuery>) -> Option<SharedResult> {
-        let query = match query {
-            Ok(query) => query,
-            Err(refused) => {
-                self.send_error(id, &refused);
-                return None;
-            }
-        };
+    /// Runs a query and sends its line. Returns its result if equal queries may share it.
+    ///
+    /// # Errors
+    /// 503 `busy` if no thread was free; then no line is sent.
+    async fn run_remote_query(&self, id: &str, query: PreparedQuery) -> ApiResult<Option<SharedResult>> {
         let text = query.listed();
         let timeout = self.remaining();
         let timeout = query.timeout.unwrap_or(timeout).min(timeout);
@@ -287,17 +299,13 @@ impl BatchQueue {
         match self.deps.run(request, work).await {
             Ok((EncodedLine::Whole(line, lease), has_annotations)) => {
                 self.send(id, EncodedLine::Whole(line.clone(), lease.clone()));
-                Some(SharedResult { text, has_annotations, line, lease })
+                return Ok(Some(SharedResult { text, has_annotations, line, lease }));
             }
-            Ok((large, _)) => {
-                self.send(id, large);
-                None
-            }
-            Err(refused) => {
-                self.send_error(id, &refused);
-                None
-            }
+            Ok((large, _)) => self.send(id, large),
+            Err(busy) if busy.code() == Code::Busy => return Err(busy),
+            Err(refused) => self.send_error(id, &refused),
         }
+        Ok(None)
     }
 
     fn send(&self, id: &str, rest: EncodedLine) {
