@@ -199,6 +199,9 @@ impl<E: MoveEnvironment> Mover<'_, E> {
                 if is_over {
                     break;
                 }
+                if next < end {
+                    self.set(self.row.step.at_record(next, Some(end)))?;
+                }
             }
             self.set(self.row.step.at_record(next, None))?;
         }

@@ -665,7 +665,7 @@ fn a_move_back_stores_what_is_missing_here() {
     let step = MoveStep::Fetch { next_ms: FIRST_MS, until_ms, next, sending };
     world.row = Some(MoveRow { direction: MoveDirection::Back, step, ..new });
     for stops in 0..200 {
-        world.calls_left = Some((4 + stops % 4, stops % 2 == 0));
+        world.calls_left = Some((8 + stops % 5, stops % 2 == 0));
         if world.run().is_ok() {
             break;
         }

@@ -158,8 +158,8 @@ impl Moves {
         }
     }
 
-    /// Ends all threads, and keeps what the primary has not sent, for a promotion. To be called from
-    /// time to time by a follower.
+    /// Ends all threads, and keeps what the primary has not sent, for a promotion. To be called
+    /// from time to time by a follower.
     pub(super) fn follow(&self) {
         self.stop();
         let Some(rows) = self.open_moves() else { return };
