@@ -254,8 +254,7 @@ pub(super) struct AdminContext {
     pub(super) promote: Option<Promotion>,
 }
 
-/// Promotes this server, also one that never had everything if the argument is true, and returns the
-/// response.
+/// Promotes this server and returns the response. True also promotes one that never had everything.
 pub(super) type Promotion = Box<dyn Fn(bool) -> Result<Value, String> + Send + Sync>;
 
 impl AdminContext {

@@ -630,6 +630,14 @@ impl Primary {
     }
 }
 
+/// All account rows while they are sent.
+struct SentRows {
+    rows: std::vec::IntoIter<(Vec<u8>, Vec<u8>)>,
+    /// The number and the check of the last change in them.
+    seq: u64,
+    check: u32,
+}
+
 /// The stream to one follower.
 pub struct Stream {
     primary: Arc<Primary>,
@@ -638,8 +646,7 @@ pub struct Stream {
     /// The last account change that was sent.
     accounts: u64,
     all_rows: bool,
-    /// All account rows while they are sent, with the number and the check of their last change.
-    rows: Option<(std::vec::IntoIter<(Vec<u8>, Vec<u8>)>, u64, u32)>,
+    rows: Option<SentRows>,
     hello: Option<Frame>,
     seen: u64,
     quiet: Stopwatch,
@@ -679,7 +686,7 @@ impl Stream {
 
     /// Appends the next account rows.
     fn gather_rows(&mut self, out: &mut Vec<u8>) {
-        let Some((rows, seq, check)) = &mut self.rows else { return };
+        let Some(SentRows { rows, seq, check }) = &mut self.rows else { return };
         while out.len() < PIECE_BYTES {
             let Some((key, value)) = rows.next() else {
                 Frame::RowsEnd(*seq, *check).encode(out);
@@ -719,7 +726,7 @@ impl Stream {
             KnownChanges::Changes(_) => {}
             KnownChanges::Rows { seq, check, rows } => {
                 Frame::RowsBegin(seq).encode(out);
-                self.rows = Some((rows.into_iter(), seq, check));
+                self.rows = Some(SentRows { rows: rows.into_iter(), seq, check });
                 return Ok(());
             }
             KnownChanges::Beyond { last } => {

@@ -46,7 +46,7 @@ impl SessionIndex {
         }
     }
 
-    /// Removes a session that ended before its row was removed, and that was loaded again meanwhile.
+    /// Removes a session that ended before its row was removed, and was loaded again meanwhile.
     pub(super) fn end_again(&mut self, session: &Session) {
         if let Some(loaded) = self.by_hash.get(&session.hash).cloned() {
             self.remove(&loaded);
