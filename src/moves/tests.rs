@@ -653,7 +653,7 @@ fn an_organisation_is_not_switched_while_a_sample_differs() {
 fn a_move_back_stores_what_is_missing_here() {
     let mut world = World::new();
     let (up, load) = (series("up", 0), series("load", 0));
-    world.append((up.clone(), samples(START + 3_600_000, 60_000, 10)));
+    world.append((up.clone(), samples(START, 60_000, 70).split_off(60)));
     let bits =
         |samples: Vec<Sample>| samples.iter().map(|one| (one.at.as_ms(), one.value.to_bits())).collect();
     world.arrived.insert(up, bits(samples(START, 60_000, 70)));
