@@ -20,7 +20,7 @@ use super::host::{LocalRequests, Peer};
 use super::lanes::Lanes;
 use super::layers::{self, App};
 use super::orgs::query::engines::Engines;
-use super::orgs::write::import::{ImportFormat, import_as};
+use super::orgs::write::import::{ImportFormat, ImportReply, import_as};
 use super::orgs::write::{Relabel, WriteDeps, otlp, remote};
 use super::own_metrics::{AgentMetrics, Counters};
 use super::router::ResponseFuture;
@@ -126,7 +126,8 @@ async fn write(State(deps): State<AgentDeps>, request: Request) -> ApiResult<Res
 
 async fn import(State(deps): State<AgentDeps>, request: Request) -> ApiResult<Response> {
     let access = deps.admit(&request)?;
-    import_as(Arc::clone(&deps.write), ImportFormat::Text, access, request).await
+    let (format, reply) = (ImportFormat::Text, ImportReply::Counts);
+    import_as(Arc::clone(&deps.write), format, reply, access, request).await
 }
 
 async fn export(State(deps): State<AgentDeps>, request: Request) -> ApiResult<Response> {

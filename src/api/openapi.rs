@@ -418,6 +418,9 @@ fn ignores_caller(path: &str) -> bool {
         "/api/v1/health",
         "/prometheus/-/healthy",
         "/prometheus/-/ready",
+        "/prometheus/health",
+        "/influx/ping",
+        "/influx/health",
     ];
     below.iter().any(|end| path.ends_with(end))
 }

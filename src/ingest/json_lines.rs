@@ -8,6 +8,7 @@
 //! Times are in milliseconds. A value is a number or, for what JSON lacks: `null` (VictoriaMetrics'
 //! NaN), `"NaN"`, `"Infinity"`, `"-Infinity"`, or any other string that is a value in the text
 //! format. `null` becomes an ordinary NaN, since the export does not tell staleness markers apart.
+//! `NaN`, `Infinity` and `-Infinity` without quotes, which `vmctl` sends, are accepted as well.
 //! Other fields are skipped. An invalid line is refused with its number, and the others are stored.
 
 use std::borrow::Cow;
@@ -34,30 +35,89 @@ pub fn decode(body: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeEr
         if bytes.trim_ascii().is_empty() {
             continue;
         }
-        line.clear(limits.samples_max.saturating_sub(out.batch.len()));
+        let samples_left = limits.samples_max.saturating_sub(out.batch.len());
+        line.clear(samples_left);
         let read = line.read(bytes);
-        if line.over_limit {
-            let (what, allowed) = ("samples", limits.samples_max);
-            return Err(DecodeError::TooLarge { what, found: allowed.saturating_add(1), allowed });
+        if matches!(read, Err(JsonLineError::Json(_)))
+            && let Some(quoted) = with_words_quoted(bytes)
+        {
+            let mut again = LineParser::default();
+            again.clear(samples_left);
+            let read_again = again.read(&quoted);
+            // The positions in errors are those of the line as sent.
+            if read_again.is_ok() || again.over_limit {
+                keep(&again, read_again, number, &mut out, limits)?;
+                continue;
+            }
         }
-        if let Err(error) = read {
-            let samples = line.values.len().max(line.times.len()).max(1);
-            out.refuse(samples, || Refusal {
-                series: line.pairs.display_series(),
-                code: error.code(),
-                reason: format!("line {number}: {}", error.reason(&line)),
-            });
-            continue;
-        }
-        if line.values.is_empty() {
-            continue;
-        }
-        let samples = line.times.iter().zip(&line.values);
-        let samples = samples.map(|(at, value)| Sample { at: Timestamp::from_ms(at.0), value: value.0 });
-        out.batch.samples_of(line.pairs.iter(), samples);
-        super::check_series(&out.batch, limits)?;
+        keep(&line, read, number, &mut out, limits)?;
     }
     Ok(out)
+}
+
+/// Stores the samples of a line, or refuses the line.
+///
+/// # Errors
+/// [`DecodeError::TooLarge`].
+fn keep(
+    line: &LineParser<'_>,
+    read: Result<(), JsonLineError>,
+    number: usize,
+    out: &mut Translated,
+    limits: &DecodeLimits,
+) -> Result<(), DecodeError> {
+    if line.over_limit {
+        let (what, allowed) = ("samples", limits.samples_max);
+        return Err(DecodeError::TooLarge { what, found: allowed.saturating_add(1), allowed });
+    }
+    if let Err(error) = read {
+        let samples = line.values.len().max(line.times.len()).max(1);
+        out.refuse(samples, || Refusal {
+            series: line.pairs.display_series(),
+            code: error.code(),
+            reason: format!("line {number}: {}", error.reason(line)),
+        });
+        return Ok(());
+    }
+    if line.values.is_empty() {
+        return Ok(());
+    }
+    let samples = line.times.iter().zip(&line.values);
+    let samples = samples.map(|(at, value)| Sample { at: Timestamp::from_ms(at.0), value: value.0 });
+    out.batch.samples_of(line.pairs.iter(), samples);
+    super::check_series(&out.batch, limits)
+}
+
+/// Returns the line with `NaN`, `Infinity` and `-Infinity` in quotes where they stand outside of
+/// strings; `None` if there is none of them.
+fn with_words_quoted(line: &[u8]) -> Option<Vec<u8>> {
+    const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
+    let mut out: Vec<u8> = Vec::new();
+    let (mut at, mut copied, mut in_string) = (0usize, 0usize, false);
+    while let Some(rest) = line.get(at..).filter(|rest| !rest.is_empty()) {
+        let step = match rest.first() {
+            Some(b'"') => {
+                in_string = !in_string;
+                1
+            }
+            Some(b'\\') if in_string => 2,
+            Some(b'N' | b'-' | b'I') if !in_string => {
+                match WORDS.iter().find(|word| rest.starts_with(word)) {
+                    Some(word) => {
+                        out.extend_from_slice(line.get(copied..at)?);
+                        out.extend([b"\"", *word, b"\""].concat());
+                        copied = at.saturating_add(word.len());
+                        word.len()
+                    }
+                    None => 1,
+                }
+            }
+            _ => 1,
+        };
+        at = at.saturating_add(step);
+    }
+    out.extend_from_slice(line.get(copied..).filter(|_| copied > 0)?);
+    Some(out)
 }
 
 /// The reason why a line is refused.

@@ -9,6 +9,7 @@
 pub mod csv;
 pub mod gzip;
 mod histogram;
+pub mod influx;
 pub mod json_lines;
 mod lines;
 mod number;
@@ -173,6 +174,8 @@ pub struct Translated {
     pub refusals: Vec<Refusal>,
     /// The number of refused samples (data points, lines).
     pub refused: usize,
+    /// The number of values that are no numbers, which the format allows and no sample can hold.
+    pub skipped: usize,
 }
 
 impl Translated {

@@ -80,6 +80,10 @@ fn sample(row: &RouteDoc) -> (&'static str, &'static str, &'static str, Vec<u8>)
 /// Like [`sample`], at a time in seconds.
 fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static str, Vec<u8>) {
     let text = |media, query, body: &str| (media, "identity", query, body.as_bytes().to_vec());
+    if row.path.contains("/influx/") {
+        return text("text/plain", "precision=s", &format!("up value=1 {at}"));
+    }
+    let is_mounted = row.path.contains("/prometheus/");
     match row.path.rsplit('/').next() {
         Some("write") => {
             let series = [("__name__", "up"), ("job", "sent")];
@@ -92,7 +96,7 @@ fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static s
             text("application/json", "", &export.to_string())
         }
         Some("csv") => text("text/csv", "format=1:metric:up,2:time:unix_s", &format!("1,{at}\n")),
-        Some("jsonl") => {
+        Some("jsonl" | "import") if row.path.ends_with("jsonl") || is_mounted => {
             let line = json!({ "metric": { "__name__": "up" }, "values": [1], "timestamps": [at * 1_000] });
             text("application/x-ndjson", "", &line.to_string())
         }

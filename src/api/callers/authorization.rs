@@ -45,8 +45,14 @@ pub(super) fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeade
     if scheme.eq_ignore_ascii_case("bearer") {
         return Ok(bearer(rest));
     }
+    // InfluxDB 2 and its clients.
+    if scheme.eq_ignore_ascii_case("token") {
+        return Ok(AuthorizationHeader::Key { secret: rest.to_owned(), id: None });
+    }
     if !scheme.eq_ignore_ascii_case("basic") {
-        return Err(invalid("the schemes are Bearer, and Basic with an API key as password"));
+        return Err(invalid(
+            "the schemes are Bearer, Basic with an API key as password, and Token with an API key",
+        ));
     }
     let refused = || ApiError::new(Code::ApiKeyInvalid, "Basic takes an API key as password");
     let decoded = BASE64
@@ -122,6 +128,7 @@ mod tests {
         assert_eq!(read(&basic("ak_1:msk_x")), "key msk_x of ak_1");
         assert_eq!(read(&basic("nocolon")), "api_key_invalid");
         assert_eq!(read("Basic !"), "api_key_invalid");
+        assert_eq!(read("Token msk_x"), "key msk_x");
         assert_eq!(read("Digest x"), "token_invalid");
         assert_eq!(read("Bearer"), "token_invalid");
         assert_eq!(read("Bearer msk_\u{2026}"), "key msk_\u{2026}");

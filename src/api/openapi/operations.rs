@@ -594,7 +594,7 @@ const ORGANISATIONS: &[Operation] = &[
     import(
         "POST /orgs/{slug}/import/jsonl",
         &["application/x-ndjson", "application/json"],
-        "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; optionally in gzip",
+        LINES,
         &[parameters::IMPORT],
     ),
     import(
@@ -603,7 +603,41 @@ const ORGANISATIONS: &[Operation] = &[
         "Lines with the columns of `format`; optionally in gzip",
         &[parameters::COLUMNS, parameters::IMPORT],
     ),
+    import_without_counts(
+        "POST /orgs/{slug}/prometheus/api/v1/import",
+        &["application/x-ndjson", "application/json"],
+        LINES,
+        &[parameters::IMPORT],
+    ),
+    import_without_counts(
+        "POST /orgs/{slug}/prometheus/api/v1/import/prometheus",
+        &["text/plain", "application/openmetrics-text"],
+        TEXT,
+        &[parameters::IMPORT],
+    ),
+    import_without_counts(
+        "POST /orgs/{slug}/influx/write",
+        &["text/plain"],
+        INFLUX,
+        &[parameters::INFLUX, parameters::IMPORT],
+    ),
+    import_without_counts(
+        "POST /orgs/{slug}/influx/api/v2/write",
+        &["text/plain"],
+        INFLUX,
+        &[parameters::INFLUX, parameters::IMPORT],
+    ),
+    at("GET /orgs/{slug}/influx/ping").responses(&[(204, "", "The server answers")]),
+    at("GET /orgs/{slug}/influx/health").responses(&[(
+        200,
+        "{ name: string, status: string, message: string, version: string, checks: any[] }",
+        "The server answers",
+    )]),
+    at("GET /orgs/{slug}/prometheus/health").responses(&[(200, "text", "The server is healthy")]),
 ];
+
+const LINES: &str = "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; optionally in gzip";
+const INFLUX: &str = "Line protocol of InfluxDB; optionally in gzip";
 
 const TEXT: &str = "The Prometheus text format or OpenMetrics; optionally in gzip";
 
@@ -628,6 +662,19 @@ const fn import(
             Code::InvalidParameter,
             Code::DuplicateParameter,
         ])
+}
+
+const fn import_without_counts(
+    path: &'static str,
+    media: &'static [&'static str],
+    description: &'static str,
+    query: &'static [&'static [Parameter]],
+) -> Operation {
+    import(path, media, description, query).responses(&[(
+        204,
+        "",
+        "Every sample is stored; the header Durability is synced or buffered, and Skipped-Fields counts fields that are no numbers",
+    )])
 }
 
 const fn remote_write(path: &'static str) -> Operation {

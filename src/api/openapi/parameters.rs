@@ -297,6 +297,18 @@ pub(super) const COLUMNS: &[Parameter] = &[p(
     ParameterKind::Text,
     "The columns, such as 1:label:city,2:metric:temperature,3:time:unix_s; by default the first line names them",
 )];
+pub(super) const INFLUX: &[Parameter] = &[
+    p(
+        "precision",
+        ParameterKind::OneOf(&["ns", "us", "ms", "s", "m", "h"]),
+        "The unit of times; nanoseconds by default",
+    ),
+    p(
+        "db",
+        ParameterKind::Text,
+        "The label db of series without such a tag; for version 2 the parameter is bucket",
+    ),
+];
 pub(super) const TOKEN: &[Parameter] = &[p("token", ParameterKind::Required, "The token of the link")];
 pub(super) const OAUTH_START: &[Parameter] = &[
     p("redirect", ParameterKind::Text, "The path of this server to open after the sign-in"),

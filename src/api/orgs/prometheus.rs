@@ -38,7 +38,13 @@ pub fn routes() -> Routes<ReadDeps> {
             root,
         )
         .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server responds", healthy)
-        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready);
+        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready)
+        .get(
+            "/orgs/{slug}/prometheus/health",
+            Auth::Public,
+            "VictoriaMetrics: check that the server responds",
+            healthy,
+        );
     let routes = query_routes(routes);
     let routes = both(
         routes,

@@ -46,6 +46,19 @@ fn a_json_line_equals_the_same_samples_in_the_text_format() {
 }
 
 #[test]
+fn words_for_numbers_need_no_quotes() {
+    let line = |values: &str, name: &str| {
+        format!(r#"{{"metric":{{"__name__":"{name}"}},"values":[{values}],"timestamps":[1,2,3,4]}}"#)
+    };
+    let bare = decoded(&line("NaN,Infinity,-Infinity,-1", r#"NaN \" NaN"#));
+    let quoted = decoded(&line(r#""NaN","Infinity","-Infinity",-1"#, r#"NaN \" NaN"#));
+    assert_eq!((bare.refusals.len(), quoted.refusals.len()), (0, 0));
+    assert_eq!(rows(&bare), rows(&quoted));
+    let wrong = decoded(&line("NaN,nonsense", "up"));
+    assert!(wrong.refusals[0].reason.starts_with("line 1: column 39"), "{:?}", wrong.refusals);
+}
+
+#[test]
 fn an_invalid_json_line_is_refused_with_its_position_and_the_others_are_stored() {
     let good = r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[1]}"#;
     let cases = [

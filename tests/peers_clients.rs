@@ -1,0 +1,176 @@
+//! Real clients of other servers write to promlet: InfluxDB's library for Python, and the migration
+//! tool of VictoriaMetrics, which copies a Prometheus.
+//!
+//! The programs come from Debian and PyPI into a folder below `target/`; if they are unavailable, the
+//! test fails and reports it.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, request};
+use packages::{latest_debian, prometheus, pypi, run};
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample, Timestamp};
+use serde_json::{Value as Json, json};
+
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const CLIENT: &str = "influxdb-client==1.50.0";
+const SERIES: i64 = 20;
+const STEPS: i64 = 200;
+const STEP_MS: i64 = 15_000;
+
+/// A program that is killed when dropped.
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn started(dir: &Path) -> Server {
+    Server::start(&Start { args: &["serve"], dir, env: &bootstrap() })
+}
+
+fn query(server: &Server, secret: &str, expr: &str, time: i64) -> Json {
+    let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?query={}&time={time}", percent(expr));
+    let answer = server.get(&path, &[("Authorization", &format!("Bearer {secret}"))]);
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    answer.json()["data"]["result"].clone()
+}
+
+#[test]
+fn the_client_of_influxdb_writes_points() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = started(folder.path());
+    let (_, secret) = server.api_key(&server.sign_in());
+    let now = Clock::System.now().as_s();
+    let said = run(
+        Command::new("python3")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/influx.py"))
+            .args([&format!("{}/api/v1/orgs/{ORG}/influx", server.url), &secret, &now.to_string()])
+            .env("PYTHONPATH", pypi("influx", CLIENT)),
+        "it writes to promlet",
+    );
+    assert_eq!(said.trim(), "True", "its ping");
+    let mut found: Vec<(String, String, String)> = Vec::new();
+    for series in query(&server, &secret, "{floor=\"2, left\",db=\"lab\"}", now).as_array().expect("a vector")
+    {
+        let name = series["metric"]["__name__"].as_str().expect("a name").to_owned();
+        let value = series["value"][1].as_str().expect("a value").to_owned();
+        found.push((name, value, series["value"][0].to_string()));
+    }
+    found.sort();
+    let at = now.to_string();
+    let expected = [("room one_open", "1"), ("room one_people", "3"), ("room one_temperature", "21.5")];
+    let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned(), at.clone()));
+    assert_eq!(found, expected);
+}
+
+fn real_prometheus(dir: &Path) -> (Peer, String) {
+    let config = dir.join("prometheus.yml");
+    std::fs::write(&config, "global:\n  scrape_interval: 1h\n").expect("written");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let child = Command::new(prometheus().join("prometheus"))
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .arg("--web.enable-remote-write-receiver")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    let peer = Peer(child.unwrap_or_else(|error| panic!("Prometheus does not start: {error}")));
+    let url = format!("http://127.0.0.1:{port}");
+    let ready = format!("{url}/-/ready");
+    let failure = || "Prometheus does not listen".to_owned();
+    eventually(WAIT_MAX, failure, || (request("GET", &ready, &[], None).status == 200).then_some(()));
+    (peer, url)
+}
+
+fn samples(base: Timestamp) -> Vec<(Labels, Vec<Sample>)> {
+    let value = |series: i64, step: i64| match (series, step % 50) {
+        (0, 7) => f64::NAN,
+        (1, 7) => f64::INFINITY,
+        (2, 7) => f64::NEG_INFINITY,
+        #[expect(clippy::cast_precision_loss, reason = "small")]
+        (series, _) => (series * 1_000 + step) as f64 / 3.0,
+    };
+    let one = |series: i64| {
+        let labels = [("__name__", "migrated".to_owned()), ("series", format!("s \"{series}\\"))];
+        let sample = |step: i64| Sample { at: base.plus_ms(step * STEP_MS), value: value(series, step) };
+        (Labels::from_pairs(labels), (0..STEPS).map(sample).collect())
+    };
+    (0..SERIES).map(one).collect()
+}
+
+/// Times and values by series.
+fn content(result: &Json) -> BTreeMap<String, Json> {
+    let all = result.as_array().expect("a matrix").iter();
+    all.map(|series| (series["metric"].to_string(), series["values"].clone())).collect()
+}
+
+#[test]
+fn vmctl_copies_a_prometheus_into_an_organisation() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
+    std::fs::create_dir_all(&theirs).expect("a folder");
+    let (_prometheus, source) = real_prometheus(&theirs);
+    let server = started(&ours);
+    let (_, secret) = server.api_key(&server.sign_in());
+    let base = Timestamp::from_s(Clock::System.now().as_s()).plus_ms(-(STEPS + 4) * STEP_MS);
+    let headers = [
+        ("Content-Type", "application/x-protobuf"),
+        ("Content-Encoding", "snappy"),
+        ("X-Prometheus-Remote-Write-Version", "0.1.0"),
+    ];
+    let body = harness::remote_write(&samples(base));
+    let written = request("POST", &format!("{source}/api/v1/write"), &headers, Some(&body));
+    assert!(written.status < 300, "{}", written.body);
+    let (start, end) = (base.plus_ms(-60_000).to_rfc3339(), base.plus_ms((STEPS + 4) * STEP_MS).to_rfc3339());
+    let said = run(
+        Command::new(latest_debian("victoria", &["victoria-metrics"]).join("usr/bin/vmctl")).args([
+            "remote-read",
+            "-s",
+            "--disable-progress-bar",
+            "--remote-read-src-addr",
+            &source,
+            "--remote-read-filter-label-value",
+            "migrated",
+            "--remote-read-filter-time-start",
+            &start,
+            "--remote-read-filter-time-end",
+            &end,
+            "--remote-read-step-interval",
+            "day",
+            "--vm-addr",
+            &format!("{}/api/v1/orgs/{ORG}/prometheus", server.url),
+            "--vm-user",
+            "key",
+            "--vm-password",
+            &secret,
+        ]),
+        "it copies samples",
+    );
+    let end_s = base.plus_ms((STEPS + 4) * STEP_MS).as_s();
+    let expr = format!("migrated[{}s]", (STEPS + 10) * STEP_MS / 1_000);
+    let here = content(&query(&server, &secret, &expr, end_s));
+    let answer: Answer =
+        request("GET", &format!("{source}/api/v1/query?query={}&time={end_s}", percent(&expr)), &[], None);
+    let there = content(&answer.json()["data"]["result"]);
+    assert_eq!(there.len(), 20, "{}", json!(there));
+    assert_eq!(here, there, "{said}");
+}
