@@ -277,14 +277,16 @@ fn disagreements(
             tried += 1;
             // A log that was rolled back to before its newest mark looks like a shorter log. At the
             // end of a record nothing shows the loss; within a record the report claims nothing
-            // unknown.
-            let is_rolled_back = kind.contains("the one being written") && how.starts_with("zeros from");
+            // unknown. A changed bit of the last record looks like a record that was cut while it
+            // was written, and is reported as that.
+            let is_told = |text: &str| {
+                text.contains("may have been answered")
+                    && text.contains("known to have been durable up to record")
+            };
+            let start_tells = found.said.iter().any(|said| is_told(said));
+            let is_rolled_back = kind.contains("the one being written")
+                && (how.starts_with("zeros from") || how.starts_with("bit flipped") && start_tells);
             if is_rolled_back && found.word == "LOST IN SILENCE" {
-                let is_told = |text: &str| {
-                    text.contains("may have been answered")
-                        && text.contains("known to have been durable up to record")
-                };
-                let start_tells = found.said.iter().any(|said| is_told(said));
                 let check_tells = findings.iter().any(|finding| is_told(&finding.what));
                 let is_known = verdict == Weight::Repairable;
                 if start_tells != check_tells || is_known == found.said.is_empty() || verdict == Weight::Loss

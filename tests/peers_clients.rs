@@ -1,8 +1,8 @@
 //! Real clients of other servers write to promlet: InfluxDB's library for Python, and the migration
 //! tool of VictoriaMetrics, which copies a Prometheus.
 //!
-//! The programs come from Debian and PyPI into a folder below `target/`; if they are unavailable, the
-//! test fails and reports it.
+//! The programs come from Debian and PyPI into a folder below `target/`; if they are unavailable,
+//! the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 

@@ -1,6 +1,6 @@
 //! Digests of series, by which the store and a target are compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::batch::{BatchSeries, MoveBatch};
@@ -60,6 +60,16 @@ fn compared(series: &BatchSeries) -> ComparedSamples {
     (floats.map(|one| (one.at.as_ms(), one.value)).collect(), histograms.map(|(at, _)| at.as_ms()).collect())
 }
 
+/// Returns the samples of a series at the target, without those that stand for a staleness marker
+/// of the same series here: VictoriaMetrics returns markers, as NaN, and other engines do not.
+fn without_markers(series: &BatchSeries, there: &RemoteSeries) -> Vec<(i64, f64)> {
+    let floats = series.samples.iter().filter(|one| is_stale(one.value)).map(|one| one.at.as_ms());
+    let histograms = series.histograms.iter().filter(|(_, histogram)| histogram.is_stale());
+    let markers: BTreeSet<i64> = floats.chain(histograms.map(|(at, _)| at.as_ms())).collect();
+    let is_marker = |(at, value): &(i64, f64)| value.is_nan() && markers.contains(at);
+    there.samples.iter().copied().filter(|sample| !is_marker(sample)).collect()
+}
+
 /// The result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Comparison {
@@ -81,14 +91,15 @@ pub(super) fn compare(here: &MoveBatch, there: &[RemoteSeries]) -> Comparison {
         let there = remote.remove(&series.labels).unwrap_or(&empty);
         result.series += 1;
         let own = SeriesDigest::of(&samples, &histogram_times);
-        let other = SeriesDigest::of(&there.samples, &there.histogram_times);
+        let there_samples = without_markers(series, there);
+        let other = SeriesDigest::of(&there_samples, &there.histogram_times);
         if own == other {
             continue;
         }
         let has_same_times = SeriesDigest { values: own.values, ..other } == own;
         let near = |(a, b): (&(i64, f64), &(i64, f64))| is_near(a.1, b.1);
-        if has_same_times && samples.iter().zip(&there.samples).all(near) {
-            let pairs = samples.iter().zip(&there.samples);
+        if has_same_times && samples.iter().zip(&there_samples).all(near) {
+            let pairs = samples.iter().zip(&there_samples);
             result.rounded +=
                 pairs.filter(|(a, b)| a.1.to_bits() != b.1.to_bits() && !a.1.is_nan()).count() as u64;
         } else {
@@ -126,6 +137,11 @@ mod tests {
         let here = batch("a", &[(1, 0.5), (2, stale_nan()), (3, f64::NAN)]);
         let found = compare(&here, &[remote("a", &[(1, 0.5), (3, -f64::NAN)])]);
         assert_eq!((found.series, found.rounded, found.different.len()), (1, 0, 0));
+        let found = compare(&here, &[remote("a", &[(1, 0.5), (2, f64::NAN), (3, f64::NAN)])]);
+        assert_eq!(found.different, [], "VictoriaMetrics returns markers as NaN");
+        for wrong in [[(1, 0.5), (2, 7.0), (3, f64::NAN)], [(1, 0.5), (2, f64::NAN), (4, f64::NAN)]] {
+            assert_eq!(compare(&here, &[remote("a", &wrong)]).different.len(), 1, "{wrong:?}");
+        }
     }
 
     #[test]

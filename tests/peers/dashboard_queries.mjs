@@ -19,7 +19,7 @@ import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { ALL, interpolate, isAll } from '../../src/ui/assets/model/interpolate.js';
 import { queryText } from '../../src/ui/assets/model/query_text.js';
 import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
-import { savedSelections } from '../../src/ui/assets/model/variables.js';
+import { savedSelections } from '../ui/saved_selections.mjs';
 
 const [, , folder = '.', out = ''] = process.argv;
 const files = readdirSync(folder, { recursive: true }).map(String).filter((name) => name.endsWith('.json')).sort();

@@ -16,7 +16,7 @@ import { interpolate } from '../../src/ui/assets/model/interpolate.js';
 import { expandRepeats } from '../../src/ui/assets/model/repeat.js';
 import { intervalFor, resolveRange } from '../../src/ui/assets/model/time.js';
 import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
-import { savedSelections } from '../../src/ui/assets/model/variables.js';
+import { savedSelections } from '../ui/saved_selections.mjs';
 
 /** Least share of panels that are drawn as their kind. */
 const SHARE = 0.96;

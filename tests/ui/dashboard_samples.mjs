@@ -3,10 +3,9 @@
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { expandRepeats } from '../../src/ui/assets/model/repeat.js';
 import { applyPanelTime, resolveRange } from '../../src/ui/assets/model/time.js';
-import {
-  interpolate, optionsOf, savedSelections, selectionOf,
-} from '../../src/ui/assets/model/variables.js';
+import { interpolate, optionsOf, selectionOf } from '../../src/ui/assets/model/variables.js';
 import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
+import { savedSelections } from './saved_selections.mjs';
 
 /** The only panel of a dashboard. @param {object} panel @param {object} [root] */
 export function panelOf(panel, root = {}) {

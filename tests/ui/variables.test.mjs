@@ -6,10 +6,9 @@ import { test } from 'node:test';
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { interpolate, referencesOf, withScope } from '../../src/ui/assets/model/interpolate.js';
 import { DashboardError, QUERY_MAX, TEXT_MAX } from '../../src/ui/assets/model/limits.js';
-import {
-  adhocFilters, dependents, optionsOf, order, savedSelections, selectionOf,
-} from '../../src/ui/assets/model/variables.js';
+import { dependents, optionsOf, order, selectionOf } from '../../src/ui/assets/model/variables.js';
 import { parseVariableQuery } from '../../src/ui/assets/model/variable_query.js';
+import { savedSelections } from './saved_selections.mjs';
 
 /** Variables as a dashboard has them. @param {object[]} list */
 function variables(...list) {
@@ -346,10 +345,10 @@ test('lone_surrogates_do_not_stop_url_formats', () => {
     selections({ v: '\ud800' })));
 });
 
-test('ad_hoc_variables_are_matchers_of_each_query', () => {
+test('ad_hoc_variables_have_matchers', () => {
   const list = variables({ name: 'adhoc', type: 'adhoc', filters: [{ key: 'job', operator: '=~', value: 'a.*' },
     { key: '', operator: '=', value: 'x' }, { key: 'env', operator: '<', value: 'y' }, null] });
-  assert.deepEqual(adhocFilters(list), [{ label: 'job', op: '=~', value: 'a.*' }, { label: 'env', op: '=',
+  assert.deepEqual(list.flatMap((variable) => variable.filters), [{ label: 'job', op: '=~', value: 'a.*' }, { label: 'env', op: '=',
     value: 'y' }]);
 });
 

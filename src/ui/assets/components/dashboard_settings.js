@@ -70,7 +70,7 @@ export function settingsDialog({ document, folder }) {
   const withOwn = (/** @type {string[]} */ all, /** @type {string} */ own) => (all.includes(own) ? all : [...all, own]);
   const title = { maxlength: '200', value: shown.title, autocomplete: 'off' };
   const links = linksForm(document.links);
-  stylesheet('panel_editor.css');
+  stylesheet('editor.css');
   const optional = { required: false, autocomplete: 'off' };
   return openDialog(
     'Dashboard settings',

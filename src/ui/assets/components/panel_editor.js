@@ -190,7 +190,7 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
   pane.replaceChildren(...optionsPane(draft, state));
   show();
   host.replaceChildren(node);
-  stylesheet('panel_editor.css').then(() => heading.focus({ preventScroll: true }));
+  stylesheet('editor.css').then(() => heading.focus({ preventScroll: true }));
   return {
     leaves,
     follow: (view) => preview.follow(view.range, view.now),

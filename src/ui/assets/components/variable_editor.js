@@ -219,7 +219,7 @@ export function openVariableEditor({ document: stored, org, host, range, apply, 
   document.addEventListener('keydown', keys);
   rebuild();
   host.replaceChildren(node);
-  stylesheet('panel_editor.css').then(() => heading.focus({ preventScroll: true }));
+  stylesheet('editor.css').then(() => heading.focus({ preventScroll: true }));
   return {
     destroy() {
       turn += 1;

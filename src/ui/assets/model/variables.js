@@ -256,29 +256,6 @@ export function selectionOf(variable, options, wanted = variable.current.value) 
   return { ...base, value: chosen.map((option) => option.value), text: chosen.map((option) => option.text) };
 }
 
-/**
- * The selections that the dashboard was saved with, without asking for options.
- * @param {Variable[]} variables
- * @returns {Selections}
- */
-export function savedSelections(variables) {
-  return new Map(variables.map((variable) => {
-    const known = ['custom', 'interval'].includes(variable.type) ? optionsOf(variable) : variable.options;
-    const extra = valuesOf(variable.current.value).filter((value) => value !== '' && !isAll(value))
-      .map((value, at) => ({ text: valuesOf(variable.current.text)[at] ?? value, value }));
-    return [variable.name, selectionOf(variable, [...known, ...extra])];
-  }));
-}
-
-/**
- * Matchers of all ad hoc variables; they apply to each query.
- * @param {Variable[]} variables
- * @returns {{label: string, op: string, value: string}[]}
- */
-export function adhocFilters(variables) {
-  return variables.filter((variable) => variable.type === 'adhoc').flatMap((variable) => variable.filters);
-}
-
 /** The matchers in an ad hoc variable of a dashboard. @param {unknown} filters */
 export function readFilters(filters) {
   return objectsOf(filters).map((filter) => ({

@@ -16,12 +16,6 @@ import { card, saved } from '../components/parts.js';
  *   circuit?: {state: string, failures: number, last_error: string|null}}} Engine
  */
 
-const STATES = new Map([
-  ['closed', 'it answers'],
-  ['open', 'it does not answer; requests are paused'],
-  ['half_open', 'it did not answer; the next request tries again'],
-]);
-
 /** Names and texts. @param {string[][]} rows */
 export const facts = (rows) =>
   h(
@@ -75,8 +69,9 @@ function stateOf(engine) {
   const after = engine.split_after_s ? ` if older than ${engine.split_after_s} s` : '';
   const there = `read from ${engine.url ?? 'another server'}${after}`;
   const rows = [['Samples', engine.engine === 'local' ? 'stored here' : there]];
-  if (engine.circuit) rows.push(['State', STATES.get(engine.circuit.state) ?? engine.circuit.state]);
-  if (engine.circuit?.last_error) rows.push(['Last failure', engine.circuit.last_error]);
+  const { state, last_error: failure } = engine.circuit ?? {};
+  if (state) rows.push(['State', state === 'closed' ? 'it answers' : 'it does not answer; requests are paused']);
+  if (failure) rows.push(['Last failure', failure]);
   if (engine.problem) rows.push(['Problem', engine.problem]);
   return facts(rows);
 }

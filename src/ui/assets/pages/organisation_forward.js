@@ -173,8 +173,7 @@ function targetRow(context, part, row) {
         'div',
         { class: 'row' },
         part.button('Test', async () => {
-          const found = await send('POST', `${path}/probe`);
-          more.replaceChildren(probed(found));
+          more.replaceChildren(probed(await send('POST', `${path}/probe`)));
         }),
         part.button('Show refused bodies', async () => {
           more.replaceChildren(await refusedTable(path));
@@ -188,7 +187,7 @@ function targetRow(context, part, row) {
           },
           {
             heading: `Remove ${row.name}`,
-            loss: 'Samples that it has not received yet are not sent to it any more. They stay stored here.',
+            loss: 'It gets no further samples. They stay stored here.',
             action: 'Remove target',
           },
         ),

@@ -23,7 +23,7 @@ import { sharedPanels, sharedVariables } from './subject.js';
  * @param {string} first the tab that is shown
  */
 async function open(subject, heading, first) {
-  await Promise.all([stylesheet('cabinet.css'), stylesheet('share.css')]);
+  await stylesheet('cabinet.css');
   const { dashboard } = subject;
   /** @type {{id: string, text: string, make: () => Node}[]} */
   const all = [
