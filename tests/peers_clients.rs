@@ -148,6 +148,8 @@ fn vmctl_copies_a_prometheus_into_an_organisation() {
             "--disable-progress-bar",
             "--remote-read-src-addr",
             &source,
+            "--remote-read-filter-label",
+            "__name__",
             "--remote-read-filter-label-value",
             "migrated",
             "--remote-read-filter-time-start",

@@ -123,7 +123,9 @@ fn content(ask: &dyn Fn(&str, i64) -> Answer, base: Timestamp) -> Content {
             let value = |text: &Json| text.as_str().and_then(|text| text.parse().ok()).expect("a number");
             let pair = |pair: &Json| (pair[0].as_f64().expect("a time"), value(&pair[1]));
             let name = series["metric"]["series"].as_str().expect("a label");
-            all.insert(name.to_owned(), values.map(pair).collect());
+            // VictoriaMetrics returns staleness markers, as `NaN`.
+            let is_number = |pair: &(f64, f64)| !pair.1.is_nan();
+            all.insert(name.to_owned(), values.map(pair).filter(is_number).collect());
         }
     }
     all

@@ -8,7 +8,8 @@
 //! Times are in milliseconds. A value is a number or, for what JSON lacks: `null` (VictoriaMetrics'
 //! NaN), `"NaN"`, `"Infinity"`, `"-Infinity"`, or any other string that is a value in the text
 //! format. `null` becomes an ordinary NaN, since the export does not tell staleness markers apart.
-//! `NaN`, `Infinity` and `-Infinity` without quotes, which `vmctl` sends, are accepted as well.
+//! `NaN`, `+Inf`, `-Inf`, `Infinity` and `-Infinity` without quotes are accepted as well; `vmctl`
+//! sends the first three.
 //! Other fields are skipped. An invalid line is refused with its number, and the others are stored.
 
 use std::borrow::Cow;
@@ -88,10 +89,10 @@ fn keep(
     super::check_series(&out.batch, limits)
 }
 
-/// Returns the line with `NaN`, `Infinity` and `-Infinity` in quotes where they stand outside of
+/// Returns the line with `NaN` and the words for infinities in quotes where they stand outside of
 /// strings; `None` if there is none of them.
 fn with_words_quoted(line: &[u8]) -> Option<Vec<u8>> {
-    const WORDS: [&[u8]; 3] = [b"NaN", b"-Infinity", b"Infinity"];
+    const WORDS: [&[u8]; 6] = [b"NaN", b"-Infinity", b"-Inf", b"+Inf", b"Infinity", b"Inf"];
     let mut out: Vec<u8> = Vec::new();
     let (mut at, mut copied, mut in_string) = (0usize, 0usize, false);
     while let Some(rest) = line.get(at..).filter(|rest| !rest.is_empty()) {
@@ -101,7 +102,7 @@ fn with_words_quoted(line: &[u8]) -> Option<Vec<u8>> {
                 1
             }
             Some(b'\\') if in_string => 2,
-            Some(b'N' | b'-' | b'I') if !in_string => {
+            Some(b'N' | b'-' | b'+' | b'I') if !in_string => {
                 match WORDS.iter().find(|word| rest.starts_with(word)) {
                     Some(word) => {
                         out.extend_from_slice(line.get(copied..at)?);

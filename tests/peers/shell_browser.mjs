@@ -160,7 +160,7 @@ async function paletteFlow() {
 async function limitFlow() {
   await page.goto(`${given.server}/organisation?org=${given.org}`);
   await page.getByRole('tab', { name: 'Members' }).focus();
-  await press('ArrowRight', 'ArrowRight', 'ArrowRight');
+  await press('ArrowRight', 'ArrowRight', 'ArrowRight', 'ArrowRight');
   await focusIs('Limits');
   check(address().searchParams.get('tab') === 'limits', 'the tab is part of the address');
   const disk = page.getByLabel('Disk', { exact: true });

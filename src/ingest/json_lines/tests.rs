@@ -54,6 +54,8 @@ fn words_for_numbers_need_no_quotes() {
     let quoted = decoded(&line(r#""NaN","Infinity","-Infinity",-1"#, r#"NaN \" NaN"#));
     assert_eq!((bare.refusals.len(), quoted.refusals.len()), (0, 0));
     assert_eq!(rows(&bare), rows(&quoted));
+    let short = decoded(&line("NaN,+Inf,-Inf,-1", r#"NaN \" NaN"#));
+    assert_eq!(rows(&short), rows(&quoted));
     let wrong = decoded(&line("NaN,nonsense", "up"));
     assert!(wrong.refusals[0].reason.starts_with("line 1: column 39"), "{:?}", wrong.refusals);
 }
