@@ -305,7 +305,7 @@ impl<'a> InfluxLine<'a> {
             self.metric.push('_');
             self.metric.push_str(field);
             let labels = std::iter::once((METRIC_NAME, &*self.metric)).chain(self.tags.iter().skip(1));
-            out.batch.samples_of(labels, [Sample { at: self.at, value: *value }].into_iter());
+            out.batch.samples_of(labels, [Sample { at: self.at, value: *value }]);
         }
     }
 }
