@@ -2,7 +2,7 @@
 //! applied, in order of number.
 //!
 //! The reader follows the switch records from file to file and reads with `pread`, so it holds up
-//! no writer. A record up to [`Counters::readable_seq`] was written completely before that number
+//! no writer. A record up to `Counters::readable_seq` was written completely before that number
 //! was published. So bytes at its offset that do not verify are damage, and never a torn write.
 
 use std::fs::File;
