@@ -12,36 +12,27 @@ mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "peers/servers.rs"]
+#[expect(dead_code, reason = "shared: each target needs other servers")]
+mod servers;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, request};
-use packages::{latest_debian, prometheus, pypi, run};
+use harness::{Answer, ORG, Server, Start, bootstrap, percent, remote_write, request};
+use packages::{latest_debian, pypi, run};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::{Value as Json, json};
+use servers::{prometheus_server, write_to};
 
-const WAIT_MAX: Duration = Duration::from_secs(60);
 const CLIENT: &str = "influxdb-client==1.50.0";
 const SERIES: i64 = 20;
 const STEPS: i64 = 200;
 const STEP_MS: i64 = 15_000;
 
-/// A program that is killed when dropped.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn started(dir: &Path) -> Server {
+fn serve(dir: &Path) -> Server {
     Server::start(&Start { args: &["serve"], dir, env: &bootstrap() })
 }
 
@@ -55,7 +46,7 @@ fn query(server: &Server, secret: &str, expr: &str, time: i64) -> Json {
 #[test]
 fn the_client_of_influxdb_writes_points() {
     let folder = tempfile::tempdir().expect("a folder");
-    let server = started(folder.path());
+    let server = serve(folder.path());
     let (_, secret) = server.api_key(&server.sign_in());
     let now = Clock::System.now().as_s();
     let said = run(
@@ -78,27 +69,6 @@ fn the_client_of_influxdb_writes_points() {
     let expected = [("room one_open", "1"), ("room one_people", "3"), ("room one_temperature", "21.5")];
     let expected = expected.map(|(name, value)| (name.to_owned(), value.to_owned(), at.clone()));
     assert_eq!(found, expected);
-}
-
-fn real_prometheus(dir: &Path) -> (Peer, String) {
-    let config = dir.join("prometheus.yml");
-    std::fs::write(&config, "global:\n  scrape_interval: 1h\n").expect("written");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let child = Command::new(prometheus().join("prometheus"))
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .arg("--web.enable-remote-write-receiver")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let peer = Peer(child.unwrap_or_else(|error| panic!("Prometheus does not start: {error}")));
-    let url = format!("http://127.0.0.1:{port}");
-    let ready = format!("{url}/-/ready");
-    let failure = || "Prometheus does not listen".to_owned();
-    eventually(WAIT_MAX, failure, || (request("GET", &ready, &[], None).status == 200).then_some(()));
-    (peer, url)
 }
 
 fn samples(base: Timestamp) -> Vec<(Labels, Vec<Sample>)> {
@@ -127,19 +97,11 @@ fn content(result: &Json) -> BTreeMap<String, Json> {
 fn vmctl_copies_a_prometheus_into_an_organisation() {
     let folder = tempfile::tempdir().expect("a folder");
     let (theirs, ours) = (folder.path().join("theirs"), folder.path().join("ours"));
-    std::fs::create_dir_all(&theirs).expect("a folder");
-    let (_prometheus, source) = real_prometheus(&theirs);
-    let server = started(&ours);
+    let (_prometheus, source) = prometheus_server(&theirs);
+    let server = serve(&ours);
     let (_, secret) = server.api_key(&server.sign_in());
     let base = Timestamp::from_s(Clock::System.now().as_s()).plus_ms(-(STEPS + 4) * STEP_MS);
-    let headers = [
-        ("Content-Type", "application/x-protobuf"),
-        ("Content-Encoding", "snappy"),
-        ("X-Prometheus-Remote-Write-Version", "0.1.0"),
-    ];
-    let body = harness::remote_write(&samples(base));
-    let written = request("POST", &format!("{source}/api/v1/write"), &headers, Some(&body));
-    assert!(written.status < 300, "{}", written.body);
+    write_to(&source, &remote_write(&samples(base)));
     let (start, end) = (base.plus_ms(-60_000).to_rfc3339(), base.plus_ms((STEPS + 4) * STEP_MS).to_rfc3339());
     let said = run(
         Command::new(latest_debian("victoria", &["victoria-metrics"]).join("usr/bin/vmctl")).args([

@@ -12,72 +12,25 @@ mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "peers/servers.rs"]
+#[expect(dead_code, reason = "shared: each target needs other servers")]
+mod servers;
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, request};
-use packages::{latest_debian, prometheus};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp, stale_nan};
 use serde_json::Value as Json;
+use servers::{Peer, prometheus_server, victoria_metrics};
 
 const WAIT_MAX: Duration = Duration::from_secs(120);
 const SERIES: usize = 60;
 const STEPS: i64 = 1_500;
 const STEP_MS: i64 = 15_000;
-
-/// A program that is killed when dropped.
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn started(mut command: Command, name: &str, port: u16) -> (Peer, String) {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let peer = Peer(child.unwrap_or_else(|error| panic!("{name} does not start: {error}")));
-    let url = format!("http://127.0.0.1:{port}");
-    let ready = format!("{url}/-/ready");
-    let failure = || format!("{name} does not listen");
-    eventually(WAIT_MAX, failure, || (request("GET", &ready, &[], None).status == 200).then_some(()));
-    (peer, url)
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
-}
-
-fn real_prometheus(dir: &Path) -> (Peer, String) {
-    std::fs::create_dir_all(dir).expect("a folder");
-    let config = dir.join("prometheus.yml");
-    std::fs::write(&config, "global:\n  scrape_interval: 1h\n").expect("written");
-    let port = free_port();
-    let mut command = Command::new(prometheus().join("prometheus"));
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.join("data").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .arg("--web.enable-remote-write-receiver");
-    started(command, "Prometheus", port)
-}
-
-fn real_victoria(dir: &Path) -> (Peer, String) {
-    let programs = latest_debian("victoria", &["victoria-metrics"]);
-    let port = free_port();
-    let mut command = Command::new(programs.join("usr/bin/victoria-metrics"));
-    command
-        .arg(format!("-storageDataPath={}", dir.display()))
-        .arg(format!("-httpListenAddr=127.0.0.1:{port}"))
-        .args(["-search.latencyOffset=0s", "-retentionPeriod=1y"]);
-    started(command, "VictoriaMetrics", port)
-}
 
 /// Samples of all series, one of which ends with a staleness marker.
 fn batch(base: Timestamp, steps: std::ops::Range<i64>) -> Vec<(Labels, Vec<Sample>)> {
@@ -191,12 +144,12 @@ fn moves_to(name: &str, start: impl Fn(&Path) -> (Peer, String), arguments: &[&s
 
 #[test]
 fn prometheus_without_a_window_for_late_samples_takes_a_whole_organisation() {
-    moves_to("Prometheus", real_prometheus, &[]);
-    moves_to("Prometheus", real_prometheus, &["--protocol", "2"]);
+    moves_to("Prometheus", prometheus_server, &[]);
+    moves_to("Prometheus", prometheus_server, &["--protocol", "2"]);
 }
 
 #[test]
 fn victoria_metrics_stores_every_sample_once() {
-    moves_to("VictoriaMetrics", real_victoria, &[]);
-    moves_to("VictoriaMetrics", real_victoria, &["--compression", "zstd"]);
+    moves_to("VictoriaMetrics", victoria_metrics, &[]);
+    moves_to("VictoriaMetrics", victoria_metrics, &["--compression", "zstd"]);
 }

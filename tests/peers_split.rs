@@ -10,27 +10,17 @@ mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
-
-use std::net::TcpListener;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+#[path = "peers/servers.rs"]
+#[expect(dead_code, reason = "shared: each target needs other servers")]
+mod servers;
 
 use harness::{
-    Answer, ORG, Server, Start, bootstrap, compressed, eventually, field, percent, remote_write, request,
-    varint,
+    Answer, ORG, Server, Start, bootstrap, compressed, field, percent, remote_write, request, varint,
 };
 use promlet::clock::Clock;
 use promlet::model::{Labels, STALE_NAN_BITS, Sample, Timestamp};
 use serde_json::{Value as Json, json};
-
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
+use servers::{prometheus_server_with, victoria_metrics, write_to};
 
 /// The interval of samples in milliseconds, and their number.
 const INTERVAL_MS: i64 = 15_000;
@@ -112,24 +102,9 @@ const QUERIES: &[&str] = &[
 #[test]
 fn queries_over_the_border_to_a_real_prometheus_are_answered_as_by_one_store() {
     let dir = tempfile::tempdir().expect("a folder");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let config = dir.path().join("prometheus.yml");
-    let text = "global: {scrape_interval: 1h}\nstorage: {tsdb: {out_of_order_time_window: 6h}}\n";
-    std::fs::write(&config, text).expect("written");
-    let child = Command::new(packages::prometheus().join("prometheus"))
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.path().join("prometheus").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .args(["--web.enable-remote-write-receiver", "--enable-feature=native-histograms"])
-        .arg("--log.level=error")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|e| panic!("Prometheus does not start: {e}"));
-    let _prometheus = Peer(child);
-    let upstream = format!("http://127.0.0.1:{port}");
-    let is_ready = || (request("GET", &format!("{upstream}/-/ready"), &[], None).status == 200).then_some(());
-    eventually(Duration::from_secs(60), || "Prometheus is not ready".to_owned(), is_ready);
+    let config = "global: {scrape_interval: 1h}\nstorage: {tsdb: {out_of_order_time_window: 6h}}\n";
+    let features = ["--enable-feature=native-histograms"];
+    let (_prometheus, upstream) = prometheus_server_with(&dir.path().join("prometheus"), config, &features);
 
     let allowed = [("PROMLET_OUTBOUND_ALLOW", "127.0.0.0/8")];
     let env: Vec<(&str, &str)> = bootstrap().into_iter().chain(allowed).collect();
@@ -151,13 +126,7 @@ fn queries_over_the_border_to_a_real_prometheus_are_answered_as_by_one_store() {
             assert_eq!(split.write_raw(&split_key, &body).status, 204);
         }
         if at_ms < border_ms {
-            let headers = [
-                ("Content-Type", "application/x-protobuf"),
-                ("Content-Encoding", "snappy"),
-                ("X-Prometheus-Remote-Write-Version", "0.1.0"),
-            ];
-            let sent = request("POST", &format!("{upstream}/api/v1/write"), &headers, Some(&body));
-            assert!(matches!(sent.status, 200 | 204), "{}: {}", sent.status, sent.body);
+            write_to(&upstream, &body);
         }
     }
     let engine = json!({ "engine": "split", "url": upstream, "split_after_s": 1_200 });
@@ -205,21 +174,7 @@ const FLOAT_QUERIES: &[&str] = &[
 #[test]
 fn queries_over_the_border_to_victoria_metrics_are_answered_by_matrix_selectors() {
     let dir = tempfile::tempdir().expect("a folder");
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
-    let programs = packages::latest_debian("victoria", &["victoria-metrics"]);
-    let child = Command::new(programs.join("usr/bin/victoria-metrics"))
-        .arg(format!("-storageDataPath={}", dir.path().join("victoria").display()))
-        .arg(format!("-httpListenAddr=127.0.0.1:{port}"))
-        .args(["-search.latencyOffset=0s", "-retentionPeriod=10y"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap_or_else(|e| panic!("VictoriaMetrics does not start: {e}"));
-    let _victoria = Peer(child);
-    let upstream = format!("http://127.0.0.1:{port}");
-    let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
-    eventually(Duration::from_secs(60), || "VictoriaMetrics does not listen".to_owned(), listens);
+    let (_victoria, upstream) = victoria_metrics(&dir.path().join("victoria"));
 
     let env: Vec<(&str, &str)> =
         bootstrap().into_iter().chain([("PROMLET_OUTBOUND_ALLOW", "127.0.0.0/8")]).collect();
@@ -246,14 +201,7 @@ fn queries_over_the_border_to_victoria_metrics_are_answered_by_matrix_selectors(
     };
     assert_eq!(whole.write_raw(&whole_key, &body(&|_| true)).status, 204);
     assert_eq!(split.write_raw(&split_key, &body(&|at| at >= border_ms - 60_000)).status, 204);
-    let headers = [
-        ("Content-Type", "application/x-protobuf"),
-        ("Content-Encoding", "snappy"),
-        ("X-Prometheus-Remote-Write-Version", "0.1.0"),
-    ];
-    let older = body(&|at| at < border_ms);
-    let sent = request("POST", &format!("{upstream}/api/v1/write"), &headers, Some(&older));
-    assert!(matches!(sent.status, 200 | 204), "{}: {}", sent.status, sent.body);
+    write_to(&upstream, &body(&|at| at < border_ms));
     request("GET", &format!("{upstream}/internal/force_flush"), &[], None);
     let engine = json!({ "engine": "split", "url": upstream, "split_after_s": 1_200 });
     let url = format!("{}/api/v1/orgs/{ORG}/engine", split.url);

@@ -10,17 +10,18 @@ mod harness;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "peers/servers.rs"]
+mod servers;
 
-use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
-use harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, remote_write, request};
-use packages::{latest_debian, prometheus};
+use harness::{Answer, ORG, Server, Start, bootstrap, percent, remote_write, request};
+use packages::latest_debian;
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::{Value, json};
+use servers::{Peer, free_port, prometheus_server, started, victoria_metrics, write_to};
 
 /// Queries without a function whose value another engine computes in its own way.
 const QUERIES: [&str; 10] = [
@@ -37,41 +38,9 @@ const QUERIES: [&str; 10] = [
     "m > bool 20",
 ];
 
-struct Peer(Child);
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
-}
-
-/// Starts a program that listens on `port`. Returns its URL.
-fn start(command: &mut Command, port: u16) -> (Peer, String) {
-    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let peer = Peer(child.spawn().expect("the program starts"));
-    let failure = || format!("{port} does not listen");
-    eventually(Duration::from_secs(60), failure, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
-    (peer, format!("http://127.0.0.1:{port}"))
-}
-
-fn victoria(dir: &Path) -> (Peer, String) {
-    let (programs, port) = (latest_debian("victoria", &["victoria-metrics"]), port());
-    let mut command = Command::new(programs.join("usr/bin/victoria-metrics"));
-    command
-        .arg(format!("-storageDataPath={}", dir.display()))
-        .arg(format!("-httpListenAddr=127.0.0.1:{port}"))
-        .args(["-search.latencyOffset=0s", "-retentionPeriod=10y"]);
-    start(&mut command, port)
-}
-
 /// vmauth before two servers, as the tenants 42 and 7 of a cluster.
 fn vmauth(dir: &Path, first: &str, second: &str) -> (Peer, String) {
-    let (programs, port) = (latest_debian("victoria", &["victoria-metrics"]), port());
+    let (programs, port) = (latest_debian("victoria", &["victoria-metrics"]), free_port());
     let route = |tenant: &str, url: &str| {
         format!(
             "  - src_paths: [\"/select/{tenant}/prometheus/.*\"]\n    url_prefix: \"{url}\"\n    drop_src_path_prefix_parts: 3\n"
@@ -85,20 +54,7 @@ fn vmauth(dir: &Path, first: &str, second: &str) -> (Peer, String) {
     command
         .arg(format!("-auth.config={}", config.display()))
         .arg(format!("-httpListenAddr=127.0.0.1:{port}"));
-    start(&mut command, port)
-}
-
-fn prometheus_server(dir: &Path) -> (Peer, String) {
-    let port = port();
-    let config = dir.join("prometheus.yml");
-    std::fs::write(&config, "global: {}\n").expect("written");
-    let mut command = Command::new(prometheus().join("prometheus"));
-    command
-        .arg(format!("--config.file={}", config.display()))
-        .arg(format!("--storage.tsdb.path={}", dir.join("tsdb").display()))
-        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
-        .arg("--web.enable-remote-write-receiver");
-    start(&mut command, port)
+    started(&mut command, port)
 }
 
 /// Samples of a tenant in the five minutes before `now_s`.
@@ -118,16 +74,6 @@ fn samples(now_s: i64, tenant: i64) -> Vec<u8> {
         series("n", "x", "b", 4),
     ];
     remote_write(&all)
-}
-
-fn write(url: &str, body: &[u8]) {
-    let headers = [
-        ("Content-Type", "application/x-protobuf"),
-        ("Content-Encoding", "snappy"),
-        ("X-Prometheus-Remote-Write-Version", "0.1.0"),
-    ];
-    let answer = request("POST", url, &headers, Some(body));
-    assert!(answer.status < 300, "{url}: {} {}", answer.status, answer.body);
 }
 
 /// The results of all queries, sorted, for a credential.
@@ -175,13 +121,13 @@ fn prometheus_and_the_tenants_of_vmauth_answer_as_the_local_engine_does() {
         path
     };
     let now_s = Clock::System.now().as_ms() / 15_000 * 15;
-    let (_first, first) = victoria(&folder("first"));
-    let (_second, second) = victoria(&folder("second"));
+    let (_first, first) = victoria_metrics(&folder("first"));
+    let (_second, second) = victoria_metrics(&folder("second"));
     let (_auth, auth) = vmauth(&folder("auth"), &first, &second);
     let (_prometheus, prometheus) = prometheus_server(&folder("prometheus"));
-    write(&format!("{first}/api/v1/write"), &samples(now_s, 42));
-    write(&format!("{second}/api/v1/write"), &samples(now_s, 7));
-    write(&format!("{prometheus}/api/v1/write"), &samples(now_s, 42));
+    write_to(&first, &samples(now_s, 42));
+    write_to(&second, &samples(now_s, 7));
+    write_to(&prometheus, &samples(now_s, 42));
     for url in [&first, &second] {
         request("GET", &format!("{url}/internal/force_flush"), &[], None);
     }
