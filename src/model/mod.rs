@@ -50,5 +50,5 @@ pub use time::{DurationError, Steps, StepsError, TimeRange, Timestamp, format_du
 pub use times::{RegularTimes, Times, TimesBuilder};
 pub use write::{
     BatchBuilder, GuessedBatch, HistogramSample, MetricKind, MetricMetadata, ParseLabels, Refusal,
-    RenderedLabels, WriteBatch, WriteExemplar, WriteSeries, WriteStart,
+    RenderedLabels, WriteBatch, WriteExemplar, WriteSeries, WriteStart, families_of,
 };

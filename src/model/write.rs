@@ -131,6 +131,13 @@ pub struct MetricMetadata<'a> {
     pub unit: &'a str,
 }
 
+/// Returns the names of the families that a series of this name may belong to, the likeliest first:
+/// the name itself, and the name without a suffix that senders append to that of the family.
+pub fn families_of(series_name: &str) -> impl Iterator<Item = &str> {
+    const SUFFIXES: [&str; 7] = ["", "_bucket", "_count", "_sum", "_total", "_created", "_info"];
+    SUFFIXES.iter().filter_map(|suffix| series_name.strip_suffix(suffix))
+}
+
 /// Prometheus' metric types, with the numbers of remote write 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum MetricKind {

@@ -19,7 +19,8 @@ use crate::api::embed_use::EmbedUsage;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::CancelOnDrop;
 use crate::model::{
-    Labels, METRIC_NAME, MatchOp, Matcher, Pattern, Steps, Stopped, TimeRange, Timestamp, format_duration,
+    Labels, METRIC_NAME, MatchOp, Matcher, Pattern, Steps, Stopped, TimeRange, Timestamp, families_of,
+    format_duration,
 };
 use crate::promql::syntax::tree::QueryTimes;
 use crate::promql::{self, Annotations, Lease, Query, QueryError, QueryResult, QueryStats, Value};
@@ -39,8 +40,6 @@ const COUNT_READS_MAX: usize = 32;
 const COUNTED_NAMES_BYTES: usize = 32 << 10;
 /// How often a fetch looks whether its query was cancelled.
 const CANCEL_CHECK: Duration = Duration::from_millis(50);
-/// Suffixes of the names of a metric's series.
-const SUFFIXES: [&str; 6] = ["_bucket", "_count", "_sum", "_total", "_created", "_info"];
 
 /// A run that another server answers.
 pub(super) struct UpstreamRun {
@@ -559,8 +558,9 @@ impl QueryRun {
         let Some(run) = &self.upstream else { return Err(other_answer()) };
         let answer = run.answer(UpstreamRead::Metadata { metric: metric.map(str::to_owned) })?;
         let AnswerData::Metadata(all) = &answer.data else { return Err(other_answer()) };
+        let families: BTreeSet<&str> = names.iter().flat_map(|name| families_of(name)).collect();
         let is_metric = |name: &str| metric.is_none_or(|metric| metric == name);
-        let visible = all.iter().filter(|one| is_metric(&one.name) && describes_any(&one.name, &names));
+        let visible = all.iter().filter(|one| is_metric(&one.name) && families.contains(&*one.name));
         let mut items: Vec<Description> = visible.take(limit.saturating_add(1)).cloned().collect();
         let truncated = items.len() > limit;
         items.truncate(limit);
@@ -678,7 +678,7 @@ impl QueryRun {
         let at = Steps::once(end);
         let counts = self.counts_by_name(filter.selectors, &names, at)?;
         for item in &mut items {
-            if let Some(one) = description_of(&item.name, &described) {
+            if let Some(one) = families_of(&item.name).find_map(|family| described.get(family)) {
                 (item.kind, item.help, item.unit) = (one.kind, Arc::clone(&one.help), Arc::clone(&one.unit));
             }
             // Counts are whole, and far below 2^53.
@@ -768,18 +768,6 @@ fn join_exemplars(found: Vec<SeriesExemplars>, local: Vec<SeriesExemplars>) -> V
         }
     }
     all.into_values().collect()
-}
-
-/// Returns whether metadata under `family` describes a metric among the sorted `names`.
-fn describes_any(family: &str, names: &[Arc<str>]) -> bool {
-    let has = |name: &str| names.binary_search_by(|known| (**known).cmp(name)).is_ok();
-    has(family) || SUFFIXES.iter().any(|suffix| has(&format!("{family}{suffix}")))
-}
-
-/// Returns the metadata of a metric.
-fn description_of<'d>(name: &str, described: &BTreeMap<&str, &'d Description>) -> Option<&'d Description> {
-    let of_family = || SUFFIXES.iter().find_map(|suffix| described.get(name.strip_suffix(suffix)?)).copied();
-    described.get(name).copied().or_else(of_family)
 }
 
 #[cfg(test)]

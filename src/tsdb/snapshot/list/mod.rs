@@ -12,15 +12,14 @@ use std::sync::Arc;
 use super::Paced;
 use super::select::liveness::{Liveness, with_liveness, with_liveness_from};
 use super::select::matching::FamilyMatch;
-use crate::model::{Labels, METRIC_NAME, Matcher, MetricKind, Pace, Stopped, TimeRange, Timestamp};
+use crate::model::{
+    Labels, METRIC_NAME, Matcher, MetricKind, Pace, Stopped, TimeRange, Timestamp, families_of,
+};
 use crate::tsdb::report::{Description, LabelSummary, Listing, Metric, MetricFilter};
 use crate::tsdb::series::dictionary::ordered;
 use crate::tsdb::series::metadata::{Metadata, StoredMetadata};
 use crate::tsdb::series::table::{Dictionary, Table};
 use crate::tsdb::store::OrgStore;
-
-/// Suffixes that senders append to a metric (family) name in the names of its series.
-const SUFFIXES: [&str; 6] = ["_bucket", "_count", "_sum", "_total", "_created", "_info"];
 
 /// A set of codes of a dictionary.
 pub(super) struct CodeSet {
@@ -567,11 +566,9 @@ fn unknown() -> StoredMetadata {
     StoredMetadata { kind: MetricKind::Unknown, help: "".into(), unit: "".into() }
 }
 
-/// Returns the metadata of the metric that a series name belongs to: of that name, or of the name
-/// without its suffix.
+/// Returns the metadata of the metric that a series name belongs to.
 fn describe<'m>(metadata: &'m Metadata, series_name: &str) -> Option<(&'m Arc<str>, &'m StoredMetadata)> {
-    let stripped = || SUFFIXES.iter().filter_map(|suffix| series_name.strip_suffix(suffix));
-    metadata.get(series_name).or_else(|| stripped().find_map(|name| metadata.get(name)))
+    families_of(series_name).find_map(|name| metadata.get(name))
 }
 
 fn slices(selectors: &[Vec<Matcher>]) -> Vec<&[Matcher]> {
