@@ -12,8 +12,10 @@ pub mod model;
 pub mod clock;
 pub mod demo;
 pub mod entropy;
+pub mod relabel;
 pub mod simd;
 mod sync;
+pub mod yaml;
 
 pub mod kv;
 

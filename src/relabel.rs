@@ -270,7 +270,7 @@ impl CompiledRule {
 /// Appends as much of a text as fits into [`VALUE_BYTES_MAX`]. Returns whether it fitted.
 fn push_bounded(out: &mut String, text: &str) -> bool {
     let room = VALUE_BYTES_MAX.saturating_sub(out.len());
-    let end = (0..=room.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
+    let end = text.floor_char_boundary(room);
     out.push_str(text.get(..end).unwrap_or_default());
     end == text.len()
 }

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::{ConfigError, SecretSetting, Settings};
 use crate::forward::ForwardProtocol;
 use crate::forward::encode::BodyCompression;
-use crate::forward::relabel::{RelabelRule, RelabelRules};
 use crate::model::{Target, TargetAuth, TargetSecret, TargetTls, TargetUrl, Tenant};
+use crate::relabel::{RelabelRule, RelabelRules};
 
 /// The most bytes of the file, and of each file that it names.
 const FILE_BYTES_MAX: u64 = 1 << 20;

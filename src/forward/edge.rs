@@ -12,7 +12,6 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
-use super::relabel::RelabelRules;
 use super::sender::{
     Answer, ForwardProtocol, OutgoingRequest, REQUEST_WAIT, Sender, SenderOptions, refuses_samples,
 };
@@ -21,6 +20,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::entropy::Entropy;
 use crate::model::{OrgId, Target, Tenant, Timestamp};
 use crate::outbound::{Bytes, Egress, TargetClient, TargetMethod, TargetRequest, TargetResponse};
+use crate::relabel::RelabelRules;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{ConsumerId, ConsumerKind, LogPosition, PinError, PinReport, TailError, Tsdb};
 

@@ -1,16 +1,15 @@
 //! Sending stored samples on to other servers.
 //!
 //! * [`sender`]: what is sent to one target when, without I/O. [`batch`] has its requests,
-//!   [`relabel`] its rules, [`starts`] start timestamps, [`mod@status`] what it reports.
+//!   [`starts`] start timestamps, [`mod@status`] what it reports.
 //! * [`edge`]: the thread of a target, and its HTTP requests.
 //! * [`encode`]: the bodies of remote write 1.0 and 2.0.
 
 mod batch;
 pub mod edge;
 pub mod encode;
-pub mod relabel;
 pub mod sender;
-mod starts;
+pub(crate) mod starts;
 pub mod status;
 
 pub use edge::{ForwardDeps, ForwardError, ForwardSpec, Forwarding};

@@ -15,11 +15,11 @@ use std::time::Duration;
 
 use super::batch::{ForwardedSeries, ForwardedValue, Item, SampleBatch, first_ms};
 use super::encode::{BodyCompression, RequestEncoder, WriteVersion};
-use super::relabel::{LabelPairs, RelabelRules};
 use super::starts::SeriesStarts;
 use super::status::{ForwardCounts, RefusedBody, SenderState};
 use crate::entropy::Entropy;
-use crate::model::{Access, Labels, OrgId, Pace, Sample, Timestamp};
+use crate::model::{Access, Labels, OrgId, Pace, Sample, Timestamp, families_of};
+use crate::relabel::{LabelPairs, RelabelRules};
 use crate::tsdb::{
     Description, LogPosition, LogSample, LogTail, RecordKind, SeriesId, TailContent, TailError, TailRecord,
     Tsdb,
@@ -710,9 +710,7 @@ impl SendQueue {
     }
 
     fn metadata_of(&self, name: &str) -> Option<Description> {
-        let suffixes = ["", "_bucket", "_count", "_sum", "_total"];
-        let mut families = suffixes.iter().filter_map(|suffix| name.strip_suffix(suffix));
-        families.find_map(|family| self.metadata.get(family)).cloned()
+        families_of(name).find_map(|family| self.metadata.get(family)).cloned()
     }
 }
 

@@ -10,11 +10,11 @@ const CHANGES_MAX: usize = 32;
 /// The last changes of the start timestamps of series, as (time of the sample, start) in ms. A
 /// start applies from its sample on.
 #[derive(Debug, Default)]
-pub(super) struct SeriesStarts(HashMap<u32, Vec<(i64, i64)>>);
+pub(crate) struct SeriesStarts(HashMap<u32, Vec<(i64, i64)>>);
 
 impl SeriesStarts {
     /// Adds the start of a sample.
-    pub(super) fn put(&mut self, series: u32, at_ms: i64, start_ms: i64) {
+    pub(crate) fn put(&mut self, series: u32, at_ms: i64, start_ms: i64) {
         if self.0.len() >= SERIES_MAX && !self.0.contains_key(&series) {
             self.0.clear();
         }
@@ -35,7 +35,7 @@ impl SeriesStarts {
     }
 
     /// Returns the start of a sample; 0 if it is not known.
-    pub(super) fn of(&self, series: u32, at_ms: i64) -> i64 {
+    pub(crate) fn of(&self, series: u32, at_ms: i64) -> i64 {
         let changes = self.0.get(&series).map(Vec::as_slice).unwrap_or_default();
         let place = changes.partition_point(|(at, _)| *at <= at_ms).checked_sub(1);
         place.and_then(|place| changes.get(place)).map_or(0, |(_, start)| *start)

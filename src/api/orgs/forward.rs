@@ -19,10 +19,10 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::forward::edge::{Forwarders, probe as probe_target};
 use crate::forward::encode::BodyCompression;
-use crate::forward::relabel::{RelabelRule, RelabelRules};
 use crate::forward::{ForwardProtocol, ForwardSpec, ForwardStatus, RefusedBody};
 use crate::identity::{ForwardTarget, ForwardTargetError, Identity, NewForwardTarget, Role};
 use crate::model::{OrgId, Target, Timestamp};
+use crate::relabel::{RelabelRule, RelabelRules};
 use crate::tsdb::{ConsumerKind, LogPosition, Tsdb};
 
 const ADMINS: Auth = Auth::Member(Role::Admin, Login::Any);

@@ -342,14 +342,20 @@ fn a_target_that_is_down_for_a_day_gets_everything_afterwards() {
     assert!(store.tsdb.stats().wal_files < 4, "{} log files", store.tsdb.stats().wal_files);
 }
 
+/// Returns a sender of version 1.0 whose first request has one sample.
+fn sender_of_one_sample(store: &Opened) -> Sender {
+    write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
+    let mut sender = sender(store, options(ForwardProtocol::V1));
+    sender.fill(Duration::ZERO).expect("read");
+    sender.flush();
+    sender
+}
+
 #[test]
 fn delays_grow_to_a_minute_and_a_target_may_ask_for_five() {
     let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
-    write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
-    let mut sender = sender(&store, options(ForwardProtocol::V1));
-    sender.fill(Duration::ZERO).expect("read");
-    sender.flush();
+    let mut sender = sender_of_one_sample(&store);
     let mut now = Duration::ZERO;
     let mut longest = Duration::ZERO;
     for attempt in 0..40u32 {
@@ -429,10 +435,7 @@ fn a_receiver_of_version_1_that_answers_400_to_version_2_gets_version_1() {
 fn a_client_that_the_endpoint_of_tokens_refuses_is_a_wrong_configuration() {
     let dir = tempfile::tempdir().expect("made");
     let store = open(dir.path());
-    write(&store.tsdb, ORG, &[(1, -1_000, 1.0)]);
-    let mut sender = sender(&store, options(ForwardProtocol::V1));
-    sender.fill(Duration::ZERO).expect("read");
-    sender.flush();
+    let mut sender = sender_of_one_sample(&store);
     let request = sender.request(Duration::ZERO, NOW).expect("due");
     let answer = Answer::Failed { code: "target_refused", text: "invalid_client".to_owned() };
     sender.answered(request.shard, answer, Duration::ZERO, NOW);
@@ -488,7 +491,7 @@ fn rules_and_the_tenant_label_change_what_is_sent() {
     let store = open(dir.path());
     write(&store.tsdb, ORG, &[(1, -1_000, 1.0), (2, -1_000, 2.0)]);
     let rule = serde_json::json!([{ "source_labels": ["job"], "regex": "job-2", "action": "drop" }]);
-    let rules: Vec<crate::forward::relabel::RelabelRule> = serde_json::from_value(rule).expect("rules");
+    let rules: Vec<crate::relabel::RelabelRule> = serde_json::from_value(rule).expect("rules");
     let mut options = options(ForwardProtocol::V1);
     options.rules = RelabelRules::parse(&rules).expect("valid");
     options.tenant_label = Some(("org".to_owned(), "acme".to_owned()));
