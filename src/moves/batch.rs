@@ -74,8 +74,18 @@ impl BatchSeries {
         let histograms: BTreeMap<_, _> = self.histograms.drain(..).collect();
         self.histograms = histograms.into_iter().collect();
         self.exemplars.extend(later.exemplars);
-        self.starts.extend(later.starts);
+        later.starts.into_iter().for_each(|change| self.add_start(change));
         self.metadata = later.metadata.or(self.metadata.take());
+    }
+
+    /// Adds the start timestamp of a sample. The changes stay in the order of their times, and one
+    /// that says nothing new is left out.
+    pub fn add_start(&mut self, change: StartChange) {
+        let place = self.starts.partition_point(|one| one.at <= change.at);
+        let before = place.checked_sub(1).and_then(|before| self.starts.get(before));
+        if before.is_none_or(|before| before.start != change.start) {
+            self.starts.insert(place, change);
+        }
     }
 
     fn outgoing(&self) -> OutgoingSeries<'_> {

@@ -1,13 +1,14 @@
 //! The way back: what only the target has is stored here.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::batch::{BatchSeries, MoveBatch};
 use super::compare::is_near;
 use super::history::FIRST_MS;
 use super::readback::{RemoteSeries, of_metric};
 use super::run::{
-    COMPARED_WINDOW_MS, MoveEnvironment, MoveStop, Mover, READBACK_SAMPLES_MAX, RETRY_DELAYS, ReadFailure,
+    COMPARED_WINDOW_MS, MoveEnvironment, MoveStop, Mover, READBACK_SAMPLES_MAX, ReadFailure, RetryDelay,
     halves_of,
 };
 use super::verify::read_metric;
@@ -73,7 +74,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
     }
 
     fn remote_names(&mut self, range: TimeRange) -> Result<Vec<String>, MoveStop> {
-        let mut delay = RETRY_DELAYS.0;
+        let mut delay = RetryDelay::default();
         loop {
             let reason = match self.env.metric_names(range) {
                 Ok(names) => return Ok(names),
@@ -82,9 +83,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
                     return Err(MoveStop::Failed(format!("the target does not list its metrics: {reason}")));
                 }
             };
-            self.env.report(&self.row, &self.notes, Some(&reason));
-            self.env.pause(delay)?;
-            delay = (delay * 2).min(RETRY_DELAYS.1);
+            self.wait_to_retry(&mut delay, Duration::ZERO, &reason)?;
         }
     }
 

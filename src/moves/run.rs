@@ -12,7 +12,7 @@ use crate::model::{Labels, TimeRange, Timestamp};
 use crate::tsdb::Snapshot;
 
 /// The first and the longest delay before a request is retried.
-pub(super) const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
+const RETRY_DELAYS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(30));
 /// The longest delay that a target may ask for.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(300);
 /// The most samples that are read back at once.
@@ -27,6 +27,23 @@ const REFUSED_MAX: u64 = 100;
 const SPLITS_MAX: usize = 512;
 /// The most reasons of refusals and differences that are kept.
 const NOTES_MAX: usize = 20;
+
+/// The delays between attempts: each is twice the one before, up to the longest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RetryDelay(Duration);
+
+impl Default for RetryDelay {
+    fn default() -> RetryDelay {
+        RetryDelay(RETRY_DELAYS.0)
+    }
+}
+
+impl RetryDelay {
+    fn next(&mut self) -> Duration {
+        let longer = (self.0 * 2).min(RETRY_DELAYS.1);
+        std::mem::replace(&mut self.0, longer)
+    }
+}
 
 /// The reason why a move does not continue. Its row is stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -412,7 +429,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     /// Sends a batch as one request, for as long as it takes. `Ok(Err(..))` is the reason of a
     /// refusal; the batch then has the samples that the target did not store.
     fn send_whole(&mut self, batch: &mut MoveBatch) -> Result<Result<(), String>, MoveStop> {
-        let mut delay = RETRY_DELAYS.0;
+        let mut delay = RetryDelay::default();
         loop {
             let request = match self.encode(batch) {
                 Ok(request) => request,
@@ -433,10 +450,8 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                     return Ok(if batch.is_empty() { Ok(()) } else { Err(reason) });
                 }
                 Err(WriteFailure::Retry { after, reason }) => {
-                    self.env.report(&self.row, &self.notes, Some(&reason));
-                    let asked = after.map_or(delay, |after| after.min(RETRY_AFTER_MAX)).max(delay);
-                    self.env.pause(asked)?;
-                    delay = (delay * 2).min(RETRY_DELAYS.1);
+                    let asked = after.unwrap_or_default().min(RETRY_AFTER_MAX);
+                    self.wait_to_retry(&mut delay, asked, &reason)?;
                     self.remove_known(batch)?;
                     if batch.is_empty() {
                         return Ok(Ok(()));
@@ -444,6 +459,17 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 }
             }
         }
+    }
+
+    /// Reports the reason why something is tried again, and waits: `asked`, or longer.
+    pub(super) fn wait_to_retry(
+        &mut self,
+        delay: &mut RetryDelay,
+        asked: Duration,
+        reason: &str,
+    ) -> Result<(), MoveStop> {
+        self.env.report(&self.row, &self.notes, Some(reason));
+        self.env.pause(delay.next().max(asked))
     }
 
     fn encode(&mut self, batch: &MoveBatch) -> Result<EncodedRequest, BatchError> {
@@ -469,7 +495,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         let tenant = self.options.tenant_label.clone();
         let own = tenant.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         let query = range_query(labels.iter().copied().chain(own), range);
-        let mut delay = RETRY_DELAYS.0;
+        let mut delay = RetryDelay::default();
         loop {
             let reason = match self.env.query(&query) {
                 Ok(body) => {
@@ -487,9 +513,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 }
                 Err(ReadFailure::Retry { reason }) => reason,
             };
-            self.env.report(&self.row, &self.notes, Some(&reason));
-            self.env.pause(delay)?;
-            delay = (delay * 2).min(RETRY_DELAYS.1);
+            self.wait_to_retry(&mut delay, Duration::ZERO, &reason)?;
         }
     }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use super::batch::{BatchSeries, MoveBatch};
 use super::compare::is_near;
 use super::history::{HistoryError, read_series};
-use super::run::{COMPARED_WINDOW_MS, MoveEnvironment, MoveStop, Mover, RETRY_DELAYS, Unsaved};
+use super::run::{COMPARED_WINDOW_MS, MoveEnvironment, MoveStop, Mover, RetryDelay, Unsaved};
 use crate::identity::MoveStep;
 use crate::model::{Labels, Timestamp};
 use crate::tsdb::SeriesId;
@@ -146,18 +146,16 @@ impl<E: MoveEnvironment> Mover<'_, E> {
     /// # Errors
     /// [`MoveStop`], always.
     pub fn forward(&mut self) -> Result<Infallible, MoveStop> {
-        let (mut delay, mut looks) = (RETRY_DELAYS.0, 0);
+        let (mut delay, mut looks) = (RetryDelay::default(), 0);
         loop {
             match self.forward_once(&mut looks) {
-                Ok(()) if delay > RETRY_DELAYS.0 => {
-                    delay = RETRY_DELAYS.0;
+                Ok(()) if delay != RetryDelay::default() => {
+                    delay = RetryDelay::default();
                     self.env.report(&self.row, &self.notes, None);
                 }
                 Ok(()) => {}
                 Err(MoveStop::Failed(reason)) => {
-                    self.env.report(&self.row, &self.notes, Some(&reason));
-                    self.env.pause(delay)?;
-                    delay = (delay * 2).min(RETRY_DELAYS.1);
+                    self.wait_to_retry(&mut delay, Duration::ZERO, &reason)?;
                 }
                 Err(stop) => return Err(stop),
             }

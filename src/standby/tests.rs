@@ -271,6 +271,28 @@ fn until(holds: impl Fn() -> bool) {
     }
 }
 
+/// Returns the folder of a stopped primary, a copy of it, and the follower, which has everything.
+fn copied_primary() -> (tempfile::TempDir, PathBuf, PathBuf, Store) {
+    let (dir, a, b) = folders();
+    let primary = Store::open(&a);
+    primary.append(1, 0, 1.0).expect("stored");
+    let link = direct(&primary.primary(false));
+    let second = follow(&b, &link);
+    catch_up(&primary, &second, &link);
+    drop((link, primary));
+    let backup = dir.path().join("backup");
+    copy_folder(&a, &backup);
+    (dir, a, backup, second)
+}
+
+/// Stores samples and seals them.
+fn seal_some(primary: &Store) {
+    for n in 0..20 {
+        primary.append(1, n * 1_000, 1.0).expect("stored");
+    }
+    primary.tsdb.seal(NOW.plus_ms(30_000)).expect("sealed");
+}
+
 fn folders() -> (tempfile::TempDir, PathBuf, PathBuf) {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (a, b) = (dir.path().join("a"), dir.path().join("b"));
@@ -441,10 +463,7 @@ fn a_base_that_was_cut_short_is_begun_again_and_hostile_paths_are_refused() {
 fn a_deletion_without_its_tombstone_is_acknowledged_once_it_has_it() {
     let (_dir, a, b) = folders();
     let primary = Store::open(&a);
-    for n in 0..20 {
-        primary.append(1, n * 1_000, 1.0).expect("stored");
-    }
-    primary.tsdb.seal(NOW.plus_ms(30_000)).expect("sealed");
+    seal_some(&primary);
     let hub = primary.primary(false);
     let link = direct(&hub);
     let second = follow(&b, &link);
@@ -508,15 +527,7 @@ fn after_a_restart_an_earlier_change_counts_only_once_the_follower_has_it() {
 
 #[test]
 fn a_primary_of_the_same_epoch_is_not_fenced_and_an_older_copy_is_fenced_again() {
-    let (dir, a, b) = folders();
-    let primary = Store::open(&a);
-    primary.append(1, 0, 1.0).expect("stored");
-    let link = direct(&primary.primary(false));
-    let second = follow(&b, &link);
-    catch_up(&primary, &second, &link);
-    drop((link, primary));
-    let backup = dir.path().join("backup");
-    copy_folder(&a, &backup);
+    let (_dir, a, backup, second) = copied_primary();
     let promoted = follower(&second);
     assert_eq!(promoted.promote(GateMode::Open, false).expect("promoted"), 2);
     let own = second.primary(false);
@@ -668,10 +679,7 @@ fn a_base_keeps_its_log_while_another_follower_goes_on_and_then_replaces_it() {
 fn a_deletion_that_the_follower_has_not_confirmed_is_hidden_everywhere() {
     let (_dir, a, b) = folders();
     let primary = Store::open(&a);
-    for n in 0..20 {
-        primary.append(1, n * 1_000, 1.0).expect("stored");
-    }
-    primary.tsdb.seal(NOW.plus_ms(30_000)).expect("sealed");
+    seal_some(&primary);
     primary.append(1, 40_000, 1.0).expect("stored");
     let hub = primary.primary(true);
     let second = follow(&b, &direct(&hub));
@@ -695,15 +703,7 @@ fn a_deletion_that_the_follower_has_not_confirmed_is_hidden_everywhere() {
 
 #[test]
 fn an_older_copy_of_the_primary_is_noticed() {
-    let (dir, a, b) = folders();
-    let primary = Store::open(&a);
-    primary.append(1, 0, 1.0).expect("stored");
-    let link = direct(&primary.primary(false));
-    let second = follow(&b, &link);
-    catch_up(&primary, &second, &link);
-    drop((link, primary));
-    let backup = dir.path().join("backup");
-    copy_folder(&a, &backup);
+    let (_dir, a, backup, second) = copied_primary();
     let primary = Store::open(&a);
     // A stream without a record: only the link tells the copies apart.
     let (_stream, _) = begin(&primary.primary(false), &second.request()).expect("begun");

@@ -12,11 +12,12 @@ use crate::clock::Clock;
 use crate::entropy::Entropy;
 use crate::forward::encode::{BodyCompression, EncodedRequest, WriteVersion};
 use crate::forward::sender::Answer;
+use crate::forward::starts::SeriesStarts;
 use crate::forward::{ForwardProtocol, edge};
 use crate::identity::{Identity, MoveRow, MoveStateError, MoveStep};
 use crate::kv::with_sources;
 use crate::model::{
-    Access, BatchBuilder, METRIC_NAME, OrgId, Pace, Sample, StartChange, TimeRange, Timestamp,
+    Access, BatchBuilder, METRIC_NAME, OrgId, Pace, Sample, StartChange, TimeRange, Timestamp, families_of,
 };
 use crate::moves::{
     BatchSeries, MoveBatch, MoveEnvironment, MoveStop, ReadFailure, ReadbackQuery, TailBatch, WriteFailure,
@@ -41,12 +42,8 @@ const TAIL_SAMPLES: usize = 5_000;
 const TAIL_WAIT: Duration = Duration::from_millis(10);
 /// How long the start of a move waits until the records before it are visible.
 const VISIBLE_WAIT: Duration = Duration::from_secs(30);
-/// The most series whose start timestamp is remembered.
-const STARTS_MAX: usize = 1 << 20;
 /// The most families whose metadata waits for a sample.
 const METADATA_MAX: usize = 10_000;
-/// Suffixes of the metrics of a family.
-const SUFFIXES: [&str; 5] = ["", "_bucket", "_count", "_sum", "_total"];
 
 /// The environment of one move.
 pub(super) struct ServerMove {
@@ -60,8 +57,7 @@ pub(super) struct ServerMove {
     version: WriteVersion,
     compression: BodyCompression,
     tail: Option<LogTail>,
-    /// The last start timestamp of a series in the log.
-    starts: HashMap<SeriesId, StartChange>,
+    starts: SeriesStarts,
     /// Metadata in the log that was not sent yet, by family.
     metadata: HashMap<Arc<str>, Description>,
     state: Arc<Mutex<MoveState>>,
@@ -143,7 +139,7 @@ impl ServerMove {
             version: target.version(),
             compression: target.body_compression(),
             tail: None,
-            starts: HashMap::new(),
+            starts: SeriesStarts::default(),
             metadata: HashMap::new(),
             state,
             stop,
@@ -259,15 +255,7 @@ impl ServerMove {
                 }
             }
             TailContent::Starts(starts) if self.version == WriteVersion::V2 => {
-                for start in starts {
-                    let change = StartChange {
-                        at: Timestamp::from_ms(start.at_ms),
-                        start: Timestamp::from_ms(start.start_ms),
-                    };
-                    if self.starts.len() < STARTS_MAX || self.starts.contains_key(&SeriesId(start.series)) {
-                        self.starts.insert(SeriesId(start.series), change);
-                    }
-                }
+                starts.iter().for_each(|one| self.starts.put(one.series, one.at_ms, one.start_ms));
             }
             TailContent::Deletion { .. } => collected.deletions += 1,
             TailContent::Metadata(families) => {
@@ -310,11 +298,9 @@ impl ServerMove {
                 place
             }
         };
-        if let Some(change) = self.starts.get(&id).filter(|change| change.at <= at) {
-            let starts = &mut collected.batch.series[place].starts;
-            if starts.last() != Some(change) {
-                starts.push(*change);
-            }
+        let start = Timestamp::from_ms(self.starts.of(id.0, at.as_ms()));
+        if start != Timestamp::from_ms(0) {
+            collected.batch.series[place].add_start(StartChange { at, start });
         }
         Ok(place)
     }
@@ -324,8 +310,7 @@ impl ServerMove {
         if self.metadata.is_empty() {
             return None;
         }
-        let mut families = SUFFIXES.iter().filter_map(|suffix| metric.strip_suffix(suffix));
-        families.find_map(|family| self.metadata.remove(family))
+        families_of(metric).find_map(|family| self.metadata.remove(family))
     }
 }
 
