@@ -16,7 +16,6 @@ pub(in crate::api) mod remote;
 
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -84,8 +83,6 @@ struct IngestOutcome {
     report: AppendReport,
     /// The value of the header `Durability`.
     durability: HeaderValue,
-    /// The number of values that are no numbers.
-    skipped: usize,
 }
 
 /// Handles one ingestion request of an admitted caller: checks the headers with `describe`, reads
@@ -104,7 +101,7 @@ async fn handle(
     let body_description = describe(&parts)?;
     let bytes = body::read(body, deps.limits.compressed_bytes_max).await?;
     let org = access.org;
-    let job = Arc::new(IngestJob { deps, body: body_description, access, skipped: AtomicUsize::new(0) });
+    let job = Arc::new(IngestJob { deps, body: body_description, access });
     let started = Arc::clone(&job);
     let work = move |reply| with_scratch(|scratch| started.start(&bytes, scratch, reply));
     let result = job.deps.lanes.run_ingest(org, work).await?;
@@ -144,8 +141,6 @@ struct IngestJob {
     deps: Arc<WriteDeps>,
     body: BodyDescription,
     access: IngestAccess,
-    /// See [`Translated::skipped`]. Set before the reply.
-    skipped: AtomicUsize,
 }
 
 type AppendResult = Result<Appended, ApiError>;
@@ -164,7 +159,7 @@ impl IngestJob {
     }
 
     fn prepare(&self, body: &[u8], scratch: &mut DecodeScratch) -> ApiResult<Appending> {
-        let IngestJob { deps, body: description, access, .. } = self;
+        let IngestJob { deps, body: description, access } = self;
         // One charge for all samples: refused ones were sent and decoded as well, and a request
         // with more than one second's samples is charged for one second.
         let charge = |batch: &mut WriteBatch<'_>, charged: usize, refused: usize| -> ApiResult<usize> {
@@ -205,9 +200,8 @@ impl IngestJob {
                     false => body,
                 };
                 let Translated { batch, refusals, refused, skipped } = decode(plain, limits)?;
-                self.skipped.store(skipped, Ordering::Relaxed);
                 let appending = prepare(batch.batch(), 0, refused)?;
-                Ok(appending.with_unreadable(refused as u64, refusals))
+                Ok(appending.with_skipped(skipped as u64).with_unreadable(refused as u64, refusals))
             }
         }
     }
@@ -243,8 +237,7 @@ impl IngestJob {
             self.deps.rejects.record(self.access.org, &sender, refusals, self.deps.clock.now());
         }
         let durability = self.durability();
-        let skipped = self.skipped.load(Ordering::Relaxed);
-        report.map(|report| IngestOutcome { report, durability, skipped })
+        report.map(|report| IngestOutcome { report, durability })
     }
 
     /// Returns the value of the header `Durability`.

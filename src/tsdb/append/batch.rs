@@ -26,6 +26,13 @@ impl Appending {
         self
     }
 
+    /// Adds values that the decoder left out because they are no numbers.
+    #[must_use]
+    pub fn with_skipped(mut self, values: u64) -> Appending {
+        self.context.report.skipped += values;
+        self
+    }
+
     /// Adds samples that the decoder refused before there was a batch. They are counted with the
     /// code `unreadable`, and their refusals are reported before those of this batch.
     #[must_use]

@@ -203,8 +203,6 @@ fn respond(outcome: &IngestOutcome, format: ImportFormat, reply: ImportReply) ->
             _ => error,
         });
     }
-    let headers = [(DURABILITY, outcome.durability.clone()), (SKIPPED, outcome.skipped.into())];
-    let headers = if outcome.skipped == 0 { &headers[..1] } else { &headers[..] };
     let mut response = match reply {
         ImportReply::Counts => {
             let body = json!({ "accepted": outcome.report.stored, "rejected": 0, "errors": [] });
@@ -212,6 +210,9 @@ fn respond(outcome: &IngestOutcome, format: ImportFormat, reply: ImportReply) ->
         }
         ImportReply::Empty => StatusCode::NO_CONTENT.into_response(),
     };
-    response.headers_mut().extend(headers.iter().cloned());
+    response.headers_mut().insert(DURABILITY, outcome.durability.clone());
+    if outcome.report.skipped > 0 {
+        response.headers_mut().insert(SKIPPED, outcome.report.skipped.into());
+    }
     Ok(response)
 }
