@@ -297,11 +297,14 @@ async fn names_are_limited_to_128_bytes_in_every_format() {
 }
 
 /// The paths of all formats but remote write, each with a content type.
-const PATHS: [(&str, &str); 6] = [
+const PATHS: [(&str, &str); 9] = [
     ("import", "text/plain"),
     ("import/prometheus", "application/openmetrics-text"),
     ("import/jsonl", "application/x-ndjson"),
     ("import/csv?format=1%3Ametric%3Aa", "text/csv"),
+    ("prometheus/api/v1/import", "application/x-ndjson"),
+    ("influx/write", "text/plain"),
+    ("influx/api/v2/write", "text/plain"),
     ("otlp/v1/metrics", "application/x-protobuf"),
     ("prometheus/api/v1/otlp/v1/metrics", "application/json"),
 ];
@@ -459,11 +462,19 @@ async fn callers_without_write_access_cannot_import() {
     let fixture = DataFixture::new().await;
     let (_, reading) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await;
     let token = fixture.embed(json!({})).await;
-    for (path, content_type) in PATHS.iter().take(4).copied() {
+    for (path, content_type) in PATHS.iter().take(7).copied() {
         let of = || ImportRequest { content_type, ..ImportRequest::text(path, UP) };
-        of().by(&fixture, &Who::Bearer(reading.clone())).await.is(403, "forbidden");
-        of().by(&fixture, &token).await.is(403, "embed_restricted");
-        of().by(&fixture, &Who::Nobody).await.is(401, "unauthenticated");
+        let reader = Who::Bearer(reading.clone());
+        let refusals = [(&reader, 403, "forbidden"), (&token, 403, "embed_restricted")];
+        for (who, status, code) in refusals.into_iter().chain([(&Who::Nobody, 401, "unauthenticated")]) {
+            let reply = of().by(&fixture, who).await;
+            // Below the mount of Prometheus errors have another form.
+            if path.starts_with("prometheus/") {
+                assert_eq!((reply.status.as_u16(), &reply.value()["status"]), (status, &json!("error")));
+            } else {
+                reply.is(status, code);
+            }
+        }
     }
     assert_eq!(count(&fixture).await, 0);
     // A page of another site cannot use the cookie of an editor.
@@ -473,4 +484,46 @@ async fn callers_without_write_access_cannot_import() {
         .body(Body::from(UP))
         .expect("a request");
     fixture.server.send(request).await.is(403, "csrf_rejected");
+}
+
+/// Sends line protocol as a client of InfluxDB does.
+async fn write_influx(fixture: &DataFixture, path: &str, key: &str, body: &str) -> Reply {
+    let request = ask("POST", &format!("/api/v1/orgs/acme/influx/{path}"), &Who::Nobody)
+        .header("authorization", format!("Token {key}"))
+        .header("content-type", "text/plain; charset=utf-8")
+        .body(Body::from(body.to_owned()));
+    fixture.server.send(request.expect("a request")).await
+}
+
+/// The measurement and the field make the name, tags and the database make the labels. Strings are
+/// counted, and a wrong line is refused with its number while the others are stored.
+#[tokio::test]
+async fn clients_of_influxdb_write_with_a_token_and_read_their_own_errors() {
+    let fixture = DataFixture::new().await;
+    let key = fixture.agent.secret().to_owned();
+
+    let lines = format!("cpu,host=a usage=1.5,state=\"idle\",up=true {NOW}\n");
+    let reply = write_influx(&fixture, "api/v2/write?bucket=lab&precision=s", &key, &lines).await;
+    assert_eq!((reply.status.as_u16(), reply.header("durability")), (204, "synced"), "{}", reply.body);
+    assert_eq!(reply.header("skipped-fields"), "1");
+    for (name, value) in [("cpu_usage", "1.5"), ("cpu_up", "1")] {
+        let found = result(&fixture, name).await;
+        assert_eq!(found[0]["metric"], json!({ "__name__": name, "db": "lab", "host": "a" }));
+        assert_eq!(found[0]["value"][1], value);
+    }
+
+    let partial = format!("mem free=1 {NOW}\nmem free= {NOW}\nmem used=2 {NOW}\n");
+    let reply = write_influx(&fixture, "write?precision=s", &key, &partial).await;
+    assert_eq!(reply.status, 400);
+    for member in ["error", "message"] {
+        assert!(reply.value()[member].as_str().is_some_and(|text| text.contains("line 2")), "{}", reply.body);
+    }
+    assert_eq!(result(&fixture, "{__name__=~\"mem_.+\"}").await.as_array().map_or(0, Vec::len), 2);
+
+    let reply = write_influx(&fixture, "write?precision=minutes", &key, "mem free=1\n").await;
+    reply.is(400, "invalid_parameter");
+    let request = ask("POST", "/api/v1/orgs/other/influx/write", &Who::Nobody)
+        .header("authorization", format!("Token {key}"))
+        .body(Body::from("mem free=1\n"));
+    fixture.server.send(request.expect("a request")).await.is(403, "org_mismatch");
 }

@@ -1,6 +1,5 @@
 //! Real servers for tests: Prometheus and VictoriaMetrics on free ports of loopback, and writes
 //! to them.
-//! a free port of the loopback address.
 
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
