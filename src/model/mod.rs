@@ -3,6 +3,8 @@
 
 mod access;
 mod allocation;
+#[cfg(test)]
+pub(crate) mod effort;
 mod egress;
 mod exemplar;
 mod features;

@@ -11,6 +11,7 @@ use crate::entropy::Entropy;
 use crate::kv::{
     CommitError, Control, ControlOptions, DataFolder, DatabaseError, Record, StandbyRole, StandbyRow,
 };
+use crate::model::effort::rounds;
 use crate::model::{
     Access, BatchBuilder, GateMode, Labels, Matcher, OrgId, Sample, StandbyRefusal, StoreId, TimeRange,
     Timestamp,
@@ -301,7 +302,7 @@ fn folders() -> (tempfile::TempDir, PathBuf, PathBuf) {
 
 #[test]
 fn a_follower_that_is_killed_at_any_record_has_what_the_primary_has() {
-    for seed in 0..12 {
+    for seed in 0..rounds(3, 12) {
         let rng = &mut Entropy::seeded(seed);
         let (_dir, a, b) = folders();
         let primary = Store::open(&a);

@@ -5,6 +5,7 @@ mod subqueries;
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::effort::rounds;
 use crate::model::{BatchBuilder, Labels, Sample, Scope};
 use crate::promql::syntax::{Caps, Features, parse};
 use crate::promql::{Limits, run};
@@ -438,7 +439,7 @@ fn run_actions(actions: Vec<StoreAction>, texts: &[usize]) -> CacheUsage {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: rounds(40, 150), ..ProptestConfig::default() })]
 
     /// Whatever is written, deleted and queried in whatever order, a cached result equals an
     /// evaluation.

@@ -22,6 +22,7 @@ use super::clock::FakeMachine;
 use super::*;
 use crate::kv::OfflineControl;
 use crate::kv::zeros::written_bytes;
+use crate::model::effort::rounds;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::recovery::repair::{accept_loss, repair};
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
@@ -618,8 +619,9 @@ fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
         [first, seeds, steps] => ((first..first + seeds).collect(), steps),
         _ => {
             let mut rng = Entropy::system();
-            let random = (0..10).map(|_| u64::from(u32::from_le_bytes(rng.bytes())));
-            ((1..=30).chain(random).collect(), 2_500)
+            let (known, random) = rounds((6, 2), (30, 10));
+            let random = (0..random).map(|_| u64::from(u32::from_le_bytes(rng.bytes())));
+            ((1..=known).chain(random).collect(), 2_500)
         }
     };
     println!("seeds {seeds:?}, {steps} steps each");

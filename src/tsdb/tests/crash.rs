@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
 use super::*;
+use crate::model::effort::rounds;
 use crate::tsdb::wal::replay::{self, LogOrigin};
 
 /// A kind of damage: its description, and the function that does it.
@@ -173,7 +174,7 @@ fn a_copy_taken_during_writes_holds_every_acknowledged_sample() {
                 }
             });
         }
-        for _ in 0..10 {
+        for _ in 0..rounds(4, 10) {
             let before: Vec<i64> = counts.iter().map(|c| c.load(Ordering::SeqCst)).collect();
             let image = crate::kv::scratch::temporary_folder().expect("made");
             copy_tree(dir.path(), image.path());

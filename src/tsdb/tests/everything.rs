@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
+use crate::model::effort::rounds;
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::options::Rest;
 use side_data::SideModel;
@@ -552,7 +553,7 @@ fn organisations_equal_maps_through_all_operations() {
     let numbers: Vec<u64> = setting.split(',').filter_map(|n| n.parse().ok()).collect();
     let (first, seeds, steps) = match *numbers.as_slice() {
         [first, seeds, steps] => (first, seeds, steps),
-        _ => (1, 2, 150),
+        _ => (1, rounds(1, 2), 150),
     };
     for seed in first..first + seeds {
         run_model(seed, usize::try_from(steps).expect("few"));

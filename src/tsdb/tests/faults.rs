@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::kv::ops::recording::Failing;
+use crate::model::effort::rounds;
 
 fn check(fail: impl Fn(&Faults)) {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
@@ -199,7 +200,7 @@ fn records_that_arrive_while_a_flush_holds_the_log_are_written() {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     let Sink::Log(log) = &tsdb.log else { panic!("a log on disk") };
-    for n in 0..20 {
+    for n in 0..rounds(5, 20) {
         write(&tsdb, ORG, &up("a"), &[ago(1_000 - 2 * n, 1.0)]);
         wait_for_mark(&tsdb);
         std::thread::scope(|threads| {

@@ -3,6 +3,7 @@
 use std::net::Ipv6Addr;
 
 use super::*;
+use crate::model::effort::rounds;
 
 fn at(s: i64) -> Timestamp {
     Timestamp::from_s(1_800_000_000 + s)
@@ -86,9 +87,9 @@ fn a_success_clears_the_pair_but_not_the_network() {
 }
 
 #[test]
-fn a_million_addresses_do_not_grow_the_maps_beyond_their_limit() {
+fn any_number_of_addresses_does_not_grow_the_maps_beyond_their_limit() {
     let mut login_throttle = LoginThrottle::default();
-    for n in 0..1_000_000_u32 {
+    for n in 0..rounds(250_000, 1_000_000_u32) {
         let mut address = [0; 32];
         address[..4].copy_from_slice(&n.to_le_bytes());
         let [a, b, c, d] = n.to_le_bytes().map(u16::from);

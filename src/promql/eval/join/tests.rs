@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use crate::model::effort::rounds;
 use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, Steps, Timestamp};
 use crate::promql::syntax::{Caps, parse};
 use crate::promql::{Budget, Options, Query, run};
@@ -78,7 +79,7 @@ const JOINS: [&str; 15] = [
 ];
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(48))]
+    #![proptest_config(ProptestConfig::with_cases(rounds(12, 48)))]
 
     /// Two series of one signature that match nothing are added to the one side; they force the
     /// evaluation step by step.
