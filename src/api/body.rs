@@ -200,11 +200,13 @@ impl BodyClass {
         let Some(parts) = of_org(path) else { return BodyClass::Other };
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some("write" | "import" | "otlp"), ..) => BodyClass::Ingest,
+            (Some("write" | "import" | "otlp" | "influx"), ..) => BodyClass::Ingest,
             (Some("dashboards"), Some(_), Some("data"), None) => BodyClass::QueryBatch,
             (Some("dashboards"), Some(_), Some("live" | "options"), None) => BodyClass::QueryForm,
             (Some("dashboards"), ..) => BodyClass::Dashboard,
-            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => BodyClass::Ingest,
+            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp" | "import")) => {
+                BodyClass::Ingest
+            }
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
             (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
             (Some("query"), Some("live"), None, _) => BodyClass::QueryForm,

@@ -520,6 +520,11 @@ async fn clients_of_influxdb_write_with_a_token_and_read_their_own_errors() {
     }
     assert_eq!(result(&fixture, "{__name__=~\"mem_.+\"}").await.as_array().map_or(0, Vec::len), 2);
 
+    // A batch may be as large as that of the other formats.
+    let large = format!("disk free=1 {NOW}\n# {}\n", "x".repeat(300 << 10));
+    let reply = write_influx(&fixture, "write?precision=s", &key, &large).await;
+    assert_eq!(reply.status, 204, "{}", reply.body);
+
     let reply = write_influx(&fixture, "write?precision=minutes", &key, "mem free=1\n").await;
     reply.is(400, "invalid_parameter");
     let request = ask("POST", "/api/v1/orgs/other/influx/write", &Who::Nobody)
