@@ -272,18 +272,35 @@ fn until(holds: impl Fn() -> bool) {
     }
 }
 
-/// Returns the folder of a stopped primary, a copy of it, and the follower, which has everything.
-fn copied_primary() -> (tempfile::TempDir, PathBuf, PathBuf, Store) {
-    let (dir, a, b) = folders();
-    let primary = Store::open(&a);
-    primary.append(1, 0, 1.0).expect("stored");
-    let link = direct(&primary.primary(false));
-    let second = follow(&b, &link);
-    catch_up(&primary, &second, &link);
-    drop((link, primary));
-    let backup = dir.path().join("backup");
-    copy_folder(&a, &backup);
-    (dir, a, backup, second)
+/// A primary with one sample, and its follower, which has everything.
+struct FollowedPrimary {
+    dir: tempfile::TempDir,
+    /// The folder of the primary.
+    path: PathBuf,
+    primary: Store,
+    link: Arc<Direct>,
+    second: Store,
+}
+
+impl FollowedPrimary {
+    fn start() -> FollowedPrimary {
+        let (dir, path, b) = folders();
+        let primary = Store::open(&path);
+        primary.append(1, 0, 1.0).expect("stored");
+        let link = direct(&primary.primary(false));
+        let second = follow(&b, &link);
+        catch_up(&primary, &second, &link);
+        FollowedPrimary { dir, path, primary, link, second }
+    }
+
+    /// Stops the primary. Returns its folder, a copy of it, and the follower.
+    fn stopped_and_copied(self) -> (tempfile::TempDir, PathBuf, PathBuf, Store) {
+        let FollowedPrimary { dir, path, primary, link, second } = self;
+        drop((link, primary));
+        let backup = dir.path().join("backup");
+        copy_folder(&path, &backup);
+        (dir, path, backup, second)
+    }
 }
 
 /// Stores samples and seals them.
@@ -392,12 +409,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
 
 #[test]
 fn another_follower_or_a_diverged_log_is_noticed() {
-    let (dir, a, b) = folders();
-    let primary = Store::open(&a);
-    primary.append(1, 0, 1.0).expect("stored");
-    let link = direct(&primary.primary(false));
-    let second = follow(&b, &link);
-    catch_up(&primary, &second, &link);
+    let FollowedPrimary { dir, primary, link, second, .. } = FollowedPrimary::start();
     let c = dir.path().join("c");
     let third = follow(&c, &link);
     let row = second.control.standby().expect("read");
@@ -528,7 +540,7 @@ fn after_a_restart_an_earlier_change_counts_only_once_the_follower_has_it() {
 
 #[test]
 fn a_primary_of_the_same_epoch_is_not_fenced_and_an_older_copy_is_fenced_again() {
-    let (_dir, a, backup, second) = copied_primary();
+    let (_dir, a, backup, second) = FollowedPrimary::start().stopped_and_copied();
     let promoted = follower(&second);
     assert_eq!(promoted.promote(GateMode::Open, false).expect("promoted"), 2);
     let own = second.primary(false);
@@ -704,7 +716,7 @@ fn a_deletion_that_the_follower_has_not_confirmed_is_hidden_everywhere() {
 
 #[test]
 fn an_older_copy_of_the_primary_is_noticed() {
-    let (_dir, a, backup, second) = copied_primary();
+    let (_dir, a, backup, second) = FollowedPrimary::start().stopped_and_copied();
     let primary = Store::open(&a);
     // A stream without a record: only the link tells the copies apart.
     let (_stream, _) = begin(&primary.primary(false), &second.request()).expect("begun");
