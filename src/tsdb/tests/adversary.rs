@@ -22,7 +22,7 @@ use super::clock::FakeMachine;
 use super::*;
 use crate::kv::OfflineControl;
 use crate::kv::zeros::written_bytes;
-use crate::model::effort::rounds;
+use crate::model::effort::{requested_walks, rounds};
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::recovery::repair::{accept_loss, repair};
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
@@ -606,18 +606,11 @@ fn run_adversary(seed: u64, steps: u64) {
     assert!(failed.is_ok(), "PROMLET_TIME_WALK={seed},1,{steps} repeats it");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a longer run is requested by hand")]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 #[test]
 fn no_sequence_of_wrong_clocks_loses_a_sample_or_pins_the_log() {
-    let setting = variable("PROMLET_TIME_WALK").unwrap_or_default();
-    let numbers: Vec<u64> = setting.split(',').filter_map(|n| n.parse().ok()).collect();
-    let (seeds, steps): (Vec<u64>, u64) = match *numbers.as_slice() {
-        [first, seeds, steps] => ((first..first + seeds).collect(), steps),
-        _ => {
+    let (seeds, steps): (Vec<u64>, u64) = match requested_walks("PROMLET_TIME_WALK") {
+        Some((seeds, steps)) => (seeds.collect(), steps),
+        None => {
             let mut rng = Entropy::system();
             let (known, random) = rounds((6, 2), (30, 10));
             let random = (0..random).map(|_| u64::from(u32::from_le_bytes(rng.bytes())));

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::*;
-use crate::model::effort::rounds;
+use crate::model::effort::{requested_walks, rounds, variable};
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::options::Rest;
 use side_data::SideModel;
@@ -542,20 +542,10 @@ fn run_model(seed: u64, steps: usize) {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a longer run is requested by hand")]
-fn variable(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 #[test]
 fn organisations_equal_maps_through_all_operations() {
-    let setting = variable("PROMLET_WALK").unwrap_or_default();
-    let numbers: Vec<u64> = setting.split(',').filter_map(|n| n.parse().ok()).collect();
-    let (first, seeds, steps) = match *numbers.as_slice() {
-        [first, seeds, steps] => (first, seeds, steps),
-        _ => (1, rounds(1, 2), 150),
-    };
-    for seed in first..first + seeds {
+    let (seeds, steps) = requested_walks("PROMLET_WALK").unwrap_or((1..rounds(2, 3), 150));
+    for seed in seeds {
         run_model(seed, usize::try_from(steps).expect("few"));
     }
 }
