@@ -335,6 +335,8 @@ async fn hostile_bodies_are_refused_in_every_format_and_the_server_continues() {
         for encoding in ["zstd", "br", "snappy", "gzip, gzip"] {
             assert_eq!(status(&fixture, path, encoding, UP.into()).await, 415, "{path:?}: {encoding}");
         }
+        let large = vec![b'\n'; 8 * 1024 * 1024];
+        assert_ne!(status(&fixture, path, "", large).await, 413, "{path:?}: as large as allowed");
         let large = vec![b'\n'; 8 * 1024 * 1024 + 1];
         assert_eq!(status(&fixture, path, "", large).await, 413, "{path:?}: large");
         let wrong = (path.0, "image/png");
@@ -462,7 +464,7 @@ async fn callers_without_write_access_cannot_import() {
     let fixture = DataFixture::new().await;
     let (_, reading) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await;
     let token = fixture.embed(json!({})).await;
-    for (path, content_type) in PATHS.iter().take(7).copied() {
+    for (path, content_type) in PATHS.into_iter().filter(|(path, _)| !path.contains("otlp")) {
         let of = || ImportRequest { content_type, ..ImportRequest::text(path, UP) };
         let reader = Who::Bearer(reading.clone());
         let refusals = [(&reader, 403, "forbidden"), (&token, 403, "embed_restricted")];
