@@ -15,7 +15,6 @@ pub mod entropy;
 pub mod relabel;
 pub mod simd;
 mod sync;
-pub mod yaml;
 
 pub mod kv;
 
