@@ -15,6 +15,7 @@ pub mod entropy;
 pub mod relabel;
 pub mod simd;
 mod sync;
+pub mod yaml;
 
 pub mod kv;
 
