@@ -22,14 +22,19 @@ pub mod kv;
 pub mod dashboards;
 pub mod forward;
 pub mod identity;
+pub mod history;
 pub mod ingest;
 pub mod moves;
 pub mod promql;
+pub mod push;
+pub mod rules;
 pub mod standby;
 pub mod tsdb;
 pub mod upkeep;
 
+pub mod notify;
 pub mod outbound;
+pub mod scrape;
 pub mod upstream;
 
 pub mod api;

@@ -1,0 +1,1 @@
+//! Pushed groups of metrics, and totals of streams that send deltas.

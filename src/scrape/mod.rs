@@ -1,0 +1,1 @@
+//! Scraping of targets, as configured by the `scrape_configs` of Prometheus.
