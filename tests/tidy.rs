@@ -22,7 +22,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("demo", &["model", "entropy"]),
     ("scrape", &["outbound", "ingest", "relabel", "yaml", "tsdb", "model", "clock", "entropy", "sync"]),
     ("rules", &["promql", "tsdb", "yaml", "model", "clock", "entropy", "sync"]),
-    ("notify", &["rules", "outbound", "yaml", "model", "clock", "entropy", "sync"]),
+    ("notify", &["outbound", "yaml", "model", "clock", "entropy", "sync"]),
     ("push", &["ingest", "tsdb", "model", "clock", "sync"]),
     ("history", &["ingest", "relabel", "tsdb", "outbound", "model", "clock", "sync"]),
     ("tsdb", &["kv", "model", "clock", "entropy", "simd", "sync"]),

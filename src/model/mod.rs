@@ -2,6 +2,7 @@
 //! of the other rooms it uses `sync` only.
 
 mod access;
+mod alert;
 mod allocation;
 #[cfg(test)]
 pub(crate) mod effort;
@@ -24,6 +25,7 @@ mod times;
 mod write;
 
 pub use access::{Access, NameGlob, Scope};
+pub use alert::{Alert, AlertSink};
 pub use allocation::{OutOfMemory, bytes_of, check_available, try_reserve_exact, try_with_capacity};
 pub use egress::{AddressRefusal, EgressRules, is_public};
 pub use exemplar::Exemplar;
