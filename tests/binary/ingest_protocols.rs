@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::harness::{Answer, ORG, Server, compressed, field, request, varint, write_request};
 
 /// The number of protocols.
-pub(crate) const PROTOCOLS: i64 = 5;
+pub(crate) const PROTOCOLS: i64 = 6;
 
 /// Sends `series` by protocol number `way`. The fields of a remote write request in `beside` are
 /// sent with it, or before it in a request of their own.
@@ -39,6 +39,7 @@ pub(crate) fn send(
         }
         2 => by_hand("import", "text/plain", "", text(series).as_bytes()),
         3 => by_hand("import/jsonl", "application/x-ndjson", "", json_lines(series).as_bytes()),
+        4 => by_hand("influx/write?precision=ms", "text/plain", "", line_protocol(series).as_bytes()),
         _ => by_hand("otlp/v1/metrics", "application/json", "", otlp(series).as_bytes()),
     }
 }
@@ -82,6 +83,20 @@ fn text(series: &[(Labels, Vec<Sample>)]) -> String {
         for sample in samples {
             let (name, at) = (labels.value("__name__"), sample.at.as_ms());
             writeln!(out, "{name}{{{}}} {} {at}", pairs.join(","), sample.value).expect("memory");
+        }
+    }
+    out
+}
+
+/// Returns lines of InfluxDB. The last part of the metric's name is that of the field.
+fn line_protocol(series: &[(Labels, Vec<Sample>)]) -> String {
+    let mut out = String::new();
+    for (labels, samples) in series {
+        let tags: String = others(labels).map(|(name, value)| format!(",{name}={value}")).collect();
+        let (measurement, field) = labels.value("__name__").rsplit_once('_').expect("two parts");
+        for sample in samples {
+            let at = sample.at.as_ms();
+            writeln!(out, "{measurement}{tags} {field}={} {at}", sample.value).expect("memory");
         }
     }
     out
