@@ -1,6 +1,17 @@
 //! Recording and alerting rules: groups of rules as files define them, their evaluation, and the
 //! alerts that they raise.
 
+mod alert;
+mod file;
 mod group;
 
+pub use alert::{
+    AlertDurations, AlertInput, AlertPhase, AlertSet, AlertTransition, RESOLVED_RETENTION_MS, RuleAlert,
+    RuleAnnotations,
+};
+pub use file::{
+    RULE_DURATION_MS_MAX, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULE_INTERVAL_MS_MIN, RULE_NAME_BYTES_MAX,
+    RULE_TEXTS_MAX, RULE_VALUE_BYTES_MAX, RULES_MAX, RuleFileOptions, TemplateCheck, decode_rule,
+    decode_rule_file, decode_rule_group, group_text, groups_text,
+};
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind, TemplateQuery};
