@@ -4,6 +4,8 @@
 mod alert;
 mod file;
 mod group;
+mod run;
+pub mod template;
 
 pub use alert::{
     AlertDurations, AlertInput, AlertPhase, AlertSet, AlertTransition, RESOLVED_RETENTION_MS, RuleAlert,
@@ -15,3 +17,4 @@ pub use file::{
     decode_rule_file, decode_rule_group, group_text, groups_text,
 };
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind, TemplateQuery};
+pub use run::{GroupRun, GroupTotals, OUTAGE_TOLERANCE_MS, RuleContext, RuleHealth, RuleSettings};

@@ -5,45 +5,25 @@ use crate::yaml::Position;
 /// Returns the position in `file` of the place `inner` inside the value that begins at `start`.
 /// `None` if the value is not written in the file as it is: folded, or with escapes.
 pub(super) fn within(file: &str, start: Position, value: &str, inner: Position) -> Option<Position> {
-    let line_no = usize::try_from(start.line).ok()?.checked_sub(1)?;
-    let mut lines = file.lines().skip(line_no);
-    let line = lines.next()?;
+    let first = file.lines().nth(usize::try_from(start.line).ok()?.checked_sub(1)?)?;
     let skipped = usize::try_from(start.column).ok()?.checked_sub(1)?;
-    let offset = line.char_indices().nth(skipped).map_or(line.len(), |(offset, _)| offset);
-    let written = line.get(offset..)?;
-    let first = value.lines().next()?;
-    if written.starts_with('|') {
-        return in_block(lines, start, value, inner);
-    }
-    // Only the first line: YAML folds the others.
-    if inner.line != 1 || value.trim_end_matches('\n').contains('\n') {
-        return None;
-    }
+    let offset = first.char_indices().nth(skipped).map_or(first.len(), |(offset, _)| offset);
+    let written = first.get(offset..)?;
     let quotes = u64::from(written.starts_with(['"', '\'']));
-    let plain = written.get(usize::try_from(quotes).ok()?..)?;
-    if !plain.starts_with(first) {
-        return None;
-    }
-    let characters = chars_before(first, inner.column)?;
-    Some(Position { line: start.line, column: start.column + quotes + characters })
-}
-
-/// Returns the position inside a literal block, whose lines follow the line with its `|`.
-fn in_block<'f>(
-    mut lines: impl Iterator<Item = &'f str>,
-    start: Position,
-    value: &str,
-    inner: Position,
-) -> Option<Position> {
+    let written = written.get(usize::try_from(quotes).ok()?..)?;
     let place = usize::try_from(inner.line).ok()?.checked_sub(1)?;
-    let (text, written) = (value.lines().nth(place)?, lines.nth(place)?);
-    let indentation = written.len().checked_sub(text.len())?;
-    if !written.ends_with(text) {
-        return None;
+    if place == 0 || value.trim_end_matches('\n').lines().nth(1).is_none() {
+        // YAML folds the lines of a scalar into one, except in a block.
+        let text = value.lines().next()?;
+        let column = start.column + quotes + chars_before(text, inner.column)?;
+        return written.starts_with(text).then_some(Position { line: start.line, column });
     }
-    let characters = chars_before(text, inner.column)?;
-    let column = u64::try_from(indentation).ok()? + characters + 1;
-    Some(Position { line: start.line + inner.line, column })
+    // The lines of a block, each with the same indentation.
+    let line = start.line + inner.line - 1;
+    let written = file.lines().nth(usize::try_from(line).ok()?.checked_sub(1)?)?;
+    let text = value.lines().nth(place)?;
+    let column = start.column + chars_before(text, inner.column)?;
+    (written.get(skipped..) == Some(text)).then_some(Position { line, column })
 }
 
 /// Returns the number of characters before a byte column from 1.

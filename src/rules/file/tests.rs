@@ -123,7 +123,7 @@ fn an_error_of_an_expression_has_its_position_in_the_file() {
         ("'sum(x))'", "line 5, column 19"),
         ("\"sum(x))\"", "line 5, column 19"),
         ("|\n      1 +\n       sum(x))", "line 7, column 15"),
-        (">\n      1 +\n       sum(x))", "line 5, column 11"),
+        (">\n      1 +\n      sum(x))", "line 6, column 7"),
     ] {
         let error = error(&rule(expr));
         assert!(error.starts_with(&format!("{position}: could not parse expression: ")), "{expr}: {error}");
