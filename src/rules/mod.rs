@@ -2,6 +2,7 @@
 //! alerts that they raise.
 
 mod alert;
+mod engine;
 mod file;
 mod group;
 mod run;
@@ -10,6 +11,10 @@ pub mod template;
 pub use alert::{
     AlertDurations, AlertInput, AlertPhase, AlertSet, AlertTransition, RESOLVED_RETENTION_MS, RuleAlert,
     RuleAnnotations,
+};
+pub use engine::{
+    MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGrid, RuleGroupKey, RuleGroupView, RuleSource,
+    RuleView,
 };
 pub use file::{
     RULE_DURATION_MS_MAX, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULE_INTERVAL_MS_MIN, RULE_NAME_BYTES_MAX,

@@ -5,6 +5,7 @@
 //! them, and at the latest at the end of the group, so that a group usually costs one write.
 
 use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,10 +13,10 @@ use super::compiled::{ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
 use super::environment::{RuleContext, RuleSettings};
 use super::samples::RuleSample;
 use crate::clock::Stopwatch;
-use crate::model::{BatchBuilder, Labels, METRIC_NAME, Timestamp};
+use crate::model::{BatchBuilder, LabelRef, Labels, METRIC_NAME, MatchOp, Matcher, TimeRange, Timestamp};
 use crate::rules::alert::{AlertPhase, AlertSet, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
-use crate::tsdb::Snapshot;
+use crate::tsdb::{SampleColumns, Snapshot};
 
 /// The most samples of one write.
 const WRITE_SAMPLES_MAX: usize = 50_000;
@@ -55,6 +56,8 @@ pub struct GroupTotals {
     pub samples: u64,
     /// Samples that the store refused.
     pub refused: u64,
+    /// Evaluations of rules that panicked; they count as failed, too.
+    pub panics: u64,
 }
 
 /// A group with its state.
@@ -170,7 +173,11 @@ impl GroupRun {
         let Some(rule) = self.rules.get_mut(place) else { return };
         let watch = Stopwatch::start();
         let evaluation = RuleEvaluation { context, snapshot: &snapshot, at, sample_at, limit };
-        let outcome = rule.evaluate(&evaluation);
+        let caught = catch_unwind(AssertUnwindSafe(|| rule.evaluate(&evaluation)));
+        let outcome = caught.unwrap_or_else(|_| {
+            self.totals.panics += 1;
+            Err("the evaluation panicked".to_owned())
+        });
         (rule.took, rule.evaluated_at) = (watch.elapsed(), Some(at));
         match outcome {
             Ok(samples) => {
@@ -234,11 +241,38 @@ impl GroupRun {
         }
     }
 
-    /// Returns the series that end if the group is removed.
-    pub(in crate::rules) fn all_series(&self) -> HashSet<Labels> {
-        let mut all = self.leftover.clone();
-        all.extend(self.rules.iter().flat_map(|rule| rule.series.iter().cloned()));
-        all
+    /// Makes all rules show this error.
+    pub(in crate::rules) fn fail_all(&mut self, message: &str) {
+        for rule in &mut self.rules {
+            rule.health = RuleHealth::Failed(message.to_owned());
+        }
+    }
+
+    /// Ends the series of a removed group at `at`, except for those that another group has
+    /// continued since.
+    pub(in crate::rules) fn end(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) {
+        let Some(last_at) = self.last_at else { return };
+        let mut ended = std::mem::take(&mut self.leftover);
+        for rule in &mut self.rules {
+            ended.extend(std::mem::take(&mut rule.series));
+        }
+        let (snapshot, since) = (context.snapshot(), last_at.plus_ms(1 - self.offset_ms));
+        let mut pending = PendingSamples::default();
+        for labels in ended {
+            let equal = |label: LabelRef<'_>| Matcher::new(label.name, MatchOp::Equal, label.value).ok();
+            let matchers: Vec<Matcher> = labels.iter().filter_map(equal).collect();
+            let found = snapshot.select(&matchers, TimeRange::new(since, at));
+            let mut same = found.iter().filter(|series| series.labels == labels);
+            let continued = same.any(|series| {
+                let mut columns = SampleColumns::default();
+                snapshot.read(series.id, TimeRange::new(since, at), &mut columns);
+                !columns.times.is_empty()
+            });
+            if !continued {
+                pending.samples.push(RuleSample::stale(labels, at.plus_ms(-self.offset_ms)));
+            }
+        }
+        self.write(context, &mut pending, now);
     }
 
     /// Returns a hash of the states of all alerts.
