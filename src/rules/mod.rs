@@ -5,6 +5,7 @@ mod alert;
 mod engine;
 mod file;
 mod group;
+mod replay;
 mod run;
 pub mod template;
 
@@ -22,4 +23,8 @@ pub use file::{
     decode_rule_file, decode_rule_group, group_text, groups_text,
 };
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind, TemplateQuery};
+pub use replay::{
+    Backfill, BackfillReport, PREVIEW_SERIES_MAX, PREVIEW_STEPS_MAX, PREVIEW_TRANSITIONS_MAX, ReplayError, RulePreview,
+    RulePreviewGroup, preview_rule,
+};
 pub use run::{GroupRun, GroupTotals, OUTAGE_TOLERANCE_MS, RuleContext, RuleHealth, RuleSettings};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::environment::{RuleContext, TemplateQueries};
 use crate::model::{Labels, METRIC_NAME, MatchOp, Steps, Timestamp};
-use crate::promql::{Query, VectorSample};
+use crate::promql::{Query, Value, VectorSample};
 use crate::rules::alert::{AlertDurations, AlertInput, RuleAnnotations};
 use crate::rules::group::{Rule, RuleKind};
 use crate::rules::template::{Template, TemplateData};
@@ -119,6 +119,17 @@ impl CompiledRule {
     ) -> Result<Vec<VectorSample>, String> {
         let query = Query { steps: Steps::once(at), ..self.query.clone() };
         context.vector(snapshot, &query)
+    }
+
+    /// Evaluates the expression at many steps.
+    pub(in crate::rules) fn range(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        steps: Steps,
+    ) -> Result<Value, String> {
+        let query = Query { steps, instant: false, ..self.query.clone() };
+        context.value(snapshot, &query).map_err(|error| error.to_string())
     }
 
     /// Converts the result of a recording rule to its series.
