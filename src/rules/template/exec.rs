@@ -1,0 +1,588 @@
+//! Executes the tree of a template.
+
+mod methods;
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::functions::{FunctionContext, Parameter, find};
+use super::tree::{Branch, Call, Command, Node, Operand, OperandKind, Pipeline, Tree};
+use super::value::TemplateValue;
+use super::{DEPTH_MAX, OUTPUT_BYTES_MAX, STEPS_MAX, TemplateError, format, parse};
+
+/// Runs a template and returns its text.
+pub(super) fn execute(
+    text: &str,
+    tree: &Tree,
+    context: FunctionContext<'_>,
+) -> Result<String, TemplateError> {
+    let root = TemplateValue::Root(Arc::new(context.data.clone()));
+    let mut executor = Executor {
+        text,
+        tree,
+        context,
+        out: String::new(),
+        steps: 0,
+        depth: 0,
+        place: Place::Start,
+        variables: Vec::new(),
+    };
+    for name in parse::PREDEFINED {
+        let value = match name {
+            "$labels" => root.field("Labels"),
+            "$externalLabels" => root.field("ExternalLabels"),
+            "$externalURL" => root.field("ExternalURL"),
+            "$value" => root.field("Value"),
+            _ => Ok(root.clone()),
+        };
+        let value = value.map_err(|message| executor.error(message))?;
+        executor.variables.push(Variable { name, value });
+    }
+    executor.nodes(&root, &tree.nodes)?;
+    Ok(executor.out)
+}
+
+/// How the execution continues behind a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flow {
+    Next,
+    Break,
+    Continue,
+}
+
+/// What is executed now, for messages.
+#[derive(Clone, Copy)]
+enum Place<'t> {
+    Start,
+    Operand(&'t Operand),
+    Command(&'t Command),
+    Pipeline(&'t Pipeline),
+    Branch(&'t Branch),
+    Call(&'t Call),
+}
+
+impl Place<'_> {
+    fn offset(self) -> usize {
+        match self {
+            Place::Start => 0,
+            Place::Operand(operand) => operand.at,
+            Place::Command(command) => command.operands.first().map_or(0, |operand| operand.at),
+            Place::Pipeline(pipeline) => pipeline.at,
+            Place::Branch(branch) => branch.at,
+            Place::Call(call) => call.at,
+        }
+    }
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Start => f.write_str("."),
+            Place::Operand(operand) => write!(f, "{operand}"),
+            Place::Command(command) => write!(f, "{command}"),
+            Place::Pipeline(pipeline) => write!(f, "{pipeline}"),
+            Place::Branch(branch) => write!(f, "{}", branch.pipeline),
+            Place::Call(call) => write!(f, "{{{{template {}}}}}", format::quote(&call.name, '"')),
+        }
+    }
+}
+
+struct Variable<'t> {
+    name: &'t str,
+    value: TemplateValue,
+}
+
+struct Executor<'t, 'c> {
+    text: &'t str,
+    tree: &'t Tree,
+    context: FunctionContext<'c>,
+    out: String,
+    steps: usize,
+    depth: usize,
+    place: Place<'t>,
+    variables: Vec<Variable<'t>>,
+}
+
+type Outcome = Result<TemplateValue, TemplateError>;
+
+impl<'t> Executor<'t, '_> {
+    /// Makes an error at the current place.
+    fn error(&self, message: impl Into<String>) -> TemplateError {
+        /// The most bytes of an operand in a message.
+        const SHOWN_MAX: usize = 200;
+        let mut operand = self.place.to_string();
+        operand.truncate(operand.floor_char_boundary(SHOWN_MAX));
+        TemplateError { operand, ..TemplateError::at(self.text, self.place.offset(), message) }
+    }
+
+    fn step(&mut self) -> Result<(), TemplateError> {
+        self.steps += 1;
+        if self.steps > STEPS_MAX {
+            return Err(self.error(format!("the expansion takes more than {STEPS_MAX} steps")));
+        }
+        Ok(())
+    }
+
+    /// Runs a part one level deeper.
+    fn deeper<T>(
+        &mut self,
+        run: impl FnOnce(&mut Self) -> Result<T, TemplateError>,
+    ) -> Result<T, TemplateError> {
+        self.step()?;
+        if self.depth >= DEPTH_MAX {
+            return Err(self.error(format!("exceeded maximum template depth ({DEPTH_MAX})")));
+        }
+        self.depth += 1;
+        let result = run(self);
+        self.depth -= 1;
+        result
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), TemplateError> {
+        if self.out.len() + text.len() > OUTPUT_BYTES_MAX {
+            return Err(self.error(format!("the text has more than {OUTPUT_BYTES_MAX} bytes")));
+        }
+        self.out.push_str(text);
+        Ok(())
+    }
+
+    fn nodes(&mut self, dot: &TemplateValue, nodes: &'t [Node]) -> Result<Flow, TemplateError> {
+        for node in nodes {
+            let flow = self.deeper(|executor| executor.node(dot, node))?;
+            if flow != Flow::Next {
+                return Ok(flow);
+            }
+        }
+        Ok(Flow::Next)
+    }
+
+    fn node(&mut self, dot: &TemplateValue, node: &'t Node) -> Result<Flow, TemplateError> {
+        match node {
+            Node::Text(text) => self.write(text)?,
+            Node::Action(pipeline) => {
+                let value = self.pipeline(dot, pipeline)?;
+                if pipeline.variables.is_empty() {
+                    self.print(&value)?;
+                }
+            }
+            Node::If(branch) => return self.choose(dot, branch, false),
+            Node::With(branch) => return self.choose(dot, branch, true),
+            Node::Range(branch) => return self.range(dot, branch),
+            Node::Template(call) => self.call_template(dot, call)?,
+            Node::Break => return Ok(Flow::Break),
+            Node::Continue => return Ok(Flow::Continue),
+        }
+        Ok(Flow::Next)
+    }
+
+    fn print(&mut self, value: &TemplateValue) -> Result<(), TemplateError> {
+        let text = match value {
+            TemplateValue::Missing => "<no value>".to_owned(),
+            TemplateValue::Text(text) => return self.write(text),
+            // A pointer to a struct is printed as the struct.
+            TemplateValue::Sample(_) => {
+                let text = format::print(std::slice::from_ref(value)).map_err(|e| self.error(e))?;
+                text.trim_start_matches('&').to_owned()
+            }
+            other => format::print(std::slice::from_ref(other)).map_err(|e| self.error(e))?,
+        };
+        self.write(&text)
+    }
+
+    /// Executes `if`, or `with`, which sets the dot.
+    fn choose(
+        &mut self,
+        dot: &TemplateValue,
+        branch: &'t Branch,
+        sets_dot: bool,
+    ) -> Result<Flow, TemplateError> {
+        let known = self.variables.len();
+        let value = self.pipeline(dot, &branch.pipeline)?;
+        let flow = if value.is_true() {
+            self.nodes(if sets_dot { &value } else { dot }, &branch.body)?
+        } else {
+            self.nodes(dot, &branch.otherwise)?
+        };
+        self.variables.truncate(known);
+        Ok(flow)
+    }
+
+    fn range(&mut self, dot: &TemplateValue, branch: &'t Branch) -> Result<Flow, TemplateError> {
+        self.place = Place::Branch(branch);
+        let known = self.variables.len();
+        let value = self.pipeline(dot, &branch.pipeline)?;
+        let mark = self.variables.len();
+        let items: Box<dyn Iterator<Item = RangeItem>> = match value {
+            TemplateValue::Missing => Box::new(std::iter::empty()),
+            TemplateValue::Samples(samples) => {
+                let item = move |at: usize| {
+                    let sample = samples.get(at)?;
+                    let key = TemplateValue::Int(i64::try_from(at).unwrap_or(i64::MAX));
+                    Some(RangeItem { key, value: TemplateValue::Sample(Arc::clone(sample)) })
+                };
+                Box::new((0..).map_while(item))
+            }
+            TemplateValue::Labels(labels) => {
+                let pairs: Vec<RangeItem> = labels
+                    .iter()
+                    .map(|(name, value)| RangeItem {
+                        key: TemplateValue::text(name.as_str()),
+                        value: TemplateValue::text(value.as_str()),
+                    })
+                    .collect();
+                Box::new(pairs.into_iter())
+            }
+            TemplateValue::Args(args) => {
+                let pairs: Vec<RangeItem> = args
+                    .values
+                    .iter()
+                    .map(|(name, value)| RangeItem {
+                        key: TemplateValue::text(name.as_str()),
+                        value: value.clone(),
+                    })
+                    .collect();
+                Box::new(pairs.into_iter())
+            }
+            TemplateValue::Int(end) => {
+                if branch.pipeline.variables.len() > 1 {
+                    return Err(self.error(format!("can't use {end} to iterate over more than one variable")));
+                }
+                Box::new(
+                    (0..end)
+                        .map(|at| RangeItem { key: TemplateValue::Int(at), value: TemplateValue::Int(at) }),
+                )
+            }
+            other => {
+                let shown = format::print(&[other]).unwrap_or_default();
+                return Err(self.error(format!("range can't iterate over {shown}")));
+            }
+        };
+        let mut any = false;
+        for item in items {
+            any = true;
+            self.step()?;
+            let flow = self.iteration(branch, item)?;
+            self.variables.truncate(mark);
+            if flow == Flow::Break {
+                break;
+            }
+        }
+        let flow = if any { Flow::Next } else { self.nodes(dot, &branch.otherwise)? };
+        self.variables.truncate(known);
+        Ok(flow)
+    }
+
+    fn iteration(&mut self, branch: &'t Branch, item: RangeItem) -> Result<Flow, TemplateError> {
+        let RangeItem { key, value } = item;
+        let values = match branch.pipeline.variables.as_slice() {
+            [] => vec![],
+            [_] => vec![value.clone()],
+            _ => vec![key, value.clone()],
+        };
+        for (name, value) in branch.pipeline.variables.iter().zip(values) {
+            // The innermost variable of the name is the one of this `range`, or the assigned one.
+            self.assign(name, value);
+        }
+        self.nodes(&value, &branch.body)
+    }
+
+    fn assign(&mut self, name: &str, value: TemplateValue) {
+        if let Some(variable) = self.variables.iter_mut().rev().find(|variable| variable.name == name) {
+            variable.value = value;
+        }
+    }
+
+    fn call_template(&mut self, dot: &TemplateValue, call: &'t Call) -> Result<(), TemplateError> {
+        self.place = Place::Call(call);
+        let Some(body) = self.tree.defined.get(&call.name) else {
+            return Err(self.error(format!("template {} not defined", format::quote(&call.name, '"'))));
+        };
+        let value = match &call.pipeline {
+            Some(pipeline) => self.pipeline(dot, pipeline)?,
+            None => TemplateValue::Missing,
+        };
+        let root = Variable { name: "$", value: value.clone() };
+        let outer = std::mem::replace(&mut self.variables, vec![root]);
+        self.nodes(&value, body)?;
+        self.variables = outer;
+        Ok(())
+    }
+
+    fn pipeline(&mut self, dot: &TemplateValue, pipeline: &'t Pipeline) -> Outcome {
+        self.place = Place::Pipeline(pipeline);
+        let mut value = None;
+        for command in &pipeline.commands {
+            value = Some(self.deeper(|executor| executor.command(dot, command, value))?);
+        }
+        let value = value.unwrap_or(TemplateValue::Missing);
+        for name in &pipeline.variables {
+            if pipeline.assigns {
+                self.assign(name, value.clone());
+            } else {
+                self.variables.push(Variable { name, value: value.clone() });
+            }
+        }
+        Ok(value)
+    }
+
+    /// Evaluates a command; `last` is the value of the command before it.
+    fn command(&mut self, dot: &TemplateValue, command: &'t Command, last: Option<TemplateValue>) -> Outcome {
+        let Some((first, args)) = command.operands.split_first() else {
+            return Err(self.error("empty command"));
+        };
+        match &first.kind {
+            OperandKind::Function(name) => {
+                self.place = Place::Operand(first);
+                return self.call(dot, Site { place: Place::Command(command), name }, args, last);
+            }
+            OperandKind::Field(fields) => {
+                self.place = Place::Operand(first);
+                return self.fields(dot, dot.clone(), fields, args, last);
+            }
+            OperandKind::Variable(name, fields) => {
+                self.place = Place::Operand(first);
+                let value = self.variable(name)?;
+                return self.fields(dot, value, fields, args, last);
+            }
+            OperandKind::Chain(operand, fields) => {
+                self.place = Place::Operand(first);
+                let value = self.operand(dot, operand)?;
+                return self.fields(dot, value, fields, args, last);
+            }
+            _ => {}
+        }
+        if !matches!(first.kind, OperandKind::Pipeline(_)) {
+            self.place = Place::Operand(first);
+        }
+        self.refuse_arguments(first, args, last.as_ref())?;
+        if matches!(first.kind, OperandKind::Nil) {
+            return Err(self.error("nil is not a command"));
+        }
+        self.operand(dot, first)
+    }
+
+    fn refuse_arguments(
+        &self,
+        first: &Operand,
+        args: &[Operand],
+        last: Option<&TemplateValue>,
+    ) -> Result<(), TemplateError> {
+        if args.is_empty() && last.is_none() {
+            return Ok(());
+        }
+        Err(self.error(format!("can't give argument to non-function {first}")))
+    }
+
+    fn variable(&self, name: &str) -> Outcome {
+        let found = self.variables.iter().rev().find(|variable| variable.name == name);
+        found
+            .map(|variable| variable.value.clone())
+            .ok_or_else(|| self.error(format!("undefined variable: {name}")))
+    }
+
+    /// Evaluates an operand without arguments.
+    fn operand(&mut self, dot: &TemplateValue, operand: &'t Operand) -> Outcome {
+        self.deeper(|executor| executor.operand_value(dot, operand))
+    }
+
+    fn operand_value(&mut self, dot: &TemplateValue, operand: &'t Operand) -> Outcome {
+        if !matches!(operand.kind, OperandKind::Pipeline(_)) {
+            self.place = Place::Operand(operand);
+        }
+        match &operand.kind {
+            OperandKind::Bool(value) => Ok(TemplateValue::Bool(*value)),
+            OperandKind::Number(constant, _) => Ok(match constant.int {
+                Some(int) if !constant.is_float => TemplateValue::Int(int),
+                _ => TemplateValue::Float(constant.float),
+            }),
+            OperandKind::Text(text, _) => Ok(TemplateValue::Text(Arc::clone(text))),
+            OperandKind::Nil => Ok(TemplateValue::Missing),
+            OperandKind::Dot => Ok(dot.clone()),
+            OperandKind::Field(fields) => self.fields(dot, dot.clone(), fields, &[], None),
+            OperandKind::Variable(name, fields) => {
+                let value = self.variable(name)?;
+                self.fields(dot, value, fields, &[], None)
+            }
+            OperandKind::Function(name) => {
+                let site = Site { place: Place::Operand(operand), name };
+                self.call(dot, site, &[], None)
+            }
+            OperandKind::Pipeline(pipeline) => {
+                let known = self.variables.len();
+                let value = self.pipeline(dot, pipeline);
+                self.variables.truncate(known);
+                value
+            }
+            OperandKind::Chain(inner, fields) => {
+                let value = self.operand(dot, inner)?;
+                self.fields(dot, value, fields, &[], None)
+            }
+        }
+    }
+
+    /// Follows fields; the last one may be a method with arguments.
+    fn fields(
+        &mut self,
+        dot: &TemplateValue,
+        mut value: TemplateValue,
+        fields: &'t [String],
+        args: &'t [Operand],
+        last: Option<TemplateValue>,
+    ) -> Outcome {
+        let Some((final_field, before)) = fields.split_last() else {
+            if args.is_empty() && last.is_none() {
+                return Ok(value);
+            }
+            return Err(self.error(format!("can't give argument to non-function {}", self.place)));
+        };
+        for field in before {
+            value = self.field(&value, field)?;
+        }
+        let place = self.place;
+        let mut arguments = Vec::with_capacity(args.len() + 1);
+        for arg in args {
+            arguments.push(self.operand(dot, arg)?);
+        }
+        arguments.extend(last);
+        self.place = place;
+        if let Some(result) = methods::call(&value, final_field, &arguments) {
+            return result.map_err(|message| self.error(message));
+        }
+        let found = self.field(&value, final_field)?;
+        if !arguments.is_empty() {
+            let message = match value {
+                TemplateValue::Labels(_) | TemplateValue::Args(_) => {
+                    format!("{final_field} is not a method but has arguments")
+                }
+                _ => format!("{final_field} has arguments but cannot be invoked as function"),
+            };
+            return Err(self.error(message));
+        }
+        Ok(found)
+    }
+
+    fn field(&self, value: &TemplateValue, name: &str) -> Outcome {
+        if let Some(result) = methods::call(value, name, &[]) {
+            return result.map_err(|message| self.error(message));
+        }
+        value.field(name).map_err(|message| self.error(message))
+    }
+
+    /// Calls a function with its arguments; `last` is the value of the command before.
+    fn call(
+        &mut self,
+        dot: &TemplateValue,
+        site: Site<'t>,
+        args: &'t [Operand],
+        last: Option<TemplateValue>,
+    ) -> Outcome {
+        let name = site.name;
+        let function = find(name).ok_or_else(|| self.error(format!("{name:?} is not a defined function")))?;
+        let given = args.len() + usize::from(last.is_some());
+        let wanted = function.parameters.len();
+        if function.variadic.is_some() && given < wanted {
+            let message = format!("wrong number of args for {name}: want at least {wanted} got {given}");
+            return Err(self.error(message));
+        }
+        if function.variadic.is_none() && given != wanted {
+            return Err(self.error(format!("wrong number of args for {name}: want {wanted} got {given}")));
+        }
+        if matches!(name, "and" | "or") {
+            return self.short_circuit(dot, name == "or", args, last);
+        }
+        let mut values = Vec::with_capacity(given);
+        for (at, arg) in args.iter().enumerate() {
+            let parameter = function.parameters.get(at).copied().or(function.variadic);
+            values.push(self.argument(dot, arg, parameter.unwrap_or(Parameter::Any))?);
+        }
+        if let Some(last) = last {
+            let parameter = function.parameters.get(args.len()).copied().or(function.variadic);
+            values.push(self.check_type(last, parameter.unwrap_or(Parameter::Any))?);
+        }
+        let result = (function.run)(&mut self.context, &values);
+        result.map_err(|message| {
+            // Only a failed call is the place of a message; otherwise it stays its last argument.
+            self.place = site.place;
+            self.error(format!("error calling {name}: {message}"))
+        })
+    }
+
+    /// Evaluates `and` or `or` up to the first value that decides.
+    fn short_circuit(
+        &mut self,
+        dot: &TemplateValue,
+        decides: bool,
+        args: &'t [Operand],
+        last: Option<TemplateValue>,
+    ) -> Outcome {
+        let mut value = TemplateValue::Missing;
+        for arg in args {
+            value = self.argument(dot, arg, Parameter::Any)?;
+            if value.is_true() == decides {
+                return Ok(value);
+            }
+        }
+        Ok(last.unwrap_or(value))
+    }
+
+    fn argument(&mut self, dot: &TemplateValue, arg: &'t Operand, parameter: Parameter) -> Outcome {
+        let constant = match &arg.kind {
+            OperandKind::Bool(_) | OperandKind::Number(..) => parameter != Parameter::Any,
+            OperandKind::Text(..) => !matches!(parameter, Parameter::Any | Parameter::Text),
+            _ => false,
+        };
+        if constant {
+            self.place = Place::Operand(arg);
+            return Err(self.error(match parameter {
+                Parameter::Text => format!("expected string; found {arg}"),
+                _ => format!("can't handle {arg} for arg of type {}", type_name(parameter)),
+            }));
+        }
+        if matches!(arg.kind, OperandKind::Nil) && parameter == Parameter::Text {
+            self.place = Place::Operand(arg);
+            return Err(self.error("cannot assign nil to string"));
+        }
+        let value = self.operand(dot, arg)?;
+        self.check_type(value, parameter)
+    }
+
+    fn check_type(&self, value: TemplateValue, parameter: Parameter) -> Outcome {
+        let fits = match (&value, parameter) {
+            (_, Parameter::Any)
+            | (TemplateValue::Text(_), Parameter::Text)
+            | (TemplateValue::Sample(_) | TemplateValue::Missing, Parameter::Sample)
+            | (TemplateValue::Samples(_) | TemplateValue::Missing, Parameter::Samples) => true,
+            (TemplateValue::Missing, _) => {
+                return Err(self.error(format!("invalid value; expected {}", type_name(parameter))));
+            }
+            _ => false,
+        };
+        if fits {
+            return Ok(value);
+        }
+        let (wanted, found) = (type_name(parameter), value.type_name());
+        Err(self.error(format!("wrong type for value; expected {wanted}; got {found}")))
+    }
+}
+
+const fn type_name(parameter: Parameter) -> &'static str {
+    match parameter {
+        Parameter::Any => "interface {}",
+        Parameter::Text => "string",
+        Parameter::Sample => "*template.sample",
+        Parameter::Samples => "template.queryResult",
+    }
+}
+
+/// One round of a `range`.
+struct RangeItem {
+    key: TemplateValue,
+    value: TemplateValue,
+}
+
+/// The place and name of a call, for messages.
+#[derive(Clone, Copy)]
+struct Site<'t> {
+    place: Place<'t>,
+    name: &'t str,
+}

@@ -1,0 +1,517 @@
+//! Parses the tokens of a template into its tree, with the rules and messages of Go's
+//! text/template.
+
+use super::lex::{Token, TokenKind, lex};
+use super::tree::{Branch, Call, Command, Node, Operand, OperandKind, Pipeline, Tree};
+use super::{NESTING_MAX, TEXT_BYTES_MAX, TemplateError, functions, number};
+
+/// The variables that exist at the start of a template of a rule.
+pub(super) const PREDEFINED: [&str; 5] = ["$", "$labels", "$externalLabels", "$externalURL", "$value"];
+
+/// Parses the template of a rule.
+pub(super) fn parse(text: &str) -> Result<Tree, TemplateError> {
+    if text.len() > TEXT_BYTES_MAX {
+        let message = format!("{} bytes, more than the {TEXT_BYTES_MAX} allowed", text.len());
+        return Err(TemplateError::at(text, 0, message));
+    }
+    let tokens = lex(text)?;
+    let variables = PREDEFINED.iter().map(|name| (*name).to_owned()).collect();
+    let mut parser =
+        Parser { text, tokens, next: 0, variables, tree: Tree::default(), nesting: 0, ranges: 0 };
+    let list = parser.list()?;
+    if let Some(end) = list.end {
+        return Err(parser.error_at(end.at, format!("unexpected {{{{{}}}}}", end.word)));
+    }
+    parser.tree.nodes = list.nodes;
+    Ok(parser.tree)
+}
+
+struct Parser<'t> {
+    text: &'t str,
+    tokens: Vec<Token<'t>>,
+    next: usize,
+    /// The variables that are defined here, the innermost ones last.
+    variables: Vec<String>,
+    tree: Tree,
+    nesting: usize,
+    /// The `range` actions around the current node.
+    ranges: usize,
+}
+
+/// The nodes up to `{{end}}` or `{{else}}`, which is not a node.
+struct List {
+    nodes: Vec<Node>,
+    end: Option<ListEnd>,
+}
+
+/// The keyword that ends a list.
+struct ListEnd {
+    at: usize,
+    word: &'static str,
+}
+
+/// The kinds of actions with a body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BranchKind {
+    If,
+    With,
+    Range,
+}
+
+impl BranchKind {
+    const fn word(self) -> &'static str {
+        match self {
+            BranchKind::If => "if",
+            BranchKind::With => "with",
+            BranchKind::Range => "range",
+        }
+    }
+}
+
+impl<'t> Parser<'t> {
+    fn peek(&self) -> Token<'t> {
+        let end = Token { kind: TokenKind::End, text: "", at: self.text.len() };
+        self.tokens.get(self.next).copied().unwrap_or(end)
+    }
+
+    fn take(&mut self) -> Token<'t> {
+        let token = self.peek();
+        self.next += 1;
+        token
+    }
+
+    fn skip_spaces(&mut self) {
+        while self.peek().kind == TokenKind::Space {
+            self.next += 1;
+        }
+    }
+
+    fn peek_word(&mut self) -> Token<'t> {
+        self.skip_spaces();
+        self.peek()
+    }
+
+    fn take_word(&mut self) -> Token<'t> {
+        self.skip_spaces();
+        self.take()
+    }
+
+    fn error_at(&self, at: usize, message: impl Into<String>) -> TemplateError {
+        TemplateError::at(self.text, at, message)
+    }
+
+    fn unexpected(&self, token: Token<'_>, context: &str) -> TemplateError {
+        let what = match token.kind {
+            TokenKind::End => "EOF".to_owned(),
+            TokenKind::Keyword => format!("<{}>", token.text),
+            _ => format!("{:?}", token.text),
+        };
+        self.error_at(token.at, format!("unexpected {what} in {context}"))
+    }
+
+    /// Counts a level of nesting, so that no text makes the tree too deep.
+    fn enter(&mut self, at: usize) -> Result<(), TemplateError> {
+        self.nesting += 1;
+        if self.nesting > NESTING_MAX {
+            return Err(self.error_at(at, format!("nested more than {NESTING_MAX} levels deep")));
+        }
+        Ok(())
+    }
+
+    fn list(&mut self) -> Result<List, TemplateError> {
+        let mut nodes = Vec::new();
+        loop {
+            let token = self.take();
+            match token.kind {
+                TokenKind::Text => nodes.push(Node::Text(token.text.into())),
+                TokenKind::Open => {
+                    if let Some(end) = self.action(token.at, &mut nodes)? {
+                        return Ok(List { nodes, end: Some(end) });
+                    }
+                }
+                _ => return Ok(List { nodes, end: None }),
+            }
+        }
+    }
+
+    /// Parses an action behind its `{{`.
+    fn action(&mut self, at: usize, nodes: &mut Vec<Node>) -> Result<Option<ListEnd>, TemplateError> {
+        let token = self.peek_word();
+        if token.kind != TokenKind::Keyword {
+            let pipeline = self.pipeline("command", TokenKind::Close)?;
+            nodes.push(Node::Action(pipeline));
+            return Ok(None);
+        }
+        self.take();
+        match token.text {
+            "if" => nodes.push(Node::If(self.branch(token.at, BranchKind::If)?)),
+            "with" => nodes.push(Node::With(self.branch(token.at, BranchKind::With)?)),
+            "range" => nodes.push(Node::Range(self.branch(token.at, BranchKind::Range)?)),
+            "template" => nodes.push(Node::Template(self.template_call()?)),
+            "block" => nodes.push(Node::Template(self.block(token.at)?)),
+            "define" => self.define(token.at)?,
+            "break" | "continue" => {
+                self.close(token.text)?;
+                if self.ranges == 0 {
+                    let message = format!("{{{{{}}}}} outside {{{{range}}}}", token.text);
+                    return Err(self.error_at(at, message));
+                }
+                nodes.push(if token.text == "break" { Node::Break } else { Node::Continue });
+            }
+            "end" => {
+                self.close("end")?;
+                return Ok(Some(ListEnd { at: token.at, word: "end" }));
+            }
+            _ => return Ok(Some(ListEnd { at: token.at, word: "else" })),
+        }
+        Ok(None)
+    }
+
+    fn close(&mut self, context: &str) -> Result<(), TemplateError> {
+        let token = self.take_word();
+        if token.kind == TokenKind::Close { Ok(()) } else { Err(self.unexpected(token, context)) }
+    }
+
+    /// Parses the rest of `if`, `with` or `range` with its body and its alternatives.
+    fn branch(&mut self, at: usize, kind: BranchKind) -> Result<Branch, TemplateError> {
+        self.enter(at)?;
+        let known = self.variables.len();
+        let pipeline = self.pipeline(kind.word(), TokenKind::Close)?;
+        self.ranges += usize::from(kind == BranchKind::Range);
+        let list = self.list()?;
+        self.ranges -= usize::from(kind == BranchKind::Range);
+        let mut otherwise = Vec::new();
+        let end = self.end_of(at, kind.word(), list.end)?;
+        if end.word == "else" {
+            otherwise = self.otherwise(at, kind)?;
+        }
+        self.variables.truncate(known);
+        self.nesting -= 1;
+        Ok(Branch { at, pipeline, body: list.nodes, otherwise })
+    }
+
+    fn end_of(&self, at: usize, what: &str, end: Option<ListEnd>) -> Result<ListEnd, TemplateError> {
+        end.ok_or_else(|| self.error_at(at, format!("unexpected EOF: {{{{{what}}}}} has no {{{{end}}}}")))
+    }
+
+    /// Parses the alternative of a branch behind `else`.
+    fn otherwise(&mut self, at: usize, kind: BranchKind) -> Result<Vec<Node>, TemplateError> {
+        let token = self.peek_word();
+        if token.kind == TokenKind::Keyword && kind != BranchKind::Range && token.text == kind.word() {
+            // `{{else if x}}` is an `if` inside of the alternative; one `{{end}}` ends both.
+            self.take();
+            let inner = self.branch(token.at, kind)?;
+            return Ok(vec![if kind == BranchKind::If { Node::If(inner) } else { Node::With(inner) }]);
+        }
+        self.close("else")?;
+        let list = self.list()?;
+        let end = self.end_of(at, kind.word(), list.end)?;
+        if end.word != "end" {
+            return Err(self.error_at(end.at, "expected end; found {{else}}"));
+        }
+        Ok(list.nodes)
+    }
+
+    /// Parses the name of a template, a string.
+    fn template_name(&mut self, context: &str) -> Result<String, TemplateError> {
+        let token = self.take_word();
+        match token.kind {
+            TokenKind::Quoted | TokenKind::Raw => self.unquoted(token),
+            _ => Err(self.unexpected(token, context)),
+        }
+    }
+
+    fn unquoted(&self, token: Token<'_>) -> Result<String, TemplateError> {
+        number::unquote(token.text).map_err(|message| self.error_at(token.at, message))
+    }
+
+    fn template_call(&mut self) -> Result<Call, TemplateError> {
+        let at = self.peek_word().at;
+        let name = self.template_name("template clause")?;
+        let pipeline = if self.peek_word().kind == TokenKind::Close {
+            self.take();
+            None
+        } else {
+            Some(self.pipeline("template clause", TokenKind::Close)?)
+        };
+        Ok(Call { at, name, pipeline })
+    }
+
+    /// Parses the body of a defined template, which has no variables but `$`.
+    fn defined_body(&mut self, at: usize, what: &str) -> Result<Vec<Node>, TemplateError> {
+        let outer = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
+        let outer_ranges = std::mem::take(&mut self.ranges);
+        let list = self.list()?;
+        self.variables = outer;
+        self.ranges = outer_ranges;
+        let end = self.end_of(at, what, list.end)?;
+        if end.word != "end" {
+            return Err(self.error_at(end.at, format!("unexpected {{{{else}}}} in {what} clause")));
+        }
+        Ok(list.nodes)
+    }
+
+    fn define(&mut self, at: usize) -> Result<(), TemplateError> {
+        if self.nesting > 0 {
+            return Err(self.error_at(at, "unexpected <define> in command"));
+        }
+        self.enter(at)?;
+        let name = self.template_name("define clause")?;
+        self.close("define clause")?;
+        let body = self.defined_body(at, "define")?;
+        self.nesting -= 1;
+        self.add_defined(at, name, body)
+    }
+
+    fn add_defined(&mut self, at: usize, name: String, body: Vec<Node>) -> Result<(), TemplateError> {
+        let blank = |nodes: &[Node]| {
+            nodes.iter().all(|node| matches!(node, Node::Text(text) if text.trim().is_empty()))
+        };
+        match self.tree.defined.get(&name) {
+            // An empty definition neither replaces another one nor counts as one.
+            Some(_) if blank(&body) => {}
+            Some(have) if !blank(have) => {
+                return Err(self.error_at(at, format!("multiple definition of template {name:?}")));
+            }
+            _ => {
+                self.tree.defined.insert(name, body);
+            }
+        }
+        Ok(())
+    }
+
+    /// Parses `{{block "name" pipeline}}`: a definition and its use.
+    fn block(&mut self, at: usize) -> Result<Call, TemplateError> {
+        self.enter(at)?;
+        let name = self.template_name("block clause")?;
+        let pipeline = self.pipeline("block clause", TokenKind::Close)?;
+        let body = self.defined_body(at, "block")?;
+        self.nesting -= 1;
+        self.add_defined(at, name.clone(), body)?;
+        Ok(Call { at, name, pipeline: Some(pipeline) })
+    }
+
+    /// Parses a pipeline with its closing token.
+    fn pipeline(&mut self, context: &str, end: TokenKind) -> Result<Pipeline, TemplateError> {
+        let at = self.peek_word().at;
+        self.enter(at)?;
+        let mut pipeline = Pipeline { at, variables: Vec::new(), assigns: false, commands: Vec::new() };
+        self.declarations(context, &mut pipeline)?;
+        loop {
+            let token = self.take_word();
+            match token.kind {
+                kind if kind == end => break,
+                TokenKind::Bool
+                | TokenKind::Char
+                | TokenKind::Dot
+                | TokenKind::Field
+                | TokenKind::Identifier
+                | TokenKind::Number
+                | TokenKind::Nil
+                | TokenKind::Raw
+                | TokenKind::Quoted
+                | TokenKind::Variable
+                | TokenKind::LeftParen => {
+                    self.next -= 1;
+                    let command = self.command()?;
+                    pipeline.commands.push(command);
+                }
+                _ => return Err(self.unexpected(token, context)),
+            }
+        }
+        self.check_pipeline(&pipeline, context)?;
+        if !pipeline.assigns {
+            self.variables.extend(pipeline.variables.iter().cloned());
+        }
+        self.nesting -= 1;
+        Ok(pipeline)
+    }
+
+    /// Parses `$x :=`, `$x =`, and `$i, $x :=` of a `range`.
+    fn declarations(&mut self, context: &str, pipeline: &mut Pipeline) -> Result<(), TemplateError> {
+        let start = self.next;
+        let mut names: Vec<Token<'_>> = Vec::new();
+        loop {
+            let token = self.peek_word();
+            if token.kind != TokenKind::Variable {
+                break;
+            }
+            self.take();
+            names.push(token);
+            let after = self.peek_word();
+            match after.kind {
+                TokenKind::Declare | TokenKind::Assign => {
+                    self.take();
+                    pipeline.assigns = after.kind == TokenKind::Assign;
+                    return self.check_declarations(context, &names, pipeline);
+                }
+                TokenKind::Comma if context == "range" && names.len() < 2 => {
+                    self.take();
+                }
+                TokenKind::Comma => {
+                    return Err(self.error_at(token.at, format!("too many declarations in {context}")));
+                }
+                _ => break,
+            }
+        }
+        if names.len() > 1 {
+            return Err(self.error_at(pipeline.at, "range can only initialize variables"));
+        }
+        self.next = start;
+        Ok(())
+    }
+
+    fn check_declarations(
+        &self,
+        context: &str,
+        names: &[Token<'_>],
+        pipeline: &mut Pipeline,
+    ) -> Result<(), TemplateError> {
+        for name in names {
+            let known = self.variables.iter().any(|known| known == name.text);
+            if pipeline.assigns && !known {
+                return Err(self.error_at(name.at, format!("undefined variable {:?}", name.text)));
+            }
+            pipeline.variables.push(name.text.to_owned());
+        }
+        if names.len() > 1 && context != "range" {
+            return Err(self.error_at(pipeline.at, format!("too many declarations in {context}")));
+        }
+        Ok(())
+    }
+
+    fn check_pipeline(&self, pipeline: &Pipeline, context: &str) -> Result<(), TemplateError> {
+        if pipeline.commands.is_empty() {
+            return Err(self.error_at(pipeline.at, format!("missing value for {context}")));
+        }
+        for (index, command) in pipeline.commands.iter().enumerate().skip(1) {
+            let Some(first) = command.operands.first() else { continue };
+            let constant = matches!(
+                first.kind,
+                OperandKind::Bool(_)
+                    | OperandKind::Dot
+                    | OperandKind::Nil
+                    | OperandKind::Number(..)
+                    | OperandKind::Text(..)
+            );
+            if constant {
+                let message = format!("non executable command in pipeline stage {}", index + 1);
+                return Err(self.error_at(first.at, message));
+            }
+        }
+        Ok(())
+    }
+
+    /// Parses operands up to `|`, which it skips, or to the end of the pipeline.
+    fn command(&mut self) -> Result<Command, TemplateError> {
+        let mut operands = Vec::new();
+        loop {
+            let start = self.peek_word();
+            if let Some(operand) = self.operand()? {
+                operands.push(operand);
+            }
+            let token = self.take();
+            match token.kind {
+                TokenKind::Space => continue,
+                TokenKind::Close | TokenKind::RightParen => self.next -= 1,
+                TokenKind::Pipe => {
+                    let after = self.peek_word();
+                    if matches!(after.kind, TokenKind::Close | TokenKind::RightParen | TokenKind::End) {
+                        return Err(self.error_at(after.at, "missing value for command"));
+                    }
+                }
+                _ => return Err(self.unexpected(token, "operand")),
+            }
+            if operands.is_empty() {
+                return Err(self.error_at(start.at, "empty command"));
+            }
+            return Ok(Command { operands });
+        }
+    }
+
+    /// Parses an operand with the fields behind it.
+    fn operand(&mut self) -> Result<Option<Operand>, TemplateError> {
+        let Some(mut operand) = self.term()? else { return Ok(None) };
+        let mut fields = Vec::new();
+        let fields_at = self.peek().at;
+        while self.peek().kind == TokenKind::Field {
+            fields.push(field_name(self.take()));
+        }
+        if fields.is_empty() {
+            return Ok(Some(operand));
+        }
+        match &mut operand.kind {
+            OperandKind::Field(have) | OperandKind::Variable(_, have) => {
+                have.append(&mut fields);
+                operand.at = fields_at;
+            }
+            OperandKind::Function(_) | OperandKind::Pipeline(_) => {
+                let kind = OperandKind::Chain(Box::new(operand), fields);
+                operand = Operand { at: fields_at, kind };
+            }
+            _ => {
+                let message = format!("unexpected . after term {:?}", operand.to_string());
+                return Err(self.error_at(fields_at, message));
+            }
+        }
+        Ok(Some(operand))
+    }
+
+    fn term(&mut self) -> Result<Option<Operand>, TemplateError> {
+        let token = self.take_word();
+        let kind = match token.kind {
+            TokenKind::Identifier => {
+                if !functions::exists(token.text) {
+                    return Err(self.error_at(token.at, format!("function {:?} not defined", token.text)));
+                }
+                OperandKind::Function(token.text.to_owned())
+            }
+            TokenKind::Dot => OperandKind::Dot,
+            TokenKind::Nil => OperandKind::Nil,
+            TokenKind::Variable => {
+                if !self.variables.iter().any(|known| known == token.text) {
+                    return Err(self.error_at(token.at, format!("undefined variable {:?}", token.text)));
+                }
+                OperandKind::Variable(token.text.to_owned(), Vec::new())
+            }
+            TokenKind::Field => OperandKind::Field(vec![field_name(token)]),
+            TokenKind::Bool => OperandKind::Bool(token.text == "true"),
+            TokenKind::Number => self.number(token)?,
+            TokenKind::Char => self.character(token)?,
+            TokenKind::Quoted | TokenKind::Raw => {
+                OperandKind::Text(self.unquoted(token)?.into(), token.text.to_owned())
+            }
+            TokenKind::LeftParen => {
+                let pipeline = self.pipeline("parenthesized pipeline", TokenKind::RightParen)?;
+                OperandKind::Pipeline(Box::new(pipeline))
+            }
+            _ => {
+                self.next -= 1;
+                return Ok(None);
+            }
+        };
+        Ok(Some(Operand { at: token.at, kind }))
+    }
+
+    fn number(&self, token: Token<'_>) -> Result<OperandKind, TemplateError> {
+        let bad = || self.error_at(token.at, format!("bad number syntax: {:?}", token.text));
+        let constant = number::parse(token.text).ok_or_else(bad)?;
+        Ok(OperandKind::Number(constant, token.text.to_owned()))
+    }
+
+    fn character(&self, token: Token<'_>) -> Result<OperandKind, TemplateError> {
+        let text = self.unquoted(token)?;
+        let mut chars = text.chars();
+        let (Some(only), None) = (chars.next(), chars.next()) else {
+            return Err(self.error_at(token.at, format!("malformed character constant: {}", token.text)));
+        };
+        let int = i64::from(u32::from(only));
+        let constant =
+            number::NumberConstant { int: Some(int), float: number::to_float(int), is_float: false };
+        Ok(OperandKind::Number(constant, token.text.to_owned()))
+    }
+}
+
+fn field_name(token: Token<'_>) -> String {
+    token.text.trim_start_matches('.').to_owned()
+}
