@@ -8,6 +8,7 @@ mod group;
 mod replay;
 mod run;
 pub mod template;
+pub mod unit_test;
 
 pub use alert::{
     AlertDurations, AlertInput, AlertPhase, AlertSet, AlertTransition, RESOLVED_RETENTION_MS, RuleAlert,

@@ -176,3 +176,23 @@ pub fn expand(
 ) -> Result<String, TemplateError> {
     Template::parse(text)?.expand(data, query, now)
 }
+
+/// Quotes a text like Go's strconv.Quote.
+pub(in crate::rules) fn go_quote(text: &str) -> String {
+    format::quote(text, '"')
+}
+
+/// Returns a number with as many digits as identify it, like Go's `%g`.
+pub(in crate::rules) fn go_shortest(value: f64) -> String {
+    float::shortest(value)
+}
+
+/// Returns a number with its exponent and as many digits as identify it, like Go's `%e`.
+pub(in crate::rules) fn go_exponent(value: f64) -> String {
+    float::format_float(value, float::FloatForm::Exponent, None)
+}
+
+/// Returns milliseconds as Go writes a duration: `1h0m0s`.
+pub(in crate::rules) fn go_duration(ms: i64) -> String {
+    times::TemplateDuration { ns: ms.saturating_mul(1_000_000) }.to_string()
+}
