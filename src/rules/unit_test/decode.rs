@@ -225,11 +225,7 @@ impl ExpectedAlerts {
         let alerts = text.exp_alerts.unwrap_or_default().into_iter().map(|alert| {
             let mut labels = alert.exp_labels.unwrap_or_default();
             labels.insert("alertname".to_owned(), alertname.clone());
-            // An empty label is no label.
-            labels.retain(|_, value| !value.is_empty());
-            let mut annotations = alert.exp_annotations.unwrap_or_default();
-            annotations.retain(|_, value| !value.is_empty());
-            ExpectedAlert { labels, annotations }
+            ExpectedAlert { labels, annotations: alert.exp_annotations.unwrap_or_default() }
         });
         Ok(ExpectedAlerts { eval_time_ms, alerts: alerts.collect(), alertname })
     }

@@ -128,7 +128,7 @@ impl<'a> TestRun<'a> {
         for series in &mut self.input {
             series.put(&mut batch, self.test, until)?;
         }
-        if batch.is_empty() {
+        if batch.series_len() == 0 {
             return Ok(());
         }
         let report = self.tsdb.append(ORG, &batch.batch(), STORED_AT).map_err(|error| error.to_string())?;
@@ -164,12 +164,7 @@ impl<'a> TestRun<'a> {
                 let firing = run.alerts(place).filter(|alert| alert.phase == AlertPhase::Firing);
                 found.extend(firing.map(|alert| FiringAlert {
                     labels: owned(&alert.labels),
-                    annotations: alert
-                        .annotations
-                        .iter()
-                        .filter(|(_, text)| !text.is_empty())
-                        .map(|(name, text)| (name.clone(), text.clone()))
-                        .collect(),
+                    annotations: alert.annotations.as_ref().clone(),
                 }));
             }
         }
