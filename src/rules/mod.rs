@@ -15,8 +15,8 @@ pub use alert::{
     RuleAnnotations,
 };
 pub use engine::{
-    MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGrid, RuleGroupKey, RuleGroupView, RuleSource,
-    RuleView,
+    MissedPolicy, RuleCounters, RuleEngine, RuleEngineParts, RuleGrid, RuleGroupKey, RuleGroupView,
+    RuleSource, RuleView,
 };
 pub use file::{
     RULE_DURATION_MS_MAX, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULE_INTERVAL_MS_MIN, RULE_NAME_BYTES_MAX,
@@ -25,7 +25,7 @@ pub use file::{
 };
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind, TemplateQuery};
 pub use replay::{
-    Backfill, BackfillReport, PREVIEW_SERIES_MAX, PREVIEW_STEPS_MAX, PREVIEW_TRANSITIONS_MAX, ReplayError, RulePreview,
-    RulePreviewGroup, preview_rule,
+    Backfill, BackfillReport, PREVIEW_SERIES_MAX, PREVIEW_STEPS_MAX, PREVIEW_TRANSITIONS_MAX, ReplayError,
+    RulePreview, RulePreviewGroup, preview_rule,
 };
 pub use run::{GroupRun, GroupTotals, OUTAGE_TOLERANCE_MS, RuleContext, RuleHealth, RuleSettings};

@@ -84,6 +84,8 @@ pub struct RuleEngine {
     closed: AtomicBool,
     threads: Mutex<Vec<JoinHandle<()>>>,
     totals: EngineTotals,
+    /// Held while stored groups and those of the engine are made equal.
+    changing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -139,6 +141,7 @@ impl RuleEngine {
             closed: AtomicBool::new(false),
             threads: Mutex::default(),
             totals: EngineTotals::default(),
+            changing: Mutex::default(),
         })
     }
 
@@ -225,6 +228,24 @@ impl RuleEngine {
         let state = self.lock();
         let slots = state.slots_of(org).filter(|(_, slot)| !slot.removed);
         slots.map(|(_, slot)| Arc::clone(&slot.view)).collect()
+    }
+
+    /// Locks changes of groups: a caller that stores a group holds it until the engine has the group
+    /// too, so that the engine ends with the newest version.
+    pub fn changes(&self) -> MutexGuard<'_, ()> {
+        self.changing.lock().ignore_poison()
+    }
+
+    /// Returns the identities of all groups.
+    pub fn keys(&self) -> Vec<RuleGroupKey> {
+        let state = self.lock();
+        state.slots.iter().filter(|(_, slot)| !slot.removed).map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Forgets one group without ending its series, because another process evaluates it or its
+    /// organisation is gone.
+    pub fn forget_group(&self, key: &RuleGroupKey) {
+        self.lock().slots.remove(key);
     }
 
     /// Returns one group.

@@ -11,10 +11,12 @@ mod tests;
 mod text;
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 
 use super::group::{AlertingRule, Rule, RuleGroup, RuleKind};
+use super::template;
 use crate::model::{format_duration, parse_duration};
 use crate::promql::syntax::tree::ValueType;
 use crate::promql::syntax::{Caps, Parsed, parse};
@@ -48,6 +50,24 @@ pub struct RuleFileOptions<'a> {
     pub caps: &'a Caps,
     /// Checks the labels and annotations of alerting rules.
     pub check_template: TemplateCheck,
+}
+
+impl<'a> RuleFileOptions<'a> {
+    /// Returns options with these caps, which check templates.
+    pub fn within(caps: &'a Caps) -> RuleFileOptions<'a> {
+        RuleFileOptions {
+            caps,
+            check_template: |text| template::check(text).map_err(|error| error.to_string()),
+        }
+    }
+}
+
+impl Default for RuleFileOptions<'_> {
+    /// Returns options with the default caps, which check templates.
+    fn default() -> Self {
+        static CAPS: OnceLock<Caps> = OnceLock::new();
+        RuleFileOptions::within(CAPS.get_or_init(Caps::default))
+    }
 }
 
 #[derive(Debug, Deserialize)]
