@@ -259,6 +259,12 @@ pub enum RulesCommand {
         #[arg(required = true, value_name = "FILE")]
         files: Vec<PathBuf>,
     },
+    /// Run unit tests of rules, in promtool's files; exit code 1 if one fails
+    Test {
+        /// The files of tests
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
     /// Compare two rule files or folders, group by group; exit code 1 if they differ
     Diff {
         /// The files or folder before

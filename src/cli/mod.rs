@@ -21,6 +21,7 @@ mod follow;
 mod moves;
 mod progress;
 mod rules;
+mod rules_test;
 mod seal;
 mod serve;
 mod table;

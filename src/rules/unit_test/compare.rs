@@ -79,8 +79,7 @@ impl FoundSample {
 
     fn text(&self) -> String {
         let labels = labels_text(self.labels.iter().map(|label| (label.name, label.value)));
-        let value =
-            if self.histogram.is_empty() { number_text(self.value) } else { self.histogram.clone() };
+        let value = if self.histogram.is_empty() { number_text(self.value) } else { self.histogram.clone() };
         format!("{labels} {value}")
     }
 }
@@ -91,10 +90,10 @@ pub(super) fn alert_failure(
     expected: &ExpectedAlerts,
     mut found: Vec<FiringAlert>,
 ) -> Option<String> {
-    let wanted = expected.alerts.iter().map(|alert| FiringAlert {
-        labels: alert.labels.clone(),
-        annotations: alert.annotations.clone(),
-    });
+    let wanted = expected
+        .alerts
+        .iter()
+        .map(|alert| FiringAlert { labels: alert.labels.clone(), annotations: alert.annotations.clone() });
     let mut wanted: Vec<FiringAlert> = wanted.collect();
     wanted.sort_by(compare_alerts);
     found.sort_by(compare_alerts);

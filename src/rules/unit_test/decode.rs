@@ -239,7 +239,11 @@ impl ExpectedSamples {
                 Some(value) => yaml_number(value)?,
                 None => 0.0,
             };
-            Ok(ExpectedSample { labels: sample.labels, value, histogram: sample.histogram.unwrap_or_default() })
+            Ok(ExpectedSample {
+                labels: sample.labels,
+                value,
+                histogram: sample.histogram.unwrap_or_default(),
+            })
         });
         Ok(ExpectedSamples {
             eval_time_ms: duration(text.eval_time.as_ref())?.unwrap_or_default(),
@@ -259,9 +263,7 @@ impl ExpectedSample {
 fn duration(text: Option<&Spanned<String>>) -> Result<Option<i64>, YamlError> {
     let Some(text) = text else { return Ok(None) };
     let parsed = parse_duration(&text.value);
-    parsed
-        .map(Some)
-        .map_err(|error| YamlError { position: yaml::position(text), message: error.to_string() })
+    parsed.map(Some).map_err(|error| YamlError { position: yaml::position(text), message: error.to_string() })
 }
 
 /// Parses a time: RFC 3339, or seconds since 1970.

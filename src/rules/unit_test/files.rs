@@ -1,6 +1,6 @@
 //! Reads files of unit tests and the rule files that they name.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use super::decode::UnitTestFile;
@@ -21,8 +21,9 @@ pub struct UnitTestReport {
 }
 
 /// Runs all tests of a file. Rule files are relative to its folder.
-pub fn run_unit_test_file(path: &Path, caps: &Caps) -> UnitTestReport {
+pub fn run_unit_test_file(path: &Path) -> UnitTestReport {
     let mut report = UnitTestReport::default();
+    let caps = &Caps::default();
     match load(path, caps, &mut report.warnings) {
         Ok((file, groups)) => {
             let rules = TestRules {
@@ -82,6 +83,22 @@ fn read(path: &Path, bytes_max: usize) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))
 }
 
+/// Returns a path without `.`, and without `..` behind the name of a folder.
+fn cleaned(path: &Path) -> PathBuf {
+    let mut out = PathBuf::new();
+    for component in path.components() {
+        let named = matches!(out.components().next_back(), Some(Component::Normal(_)));
+        match component {
+            Component::CurDir => {}
+            Component::ParentDir if named => {
+                out.pop();
+            }
+            other => out.push(other),
+        }
+    }
+    out
+}
+
 /// Returns the rule files of all patterns.
 fn rule_files(
     file: &UnitTestFile,
@@ -90,7 +107,7 @@ fn rule_files(
 ) -> Result<Vec<PathBuf>, String> {
     let mut found: Vec<PathBuf> = Vec::new();
     for pattern in &file.rule_files {
-        let pattern = folder.join(pattern);
+        let pattern = cleaned(&folder.join(pattern));
         let matching = glob(&pattern)?;
         if matching.is_empty() {
             warnings.push(format!("no file match pattern {}", pattern.display()));

@@ -189,7 +189,8 @@ impl<'a> TestRun<'a> {
     fn query(&self, expected: &ExpectedSamples) -> Result<Vec<FoundSample>, String> {
         let parsed = parse(&expected.expr, self.rules.caps).map_err(|error| error.to_string())?;
         let at = self.test.start.plus_ms(expected.eval_time_ms);
-        let query = Query { expr: parsed.expr, text: expected.expr.clone(), steps: Steps::once(at), instant: true };
+        let query =
+            Query { expr: parsed.expr, text: expected.expr.clone(), steps: Steps::once(at), instant: true };
         let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
         let result = run(&query, &snapshot, &self.settings.options, &Budget::default());
         match result.map_err(|error| error.to_string())?.value {

@@ -37,7 +37,10 @@ fn items_of_series_are_expanded() {
     for wrong in ["x", "1x", "1y2", "{{count:1", "{{foo:1}}", "{{count:1}}y", "_y", "1+2x99999999"] {
         parse(&format!("m {wrong}")).expect_err(wrong);
     }
-    assert_eq!(parse_metric("m{b='c', \"d.e\"=\"f\"}").expect("valid").to_string(), "{__name__=\"m\", b=\"c\", d.e=\"f\"}");
+    assert_eq!(
+        parse_metric("m{b='c', \"d.e\"=\"f\"}").expect("valid").to_string(),
+        "{__name__=\"m\", b=\"c\", d.e=\"f\"}"
+    );
     parse_metric("m{} 1").expect_err("a value");
     parse_metric("").expect_err("nothing");
 }
@@ -45,10 +48,16 @@ fn items_of_series_are_expanded() {
 #[test]
 fn errors_of_files_have_a_position() {
     for (text, expected) in [
-        ("tests:\n- intervall: 1m\n", "line 2, column 3: unknown key \"intervall\"; did you mean \"interval\"?"),
+        (
+            "tests:\n- intervall: 1m\n",
+            "line 2, column 3: unknown key \"intervall\"; did you mean \"interval\"?",
+        ),
         ("tests:\n- interval: 1x\n", "line 2, column 13: not a valid duration string: \"1x\""),
         ("group_eval_order: [a, a]\n", "line 1, column 23: group name repeated in evaluation order: a"),
-        ("tests:\n- alert_rule_test:\n  - eval_time: 5m\n", "misses required attribute alertname at eval_time 5m"),
+        (
+            "tests:\n- alert_rule_test:\n  - eval_time: 5m\n",
+            "misses required attribute alertname at eval_time 5m",
+        ),
         ("tests:\n- input_series:\n  - series: m\n    values: x\n", "line 3, column 5: not a value: \"x\""),
         ("tests:\n- start_timestamp: yesterday\n", "line 2, column 20: cannot parse \"yesterday\""),
         (

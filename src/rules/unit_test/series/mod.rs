@@ -162,7 +162,11 @@ pub fn unquote(text: &str) -> Result<(String, &str), String> {
 }
 
 /// Adds repeated items, within the limit of a test.
-fn repeat(items: &mut Vec<SeriesItem>, times: usize, mut next: impl FnMut() -> SeriesItem) -> Result<(), String> {
+fn repeat(
+    items: &mut Vec<SeriesItem>,
+    times: usize,
+    mut next: impl FnMut() -> SeriesItem,
+) -> Result<(), String> {
     if items.len().saturating_add(times) > UNIT_TEST_SAMPLES_MAX {
         return Err(format!("a series has more than {UNIT_TEST_SAMPLES_MAX} samples"));
     }
@@ -284,7 +288,10 @@ pub fn number(text: &str) -> Option<f64> {
     let plain = lower.replace('_', "");
     let integer = plain.bytes().all(|byte| byte.is_ascii_digit());
     if integer && plain.len() > 1 && plain.starts_with('0') && plain.bytes().all(|byte| byte < b'8') {
-        #[expect(clippy::cast_precision_loss, reason = "an integer beyond 2^53 is rounded, as in Prometheus")]
+        #[expect(
+            clippy::cast_precision_loss,
+            reason = "an integer beyond 2^53 is rounded, as in Prometheus"
+        )]
         return u64::from_str_radix(&plain, 8).ok().map(|n| sign * n as f64);
     }
     plain.parse::<f64>().ok().map(|value| sign * value)
