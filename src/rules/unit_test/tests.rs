@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::decode::UnitTestFile;
 use super::series::{SeriesItem, parse, parse_metric};
+use super::{UNIT_TEST_FILE_BYTES_MAX, run_unit_test_file};
 
 fn values(text: &str) -> String {
     let line = parse(&format!("m{{a=\"b\"}} {text}")).expect(text);
@@ -68,6 +69,50 @@ fn errors_of_files_have_a_position() {
         let found = UnitTestFile::decode(text).expect_err(text).to_string();
         assert!(found.contains(expected), "{text}\n  expected {expected}\n  found    {found}");
     }
+}
+
+#[test]
+fn a_test_may_begin_at_another_time() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("start.test.yml");
+    let text = "
+rule_files: [rules.yml]
+tests:
+- interval: 1m
+  start_timestamp: 2026-11-27T12:00:00Z
+  input_series: [{series: x, values: '1 2 3'}]
+  alert_rule_test:
+  - {eval_time: 2m, alertname: Big, exp_alerts: [{exp_annotations: {at: '2026-11-27 12:02:00 +0000 UTC'}}]}
+  promql_expr_test:
+  - {expr: 'timestamp(x)', eval_time: 2m, exp_samples: [{labels: '{}', value: 1795780920}]}
+  - {expr: 'time()', eval_time: 30s, exp_samples: [{labels: '{}', value: 1795780830}]}
+- interval: 1m
+  start_timestamp: 1795780800
+  promql_expr_test: [{expr: 'time()', eval_time: 0s, exp_samples: [{labels: '{}', value: 1795780800}]}]
+";
+    let rules = "groups: [{name: g, rules: [{alert: Big, expr: x > 2, \
+                 annotations: {at: '{{ query \"time()\" | first | value | humanizeTimestamp }}'}}]}]";
+    std::fs::write(&file, text).expect("written");
+    std::fs::write(folder.path().join("rules.yml"), rules).expect("written");
+    let report = run_unit_test_file(&file);
+    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+}
+
+#[test]
+fn too_many_evaluations_and_too_large_files_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let run = |text: &str| {
+        let file = folder.path().join("large.test.yml");
+        std::fs::write(&file, text).expect("written");
+        run_unit_test_file(&file).failures.join("\n")
+    };
+    let found = run("evaluation_interval: 1ms\ntests:\n- promql_expr_test: [{expr: '1', eval_time: 1y}]\n");
+    assert!(found.contains("more than 1000000 evaluations"), "{found}");
+    let found =
+        run("tests:\n- input_series: [{series: x, values: '0x1500000'}, {series: y, values: '0x1500000'}]\n");
+    assert!(found.contains("more than 2000000 samples"), "{found}");
+    let found = run(&"#".repeat(UNIT_TEST_FILE_BYTES_MAX + 1));
+    assert!(found.contains("10485761 bytes, more than the 10485760 allowed"), "{found}");
 }
 
 proptest! {
