@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::signal;
 
 use super::{Server, ServerError};
-use crate::api::orgs::rules::reconcile;
+use crate::api::orgs::rules::{forget_deleted, reconcile};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::identity::Identity;
@@ -184,8 +184,10 @@ impl RuleFiles {
     }
 }
 
-/// How often stored groups are compared with those of the engine, and SIGHUP is looked for.
+/// How often deleted organisations, a promotion and SIGHUP are looked for.
 const RULES_PERIOD: Duration = Duration::from_secs(2);
+/// The number of these periods after which stored groups are compared with those of the engine.
+const ROUNDS_A_RECONCILIATION: u64 = 30;
 
 impl Server {
     /// Gives the rules of files and of organisations to the engine, and starts its threads.
@@ -197,8 +199,15 @@ impl Server {
         }
         let identity = Arc::clone(&self.identity);
         let rules = Arc::clone(engine);
+        let mut rounds: u64 = 0;
         let mut tick = move || {
-            if let Some(files) = files.as_mut().filter(|_| !identity.is_replica())
+            if identity.is_replica() {
+                // Another process evaluates. After a promotion everything is loaded.
+                rules.keys().iter().for_each(|key| rules.forget_group(key));
+                rounds = 0;
+                return hang_up.store(true, Ordering::SeqCst);
+            }
+            if let Some(files) = files.as_mut()
                 && hang_up.swap(false, Ordering::SeqCst)
             {
                 match files.load(&identity, &rules) {
@@ -206,7 +215,11 @@ impl Server {
                     Err(error) => tracing::error!("rules: {error}; the rules stay as they were"),
                 }
             }
-            reconcile(&identity, &rules);
+            forget_deleted(&identity, &rules);
+            if rounds % ROUNDS_A_RECONCILIATION == 0 {
+                reconcile(&identity, &rules);
+            }
+            rounds += 1;
         };
         tick();
         self.start_task("rules", RULES_PERIOD, move |_| tick())?;

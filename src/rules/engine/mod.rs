@@ -176,13 +176,16 @@ impl RuleEngine {
     /// others end after two intervals.
     pub fn set_groups(&self, org: OrgId, source: &RuleSource, groups: Vec<RuleGroup>) {
         let now = self.parts.clock.now();
+        let prepare = |group: RuleGroup| {
+            let key = RuleGroupKey { org, source: source.clone(), name: Arc::from(group.name.as_str()) };
+            (key, GroupRun::new(Arc::new(group), &self.parts.settings))
+        };
+        let prepared: Vec<(RuleGroupKey, GroupRun)> = groups.into_iter().map(prepare).collect();
         let mut state = self.lock();
         let mut kept = HashSet::new();
-        for group in groups {
-            let name: Arc<str> = Arc::from(group.name.as_str());
-            kept.insert(Arc::clone(&name));
-            let key = RuleGroupKey { org, source: source.clone(), name };
-            state.set_group(key, Arc::new(group), &self.parts.settings);
+        for (key, run) in prepared {
+            kept.insert(Arc::clone(&key.name));
+            state.set_group(key, run);
         }
         let gone = state.keys_of(org);
         for key in gone.into_iter().filter(|key| key.source == *source && !kept.contains(&key.name)) {
@@ -195,9 +198,10 @@ impl RuleEngine {
 
     /// Adds or replaces one group.
     pub fn set_group(&self, org: OrgId, source: RuleSource, group: RuleGroup) {
-        let mut state = self.lock();
         let key = RuleGroupKey { org, source, name: Arc::from(group.name.as_str()) };
-        state.set_group(key, Arc::new(group), &self.parts.settings);
+        let run = GroupRun::new(Arc::new(group), &self.parts.settings);
+        let mut state = self.lock();
+        state.set_group(key, run);
         state.find_ambiguous(org);
         drop(state);
         self.wake.notify_all();
@@ -342,8 +346,8 @@ impl EngineState {
         self.slots_of(org).map(|(key, _)| key.clone()).collect()
     }
 
-    fn set_group(&mut self, key: RuleGroupKey, group: Arc<RuleGroup>, settings: &RuleSettings) {
-        let mut run = GroupRun::new(Arc::clone(&group), settings);
+    fn set_group(&mut self, key: RuleGroupKey, mut run: GroupRun) {
+        let group = Arc::clone(&run.group);
         let grid = RuleGrid::new(run.interval_ms, key.source.as_str(), &key.name);
         match self.slots.get_mut(&key) {
             Some(slot) => {

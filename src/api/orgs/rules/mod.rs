@@ -115,15 +115,25 @@ fn store(
     Ok(stored)
 }
 
-/// Returns whether the rules of an organisation are evaluated here: this process is no replica, and
-/// the samples are not on another server.
+/// Returns whether the rules of an organisation are evaluated here: it is not deleted, this process
+/// is no replica, and the samples are not on another server.
 fn evaluates(identity: &Identity, org: OrgId) -> bool {
-    !identity.is_replica() && identity.engine(org).is_none()
+    !identity.is_replica() && identity.engine(org).is_none() && exists(identity, org)
+}
+
+/// Returns whether an organisation is not deleted. If that cannot be read, it counts as existing.
+fn exists(identity: &Identity, org: OrgId) -> bool {
+    !matches!(identity.org(org), Ok(None))
+}
+
+/// Forgets the groups of deleted organisations. Nothing more is written for them.
+pub fn forget_deleted(identity: &Identity, engine: &RuleEngine) {
+    let orgs: BTreeSet<OrgId> = engine.keys().into_iter().map(|key| key.org).collect();
+    orgs.into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
 }
 
 /// Makes the groups that are evaluated equal to those that are stored. To be called at the start,
-/// and then from time to time, because organisations are removed in the background, and a follower
-/// copies groups.
+/// after a promotion, and then from time to time, because engines of organisations change.
 pub fn reconcile(identity: &Identity, engine: &RuleEngine) {
     let _changing = engine.changes();
     let stored = match identity.all_rule_groups() {
@@ -139,10 +149,10 @@ pub fn reconcile(identity: &Identity, engine: &RuleEngine) {
         }
     }
     let running: BTreeSet<RuleGroupKey> = engine.keys().into_iter().collect();
-    for key in
-        running.iter().filter(|key| matches!(key.source, RuleSource::Api(_)) && !wanted.contains_key(key))
-    {
+    for key in &running {
+        let is_stored = wanted.contains_key(key) || matches!(key.source, RuleSource::File(_));
         match known.get(&key.org) {
+            _ if is_stored => {}
             Some(true) => engine.remove_group(key),
             Some(false) | None => engine.forget_group(key),
         }
