@@ -98,7 +98,7 @@ impl RuleEngine {
                 let (at, skipped) = grid.catch_up(job.due, now, self.parts.missed);
                 let ahead_ms = job.run.last_at.map_or(i64::MIN, |last| last.ms_since(at));
                 if ahead_ms > AHEAD_MS_MAX {
-                    job.run = Box::new(GroupRun::new(Arc::clone(&job.run.group), &self.parts.settings));
+                    *job.run = GroupRun::new(Arc::clone(&job.run.group), &self.parts.settings);
                     let ambiguous = Arc::clone(&job.ambiguous);
                     job.run.restore(context, at.plus_ms(-1), |name| ambiguous.contains(name));
                 }

@@ -185,7 +185,7 @@ impl RuleEngine {
         let mut kept = HashSet::new();
         for (key, run) in prepared {
             kept.insert(Arc::clone(&key.name));
-            state.set_group(key, run);
+            state.set_group(&key, run);
         }
         let gone = state.keys_of(org);
         for key in gone.into_iter().filter(|key| key.source == *source && !kept.contains(&key.name)) {
@@ -201,7 +201,7 @@ impl RuleEngine {
         let key = RuleGroupKey { org, source, name: Arc::from(group.name.as_str()) };
         let run = GroupRun::new(Arc::new(group), &self.parts.settings);
         let mut state = self.lock();
-        state.set_group(key, run);
+        state.set_group(&key, run);
         state.find_ambiguous(org);
         drop(state);
         self.wake.notify_all();
@@ -346,25 +346,25 @@ impl EngineState {
         self.slots_of(org).map(|(key, _)| key.clone()).collect()
     }
 
-    fn set_group(&mut self, key: RuleGroupKey, mut run: GroupRun) {
+    fn set_group(&mut self, key: &RuleGroupKey, mut run: GroupRun) {
         let group = Arc::clone(&run.group);
         let grid = RuleGrid::new(run.interval_ms, key.source.as_str(), &key.name);
-        match self.slots.get_mut(&key) {
+        match self.slots.get_mut(key) {
             Some(slot) => {
                 let planned_anew = slot.removed || slot.grid != grid;
                 (slot.group, slot.grid, slot.removed) = (group, grid, false);
                 if let Some(older) = slot.run.take() {
                     run.take_over(*older);
-                    slot.view = Arc::new(RuleGroupView::of(&key, &run, slot.missed));
+                    slot.view = Arc::new(RuleGroupView::of(key, &run, slot.missed));
                     slot.run = Some(Box::new(run));
                 }
                 if planned_anew {
-                    self.plan(&key, Timestamp::MIN);
+                    self.plan(key, Timestamp::MIN);
                 }
             }
             None => {
                 let slot = GroupSlot {
-                    view: Arc::new(RuleGroupView::of(&key, &run, 0)),
+                    view: Arc::new(RuleGroupView::of(key, &run, 0)),
                     group,
                     grid,
                     plan: 0,
@@ -374,7 +374,7 @@ impl EngineState {
                     missed: 0,
                 };
                 self.slots.insert(key.clone(), slot);
-                self.plan(&key, Timestamp::MIN);
+                self.plan(key, Timestamp::MIN);
             }
         }
     }

@@ -122,10 +122,10 @@ fn step_alerts(
         for (place, sample) in columns.at(step) {
             let cached = known.get_mut(place).filter(|_| !templated);
             let input = match cached {
-                None => compiled.input(context, &queries, sample, false),
+                None => compiled.input(context, &queries, &sample, false),
                 Some(Some(labels)) => columns::plain_input(labels, sample.value),
                 Some(slot) => {
-                    let input = compiled.input(context, &queries, sample, false);
+                    let input = compiled.input(context, &queries, &sample, false);
                     *slot = Some(input.labels.clone());
                     input
                 }

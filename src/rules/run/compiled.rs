@@ -170,7 +170,7 @@ impl CompiledRule {
         result: Vec<VectorSample>,
     ) -> Result<Vec<AlertInput>, String> {
         let queries = TemplateQueries { context, snapshot, at };
-        let converted = result.into_iter().map(|sample| self.input(context, &queries, sample, true));
+        let converted = result.into_iter().map(|sample| self.input(context, &queries, &sample, true));
         let converted: Vec<AlertInput> = converted.collect();
         let mut seen = HashSet::with_capacity(converted.len());
         if !converted.iter().all(|input| seen.insert(&input.labels)) {
@@ -186,11 +186,11 @@ impl CompiledRule {
         &self,
         context: RuleContext<'_>,
         queries: &TemplateQueries<'_>,
-        sample: VectorSample,
+        sample: &VectorSample,
         annotate: bool,
     ) -> AlertInput {
         let templated = self.has_label_templates() || (annotate && self.fixed_annotations.is_none());
-        let data = if templated { self.data(context, &sample) } else { TemplateData::default() };
+        let data = if templated { self.data(context, sample) } else { TemplateData::default() };
         let mut builder = sample.labels.to_builder();
         builder.remove(METRIC_NAME);
         for (name, template) in &self.labels {
