@@ -133,6 +133,9 @@ fn position(index: &TemplateValue, len: usize, inclusive: bool) -> Result<usize,
 
 pub(super) fn index(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     let [first, indexes @ ..] = args else { return Err("index of untyped nil".into()) };
+    if matches!(first, TemplateValue::Missing) {
+        return Err("index of untyped nil".into());
+    }
     let mut item = first.clone();
     for index in indexes {
         let next = match &item {
@@ -164,7 +167,9 @@ pub(super) fn slice(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
         TemplateValue::Text(text) => text.len(),
         TemplateValue::Samples(samples) => samples.len(),
         TemplateValue::Missing => return Err("slice of untyped nil".into()),
-        other => return Err(format!("can't slice item of type {}", other.type_name())),
+        other => {
+            return Err(format!("can't slice item of type {}", other.type_name().trim_start_matches('*')));
+        }
     };
     if indexes.len() > 3 {
         return Err(format!("too many slice indexes: {}", indexes.len()));
@@ -213,7 +218,11 @@ fn as_text(args: &[TemplateValue]) -> Result<String, String> {
     if let [TemplateValue::Text(text)] = args {
         return Ok(text.to_string());
     }
-    format::print(args)
+    let shown = args.iter().map(|arg| match arg {
+        TemplateValue::Missing => TemplateValue::text("<no value>"),
+        other => other.clone(),
+    });
+    format::print(&shown.collect::<Vec<_>>())
 }
 
 pub(super) fn html(context: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {

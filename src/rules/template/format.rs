@@ -112,7 +112,8 @@ impl Formatter {
         }
         self.push(value.type_name())?;
         self.push("=")?;
-        self.plain(value)?;
+        // The flags stay, as in Go.
+        self.value(FormatSpec { verb: 'v', ..spec }, value, 0)?;
         self.push(")")
     }
 

@@ -9,7 +9,7 @@ use super::value::{TemplateArgs, TemplateSample, TemplateValue, label};
 use super::{
     OUTPUT_BYTES_MAX, PRODUCED_BYTES_MAX, QUERIES_MAX, TemplateData, builtins, format, humanize, number,
 };
-use crate::model::{Timestamp, parse_duration};
+use crate::model::{DurationError, Timestamp, parse_duration};
 use crate::rules::TemplateQuery;
 
 /// The most samples that one query may return to a template.
@@ -274,7 +274,28 @@ fn replace_all(context: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
 /// Returns the seconds of a duration such as `1h30m` or `-5m`.
 fn parse_duration_of(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     let text = text_at(args, 0)?;
+    if text.is_empty() {
+        return Err("empty duration string".into());
+    }
     let (sign, rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
-    let ms = parse_duration(rest).map_err(|error| error.to_string())?;
+    let ms = parse_duration(rest).map_err(|error| match error {
+        DurationError::Syntax(_) => duration_message(text),
+        DurationError::Range(_) => "duration out of range".to_owned(),
+    })?;
     Ok(TemplateValue::Float(sign * Timestamp::from_ms(ms).as_seconds()))
+}
+
+/// Returns Prometheus' message about a text that is no duration.
+fn duration_message(text: &str) -> String {
+    let mut rest = text;
+    while rest.starts_with(|c: char| c.is_ascii_digit()) {
+        rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let (unit, after) = rest.split_at(rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len()));
+        if !unit.is_empty() && !["ms", "s", "m", "h", "d", "w", "y"].contains(&unit) {
+            let (unit, text) = (format::quote(unit, '"'), format::quote(text, '"'));
+            return format!("unknown unit {unit} in duration {text}");
+        }
+        rest = after;
+    }
+    format!("not a valid duration string: {}", format::quote(text, '"'))
 }

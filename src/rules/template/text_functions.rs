@@ -92,10 +92,10 @@ pub(super) fn title(text: &str) -> String {
     let mut titled = false;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        // Apostrophes, points and colons between letters do not end a word.
+        // Apostrophes, points and colons within words do not end them.
         let joins = matches!(c, '\'' | '\u{2019}' | '.' | ':' | '\u{b7}')
-            && out.chars().next_back().is_some_and(char::is_alphabetic)
-            && chars.peek().is_some_and(|next| next.is_alphabetic());
+            && out.chars().next_back().is_some_and(char::is_alphanumeric)
+            && chars.peek().is_some_and(|next| next.is_alphanumeric());
         if c.is_alphabetic() {
             if titled {
                 out.push(c);
