@@ -7,14 +7,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::functions::FunctionContext;
-use super::tree::{Branch, Call, Command, Node, Operand, OperandKind, Pipeline, Tree};
+use super::tree::{
+    Branch, Operand, OperandKind, PipelineCommand, TemplateCall, TemplateNode, TemplatePipeline, TemplateTree,
+};
 use super::value::TemplateValue;
 use super::{DEPTH_MAX, OUTPUT_BYTES_MAX, STEPS_MAX, TemplateError, format, parse};
 
 /// Runs a template and returns its text.
 pub(super) fn execute(
     text: &str,
-    tree: &Tree,
+    tree: &TemplateTree,
     context: FunctionContext<'_>,
 ) -> Result<String, TemplateError> {
     let root = TemplateValue::Root(Arc::new(context.data.clone()));
@@ -25,7 +27,7 @@ pub(super) fn execute(
         out: String::new(),
         steps: 0,
         depth: 0,
-        place: Place::Start,
+        place: ExecPlace::Start,
         variables: Vec::new(),
     };
     for name in parse::PREDEFINED {
@@ -37,7 +39,7 @@ pub(super) fn execute(
             _ => Ok(root.clone()),
         };
         let value = value.map_err(|message| executor.error(message))?;
-        executor.variables.push(Variable { name, value });
+        executor.variables.push(TemplateVariable { name, value });
     }
     executor.nodes(&root, &tree.nodes)?;
     Ok(executor.out)
@@ -53,55 +55,55 @@ enum Flow {
 
 /// What is executed now, for messages.
 #[derive(Clone, Copy)]
-enum Place<'t> {
+enum ExecPlace<'t> {
     Start,
     Operand(&'t Operand),
-    Command(&'t Command),
-    Pipeline(&'t Pipeline),
+    Command(&'t PipelineCommand),
+    Pipeline(&'t TemplatePipeline),
     Branch(&'t Branch),
-    Call(&'t Call),
+    Call(&'t TemplateCall),
 }
 
-impl Place<'_> {
+impl ExecPlace<'_> {
     fn offset(self) -> usize {
         match self {
-            Place::Start => 0,
-            Place::Operand(operand) => operand.at,
-            Place::Command(command) => command.operands.first().map_or(0, |operand| operand.at),
-            Place::Pipeline(pipeline) => pipeline.at,
-            Place::Branch(branch) => branch.at,
-            Place::Call(call) => call.at,
+            ExecPlace::Start => 0,
+            ExecPlace::Operand(operand) => operand.at,
+            ExecPlace::Command(command) => command.operands.first().map_or(0, |operand| operand.at),
+            ExecPlace::Pipeline(pipeline) => pipeline.at,
+            ExecPlace::Branch(branch) => branch.at,
+            ExecPlace::Call(call) => call.at,
         }
     }
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for ExecPlace<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Start => f.write_str("."),
-            Place::Operand(operand) => write!(f, "{operand}"),
-            Place::Command(command) => write!(f, "{command}"),
-            Place::Pipeline(pipeline) => write!(f, "{pipeline}"),
-            Place::Branch(branch) => write!(f, "{}", branch.pipeline),
-            Place::Call(call) => write!(f, "{{{{template {}}}}}", format::quote(&call.name, '"')),
+            ExecPlace::Start => f.write_str("."),
+            ExecPlace::Operand(operand) => write!(f, "{operand}"),
+            ExecPlace::Command(command) => write!(f, "{command}"),
+            ExecPlace::Pipeline(pipeline) => write!(f, "{pipeline}"),
+            ExecPlace::Branch(branch) => write!(f, "{}", branch.pipeline),
+            ExecPlace::Call(call) => write!(f, "{{{{template {}}}}}", format::quote(&call.name, '"')),
         }
     }
 }
 
-struct Variable<'t> {
+struct TemplateVariable<'t> {
     name: &'t str,
     value: TemplateValue,
 }
 
 struct Executor<'t, 'c> {
     text: &'t str,
-    tree: &'t Tree,
+    tree: &'t TemplateTree,
     context: FunctionContext<'c>,
     out: String,
     steps: usize,
     depth: usize,
-    place: Place<'t>,
-    variables: Vec<Variable<'t>>,
+    place: ExecPlace<'t>,
+    variables: Vec<TemplateVariable<'t>>,
 }
 
 type Outcome = Result<TemplateValue, TemplateError>;
@@ -147,7 +149,7 @@ impl<'t> Executor<'t, '_> {
         Ok(())
     }
 
-    fn nodes(&mut self, dot: &TemplateValue, nodes: &'t [Node]) -> Result<Flow, TemplateError> {
+    fn nodes(&mut self, dot: &TemplateValue, nodes: &'t [TemplateNode]) -> Result<Flow, TemplateError> {
         for node in nodes {
             let flow = self.deeper(|executor| executor.node(dot, node))?;
             if flow != Flow::Next {
@@ -157,21 +159,21 @@ impl<'t> Executor<'t, '_> {
         Ok(Flow::Next)
     }
 
-    fn node(&mut self, dot: &TemplateValue, node: &'t Node) -> Result<Flow, TemplateError> {
+    fn node(&mut self, dot: &TemplateValue, node: &'t TemplateNode) -> Result<Flow, TemplateError> {
         match node {
-            Node::Text(text) => self.write(text)?,
-            Node::Action(pipeline) => {
+            TemplateNode::Text(text) => self.write(text)?,
+            TemplateNode::Action(pipeline) => {
                 let value = self.pipeline(dot, pipeline)?;
                 if pipeline.variables.is_empty() {
                     self.print(&value)?;
                 }
             }
-            Node::If(branch) => return self.choose(dot, branch, false),
-            Node::With(branch) => return self.choose(dot, branch, true),
-            Node::Range(branch) => return self.range(dot, branch),
-            Node::Template(call) => self.call_template(dot, call)?,
-            Node::Break => return Ok(Flow::Break),
-            Node::Continue => return Ok(Flow::Continue),
+            TemplateNode::If(branch) => return self.choose(dot, branch, false),
+            TemplateNode::With(branch) => return self.choose(dot, branch, true),
+            TemplateNode::Range(branch) => return self.range(dot, branch),
+            TemplateNode::Template(call) => self.call_template(dot, call)?,
+            TemplateNode::Break => return Ok(Flow::Break),
+            TemplateNode::Continue => return Ok(Flow::Continue),
         }
         Ok(Flow::Next)
     }
@@ -209,7 +211,7 @@ impl<'t> Executor<'t, '_> {
     }
 
     fn range(&mut self, dot: &TemplateValue, branch: &'t Branch) -> Result<Flow, TemplateError> {
-        self.place = Place::Branch(branch);
+        self.place = ExecPlace::Branch(branch);
         let known = self.variables.len();
         let value = self.pipeline(dot, &branch.pipeline)?;
         let mark = self.variables.len();
@@ -293,8 +295,8 @@ impl<'t> Executor<'t, '_> {
         }
     }
 
-    fn call_template(&mut self, dot: &TemplateValue, call: &'t Call) -> Result<(), TemplateError> {
-        self.place = Place::Call(call);
+    fn call_template(&mut self, dot: &TemplateValue, call: &'t TemplateCall) -> Result<(), TemplateError> {
+        self.place = ExecPlace::Call(call);
         let Some(body) = self.tree.defined.get(&call.name) else {
             return Err(self.error(format!("template {} not defined", format::quote(&call.name, '"'))));
         };
@@ -302,15 +304,15 @@ impl<'t> Executor<'t, '_> {
             Some(pipeline) => self.pipeline(dot, pipeline)?,
             None => TemplateValue::Missing,
         };
-        let root = Variable { name: "$", value: value.clone() };
+        let root = TemplateVariable { name: "$", value: value.clone() };
         let outer = std::mem::replace(&mut self.variables, vec![root]);
         self.nodes(&value, body)?;
         self.variables = outer;
         Ok(())
     }
 
-    fn pipeline(&mut self, dot: &TemplateValue, pipeline: &'t Pipeline) -> Outcome {
-        self.place = Place::Pipeline(pipeline);
+    fn pipeline(&mut self, dot: &TemplateValue, pipeline: &'t TemplatePipeline) -> Outcome {
+        self.place = ExecPlace::Pipeline(pipeline);
         let mut value = None;
         for command in &pipeline.commands {
             value = Some(self.deeper(|executor| executor.command(dot, command, value))?);
@@ -320,40 +322,45 @@ impl<'t> Executor<'t, '_> {
             if pipeline.assigns {
                 self.assign(name, value.clone());
             } else {
-                self.variables.push(Variable { name, value: value.clone() });
+                self.variables.push(TemplateVariable { name, value: value.clone() });
             }
         }
         Ok(value)
     }
 
     /// Evaluates a command; `last` is the value of the command before it.
-    fn command(&mut self, dot: &TemplateValue, command: &'t Command, last: Option<TemplateValue>) -> Outcome {
+    fn command(
+        &mut self,
+        dot: &TemplateValue,
+        command: &'t PipelineCommand,
+        last: Option<TemplateValue>,
+    ) -> Outcome {
         let Some((first, args)) = command.operands.split_first() else {
             return Err(self.error("empty command"));
         };
         match &first.kind {
             OperandKind::Function(name) => {
-                self.place = Place::Operand(first);
-                return self.call(dot, Site { place: Place::Command(command), name }, args, last);
+                self.place = ExecPlace::Operand(first);
+                return self.call(dot, Site { place: ExecPlace::Command(command), name }, args, last);
             }
             OperandKind::Field(fields) => {
-                self.place = Place::Operand(first);
+                self.place = ExecPlace::Operand(first);
                 return self.fields(dot, dot.clone(), fields, args, last);
             }
             OperandKind::Variable(name, fields) => {
-                self.place = Place::Operand(first);
+                self.place = ExecPlace::Operand(first);
                 let value = self.variable(name)?;
                 return self.fields(dot, value, fields, args, last);
             }
             OperandKind::Chain(operand, fields) => {
-                self.place = Place::Operand(first);
+                self.place = ExecPlace::Operand(first);
                 let value = self.operand(dot, operand)?;
                 return self.fields(dot, value, fields, args, last);
             }
             _ => {}
         }
         if !matches!(first.kind, OperandKind::Pipeline(_)) {
-            self.place = Place::Operand(first);
+            self.place = ExecPlace::Operand(first);
         }
         self.refuse_arguments(first, args, last.as_ref())?;
         if matches!(first.kind, OperandKind::Nil) {
@@ -388,7 +395,7 @@ impl<'t> Executor<'t, '_> {
 
     fn operand_value(&mut self, dot: &TemplateValue, operand: &'t Operand) -> Outcome {
         if !matches!(operand.kind, OperandKind::Pipeline(_)) {
-            self.place = Place::Operand(operand);
+            self.place = ExecPlace::Operand(operand);
         }
         match &operand.kind {
             OperandKind::Bool(value) => Ok(TemplateValue::Bool(*value)),
@@ -405,7 +412,7 @@ impl<'t> Executor<'t, '_> {
                 self.fields(dot, value, fields, &[], None)
             }
             OperandKind::Function(name) => {
-                let site = Site { place: Place::Operand(operand), name };
+                let site = Site { place: ExecPlace::Operand(operand), name };
                 self.call(dot, site, &[], None)
             }
             OperandKind::Pipeline(pipeline) => {
@@ -479,6 +486,6 @@ struct RangeItem {
 /// The place and name of a call, for messages.
 #[derive(Clone, Copy)]
 struct Site<'t> {
-    place: Place<'t>,
+    place: ExecPlace<'t>,
     name: &'t str,
 }

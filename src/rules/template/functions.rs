@@ -62,7 +62,7 @@ impl<'c> FunctionContext<'c> {
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parameter {
+pub(super) enum ParameterType {
     Any,
     Text,
     Sample,
@@ -73,25 +73,25 @@ pub(super) enum Parameter {
 #[derive(Debug)]
 pub(super) struct TemplateFunction {
     name: &'static str,
-    pub(super) parameters: &'static [Parameter],
+    pub(super) parameters: &'static [ParameterType],
     /// The type of any number of further arguments.
-    pub(super) variadic: Option<Parameter>,
+    pub(super) variadic: Option<ParameterType>,
     pub(super) run: Run,
 }
 
 /// A function with a fixed number of parameters.
-const fn fixed(name: &'static str, parameters: &'static [Parameter], run: Run) -> TemplateFunction {
+const fn fixed(name: &'static str, parameters: &'static [ParameterType], run: Run) -> TemplateFunction {
     TemplateFunction { name, parameters, variadic: None, run }
 }
 
 /// A function with any number of further arguments of any type.
-const fn open(name: &'static str, parameters: &'static [Parameter], run: Run) -> TemplateFunction {
-    TemplateFunction { name, parameters, variadic: Some(Parameter::Any), run }
+const fn open(name: &'static str, parameters: &'static [ParameterType], run: Run) -> TemplateFunction {
+    TemplateFunction { name, parameters, variadic: Some(ParameterType::Any), run }
 }
 
-const ANY: &[Parameter] = &[Parameter::Any];
-const TEXT: &[Parameter] = &[Parameter::Text];
-const TWO: &[Parameter] = &[Parameter::Any, Parameter::Any];
+const ANY: &[ParameterType] = &[ParameterType::Any];
+const TEXT: &[ParameterType] = &[ParameterType::Text];
+const TWO: &[ParameterType] = &[ParameterType::Any, ParameterType::Any];
 
 /// All functions. `and` and `or` stop at the first value that decides, so `exec` evaluates them.
 static TEMPLATE_FUNCTIONS: &[TemplateFunction] = &[
@@ -115,14 +115,14 @@ static TEMPLATE_FUNCTIONS: &[TemplateFunction] = &[
     open("urlquery", &[], builtins::urlquery),
     open("call", ANY, builtins::call),
     fixed("query", TEXT, query),
-    fixed("first", &[Parameter::Samples], first),
-    fixed("label", &[Parameter::Text, Parameter::Sample], label_of),
-    fixed("value", &[Parameter::Sample], value_of),
-    fixed("strvalue", &[Parameter::Sample], text_value_of),
-    fixed("sortByLabel", &[Parameter::Text, Parameter::Samples], sort_by_label),
+    fixed("first", &[ParameterType::Samples], first),
+    fixed("label", &[ParameterType::Text, ParameterType::Sample], label_of),
+    fixed("value", &[ParameterType::Sample], value_of),
+    fixed("strvalue", &[ParameterType::Sample], text_value_of),
+    fixed("sortByLabel", &[ParameterType::Text, ParameterType::Samples], sort_by_label),
     open("args", &[], |_, args| Ok(TemplateValue::Args(Arc::new(TemplateArgs::new(args)?)))),
-    fixed("match", &[Parameter::Text, Parameter::Text], is_match),
-    fixed("reReplaceAll", &[Parameter::Text, Parameter::Text, Parameter::Text], replace_all),
+    fixed("match", &[ParameterType::Text, ParameterType::Text], is_match),
+    fixed("reReplaceAll", &[ParameterType::Text, ParameterType::Text, ParameterType::Text], replace_all),
     fixed("safeHtml", TEXT, |context, args| text(context, args, str::to_owned)),
     fixed("title", TEXT, |context, args| text(context, args, texts::title)),
     fixed("toUpper", TEXT, |context, args| text(context, args, str::to_uppercase)),

@@ -4,8 +4,8 @@ use super::TemplateError;
 
 /// A token with its position.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Token<'t> {
-    pub(super) kind: TokenKind,
+pub(super) struct TemplateToken<'t> {
+    pub(super) kind: TemplateTokenKind,
     /// The text of the token; of [`TokenKind::Text`] without the spaces that trim markers remove.
     pub(super) text: &'t str,
     /// The byte offset of the token in the template.
@@ -13,7 +13,7 @@ pub(super) struct Token<'t> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TokenKind {
+pub(super) enum TemplateTokenKind {
     /// Text outside of actions.
     Text,
     /// `{{`.
@@ -58,15 +58,15 @@ const KEYWORDS: [&str; 10] =
     ["block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"];
 
 /// Splits a template into its tokens; the last one is [`TokenKind::End`].
-pub(super) fn lex(text: &str) -> Result<Vec<Token<'_>>, TemplateError> {
-    let mut lexer = Lexer { text, at: 0, tokens: Vec::new() };
+pub(super) fn lex(text: &str) -> Result<Vec<TemplateToken<'_>>, TemplateError> {
+    let mut lexer = TemplateLexer { text, at: 0, tokens: Vec::new() };
     let mut trim = false;
     loop {
         let rest = lexer.rest();
         let Some(open) = rest.find("{{") else {
             lexer.push_text(rest, trim, false);
             lexer.at = text.len();
-            lexer.push(TokenKind::End, 0);
+            lexer.push(TemplateTokenKind::End, 0);
             return Ok(lexer.tokens);
         };
         let before = rest.get(..open).unwrap_or_default();
@@ -79,7 +79,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<Token<'_>>, TemplateError> {
             trim = lexer.comment(2 + marker)?;
             continue;
         }
-        lexer.push(TokenKind::Open, 2);
+        lexer.push(TemplateTokenKind::Open, 2);
         lexer.at += marker;
         trim = lexer.action()?;
     }
@@ -97,13 +97,13 @@ fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
 
-struct Lexer<'t> {
+struct TemplateLexer<'t> {
     text: &'t str,
     at: usize,
-    tokens: Vec<Token<'t>>,
+    tokens: Vec<TemplateToken<'t>>,
 }
 
-impl<'t> Lexer<'t> {
+impl<'t> TemplateLexer<'t> {
     fn rest(&self) -> &'t str {
         self.text.get(self.at..).unwrap_or_default()
     }
@@ -113,9 +113,9 @@ impl<'t> Lexer<'t> {
     }
 
     /// Pushes a token of `len` bytes and moves behind it.
-    fn push(&mut self, kind: TokenKind, len: usize) {
+    fn push(&mut self, kind: TemplateTokenKind, len: usize) {
         let text = self.rest().get(..len).unwrap_or_default();
-        self.tokens.push(Token { kind, text, at: self.at });
+        self.tokens.push(TemplateToken { kind, text, at: self.at });
         self.at += len;
     }
 
@@ -124,7 +124,7 @@ impl<'t> Lexer<'t> {
         let at = self.at + (text.len() - start.len());
         let text = if trim_end { start.trim_end_matches(is_space) } else { start };
         if !text.is_empty() {
-            self.tokens.push(Token { kind: TokenKind::Text, text, at });
+            self.tokens.push(TemplateToken { kind: TemplateTokenKind::Text, text, at });
         }
     }
 
@@ -151,7 +151,7 @@ impl<'t> Lexer<'t> {
                     return Err(self.error("unclosed left paren"));
                 }
                 self.at += len - 2;
-                self.push(TokenKind::Close, 2);
+                self.push(TemplateTokenKind::Close, 2);
                 return Ok(trim);
             }
             let Some(first) = rest.chars().next() else { return Err(self.error("unclosed action")) };
@@ -159,11 +159,11 @@ impl<'t> Lexer<'t> {
                 c if is_space(c) => self.space(),
                 '(' => {
                     parens += 1;
-                    self.push(TokenKind::LeftParen, 1);
+                    self.push(TemplateTokenKind::LeftParen, 1);
                 }
                 ')' => {
                     parens = parens.checked_sub(1).ok_or_else(|| self.error("unexpected right paren"))?;
-                    self.push(TokenKind::RightParen, 1);
+                    self.push(TemplateTokenKind::RightParen, 1);
                 }
                 _ => self.operand(first)?,
             }
@@ -177,7 +177,7 @@ impl<'t> Lexer<'t> {
             .char_indices()
             .find(|(at, c)| !is_space(*c) || closing(rest.get(*at..).unwrap_or_default()).is_some())
             .map_or(rest.len(), |(at, _)| at);
-        self.push(TokenKind::Space, len);
+        self.push(TemplateTokenKind::Space, len);
     }
 
     fn operand(&mut self, first: char) -> Result<(), TemplateError> {
@@ -185,19 +185,19 @@ impl<'t> Lexer<'t> {
         let digit = |text: &str| text.starts_with(|c: char| c.is_ascii_digit());
         let after = rest.get(first.len_utf8()..).unwrap_or_default();
         match first {
-            ':' if after.starts_with('=') => self.push(TokenKind::Declare, 2),
+            ':' if after.starts_with('=') => self.push(TemplateTokenKind::Declare, 2),
             ':' => return Err(self.error("expected :=")),
-            '=' => self.push(TokenKind::Assign, 1),
-            '|' => self.push(TokenKind::Pipe, 1),
-            ',' => self.push(TokenKind::Comma, 1),
-            '"' => self.quoted('"', TokenKind::Quoted, "unterminated quoted string")?,
-            '\'' => self.quoted('\'', TokenKind::Char, "unterminated character constant")?,
+            '=' => self.push(TemplateTokenKind::Assign, 1),
+            '|' => self.push(TemplateTokenKind::Pipe, 1),
+            ',' => self.push(TemplateTokenKind::Comma, 1),
+            '"' => self.quoted('"', TemplateTokenKind::Quoted, "unterminated quoted string")?,
+            '\'' => self.quoted('\'', TemplateTokenKind::Char, "unterminated character constant")?,
             '`' => {
                 let end = after.find('`').ok_or_else(|| self.error("unterminated raw quoted string"))?;
-                self.push(TokenKind::Raw, end + 2);
+                self.push(TemplateTokenKind::Raw, end + 2);
             }
-            '.' if !digit(after) => self.name(TokenKind::Field)?,
-            '$' => self.name(TokenKind::Variable)?,
+            '.' if !digit(after) => self.name(TemplateTokenKind::Field)?,
+            '$' => self.name(TemplateTokenKind::Variable)?,
             '+' | '-' | '.' | '0'..='9' => self.number()?,
             c if is_word(c) => self.word()?,
             c => return Err(self.error(format!("unexpected {c:?} in action"))),
@@ -206,7 +206,12 @@ impl<'t> Lexer<'t> {
     }
 
     /// Reads a text up to its closing quote, on one line.
-    fn quoted(&mut self, quote: char, kind: TokenKind, unterminated: &str) -> Result<(), TemplateError> {
+    fn quoted(
+        &mut self,
+        quote: char,
+        kind: TemplateTokenKind,
+        unterminated: &str,
+    ) -> Result<(), TemplateError> {
         let mut escaped = false;
         for (at, c) in self.rest().char_indices().skip(1) {
             match c {
@@ -224,12 +229,12 @@ impl<'t> Lexer<'t> {
     }
 
     /// Reads `.name` or `$name`; the name may be empty.
-    fn name(&mut self, kind: TokenKind) -> Result<(), TemplateError> {
+    fn name(&mut self, kind: TemplateTokenKind) -> Result<(), TemplateError> {
         let rest = self.rest();
         let name = rest.get(1..).unwrap_or_default();
         let len = name.find(|c| !is_word(c)).unwrap_or(name.len());
         self.check_terminator(name.get(len..).unwrap_or_default(), len + 1)?;
-        let kind = if len == 0 && kind == TokenKind::Field { TokenKind::Dot } else { kind };
+        let kind = if len == 0 && kind == TemplateTokenKind::Field { TemplateTokenKind::Dot } else { kind };
         self.push(kind, len + 1);
         Ok(())
     }
@@ -239,10 +244,10 @@ impl<'t> Lexer<'t> {
         let len = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
         self.check_terminator(rest.get(len..).unwrap_or_default(), len)?;
         let kind = match rest.get(..len).unwrap_or_default() {
-            "true" | "false" => TokenKind::Bool,
-            "nil" => TokenKind::Nil,
-            word if KEYWORDS.contains(&word) => TokenKind::Keyword,
-            _ => TokenKind::Identifier,
+            "true" | "false" => TemplateTokenKind::Bool,
+            "nil" => TemplateTokenKind::Nil,
+            word if KEYWORDS.contains(&word) => TemplateTokenKind::Keyword,
+            _ => TemplateTokenKind::Identifier,
         };
         self.push(kind, len);
         Ok(())
@@ -280,7 +285,7 @@ impl<'t> Lexer<'t> {
             return Err(bad());
         }
         super::number::parse(text).ok_or_else(bad)?;
-        self.push(TokenKind::Number, len);
+        self.push(TemplateTokenKind::Number, len);
         Ok(())
     }
 }

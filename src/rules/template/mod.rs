@@ -28,7 +28,7 @@ use super::TemplateQuery;
 use crate::model::Timestamp;
 use crate::promql::FloatHistogram;
 use patterns::PatternStore;
-use tree::Tree;
+use tree::TemplateTree;
 
 /// The most bytes of a template.
 pub const TEXT_BYTES_MAX: usize = 64 << 10;
@@ -113,7 +113,7 @@ impl TemplateError {
 #[derive(Debug)]
 pub struct Template {
     text: String,
-    tree: Tree,
+    tree: TemplateTree,
     patterns: PatternStore,
 }
 

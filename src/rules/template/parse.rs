@@ -3,23 +3,30 @@
 
 mod operands;
 
-use super::lex::{Token, TokenKind, lex};
-use super::tree::{Branch, Call, Node, OperandKind, Pipeline, Tree};
+use super::lex::{TemplateToken, TemplateTokenKind, lex};
+use super::tree::{Branch, OperandKind, TemplateCall, TemplateNode, TemplatePipeline, TemplateTree};
 use super::{NESTING_MAX, TEXT_BYTES_MAX, TemplateError, number};
 
 /// The variables that exist at the start of a template of a rule.
 pub(super) const PREDEFINED: [&str; 5] = ["$", "$labels", "$externalLabels", "$externalURL", "$value"];
 
 /// Parses the template of a rule.
-pub(super) fn parse(text: &str) -> Result<Tree, TemplateError> {
+pub(super) fn parse(text: &str) -> Result<TemplateTree, TemplateError> {
     if text.len() > TEXT_BYTES_MAX {
         let message = format!("{} bytes, more than the {TEXT_BYTES_MAX} allowed", text.len());
         return Err(TemplateError::at(text, 0, message));
     }
     let tokens = lex(text)?;
     let variables = PREDEFINED.iter().map(|name| (*name).to_owned()).collect();
-    let mut parser =
-        Parser { text, tokens, next: 0, variables, tree: Tree::default(), nesting: 0, ranges: 0 };
+    let mut parser = TemplateParser {
+        text,
+        tokens,
+        next: 0,
+        variables,
+        tree: TemplateTree::default(),
+        nesting: 0,
+        ranges: 0,
+    };
     let list = parser.list()?;
     if let Some(end) = list.end {
         return Err(parser.error_at(end.at, format!("unexpected {{{{{}}}}}", end.word)));
@@ -28,13 +35,13 @@ pub(super) fn parse(text: &str) -> Result<Tree, TemplateError> {
     Ok(parser.tree)
 }
 
-struct Parser<'t> {
+struct TemplateParser<'t> {
     text: &'t str,
-    tokens: Vec<Token<'t>>,
+    tokens: Vec<TemplateToken<'t>>,
     next: usize,
     /// The variables that are defined here, the innermost ones last.
     variables: Vec<String>,
-    tree: Tree,
+    tree: TemplateTree,
     nesting: usize,
     /// The `range` actions around the current node.
     ranges: usize,
@@ -42,7 +49,7 @@ struct Parser<'t> {
 
 /// The nodes up to `{{end}}` or `{{else}}`, which is not a node.
 struct List {
-    nodes: Vec<Node>,
+    nodes: Vec<TemplateNode>,
     end: Option<ListEnd>,
 }
 
@@ -70,30 +77,30 @@ impl BranchKind {
     }
 }
 
-impl<'t> Parser<'t> {
-    fn peek(&self) -> Token<'t> {
-        let end = Token { kind: TokenKind::End, text: "", at: self.text.len() };
+impl<'t> TemplateParser<'t> {
+    fn peek(&self) -> TemplateToken<'t> {
+        let end = TemplateToken { kind: TemplateTokenKind::End, text: "", at: self.text.len() };
         self.tokens.get(self.next).copied().unwrap_or(end)
     }
 
-    fn take(&mut self) -> Token<'t> {
+    fn take(&mut self) -> TemplateToken<'t> {
         let token = self.peek();
         self.next += 1;
         token
     }
 
     fn skip_spaces(&mut self) {
-        while self.peek().kind == TokenKind::Space {
+        while self.peek().kind == TemplateTokenKind::Space {
             self.next += 1;
         }
     }
 
-    fn peek_word(&mut self) -> Token<'t> {
+    fn peek_word(&mut self) -> TemplateToken<'t> {
         self.skip_spaces();
         self.peek()
     }
 
-    fn take_word(&mut self) -> Token<'t> {
+    fn take_word(&mut self) -> TemplateToken<'t> {
         self.skip_spaces();
         self.take()
     }
@@ -102,10 +109,10 @@ impl<'t> Parser<'t> {
         TemplateError::at(self.text, at, message)
     }
 
-    fn unexpected(&self, token: Token<'_>, context: &str) -> TemplateError {
+    fn unexpected(&self, token: TemplateToken<'_>, context: &str) -> TemplateError {
         let what = match token.kind {
-            TokenKind::End => "EOF".to_owned(),
-            TokenKind::Keyword => format!("<{}>", token.text),
+            TemplateTokenKind::End => "EOF".to_owned(),
+            TemplateTokenKind::Keyword => format!("<{}>", token.text),
             _ => format!("{:?}", token.text),
         };
         self.error_at(token.at, format!("unexpected {what} in {context}"))
@@ -125,8 +132,8 @@ impl<'t> Parser<'t> {
         loop {
             let token = self.take();
             match token.kind {
-                TokenKind::Text => nodes.push(Node::Text(token.text.into())),
-                TokenKind::Open => {
+                TemplateTokenKind::Text => nodes.push(TemplateNode::Text(token.text.into())),
+                TemplateTokenKind::Open => {
                     if let Some(end) = self.action(token.at, &mut nodes)? {
                         return Ok(List { nodes, end: Some(end) });
                     }
@@ -137,20 +144,20 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses an action behind its `{{`.
-    fn action(&mut self, at: usize, nodes: &mut Vec<Node>) -> Result<Option<ListEnd>, TemplateError> {
+    fn action(&mut self, at: usize, nodes: &mut Vec<TemplateNode>) -> Result<Option<ListEnd>, TemplateError> {
         let token = self.peek_word();
-        if token.kind != TokenKind::Keyword {
-            let pipeline = self.pipeline("command", TokenKind::Close)?;
-            nodes.push(Node::Action(pipeline));
+        if token.kind != TemplateTokenKind::Keyword {
+            let pipeline = self.pipeline("command", TemplateTokenKind::Close)?;
+            nodes.push(TemplateNode::Action(pipeline));
             return Ok(None);
         }
         self.take();
         match token.text {
-            "if" => nodes.push(Node::If(self.branch(token.at, BranchKind::If)?)),
-            "with" => nodes.push(Node::With(self.branch(token.at, BranchKind::With)?)),
-            "range" => nodes.push(Node::Range(self.branch(token.at, BranchKind::Range)?)),
-            "template" => nodes.push(Node::Template(self.template_call()?)),
-            "block" => nodes.push(Node::Template(self.block(token.at)?)),
+            "if" => nodes.push(TemplateNode::If(self.branch(token.at, BranchKind::If)?)),
+            "with" => nodes.push(TemplateNode::With(self.branch(token.at, BranchKind::With)?)),
+            "range" => nodes.push(TemplateNode::Range(self.branch(token.at, BranchKind::Range)?)),
+            "template" => nodes.push(TemplateNode::Template(self.template_call()?)),
+            "block" => nodes.push(TemplateNode::Template(self.block(token.at)?)),
             "define" => self.define(token.at)?,
             "break" | "continue" => {
                 self.close(token.text)?;
@@ -158,7 +165,7 @@ impl<'t> Parser<'t> {
                     let message = format!("{{{{{}}}}} outside {{{{range}}}}", token.text);
                     return Err(self.error_at(at, message));
                 }
-                nodes.push(if token.text == "break" { Node::Break } else { Node::Continue });
+                nodes.push(if token.text == "break" { TemplateNode::Break } else { TemplateNode::Continue });
             }
             "end" => {
                 self.close("end")?;
@@ -171,14 +178,14 @@ impl<'t> Parser<'t> {
 
     fn close(&mut self, context: &str) -> Result<(), TemplateError> {
         let token = self.take_word();
-        if token.kind == TokenKind::Close { Ok(()) } else { Err(self.unexpected(token, context)) }
+        if token.kind == TemplateTokenKind::Close { Ok(()) } else { Err(self.unexpected(token, context)) }
     }
 
     /// Parses the rest of `if`, `with` or `range` with its body and its alternatives.
     fn branch(&mut self, at: usize, kind: BranchKind) -> Result<Branch, TemplateError> {
         self.enter(at)?;
         let known = self.variables.len();
-        let pipeline = self.pipeline(kind.word(), TokenKind::Close)?;
+        let pipeline = self.pipeline(kind.word(), TemplateTokenKind::Close)?;
         self.ranges += usize::from(kind == BranchKind::Range);
         let list = self.list()?;
         self.ranges -= usize::from(kind == BranchKind::Range);
@@ -197,13 +204,18 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses the alternative of a branch behind `else`.
-    fn otherwise(&mut self, at: usize, kind: BranchKind) -> Result<Vec<Node>, TemplateError> {
+    fn otherwise(&mut self, at: usize, kind: BranchKind) -> Result<Vec<TemplateNode>, TemplateError> {
         let token = self.peek_word();
-        if token.kind == TokenKind::Keyword && kind != BranchKind::Range && token.text == kind.word() {
+        if token.kind == TemplateTokenKind::Keyword && kind != BranchKind::Range && token.text == kind.word()
+        {
             // `{{else if x}}` is an `if` inside of the alternative; one `{{end}}` ends both.
             self.take();
             let inner = self.branch(token.at, kind)?;
-            return Ok(vec![if kind == BranchKind::If { Node::If(inner) } else { Node::With(inner) }]);
+            return Ok(vec![if kind == BranchKind::If {
+                TemplateNode::If(inner)
+            } else {
+                TemplateNode::With(inner)
+            }]);
         }
         self.close("else")?;
         let list = self.list()?;
@@ -218,29 +230,29 @@ impl<'t> Parser<'t> {
     fn template_name(&mut self, context: &str) -> Result<String, TemplateError> {
         let token = self.take_word();
         match token.kind {
-            TokenKind::Quoted | TokenKind::Raw => self.unquoted(token),
+            TemplateTokenKind::Quoted | TemplateTokenKind::Raw => self.unquoted(token),
             _ => Err(self.unexpected(token, context)),
         }
     }
 
-    fn unquoted(&self, token: Token<'_>) -> Result<String, TemplateError> {
+    fn unquoted(&self, token: TemplateToken<'_>) -> Result<String, TemplateError> {
         number::unquote(token.text).map_err(|message| self.error_at(token.at, message))
     }
 
-    fn template_call(&mut self) -> Result<Call, TemplateError> {
+    fn template_call(&mut self) -> Result<TemplateCall, TemplateError> {
         let at = self.peek_word().at;
         let name = self.template_name("template clause")?;
-        let pipeline = if self.peek_word().kind == TokenKind::Close {
+        let pipeline = if self.peek_word().kind == TemplateTokenKind::Close {
             self.take();
             None
         } else {
-            Some(self.pipeline("template clause", TokenKind::Close)?)
+            Some(self.pipeline("template clause", TemplateTokenKind::Close)?)
         };
-        Ok(Call { at, name, pipeline })
+        Ok(TemplateCall { at, name, pipeline })
     }
 
     /// Parses the body of a defined template, which has no variables but `$`.
-    fn defined_body(&mut self, at: usize, what: &str) -> Result<Vec<Node>, TemplateError> {
+    fn defined_body(&mut self, at: usize, what: &str) -> Result<Vec<TemplateNode>, TemplateError> {
         let outer = std::mem::replace(&mut self.variables, vec!["$".to_owned()]);
         let outer_ranges = std::mem::take(&mut self.ranges);
         let list = self.list()?;
@@ -265,9 +277,9 @@ impl<'t> Parser<'t> {
         self.add_defined(at, name, body)
     }
 
-    fn add_defined(&mut self, at: usize, name: String, body: Vec<Node>) -> Result<(), TemplateError> {
-        let blank = |nodes: &[Node]| {
-            nodes.iter().all(|node| matches!(node, Node::Text(text) if text.trim().is_empty()))
+    fn add_defined(&mut self, at: usize, name: String, body: Vec<TemplateNode>) -> Result<(), TemplateError> {
+        let blank = |nodes: &[TemplateNode]| {
+            nodes.iter().all(|node| matches!(node, TemplateNode::Text(text) if text.trim().is_empty()))
         };
         match self.tree.defined.get(&name) {
             // An empty definition neither replaces another one nor counts as one.
@@ -283,37 +295,38 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses `{{block "name" pipeline}}`: a definition and its use.
-    fn block(&mut self, at: usize) -> Result<Call, TemplateError> {
+    fn block(&mut self, at: usize) -> Result<TemplateCall, TemplateError> {
         self.enter(at)?;
         let name = self.template_name("block clause")?;
-        let pipeline = self.pipeline("block clause", TokenKind::Close)?;
+        let pipeline = self.pipeline("block clause", TemplateTokenKind::Close)?;
         let body = self.defined_body(at, "block")?;
         self.nesting -= 1;
         self.add_defined(at, name.clone(), body)?;
-        Ok(Call { at, name, pipeline: Some(pipeline) })
+        Ok(TemplateCall { at, name, pipeline: Some(pipeline) })
     }
 
     /// Parses a pipeline with its closing token.
-    fn pipeline(&mut self, context: &str, end: TokenKind) -> Result<Pipeline, TemplateError> {
+    fn pipeline(&mut self, context: &str, end: TemplateTokenKind) -> Result<TemplatePipeline, TemplateError> {
         let at = self.peek_word().at;
         self.enter(at)?;
-        let mut pipeline = Pipeline { at, variables: Vec::new(), assigns: false, commands: Vec::new() };
+        let mut pipeline =
+            TemplatePipeline { at, variables: Vec::new(), assigns: false, commands: Vec::new() };
         self.declarations(context, &mut pipeline)?;
         loop {
             let token = self.take_word();
             match token.kind {
                 kind if kind == end => break,
-                TokenKind::Bool
-                | TokenKind::Char
-                | TokenKind::Dot
-                | TokenKind::Field
-                | TokenKind::Identifier
-                | TokenKind::Number
-                | TokenKind::Nil
-                | TokenKind::Raw
-                | TokenKind::Quoted
-                | TokenKind::Variable
-                | TokenKind::LeftParen => {
+                TemplateTokenKind::Bool
+                | TemplateTokenKind::Char
+                | TemplateTokenKind::Dot
+                | TemplateTokenKind::Field
+                | TemplateTokenKind::Identifier
+                | TemplateTokenKind::Number
+                | TemplateTokenKind::Nil
+                | TemplateTokenKind::Raw
+                | TemplateTokenKind::Quoted
+                | TemplateTokenKind::Variable
+                | TemplateTokenKind::LeftParen => {
                     self.next -= 1;
                     let command = self.command()?;
                     pipeline.commands.push(command);
@@ -330,27 +343,27 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses `$x :=`, `$x =`, and `$i, $x :=` of a `range`.
-    fn declarations(&mut self, context: &str, pipeline: &mut Pipeline) -> Result<(), TemplateError> {
+    fn declarations(&mut self, context: &str, pipeline: &mut TemplatePipeline) -> Result<(), TemplateError> {
         let start = self.next;
-        let mut names: Vec<Token<'_>> = Vec::new();
+        let mut names: Vec<TemplateToken<'_>> = Vec::new();
         loop {
             let token = self.peek_word();
-            if token.kind != TokenKind::Variable {
+            if token.kind != TemplateTokenKind::Variable {
                 break;
             }
             self.take();
             names.push(token);
             let after = self.peek_word();
             match after.kind {
-                TokenKind::Declare | TokenKind::Assign => {
+                TemplateTokenKind::Declare | TemplateTokenKind::Assign => {
                     self.take();
-                    pipeline.assigns = after.kind == TokenKind::Assign;
+                    pipeline.assigns = after.kind == TemplateTokenKind::Assign;
                     return self.check_declarations(context, &names, pipeline);
                 }
-                TokenKind::Comma if context == "range" && names.len() < 2 => {
+                TemplateTokenKind::Comma if context == "range" && names.len() < 2 => {
                     self.take();
                 }
-                TokenKind::Comma => {
+                TemplateTokenKind::Comma => {
                     return Err(self.error_at(token.at, format!("too many declarations in {context}")));
                 }
                 _ => break,
@@ -366,8 +379,8 @@ impl<'t> Parser<'t> {
     fn check_declarations(
         &self,
         context: &str,
-        names: &[Token<'_>],
-        pipeline: &mut Pipeline,
+        names: &[TemplateToken<'_>],
+        pipeline: &mut TemplatePipeline,
     ) -> Result<(), TemplateError> {
         for name in names {
             let known = self.variables.iter().any(|known| known == name.text);
@@ -382,7 +395,7 @@ impl<'t> Parser<'t> {
         Ok(())
     }
 
-    fn check_pipeline(&self, pipeline: &Pipeline, context: &str) -> Result<(), TemplateError> {
+    fn check_pipeline(&self, pipeline: &TemplatePipeline, context: &str) -> Result<(), TemplateError> {
         if pipeline.commands.is_empty() {
             return Err(self.error_at(pipeline.at, format!("missing value for {context}")));
         }

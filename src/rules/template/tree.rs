@@ -8,20 +8,20 @@ use super::number::NumberConstant;
 
 /// A parsed template with the templates that it defines.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tree {
-    pub(super) nodes: Vec<Node>,
-    pub(super) defined: BTreeMap<String, Vec<Node>>,
+pub(super) struct TemplateTree {
+    pub(super) nodes: Vec<TemplateNode>,
+    pub(super) defined: BTreeMap<String, Vec<TemplateNode>>,
 }
 
 /// A part of a template.
 #[derive(Clone, Debug)]
-pub(super) enum Node {
+pub(super) enum TemplateNode {
     Text(Arc<str>),
-    Action(Pipeline),
+    Action(TemplatePipeline),
     If(Branch),
     With(Branch),
     Range(Branch),
-    Template(Call),
+    Template(TemplateCall),
     Break,
     Continue,
 }
@@ -30,33 +30,33 @@ pub(super) enum Node {
 #[derive(Clone, Debug)]
 pub(super) struct Branch {
     pub(super) at: usize,
-    pub(super) pipeline: Pipeline,
-    pub(super) body: Vec<Node>,
-    pub(super) otherwise: Vec<Node>,
+    pub(super) pipeline: TemplatePipeline,
+    pub(super) body: Vec<TemplateNode>,
+    pub(super) otherwise: Vec<TemplateNode>,
 }
 
 /// The use of a defined template.
 #[derive(Clone, Debug)]
-pub(super) struct Call {
+pub(super) struct TemplateCall {
     pub(super) at: usize,
     pub(super) name: String,
-    pub(super) pipeline: Option<Pipeline>,
+    pub(super) pipeline: Option<TemplatePipeline>,
 }
 
 /// Commands, each of which gets the value of the one before as its last argument.
 #[derive(Clone, Debug)]
-pub(super) struct Pipeline {
+pub(super) struct TemplatePipeline {
     pub(super) at: usize,
     /// The variables that get the value, with their `$`.
     pub(super) variables: Vec<String>,
     /// Whether the variables exist already.
     pub(super) assigns: bool,
-    pub(super) commands: Vec<Command>,
+    pub(super) commands: Vec<PipelineCommand>,
 }
 
 /// An operand, with the arguments that are given to it.
 #[derive(Clone, Debug)]
-pub(super) struct Command {
+pub(super) struct PipelineCommand {
     pub(super) operands: Vec<Operand>,
 }
 
@@ -83,7 +83,7 @@ pub(super) enum OperandKind {
     /// The name of a function.
     Function(String),
     /// A pipeline in parentheses.
-    Pipeline(Box<Pipeline>),
+    Pipeline(Box<TemplatePipeline>),
     /// Fields of a pipeline in parentheses, or of the result of a function.
     Chain(Box<Operand>, Vec<String>),
 }
@@ -114,7 +114,7 @@ impl fmt::Display for Operand {
     }
 }
 
-impl fmt::Display for Command {
+impl fmt::Display for PipelineCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, operand) in self.operands.iter().enumerate() {
             let space = if index == 0 { "" } else { " " };
@@ -124,7 +124,7 @@ impl fmt::Display for Command {
     }
 }
 
-impl fmt::Display for Pipeline {
+impl fmt::Display for TemplatePipeline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.variables.is_empty() {
             let sign = if self.assigns { "=" } else { ":=" };

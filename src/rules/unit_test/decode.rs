@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::series::{SeriesLine, number, parse, parse_metric};
+use super::series::{DescribedSeries, number, parse, parse_metric};
 use super::{UNIT_TEST_FILE_BYTES_MAX, UNIT_TEST_SAMPLES_MAX, UNIT_TESTS_MAX};
 use crate::model::{Labels, Timestamp, parse_duration};
 use crate::yaml::{self, Position, Spanned, YamlError};
@@ -29,7 +29,7 @@ pub(super) struct UnitTest {
     pub(super) name: String,
     pub(super) interval_ms: i64,
     pub(super) start: Timestamp,
-    pub(super) series: Vec<SeriesLine>,
+    pub(super) series: Vec<DescribedSeries>,
     pub(super) external_labels: BTreeMap<String, String>,
     pub(super) external_url: String,
     pub(super) alerts: Vec<ExpectedAlerts>,
@@ -302,9 +302,9 @@ fn yaml_number(text: &Spanned<String>) -> Result<f64, YamlError> {
     })
 }
 
-fn series(texts: Vec<Spanned<SeriesText>>) -> Result<Vec<SeriesLine>, YamlError> {
+fn series(texts: Vec<Spanned<SeriesText>>) -> Result<Vec<DescribedSeries>, YamlError> {
     // The last of several descriptions of the same series counts.
-    let mut by_labels: BTreeMap<Labels, SeriesLine> = BTreeMap::new();
+    let mut by_labels: BTreeMap<Labels, DescribedSeries> = BTreeMap::new();
     let mut samples = 0usize;
     for text in texts {
         let refuse = |message| YamlError { position: yaml::position(&text), message };

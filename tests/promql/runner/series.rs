@@ -1,6 +1,8 @@
 //! Series descriptions, `name{label="value"} 1 2+3x4 _ stale`, and lines of start timestamps.
 
-pub(crate) use promlet::rules::unit_test::series::{SeriesItem as Item, SeriesLine, number, parse, unquote};
+pub(crate) use promlet::rules::unit_test::series::{
+    DescribedSeries as SeriesLine, SeriesItem as Item, number, parse, unquote,
+};
 
 /// Parses the items of a line of start timestamps: `_`, `_x3`, `-30s`, `0x2`, `-30s-1mx2`.
 pub(crate) fn starts(text: &str) -> Result<Vec<Option<i64>>, String> {

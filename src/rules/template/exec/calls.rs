@@ -1,7 +1,7 @@
 //! Calls of functions: their arguments, and the types of these.
 
-use super::{Executor, Outcome, Place, Site};
-use crate::rules::template::functions::{Parameter, find};
+use super::{ExecPlace, Executor, Outcome, Site};
+use crate::rules::template::functions::{ParameterType, find};
 use crate::rules::template::tree::{Operand, OperandKind};
 use crate::rules::template::value::TemplateValue;
 
@@ -31,11 +31,11 @@ impl<'t> Executor<'t, '_> {
         let mut values = Vec::with_capacity(given);
         for (at, arg) in args.iter().enumerate() {
             let parameter = function.parameters.get(at).copied().or(function.variadic);
-            values.push(self.argument(dot, arg, parameter.unwrap_or(Parameter::Any))?);
+            values.push(self.argument(dot, arg, parameter.unwrap_or(ParameterType::Any))?);
         }
         if let Some(last) = last {
             let parameter = function.parameters.get(args.len()).copied().or(function.variadic);
-            values.push(self.check_type(last, parameter.unwrap_or(Parameter::Any))?);
+            values.push(self.check_type(last, parameter.unwrap_or(ParameterType::Any))?);
         }
         let result = (function.run)(&mut self.context, &values);
         result.map_err(|message| {
@@ -55,7 +55,7 @@ impl<'t> Executor<'t, '_> {
     ) -> Outcome {
         let mut value = TemplateValue::Missing;
         for arg in args {
-            value = self.argument(dot, arg, Parameter::Any)?;
+            value = self.argument(dot, arg, ParameterType::Any)?;
             if value.is_true() == decides {
                 return Ok(value);
             }
@@ -63,33 +63,33 @@ impl<'t> Executor<'t, '_> {
         Ok(last.unwrap_or(value))
     }
 
-    fn argument(&mut self, dot: &TemplateValue, arg: &'t Operand, parameter: Parameter) -> Outcome {
+    fn argument(&mut self, dot: &TemplateValue, arg: &'t Operand, parameter: ParameterType) -> Outcome {
         let constant = match &arg.kind {
-            OperandKind::Bool(_) | OperandKind::Number(..) => parameter != Parameter::Any,
-            OperandKind::Text(..) => !matches!(parameter, Parameter::Any | Parameter::Text),
+            OperandKind::Bool(_) | OperandKind::Number(..) => parameter != ParameterType::Any,
+            OperandKind::Text(..) => !matches!(parameter, ParameterType::Any | ParameterType::Text),
             _ => false,
         };
         if constant {
-            self.place = Place::Operand(arg);
+            self.place = ExecPlace::Operand(arg);
             return Err(self.error(match parameter {
-                Parameter::Text => format!("expected string; found {arg}"),
+                ParameterType::Text => format!("expected string; found {arg}"),
                 _ => format!("can't handle {arg} for arg of type {}", type_name(parameter)),
             }));
         }
-        if matches!(arg.kind, OperandKind::Nil) && parameter == Parameter::Text {
-            self.place = Place::Operand(arg);
+        if matches!(arg.kind, OperandKind::Nil) && parameter == ParameterType::Text {
+            self.place = ExecPlace::Operand(arg);
             return Err(self.error("cannot assign nil to string"));
         }
         let value = self.operand(dot, arg)?;
         self.check_type(value, parameter)
     }
 
-    fn check_type(&self, value: TemplateValue, parameter: Parameter) -> Outcome {
+    fn check_type(&self, value: TemplateValue, parameter: ParameterType) -> Outcome {
         let fits = match (&value, parameter) {
-            (_, Parameter::Any)
-            | (TemplateValue::Text(_), Parameter::Text)
-            | (TemplateValue::Sample(_) | TemplateValue::Missing, Parameter::Sample)
-            | (TemplateValue::Samples(_) | TemplateValue::Missing, Parameter::Samples) => true,
+            (_, ParameterType::Any)
+            | (TemplateValue::Text(_), ParameterType::Text)
+            | (TemplateValue::Sample(_) | TemplateValue::Missing, ParameterType::Sample)
+            | (TemplateValue::Samples(_) | TemplateValue::Missing, ParameterType::Samples) => true,
             (TemplateValue::Missing, _) => {
                 return Err(self.error(format!("invalid value; expected {}", type_name(parameter))));
             }
@@ -103,11 +103,11 @@ impl<'t> Executor<'t, '_> {
     }
 }
 
-const fn type_name(parameter: Parameter) -> &'static str {
+const fn type_name(parameter: ParameterType) -> &'static str {
     match parameter {
-        Parameter::Any => "interface {}",
-        Parameter::Text => "string",
-        Parameter::Sample => "*template.sample",
-        Parameter::Samples => "template.queryResult",
+        ParameterType::Any => "interface {}",
+        ParameterType::Text => "string",
+        ParameterType::Sample => "*template.sample",
+        ParameterType::Samples => "template.queryResult",
     }
 }

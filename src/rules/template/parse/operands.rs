@@ -1,13 +1,13 @@
 //! Commands and their operands.
 
-use super::Parser;
-use crate::rules::template::lex::{Token, TokenKind};
-use crate::rules::template::tree::{Command, Operand, OperandKind};
+use super::TemplateParser;
+use crate::rules::template::lex::{TemplateToken, TemplateTokenKind};
+use crate::rules::template::tree::{Operand, OperandKind, PipelineCommand};
 use crate::rules::template::{TemplateError, functions, number};
 
-impl Parser<'_> {
+impl TemplateParser<'_> {
     /// Parses operands up to `|`, which it skips, or to the end of the pipeline.
-    pub(super) fn command(&mut self) -> Result<Command, TemplateError> {
+    pub(super) fn command(&mut self) -> Result<PipelineCommand, TemplateError> {
         let mut operands = Vec::new();
         loop {
             let start = self.peek_word();
@@ -16,11 +16,14 @@ impl Parser<'_> {
             }
             let token = self.take();
             match token.kind {
-                TokenKind::Space => continue,
-                TokenKind::Close | TokenKind::RightParen => self.next -= 1,
-                TokenKind::Pipe => {
+                TemplateTokenKind::Space => continue,
+                TemplateTokenKind::Close | TemplateTokenKind::RightParen => self.next -= 1,
+                TemplateTokenKind::Pipe => {
                     let after = self.peek_word();
-                    if matches!(after.kind, TokenKind::Close | TokenKind::RightParen | TokenKind::End) {
+                    if matches!(
+                        after.kind,
+                        TemplateTokenKind::Close | TemplateTokenKind::RightParen | TemplateTokenKind::End
+                    ) {
                         return Err(self.error_at(after.at, "missing value for command"));
                     }
                 }
@@ -29,7 +32,7 @@ impl Parser<'_> {
             if operands.is_empty() {
                 return Err(self.error_at(start.at, "empty command"));
             }
-            return Ok(Command { operands });
+            return Ok(PipelineCommand { operands });
         }
     }
 
@@ -38,7 +41,7 @@ impl Parser<'_> {
         let Some(mut operand) = self.term()? else { return Ok(None) };
         let mut fields = Vec::new();
         let fields_at = self.peek().at;
-        while self.peek().kind == TokenKind::Field {
+        while self.peek().kind == TemplateTokenKind::Field {
             fields.push(field_name(self.take()));
         }
         if fields.is_empty() {
@@ -64,29 +67,29 @@ impl Parser<'_> {
     fn term(&mut self) -> Result<Option<Operand>, TemplateError> {
         let token = self.take_word();
         let kind = match token.kind {
-            TokenKind::Identifier => {
+            TemplateTokenKind::Identifier => {
                 if !functions::exists(token.text) {
                     return Err(self.error_at(token.at, format!("function {:?} not defined", token.text)));
                 }
                 OperandKind::Function(token.text.to_owned())
             }
-            TokenKind::Dot => OperandKind::Dot,
-            TokenKind::Nil => OperandKind::Nil,
-            TokenKind::Variable => {
+            TemplateTokenKind::Dot => OperandKind::Dot,
+            TemplateTokenKind::Nil => OperandKind::Nil,
+            TemplateTokenKind::Variable => {
                 if !self.variables.iter().any(|known| known == token.text) {
                     return Err(self.error_at(token.at, format!("undefined variable {:?}", token.text)));
                 }
                 OperandKind::Variable(token.text.to_owned(), Vec::new())
             }
-            TokenKind::Field => OperandKind::Field(vec![field_name(token)]),
-            TokenKind::Bool => OperandKind::Bool(token.text == "true"),
-            TokenKind::Number => self.number_operand(token)?,
-            TokenKind::Char => self.character(token)?,
-            TokenKind::Quoted | TokenKind::Raw => {
+            TemplateTokenKind::Field => OperandKind::Field(vec![field_name(token)]),
+            TemplateTokenKind::Bool => OperandKind::Bool(token.text == "true"),
+            TemplateTokenKind::Number => self.number_operand(token)?,
+            TemplateTokenKind::Char => self.character(token)?,
+            TemplateTokenKind::Quoted | TemplateTokenKind::Raw => {
                 OperandKind::Text(self.unquoted(token)?.into(), token.text.to_owned())
             }
-            TokenKind::LeftParen => {
-                let pipeline = self.pipeline("parenthesized pipeline", TokenKind::RightParen)?;
+            TemplateTokenKind::LeftParen => {
+                let pipeline = self.pipeline("parenthesized pipeline", TemplateTokenKind::RightParen)?;
                 OperandKind::Pipeline(Box::new(pipeline))
             }
             _ => {
@@ -97,13 +100,13 @@ impl Parser<'_> {
         Ok(Some(Operand { at: token.at, kind }))
     }
 
-    fn number_operand(&self, token: Token<'_>) -> Result<OperandKind, TemplateError> {
+    fn number_operand(&self, token: TemplateToken<'_>) -> Result<OperandKind, TemplateError> {
         let bad = || self.error_at(token.at, format!("bad number syntax: {:?}", token.text));
         let constant = number::parse(token.text).ok_or_else(bad)?;
         Ok(OperandKind::Number(constant, token.text.to_owned()))
     }
 
-    fn character(&self, token: Token<'_>) -> Result<OperandKind, TemplateError> {
+    fn character(&self, token: TemplateToken<'_>) -> Result<OperandKind, TemplateError> {
         let text = self.unquoted(token)?;
         let mut chars = text.chars();
         let (Some(only), None) = (chars.next(), chars.next()) else {
@@ -116,6 +119,6 @@ impl Parser<'_> {
     }
 }
 
-fn field_name(token: Token<'_>) -> String {
+fn field_name(token: TemplateToken<'_>) -> String {
     token.text.trim_start_matches('.').to_owned()
 }

@@ -24,7 +24,7 @@ pub enum SeriesItem {
 
 /// A described series.
 #[derive(Clone, Debug)]
-pub struct SeriesLine {
+pub struct DescribedSeries {
     /// The labels, with the metric name.
     pub labels: Labels,
     /// The items, one for each step of the load interval.
@@ -39,11 +39,11 @@ pub struct SeriesLine {
 /// # Errors
 /// The message for a text that is no description, or that describes more than
 /// [`UNIT_TEST_SAMPLES_MAX`] samples.
-pub fn parse(line: &str) -> Result<SeriesLine, String> {
+pub fn parse(line: &str) -> Result<DescribedSeries, String> {
     let mut parser = SeriesParser { rest: line.trim() };
     let labels = parser.metric()?;
     let items = items(parser.rest)?;
-    Ok(SeriesLine { labels, items, starts: Vec::new() })
+    Ok(DescribedSeries { labels, items, starts: Vec::new() })
 }
 
 /// Parses a metric without values, as expected samples name it.
