@@ -68,6 +68,8 @@ pub enum Invocation {
         /// Print JSON.
         json: bool,
     },
+    /// `promlet rules`: commands on files of rules, without a server.
+    Rules(RulesCommand),
     /// `promlet follow`.
     Follow(Settings),
     /// `promlet promote`, for the follower on this folder or, if none runs, for the folder itself.
@@ -235,6 +237,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Check rule files, and run unit tests of rules
+    #[command(subcommand)]
+    Rules(RulesCommand),
     /// Save the provably undamaged data of a damaged folder to a new one, and report what is lost
     Repair {
         /// The damaged data folder; it is not changed
@@ -242,6 +247,30 @@ enum Command {
         /// The folder to create; it must not exist yet, or be empty
         #[arg(long, value_name = "NEW")]
         to: PathBuf,
+    },
+}
+
+/// `promlet rules`
+#[derive(Clone, Debug, Subcommand)]
+pub enum RulesCommand {
+    /// Check rule files as a server with --rules reads them; exit code 1 if one is wrong
+    Check {
+        /// The files and folders
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Run unit tests of rules, in promtool's files; exit code 1 if one fails
+    Test {
+        /// The files of tests
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Compare two rule files or folders, group by group; exit code 1 if they differ
+    Diff {
+        /// The files or folder before
+        before: PathBuf,
+        /// The files or folder after
+        after: PathBuf,
     },
 }
 
@@ -325,6 +354,7 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             let master_key = master_key(flags.master_key_file)?;
             Ok(Invocation::Check { dir, deep, json, master_key, scratch: scratch() })
         }
+        Some(Command::Rules(command)) => Ok(Invocation::Rules(command)),
         Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
 }
@@ -435,6 +465,9 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         metrics_token,
         docs: flags.docs,
         dashboards: flags.dashboards,
+        rules: flags.rules,
+        rules_org: flags.rules_org,
+        rules_catch_up: flags.rules_catch_up,
         ui_dir: flags.ui_dir,
         log: flags.log,
         log_format: flags.log_format,

@@ -204,6 +204,9 @@ impl BodyClass {
             (Some("dashboards"), Some(_), Some("data"), None) => BodyClass::QueryBatch,
             (Some("dashboards"), Some(_), Some("live" | "options"), None) => BodyClass::QueryForm,
             (Some("dashboards"), ..) => BodyClass::Dashboard,
+            (Some("rule-groups" | "rules"), ..) | (Some("prometheus"), Some("config"), ..) => {
+                BodyClass::QueryBatch
+            }
             (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp" | "import")) => {
                 BodyClass::Ingest
             }

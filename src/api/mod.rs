@@ -81,6 +81,7 @@ use crate::model::{EgressRules, PatternCache};
 use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
+use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
 use crate::ui::Ui;
 
@@ -108,6 +109,8 @@ pub struct Rooms {
     pub shared: Option<Ui>,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,
+    /// The evaluation of rules.
+    pub rules: Arc<RuleEngine>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -210,6 +213,8 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::engine::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::rules::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::rules::mimir::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -292,6 +297,7 @@ impl Deps {
             embeds: Arc::clone(&embeds),
             engines: Arc::clone(&engines),
             forwarders: Arc::clone(&rooms.forwarders),
+            rules: Arc::clone(&rooms.rules),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -307,6 +313,7 @@ impl Deps {
             engines: Arc::clone(&engines),
             live: Arc::default(),
             queried: Arc::new(QueriedMetrics::new(rooms.clock.now())),
+            rules: Arc::clone(&rooms.rules),
         };
         let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -372,6 +379,7 @@ impl Deps {
             live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             forwarders: Arc::clone(&rooms.forwarders),
+            rules: Arc::clone(&rooms.rules),
             uptime: self.uptime,
             standby: self.standby_figures.clone(),
             moves: self.move_figures.clone(),

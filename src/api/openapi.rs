@@ -329,6 +329,10 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                 let mut response = json!({ "description": description });
                 match *text {
                     "" => {}
+                    "yaml" => {
+                        response["content"] =
+                            json!({ "application/yaml": { "schema": { "type": "string" } } })
+                    }
                     "text" => {
                         response["content"] = json!({ "text/plain": { "schema": { "type": "string" } } })
                     }

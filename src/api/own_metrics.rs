@@ -25,6 +25,7 @@ use crate::forward::{ForwardStatus, SenderState};
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
+use crate::rules::{RuleCounters, RuleEngine};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
 
@@ -136,6 +137,8 @@ pub struct OwnMetrics {
     pub slugs: Slugs,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,
+    /// The evaluation of rules.
+    pub rules: Arc<RuleEngine>,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
     /// The figures of a primary or follower.
@@ -305,6 +308,37 @@ fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
     ]
 }
 
+/// Returns the metrics of the evaluation of rules.
+fn rule_families(counters: &RuleCounters) -> Vec<MetricFamily> {
+    let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+    let counter = |name, help, value| single(name, MetricKind::Counter, help, value);
+    let RuleCounters { groups, rules, evaluations, failures, missed, panics, samples, busy_us, sent } =
+        *counters;
+    vec![
+        gauge("promlet_rule_groups", "Groups of rules of all organisations.", groups),
+        gauge("promlet_rules", "Rules of all organisations.", rules),
+        counter(
+            "promlet_rule_group_evaluations_total",
+            "Evaluations of groups of rules.",
+            count(evaluations),
+        ),
+        counter("promlet_rule_failures_total", "Evaluations of rules that failed.", count(failures)),
+        counter(
+            "promlet_rule_missed_evaluations_total",
+            "Evaluations of groups that were skipped because they were late.",
+            count(missed),
+        ),
+        counter("promlet_rule_panics_total", "Evaluations that panicked.", count(panics)),
+        counter("promlet_rule_samples_total", "Samples that rules wrote.", count(samples)),
+        counter(
+            "promlet_rule_seconds_total",
+            "Time that evaluations took, in seconds.",
+            count(busy_us) / 1e6,
+        ),
+        counter("promlet_rule_alerts_sent_total", "Alerts that were passed on.", count(sent)),
+    ]
+}
+
 fn text_of(families: Vec<MetricFamily>) -> String {
     let mut out = String::new();
     for MetricFamily { name, kind, help, rows } in families {
@@ -399,6 +433,7 @@ impl OwnMetrics {
         all.extend(self.store());
         all.extend(self.forwarding());
         all.extend(self.moved());
+        all.extend(rule_families(&self.rules.counters()));
         for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {
             all.push(single(name, MetricKind::Gauge, help, value));
         }

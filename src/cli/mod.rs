@@ -20,6 +20,8 @@ mod doctor;
 mod follow;
 mod moves;
 mod progress;
+mod rules;
+mod rules_test;
 mod seal;
 mod serve;
 mod table;
@@ -37,6 +39,7 @@ pub fn main() -> ExitCode {
         Invocation::Demo(settings) => done(demo::run(settings)),
         Invocation::Accounts { settings, command, json } => done(accounts::run(&settings, command, json)),
         Invocation::Doctor { settings, json } => doctor::run(&settings, json),
+        Invocation::Rules(command) => rules::run(&command),
         Invocation::Follow(settings) => done(follow::run(settings)),
         Invocation::Promote { dir, accepts_loss } => done(follow::promote(&dir, accepts_loss)),
         Invocation::Seal { dir } => done(seal::run(&dir)),

@@ -189,6 +189,16 @@ pub(super) struct Flags {
     /// files are read within seconds
     #[arg(long, env = "PROMLET_DASHBOARDS", value_name = "DIR")]
     pub(super) dashboards: Option<PathBuf>,
+    /// Evaluate the rules of this file, or of the YAML files of this folder, as Prometheus' rule
+    /// files are written; SIGHUP reads them again, and a mistake leaves the rules as they were
+    #[arg(long, env = "PROMLET_RULES", value_name = "PATH")]
+    pub(super) rules: Option<PathBuf>,
+    /// The organisation of the rules of --rules; the first one by default
+    #[arg(long, env = "PROMLET_RULES_ORG", value_name = "SLUG", requires = "rules")]
+    pub(super) rules_org: Option<String>,
+    /// How far back missed evaluations of rules are made up for; 0s skips them
+    #[arg(long, env = "PROMLET_RULES_CATCH_UP", value_name = "DURATION", default_value = "0s", value_parser = rules_catch_up)]
+    pub(super) rules_catch_up: Duration,
     /// Serve the UI's files from this folder, for editing them
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     pub(super) ui_dir: Option<PathBuf>,
@@ -258,6 +268,13 @@ fn expiry_grace(text: &str) -> Result<Duration, String> {
     let ms = parse_duration(text).map_err(|e| e.to_string())?;
     let grace = u64::try_from(ms).ok().map(Duration::from_millis).filter(|grace| *grace <= MOST);
     grace.ok_or_else(|| "must be from 0s to 72h".into())
+}
+
+fn rules_catch_up(text: &str) -> Result<Duration, String> {
+    const MOST: Duration = Duration::from_secs(24 * 3_600);
+    let ms = parse_duration(text).map_err(|e| e.to_string())?;
+    let time = u64::try_from(ms).ok().map(Duration::from_millis).filter(|time| *time <= MOST);
+    time.ok_or_else(|| "must be from 0s to 24h".into())
 }
 
 fn on_off(text: &str) -> Result<bool, String> {

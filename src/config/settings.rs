@@ -100,6 +100,12 @@ pub struct Settings {
     pub docs: bool,
     /// The folder whose dashboards all organisations see.
     pub dashboards: Option<PathBuf>,
+    /// The file or folder of rules of the operator.
+    pub rules: Option<PathBuf>,
+    /// The slug of the organisation of these rules; the first organisation if it is missing.
+    pub rules_org: Option<String>,
+    /// How far back missed evaluations of rules are made up for; zero skips them.
+    pub rules_catch_up: Duration,
     /// The folder from which the UI's files are served instead of those in the binary.
     pub ui_dir: Option<PathBuf>,
     /// The log filter: a level or `tracing` directives.

@@ -18,6 +18,7 @@ mod oauth;
 mod open;
 mod options;
 mod panic_monitor;
+pub(crate) mod rules;
 mod serving;
 mod standby;
 mod store;
@@ -35,6 +36,7 @@ use crate::identity::Identity;
 use crate::kv::{Control, DataFolder};
 use crate::model::OrgId;
 use crate::outbound::MailQueue;
+use crate::rules::RuleEngine;
 use crate::tasks::Task;
 use crate::tsdb::{self, Tsdb};
 
@@ -69,6 +71,7 @@ pub struct Server {
     admin: Option<AdminServer>,
     moves: Option<Arc<Moves>>,
     forwarders: Option<Arc<Forwarders>>,
+    rules: Option<Arc<RuleEngine>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -104,6 +107,7 @@ impl Server {
             admin,
             moves,
             forwarders,
+            rules,
             listener,
             serving,
             standby,
@@ -115,8 +119,9 @@ impl Server {
                 moves.stop();
             });
             forwarders.iter().for_each(|forwarders| forwarders.stop_all());
+            rules.iter().for_each(|rules| rules.stop());
         });
-        drop(forwarders);
+        drop((forwarders, rules));
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {

@@ -104,6 +104,7 @@ impl Server {
             admin: None,
             moves: None,
             forwarders: None,
+            rules: None,
             listener,
             serving: None,
             live_metrics: None,

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::admin::{AdminContext, AdminServer};
 use super::moves::Moves;
 use super::options::lanes_options;
-use super::{Server, ServerError, mail};
+use super::{Server, ServerError, mail, rules};
 use crate::api::health::{Check, StandbyNote};
 use crate::api::lanes::Lanes;
 use crate::api::orgs::forward::reconcile;
@@ -57,6 +57,12 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
         }));
+        let rules = rules::engine(
+            &self.settings,
+            (Arc::clone(&self.tsdb), self.clock.clone(), None),
+            &self.listener.options.read,
+            &self.public_url(),
+        );
         let mut rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -68,6 +74,7 @@ impl Server {
             pages: Some(pages::router(self.ui())),
             shared: Some(self.ui()),
             forwarders: Arc::clone(&forwarders),
+            rules: Arc::clone(&rules),
         };
         let options = ApiOptions {
             standby: self.start_primary(&admin)?,
@@ -107,6 +114,8 @@ impl Server {
         };
         send(self.clock.now());
         self.start_task("forward", FORWARD_PERIOD, send)?;
+        self.start_rules(&rules)?;
+        self.rules = Some(rules);
         self.serving = Some((rooms, mail));
         Ok(())
     }

@@ -37,6 +37,7 @@ mod proxy;
 mod public_links;
 mod refused;
 mod removal;
+mod rules;
 mod security;
 mod signups;
 mod strangers;

@@ -128,7 +128,8 @@ impl TestInstance {
             .replace("{user_id}", &self.bystander)
             .replace("{provider}", "oidc")
             .replace("{name}", "up")
-            .replace("{label}", "job");
+            .replace("{label}", "job")
+            .replace("{group}", "none");
         let path = match path.split_once('{') {
             Some((before, rest)) => {
                 let end = rest.split_once('}').map_or("", |(_, end)| end);

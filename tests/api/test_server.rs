@@ -39,6 +39,7 @@ use promlet::identity::{
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
+use promlet::rules::{MissedPolicy, RuleEngine, RuleEngineParts, RuleSettings};
 use promlet::tsdb::{self, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -57,6 +58,7 @@ pub(crate) struct TestServer {
     pub(crate) identity: Arc<Identity>,
     pub(crate) tsdb: Arc<Tsdb>,
     pub(crate) forwarders: Arc<Forwarders>,
+    pub(crate) rules: Arc<RuleEngine>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Arc<Counters>,
@@ -226,6 +228,14 @@ impl TestServer {
             runtime: runtime(),
             clock: clock.clone(),
         }));
+        let rules = RuleEngine::new(RuleEngineParts {
+            tsdb: Arc::clone(&tsdb),
+            sink: None,
+            settings: RuleSettings::default(),
+            clock: clock.clone(),
+            missed: MissedPolicy::Skip,
+            resend_delay_ms: 60_000,
+        });
         let rooms = Rooms {
             identity: Arc::new(identity),
             tsdb,
@@ -237,6 +247,7 @@ impl TestServer {
             pages: Some(Router::new().fallback(async || "a page")),
             shared: Some(promlet::ui::Ui::embedded()),
             forwarders,
+            rules,
         };
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());
@@ -251,6 +262,7 @@ impl TestServer {
             identity: rooms.identity,
             tsdb: rooms.tsdb,
             forwarders: rooms.forwarders,
+            rules: rooms.rules,
             clock,
             outbox,
             counters: rooms.counters,

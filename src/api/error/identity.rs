@@ -8,8 +8,8 @@ use crate::identity::{
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
     IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
     OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError,
-    PublicLinkRefusal, ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError,
-    UnlinkError, WeakPassword,
+    PublicLinkRefusal, ReauthError, RuleGroupError, SetUpError, SignupError, StoreError, TokenRefusal,
+    TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
 use crate::model::SlugError;
@@ -405,6 +405,24 @@ impl From<InviteError> for ApiError {
             InviteError::TooMany => ApiError::new(Code::ValidationFailed, detail),
             InviteError::NotFound => ApiError::new(Code::NotFound, detail),
             InviteError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<RuleGroupError> for ApiError {
+    fn from(error: RuleGroupError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            RuleGroupError::UnknownOrg => org_not_found(),
+            RuleGroupError::NotFound => ApiError::new(Code::NotFound, detail),
+            RuleGroupError::Exists => ApiError::new(Code::PreconditionRequired, detail),
+            RuleGroupError::Conflict(version) => {
+                ApiError::new(Code::VersionConflict, detail).with("version", version)
+            }
+            RuleGroupError::TooManyGroups | RuleGroupError::TooManyRules | RuleGroupError::TooLarge => {
+                ApiError::new(Code::LimitReached, detail)
+            }
+            RuleGroupError::Store(error) => error.into(),
         }
     }
 }

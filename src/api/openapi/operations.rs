@@ -323,6 +323,19 @@ const ACCOUNTS: &[Operation] = &[
 const KEY: &str = "{| name: string, scopes: KeyScope[], expires_at?: string(date-time) | null, embed?: EmbedSettings | null, \
                    ingest?: IngestSettings | null, read?: ReadSettings | null |}";
 
+const PAST_OF_A_RULE: &str = "{| yaml: string 'One rule, as in a rule file of Prometheus', start: any, end: any, step: any, \
+                              query_offset?: string | null, limit?: integer | null |}";
+const PAST_ERRORS: &[Code] = &[
+    Code::EngineUpstream,
+    Code::InvalidParameter,
+    Code::QueryFailed,
+    Code::QueryTimeout,
+    Code::StorageDegraded,
+];
+const RULER_ERRORS: &[Code] = &[Code::EmbedRestricted, Code::NotFound, Code::QueryTimeout];
+const RULER_DONE: &[(u16, &str, &str)] =
+    &[(202, "{ status: string, data: any, errorType: string, error: string }", "The change is stored")];
+
 const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs")
         .query(&[parameters::PAGE])
@@ -391,6 +404,66 @@ const ORGANISATIONS: &[Operation] = &[
              refused_samples: integer }",
             "The last 16 bodies that the target refused for good, the newest first",
         )])
+        .errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/rule-groups")
+        .responses(&[(200, "{ data: RuleGroup[] }", "The groups of the organisation, and those of files of the operator")]),
+    at("GET /orgs/{slug}/rule-groups/{name}")
+        .responses(&[(200, "RuleGroup", "The group; the header ETag has its version")])
+        .errors(&[Code::NotFound]),
+    at("PUT /orgs/{slug}/rule-groups/{name}")
+        .body("{| yaml: string 'One group, as in a rule file of Prometheus' |}")
+        .responses(&[
+            (200, "RuleGroup", "The changed group; the header ETag has its version"),
+            (201, "RuleGroup", "The new group; the header ETag has its version"),
+        ])
+        .errors(&[
+            Code::InvalidParameter,
+            Code::LimitReached,
+            Code::NotFound,
+            Code::PreconditionRequired,
+            Code::QueryTimeout,
+            Code::VersionConflict,
+        ]),
+    at("DELETE /orgs/{slug}/rule-groups/{name}")
+        .responses(DONE)
+        .errors(&[Code::NotFound, Code::VersionConflict]),
+    at("POST /orgs/{slug}/rules/preview")
+        .body(PAST_OF_A_RULE)
+        .responses(&[(
+            200,
+            "{ transitions: { at: string(date-time), state: \"pending\" | \"firing\" | \"resolved\" | \"inactive\", labels: map<string>, value: string }[], \
+             series: { metric: map<string>, values: any[] }[], truncated: boolean }",
+            "What the rule would have done",
+        )])
+        .errors(PAST_ERRORS),
+    at("POST /orgs/{slug}/rules/backfill")
+        .body(PAST_OF_A_RULE)
+        .responses(&[(
+            200,
+            "{ stored: integer, refused: integer, next: string(date-time) | null 'Where the next request begins; null if the backfill is complete' }",
+            "The written samples",
+        )])
+        .errors(PAST_ERRORS),
+    at("GET /orgs/{slug}/prometheus/config/v1/rules")
+        .responses(&[(200, "yaml", "The groups by namespace")])
+        .errors(RULER_ERRORS),
+    at("GET /orgs/{slug}/prometheus/config/v1/rules/{namespace}")
+        .responses(&[(200, "yaml", "The groups of the namespace")])
+        .errors(RULER_ERRORS),
+    at("GET /orgs/{slug}/prometheus/config/v1/rules/{namespace}/{group}")
+        .responses(&[(200, "yaml", "The group")])
+        .errors(RULER_ERRORS),
+    Operation {
+        body: BodySchema::Bytes { media: &["application/yaml"], description: "One group of rules" },
+        ..at("POST /orgs/{slug}/prometheus/config/v1/rules/{namespace}")
+    }
+    .responses(RULER_DONE)
+    .errors(&[Code::InvalidParameter, Code::LimitReached, Code::QueryTimeout]),
+    at("DELETE /orgs/{slug}/prometheus/config/v1/rules/{namespace}")
+        .responses(RULER_DONE)
+        .errors(&[Code::NotFound]),
+    at("DELETE /orgs/{slug}/prometheus/config/v1/rules/{namespace}/{group}")
+        .responses(RULER_DONE)
         .errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/audit")
         .query(&[parameters::EVENTS])
@@ -788,7 +861,7 @@ pub(super) fn texts() -> impl Iterator<Item = &'static str> {
         let answered = operation.responses.iter().map(|(_, text, _)| *text);
         taken.into_iter().chain(
             answered
-                .filter(|text| !matches!(*text, "" | "text" | "events" | "protobuf"))
+                .filter(|text| !matches!(*text, "" | "text" | "yaml" | "events" | "protobuf"))
                 .map(|text| text.strip_prefix("html ").or(text.strip_prefix("ndjson ")).unwrap_or(text)),
         )
     })

@@ -277,6 +277,16 @@ const MOUNT_DELETE: &[Parameter] = &[
     p("start", ParameterKind::Time, "The time of the first sample to delete, inclusive; no bound by default"),
     p("end", ParameterKind::Time, "The time of the last sample to delete, inclusive; no bound by default"),
 ];
+const MOUNT_RULES: &[Parameter] = &[
+    p("type", ParameterKind::OneOf(&["", "alert", "record"]), "The only kind of rules to return"),
+    p("rule_name[]", ParameterKind::Repeated, "The names of the rules to return"),
+    p("rule_group[]", ParameterKind::Repeated, "The names of the groups to return"),
+    p("file[]", ParameterKind::Repeated, "The files or namespaces of the groups to return"),
+    p("match[]", ParameterKind::Repeated, "A selector of the rules to return by their labels"),
+    p("exclude_alerts", FLAG, "Whether the alerts of rules are left out"),
+    p("group_limit", ParameterKind::Least(1), "The maximum number of groups"),
+    p("group_next_token", ParameterKind::Text, "The token of the next page, with group_limit"),
+];
 const MOUNT_STATUS: &[Parameter] =
     &[p("limit", ParameterKind::Count(1, 10_000), "The maximum number of items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
@@ -452,6 +462,7 @@ const ESTIMATE: &[Code] = &[
 ];
 const FORMAT: &[Code] =
     &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::EmbedRestricted];
+const RULES: &[Code] = &[Code::InvalidParameter, Code::DuplicateParameter, Code::BadExpr, Code::QueryTimeout];
 const EXEMPLARS: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
@@ -503,7 +514,7 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("prometheus/api/v1/admin/tsdb/delete_series", NO_BODY, &[MOUNT_DELETE], DELETE),
     ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS], NUMBERS),
     ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN], EXEMPLARS),
-    ("prometheus/api/v1/rules", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/rules", "PrometheusData", &[MOUNT_RULES], RULES),
     ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
 ];
 

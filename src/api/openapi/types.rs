@@ -114,6 +114,11 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          version: integer, updated_at: string(date-time), status: ForwardStatus | null 'null if it is disabled' }",
     ),
     (
+        "RuleGroup",
+        "{ name: string 'With its namespace and a slash, unless that is api', namespace: string, source: \"api\" | \"file\", \
+         yaml: string, version: integer, updated_at: string(date-time) | null, updated_by: string | null }",
+    ),
+    (
         "ForwardStatus",
         "{ state: string, error: string | null, protocol: string, shards: integer, lag_s: number, lag_bytes: integer, \
          lag_samples: integer 'Estimated', sent_samples: integer, sent_bytes: integer, requests: integer, retried_requests: integer, \

@@ -16,6 +16,7 @@ pub mod organisations;
 pub mod prometheus;
 pub mod query;
 pub mod rejects;
+pub mod rules;
 pub mod settings;
 mod targets;
 pub mod write;
@@ -33,6 +34,7 @@ use crate::forward::edge::Forwarders;
 use crate::identity::{Identity, OrgSettings};
 use crate::model::{OrgId, PatternCache};
 use crate::outbound::MailQueue;
+use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
 use query::deadline::QueryDeadline;
 use rejects::Rejects;
@@ -80,6 +82,8 @@ pub struct OrgDeps {
     pub engines: Arc<query::engines::Engines>,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,
+    /// The evaluation of rules.
+    pub rules: Arc<RuleEngine>,
 }
 
 impl OrgDeps {

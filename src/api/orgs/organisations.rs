@@ -139,6 +139,7 @@ async fn delete(
     // Running queries of the organisation end without a result.
     deps.active.cancel_all(id);
     deps.embeds.forget(id);
+    deps.rules.forget_org(id);
     tracing::info!(org = id.0, slug = org.slug.as_str(), %user, "an organisation was deleted");
     let answer = json!({ "slug": org.slug.as_str(), "status": "deleting" });
     Ok((StatusCode::ACCEPTED, Json(answer)).into_response())

@@ -17,6 +17,7 @@ use super::query::request::{QueryRequest, ReadRequest, timeout};
 use super::query::response::QueryBody;
 use super::query::run::{EvalOptions, QueryRun};
 use super::query::{ReadDeps, flag};
+use super::rules;
 use crate::api::callers::{Endpoint, Permission, PrometheusCaller};
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -106,15 +107,15 @@ pub fn routes() -> Routes<ReadDeps> {
         routes,
         "/orgs/{slug}/prometheus/api/v1/rules",
         None,
-        "Prometheus: list rules; always empty",
-        rules,
+        "Prometheus: list rules and their state",
+        rules::listing::rules,
     );
     both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/alerts",
         None,
-        "Prometheus: list alerts; always empty",
-        alerts,
+        "Prometheus: list pending and firing alerts",
+        rules::listing::alerts,
     )
 }
 
@@ -472,15 +473,8 @@ fn write_exemplars(found: &[SeriesExemplars], out: &mut BodyWriter<'_>) -> ApiRe
     Ok(())
 }
 
-async fn rules(_: ReadRequest) -> ApiResult<Response> {
-    Ok(success(&json!({ "groups": [] })))
-}
-
-async fn alerts(_: ReadRequest) -> ApiResult<Response> {
-    Ok(success(&json!({ "alerts": [] })))
-}
-
-fn success(data: &serde_json::Value) -> Response {
+/// Returns a successful response with this data.
+pub(super) fn success(data: &serde_json::Value) -> Response {
     let body = json!({ "status": "success", "data": data }).to_string().into_bytes();
     QueryBody::whole(body, Coding::Identity).into_response()
 }

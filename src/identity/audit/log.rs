@@ -103,6 +103,21 @@ impl Identity {
         self.change(move |txn| record(txn, &event, now))
     }
 
+    /// Records that the past of a recording rule is written. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn note_backfill(
+        &self,
+        actor: UserId,
+        org: OrgId,
+        rule: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let event = Event::by(actor, "rules.backfilled").of(org).target(rule);
+        self.change(move |txn| record(txn, &event, now))
+    }
+
     /// Records that demo data is written to an organisation. Blocks (commit).
     ///
     /// # Errors

@@ -22,6 +22,7 @@ use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
 use crate::identity::tables::moving::MoveRow;
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
+use crate::identity::tables::rule_group::RuleGroupRow;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
 
@@ -136,6 +137,8 @@ impl Identity {
         self.remove_dashboards_of(org)?;
         let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
+        let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.in_steps(&groups, ROWS_A_CHANGE, |txn, key| txn.remove::<RuleGroupRow>(key))?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {

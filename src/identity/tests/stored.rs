@@ -24,6 +24,7 @@ use crate::identity::tables::org::{
     SlugRow,
 };
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
+use crate::identity::tables::rule_group::RuleGroupRow;
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::target::SealedTarget;
 use crate::identity::tables::totp::TotpRow;
@@ -222,6 +223,21 @@ fn both_versions_of_public_links_are_readable() {
     assert_eq!(
         (PublicLinkUsedRow::TABLE, PublicLinkUsedRow::KIND, PublicLinkUsedRow::VERSION),
         (0x30, 0x30, 1)
+    );
+}
+
+#[test]
+fn version_1_of_groups_of_rules_is_readable() {
+    check(
+        0x38,
+        "01670207fd00a0b8304603000001 01010101010101010101".replace(' ', "").as_str(),
+        &RuleGroupRow {
+            yaml: "g".into(),
+            rules: 2,
+            version: 7,
+            updated_at: at(0),
+            updated_by: Some(USER),
+        },
     );
 }
 

@@ -3,7 +3,7 @@
 use promlet::model::{Timestamp, is_stale, stale_nan};
 use promlet::promql::{Annotations, MatrixSeries, Value, VectorSample};
 
-use super::native::Literal;
+use super::native::{Literal, matches};
 use super::series::{Item, SeriesLine};
 
 /// The expected outcome of an evaluation.
@@ -131,7 +131,7 @@ impl Expected {
             };
             let same = match (item, &sample.histogram) {
                 (Item::Value(expected), None) => almost_equal(*expected, sample.value),
-                (Item::Histogram(expected), Some(found)) => expected.matches(found),
+                (Item::Histogram(expected), Some(found)) => matches(expected, found),
                 _ => false,
             };
             if !same {
@@ -210,7 +210,7 @@ impl Expected {
                     .histograms
                     .iter()
                     .zip(&native)
-                    .all(|(s, (at, literal))| s.at == *at && literal.matches(&s.value));
+                    .all(|(s, (at, literal))| s.at == *at && matches(literal, &s.value));
             if !same {
                 let found: Vec<_> = found.histograms.iter().map(|s| (s.at.as_ms(), &s.value)).collect();
                 return Err(format!("{} is\n    {found:?}, expected\n    {native:?}", line.labels));

@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::model::PatternCache;
 use crate::promql::syntax::{Caps, ExpressionCache};
 use crate::promql::{self, MemoryPool, RangeCache};
+use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
 
 /// The dependencies of the discovery and query endpoints, including the Prometheus mount.
@@ -44,6 +45,8 @@ pub struct ReadDeps {
     pub live: Arc<LiveQueries>,
     /// When metrics were queried last.
     pub queried: Arc<QueriedMetrics>,
+    /// The evaluation of rules.
+    pub rules: Arc<RuleEngine>,
 }
 
 /// The limits of one query (docs/specification.md C5, E).

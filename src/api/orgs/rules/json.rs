@@ -1,0 +1,96 @@
+//! Groups of rules and previews as JSON.
+
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, path_name};
+use crate::api::prom_json;
+use crate::identity::StoredRuleGroup;
+use crate::model::{Labels, Timestamp};
+use crate::rules::{AlertPhase, AlertTransition, RuleGroupView, RulePreview, RuleSource, group_text};
+
+/// The most points of all series of a preview, inclusive. Further series are left out.
+const PREVIEW_POINTS_MAX: usize = 200_000;
+
+/// Returns a stored group.
+pub(super) fn stored(group: &StoredRuleGroup) -> Value {
+    json!({
+        "name": path_name(&group.place.namespace, &group.place.name),
+        "namespace": group.place.namespace,
+        "source": "api",
+        "yaml": group.yaml,
+        "version": group.version,
+        "updated_at": group.updated_at.to_rfc3339(),
+        "updated_by": group.updated_by.map(|user| user.to_string()),
+    })
+}
+
+/// Returns a group of a file of the operator; `None` for another one.
+pub(super) fn of_file(view: &RuleGroupView) -> Option<Value> {
+    let RuleSource::File(path) = &view.key.source else { return None };
+    let name = std::path::Path::new(&**path).file_name().map(|name| name.to_string_lossy().into_owned());
+    Some(json!({
+        "name": &*view.key.name,
+        "namespace": name.unwrap_or_else(|| NAMESPACE.to_owned()),
+        "source": "file",
+        "yaml": group_text(&view.group),
+        "version": 0,
+        "updated_at": null,
+        "updated_by": null,
+    }))
+}
+
+/// Returns labels as an object.
+pub(super) fn labels(labels: &Labels) -> Value {
+    labels
+        .iter()
+        .map(|label| (label.name.to_owned(), json!(label.value)))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+/// Returns a number as Prometheus writes it.
+pub(super) fn number(value: f64) -> String {
+    let mut out = Vec::new();
+    prom_json::number(value, &mut out);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn seconds(at: Timestamp) -> f64 {
+    at.as_seconds()
+}
+
+/// Returns a preview.
+pub(super) fn preview(preview: &RulePreview) -> Value {
+    let transition = |change: &AlertTransition| {
+        let state = match change.phase {
+            Some(AlertPhase::Pending) => "pending",
+            Some(AlertPhase::Firing) => "firing",
+            Some(AlertPhase::Resolved) => "resolved",
+            None => "inactive",
+        };
+        json!({
+            "at": change.at.to_rfc3339(),
+            "state": state,
+            "labels": labels(&change.labels),
+            "value": number(change.value),
+        })
+    };
+    let mut points = 0;
+    let mut truncated = preview.truncated;
+    let mut series = Vec::new();
+    for one in &preview.series {
+        points += one.samples.len();
+        if points > PREVIEW_POINTS_MAX {
+            truncated = true;
+            break;
+        }
+        let values: Vec<Value> =
+            one.samples.iter().map(|sample| json!([seconds(sample.at), number(sample.value)])).collect();
+        series.push(json!({ "metric": labels(&one.labels), "values": values }));
+    }
+    json!({
+        "transitions": preview.transitions.iter().map(transition).collect::<Vec<_>>(),
+        "series": series,
+        "truncated": truncated,
+    })
+}

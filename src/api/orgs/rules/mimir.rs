@@ -1,0 +1,227 @@
+//! The ruler configuration of Mimir, as mimirtool and Grafana send it (Mimir's HTTP API, "Ruler
+//! rules API"): groups of rules in namespaces, as YAML.
+//!
+//! Members and API keys with the scope `read` may read; editors and API keys with the scope `ingest`
+//! may change. A change replaces any version.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
+
+use super::{check_namespace, checked, key_of, store};
+use crate::api::body::read;
+use crate::api::callers::{IngestCaller, PrometheusCaller, Sender};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::api::orgs::OrgDeps;
+use crate::api::params::PathOf;
+use crate::api::routes::{Auth, Routes};
+use crate::identity::{ExpectedVersion, Identity, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId};
+use crate::model::OrgId;
+use crate::rules::{RuleFileOptions, RuleGroup, decode_rule_group, group_text};
+
+/// The most bytes of a group, inclusive.
+const GROUP_BYTES_MAX: usize = 1 << 20;
+
+const READS: Auth = Auth::PrometheusCaller(None);
+const WRITES: Auth = Auth::IngestCaller;
+
+/// The routes, relative to `/api/v1`.
+pub fn routes() -> Routes<OrgDeps> {
+    const ALL: &str = "/orgs/{slug}/prometheus/config/v1/rules";
+    const NAMESPACE: &str = "/orgs/{slug}/prometheus/config/v1/rules/{namespace}";
+    const GROUP: &str = "/orgs/{slug}/prometheus/config/v1/rules/{namespace}/{group}";
+    Routes::new()
+        .get(ALL, READS, "Mimir: list the groups of rules", list)
+        .get(NAMESPACE, READS, "Mimir: list the groups of rules of a namespace", list_namespace)
+        .post(NAMESPACE, WRITES, "Mimir: create or replace a group of rules", set)
+        .delete(NAMESPACE, WRITES, "Mimir: remove the groups of rules of a namespace", remove_namespace)
+        .get(GROUP, READS, "Mimir: get a group of rules", show)
+        .delete(GROUP, WRITES, "Mimir: remove a group of rules", remove)
+}
+
+fn yaml(text: String) -> Response {
+    let kind = HeaderValue::from_static("application/yaml");
+    ([(header::CONTENT_TYPE, kind)], text).into_response()
+}
+
+/// Returns Mimir's response to a change.
+fn accepted() -> Response {
+    let body = json!({ "status": "success", "data": null, "errorType": "", "error": "" }).to_string();
+    let kind = HeaderValue::from_static("application/json");
+    (StatusCode::ACCEPTED, [(header::CONTENT_TYPE, kind)], body).into_response()
+}
+
+impl OrgDeps {
+    /// Enters the organisation to read its rules. Embed tokens may not.
+    fn enters(caller: &PrometheusCaller, slug: &str) -> ApiResult<OrgId> {
+        let access = caller.enter_any(slug)?;
+        if access.grant.is_token() {
+            return Err(ApiError::new(
+                Code::EmbedRestricted,
+                "tokens do not read the configuration of rules",
+            ));
+        }
+        Ok(access.access.org)
+    }
+
+    /// Reads the groups of an organisation, decoded, in the order of namespace and name.
+    async fn ruler_groups(&self, org: OrgId) -> ApiResult<Vec<(StoredRuleGroup, RuleGroup)>> {
+        let caps = self.rules.settings().caps;
+        let decode = move |identity: &Identity| {
+            let groups = identity.rule_groups(org)?.into_iter().filter_map(|stored| {
+                let group = decode_rule_group(&stored.yaml, RuleFileOptions::within(&caps)).ok()?;
+                Some((stored, group))
+            });
+            Ok(groups.collect())
+        };
+        self.compile(org, decode).await
+    }
+
+    /// Runs a change of a caller that may write on the account lane.
+    async fn ruler_change<T: Send + 'static>(
+        &self,
+        caller: &IngestCaller,
+        slug: &str,
+        change: impl FnOnce(&Identity, OrgId, Option<UserId>) -> Result<T, RuleGroupError> + Send + 'static,
+    ) -> ApiResult<T> {
+        let (identity, caller, slug) = (Arc::clone(&self.identity), caller.clone(), slug.to_owned());
+        let change = move || {
+            // The body may have arrived long after the first check.
+            let access = caller.enter(&slug)?;
+            let user = match access.sender() {
+                Some(Sender::User(user)) => Some(user),
+                _ => None,
+            };
+            change(&identity, access.org, user).map_err(ApiError::from)
+        };
+        self.lanes.run(Lane::Account, change).await?
+    }
+}
+
+/// Writes namespaces and their groups as Mimir does.
+fn namespaces(groups: &[(StoredRuleGroup, RuleGroup)]) -> String {
+    let mut by_namespace: BTreeMap<&str, Vec<&RuleGroup>> = BTreeMap::new();
+    for (stored, group) in groups {
+        by_namespace.entry(&stored.place.namespace).or_default().push(group);
+    }
+    let mut out = String::new();
+    for (namespace, groups) in by_namespace {
+        let _ = writeln!(out, "{}:", json!(namespace));
+        for group in groups {
+            let text = group_text(group);
+            for (index, line) in text.lines().enumerate() {
+                let _ = writeln!(out, "{}{line}", if index == 0 { "    - " } else { "      " });
+            }
+        }
+    }
+    out
+}
+
+fn none() -> ApiError {
+    RuleGroupError::NotFound.into()
+}
+
+async fn list(
+    State(deps): State<OrgDeps>,
+    caller: PrometheusCaller,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Response> {
+    let groups = deps.ruler_groups(OrgDeps::enters(&caller, &slug)?).await?;
+    if groups.is_empty() {
+        return Err(none());
+    }
+    Ok(yaml(namespaces(&groups)))
+}
+
+async fn list_namespace(
+    State(deps): State<OrgDeps>,
+    caller: PrometheusCaller,
+    PathOf((slug, namespace)): PathOf<(String, String)>,
+) -> ApiResult<Response> {
+    let mut groups = deps.ruler_groups(OrgDeps::enters(&caller, &slug)?).await?;
+    groups.retain(|(stored, _)| stored.place.namespace == namespace);
+    if groups.is_empty() {
+        return Err(none());
+    }
+    Ok(yaml(namespaces(&groups)))
+}
+
+async fn show(
+    State(deps): State<OrgDeps>,
+    caller: PrometheusCaller,
+    PathOf((slug, namespace, name)): PathOf<(String, String, String)>,
+) -> ApiResult<Response> {
+    let groups = deps.ruler_groups(OrgDeps::enters(&caller, &slug)?).await?;
+    let mut groups = groups.iter().filter(|(stored, _)| stored.place.namespace == namespace);
+    let group = groups.find(|(stored, _)| stored.place.name == name).ok_or_else(none)?;
+    Ok(yaml(group_text(&group.1)))
+}
+
+async fn set(
+    State(deps): State<OrgDeps>,
+    caller: IngestCaller,
+    PathOf((slug, namespace)): PathOf<(String, String)>,
+    body: Body,
+) -> ApiResult<Response> {
+    let org = caller.enter(&slug)?.org;
+    check_namespace(&namespace)?;
+    let bytes = read(body, GROUP_BYTES_MAX).await?;
+    let caps = deps.rules.settings().caps;
+    let decode = move |_: &Identity| {
+        let invalid = |message: String| ApiError::invalid_parameter("body", message);
+        let text =
+            String::from_utf8(bytes.to_vec()).map_err(|_| invalid("the body is not UTF-8".to_owned()))?;
+        let group =
+            decode_rule_group(&text, RuleFileOptions::within(&caps)).map_err(|e| invalid(e.to_string()))?;
+        checked(text, &group.name, &caps)
+    };
+    let new = deps.compile(org, decode).await?;
+    let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
+    let change = move |identity: &Identity, org, user| {
+        let place = RuleGroupPlace { org, namespace, name: new.group.name.clone() };
+        store(identity, &engine, user, (place, new), Some(ExpectedVersion::Any), now)
+    };
+    deps.ruler_change(&caller, &slug, change).await?;
+    Ok(accepted())
+}
+
+async fn remove(
+    State(deps): State<OrgDeps>,
+    caller: IngestCaller,
+    PathOf((slug, namespace, name)): PathOf<(String, String, String)>,
+) -> ApiResult<Response> {
+    let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
+    let change = move |identity: &Identity, org, user| {
+        let place = RuleGroupPlace { org, namespace, name };
+        let key = key_of(&place);
+        let _changing = engine.changes();
+        identity.remove_rule_group(user, place, ExpectedVersion::Any, now)?;
+        engine.remove_group(&key);
+        Ok(())
+    };
+    deps.ruler_change(&caller, &slug, change).await?;
+    Ok(accepted())
+}
+
+async fn remove_namespace(
+    State(deps): State<OrgDeps>,
+    caller: IngestCaller,
+    PathOf((slug, namespace)): PathOf<(String, String)>,
+) -> ApiResult<Response> {
+    let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
+    let change = move |identity: &Identity, org, user| {
+        let _changing = engine.changes();
+        let places = identity.remove_rule_namespace(user, org, namespace, now)?;
+        places.iter().for_each(|place| engine.remove_group(&key_of(place)));
+        Ok(())
+    };
+    deps.ruler_change(&caller, &slug, change).await?;
+    Ok(accepted())
+}

@@ -1,0 +1,263 @@
+//! The rules of an organisation (docs/specification.md C13): groups, their versions, and the past of
+//! a rule.
+
+mod json;
+pub mod listing;
+pub mod mimir;
+mod past;
+mod prometheus_json;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::OrgDeps;
+use super::targets::wrong;
+use crate::api::body::Json;
+use crate::api::callers::MemberCaller;
+use crate::api::error::{ApiError, ApiResult};
+use crate::api::params::PathOf;
+use crate::api::routes::{Auth, Login, Routes};
+use crate::identity::{
+    ExpectedVersion, Identity, NewRuleGroup, Role, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId,
+};
+use crate::model::OrgId;
+use crate::promql::syntax::Caps;
+use crate::rules::{RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, RuleSource, decode_rule_group};
+
+/// The namespace of groups that are sent without one.
+const NAMESPACE: &str = "api";
+/// The most bytes of a namespace, inclusive.
+const NAMESPACE_BYTES_MAX: usize = 256;
+
+const READS: Auth = Auth::Member(Role::Viewer, Login::Any);
+const WRITES: Auth = Auth::Member(Role::Editor, Login::Any);
+
+/// The routes, relative to `/api/v1`.
+pub fn routes() -> Routes<OrgDeps> {
+    Routes::new()
+        .get("/orgs/{slug}/rule-groups", READS, "List the groups of rules of an organisation", list)
+        .get("/orgs/{slug}/rule-groups/{name}", READS, "Get a group of rules", show)
+        .put("/orgs/{slug}/rule-groups/{name}", WRITES, "Create or replace a group of rules", put)
+        .delete("/orgs/{slug}/rule-groups/{name}", WRITES, "Remove a group of rules", remove)
+        .post("/orgs/{slug}/rules/preview", READS, "Show what a rule would have done", past::preview)
+        .post("/orgs/{slug}/rules/backfill", WRITES, "Write the past of a recording rule", past::backfill)
+}
+
+/// Splits `namespace/group`, or a group of the default namespace.
+fn place(org: OrgId, text: &str) -> RuleGroupPlace {
+    let (namespace, name) = text.split_once('/').unwrap_or((NAMESPACE, text));
+    RuleGroupPlace { org, namespace: namespace.to_owned(), name: name.to_owned() }
+}
+
+/// Returns the identity of a group in the engine.
+fn key_of(place: &RuleGroupPlace) -> RuleGroupKey {
+    let source = RuleSource::Api(Arc::from(place.namespace.as_str()));
+    RuleGroupKey { org: place.org, source, name: Arc::from(place.name.as_str()) }
+}
+
+/// Returns the name of a group in paths: with its namespace, unless it is the default one.
+fn path_name(namespace: &str, name: &str) -> String {
+    if namespace == NAMESPACE { name.to_owned() } else { format!("{namespace}/{name}") }
+}
+
+/// A group that was decoded and may be stored.
+struct CheckedGroup {
+    group: RuleGroup,
+    yaml: String,
+}
+
+/// Decodes a group and checks that it has the name of its place.
+fn checked(yaml: String, name: &str, caps: &Caps) -> ApiResult<CheckedGroup> {
+    let group = decode_rule_group(&yaml, RuleFileOptions::within(caps))
+        .or_else(|error| wrong("yaml", error.to_string()))?;
+    if group.name != name {
+        return wrong("yaml", format!("the group has the name {:?}, and the path has {name:?}", group.name));
+    }
+    Ok(CheckedGroup { group, yaml })
+}
+
+fn check_namespace(namespace: &str) -> ApiResult<()> {
+    let is_valid = !namespace.is_empty()
+        && namespace.len() <= NAMESPACE_BYTES_MAX
+        && !namespace.contains('/')
+        && !namespace.chars().any(char::is_control);
+    if is_valid {
+        return Ok(());
+    }
+    let message = format!("1 to {NAMESPACE_BYTES_MAX} bytes without / and control characters are expected");
+    Err(ApiError::invalid_parameter("namespace", message))
+}
+
+/// Stores a group and gives it to the engine.
+fn store(
+    identity: &Identity,
+    engine: &RuleEngine,
+    actor: Option<UserId>,
+    (place, new): (RuleGroupPlace, CheckedGroup),
+    expected: Option<ExpectedVersion>,
+    now: crate::model::Timestamp,
+) -> Result<StoredRuleGroup, RuleGroupError> {
+    let CheckedGroup { group, yaml } = new;
+    let rules = u32::try_from(group.rules.len()).unwrap_or(u32::MAX);
+    let source = key_of(&place).source;
+    let org = place.org;
+    let _changing = engine.changes();
+    let stored = identity.set_rule_group(actor, place, NewRuleGroup { yaml, rules, expected }, now)?;
+    if evaluates(identity, org) {
+        engine.set_group(org, source, group);
+    }
+    Ok(stored)
+}
+
+/// Returns whether the rules of an organisation are evaluated here: it is not deleted, this process
+/// is no replica, and the samples are not on another server.
+fn evaluates(identity: &Identity, org: OrgId) -> bool {
+    !identity.is_replica() && identity.engine(org).is_none() && exists(identity, org)
+}
+
+/// Returns whether an organisation is not deleted. If that cannot be read, it counts as existing.
+fn exists(identity: &Identity, org: OrgId) -> bool {
+    !matches!(identity.org(org), Ok(None))
+}
+
+/// Forgets the groups of deleted organisations. Nothing more is written for them.
+pub fn forget_deleted(identity: &Identity, engine: &RuleEngine) {
+    let orgs: BTreeSet<OrgId> = engine.keys().into_iter().map(|key| key.org).collect();
+    orgs.into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
+}
+
+/// Makes the groups that are evaluated equal to those that are stored. To be called at the start,
+/// after a promotion, and then from time to time, because engines of organisations change.
+pub fn reconcile(identity: &Identity, engine: &RuleEngine) {
+    let _changing = engine.changes();
+    let stored = match identity.all_rule_groups() {
+        Ok(stored) => stored,
+        Err(error) => return tracing::warn!("groups of rules cannot be read: {error}"),
+    };
+    let mut wanted: BTreeMap<RuleGroupKey, StoredRuleGroup> = BTreeMap::new();
+    let mut known: BTreeMap<OrgId, bool> = BTreeMap::new();
+    for group in stored {
+        let org = group.place.org;
+        if *known.entry(org).or_insert_with(|| evaluates(identity, org)) {
+            wanted.insert(key_of(&group.place), group);
+        }
+    }
+    let running: BTreeSet<RuleGroupKey> = engine.keys().into_iter().collect();
+    for key in &running {
+        let is_stored = wanted.contains_key(key) || matches!(key.source, RuleSource::File(_));
+        match known.get(&key.org) {
+            _ if is_stored => {}
+            Some(true) => engine.remove_group(key),
+            Some(false) | None => engine.forget_group(key),
+        }
+    }
+    let caps = engine.settings().caps;
+    for (key, group) in wanted.into_iter().filter(|(key, _)| !running.contains(key)) {
+        match decode_rule_group(&group.yaml, RuleFileOptions::within(&caps)) {
+            Ok(decoded) => engine.set_group(key.org, key.source, decoded),
+            // A version of the program that reads less than the one before it.
+            Err(error) => {
+                tracing::warn!(org = key.org.0, "the group of rules {} is not read: {error}", key.name)
+            }
+        }
+    }
+}
+
+// -- handlers -------------------------------------------------------------------------------------
+
+fn etag(version: u32) -> [(header::HeaderName, HeaderValue); 1] {
+    let tag = HeaderValue::try_from(format!("\"{version}\""));
+    // A version has digits only.
+    [(header::ETAG, tag.unwrap_or(HeaderValue::from_static("\"0\"")))]
+}
+
+/// Returns the version that `If-Match` names; a tag that no version has is 0.
+fn if_match(headers: &HeaderMap) -> Option<ExpectedVersion> {
+    let text = headers.get(header::IF_MATCH)?.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Some(ExpectedVersion::Any);
+    }
+    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    Some(ExpectedVersion::Exactly(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
+}
+
+async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Json<Value>> {
+    let (org, engine) = (caller.org().id, Arc::clone(&deps.rules));
+    let read = move |identity: &Identity| {
+        let mut data: Vec<Value> = identity.rule_groups(org)?.iter().map(json::stored).collect();
+        data.extend(engine.groups(org).iter().filter_map(|view| json::of_file(view)));
+        Ok(Json(json!({ "data": data })))
+    };
+    deps.read(org, read).await
+}
+
+async fn show(
+    State(deps): State<OrgDeps>,
+    caller: MemberCaller,
+    PathOf((_, name)): PathOf<(String, String)>,
+) -> ApiResult<Response> {
+    let (org, engine) = (caller.org().id, Arc::clone(&deps.rules));
+    let read = move |identity: &Identity| match identity.rule_group(&place(org, &name)) {
+        Ok(group) => Ok((etag(group.version), Json(json::stored(&group))).into_response()),
+        Err(RuleGroupError::NotFound) => {
+            let views = engine.groups(org);
+            let mut of_files = views.iter().filter(|view| *view.key.name == *name);
+            let found = of_files.find_map(|view| json::of_file(view)).ok_or(RuleGroupError::NotFound)?;
+            Ok(Json(found).into_response())
+        }
+        Err(error) => Err(error.into()),
+    };
+    deps.read(org, read).await
+}
+
+/// A group as it is sent.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupBody {
+    yaml: String,
+}
+
+async fn put(
+    State(deps): State<OrgDeps>,
+    caller: MemberCaller,
+    PathOf((_, name)): PathOf<(String, String)>,
+    headers: HeaderMap,
+    Json(body): Json<GroupBody>,
+) -> ApiResult<Response> {
+    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
+    let place = place(org, &name);
+    check_namespace(&place.namespace)?;
+    let (wanted, caps) = (place.name.clone(), deps.rules.settings().caps);
+    let new = deps.compile(org, move |_| checked(body.yaml, &wanted, &caps)).await?;
+    let (engine, expected) = (Arc::clone(&deps.rules), if_match(&headers));
+    let change = move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, now);
+    let stored = deps.change(&caller, change).await?;
+    let status = if stored.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, etag(stored.version), Json(json::stored(&stored))).into_response())
+}
+
+async fn remove(
+    State(deps): State<OrgDeps>,
+    caller: MemberCaller,
+    PathOf((_, name)): PathOf<(String, String)>,
+    headers: HeaderMap,
+) -> ApiResult<StatusCode> {
+    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
+    let (place, engine) = (place(org, &name), Arc::clone(&deps.rules));
+    let expected = if_match(&headers).unwrap_or(ExpectedVersion::Any);
+    let change = move |identity: &Identity| {
+        let key = key_of(&place);
+        let _changing = engine.changes();
+        identity.remove_rule_group(Some(user), place, expected, now)?;
+        engine.remove_group(&key);
+        Ok::<_, RuleGroupError>(())
+    };
+    deps.change(&caller, change).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

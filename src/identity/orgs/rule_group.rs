@@ -1,0 +1,234 @@
+//! The groups of rules of an organisation (docs/specification.md C13). A group belongs to a
+//! namespace, as in Mimir. This room stores its text; its callers have checked it.
+
+use crate::identity::Identity;
+use crate::identity::audit::{self, Event};
+use crate::identity::dashboards::store::ExpectedVersion;
+use crate::identity::tables::id::UserId;
+use crate::identity::tables::org::OrgRow;
+use crate::identity::tables::rule_group::RuleGroupRow;
+use crate::identity::tables::store::{StoreError, read};
+use crate::kv::Txn;
+use crate::model::{OrgId, Timestamp};
+
+/// The most stored groups of an organisation, inclusive.
+pub const RULE_GROUPS_STORED_MAX: usize = 1_000;
+/// The most rules of all stored groups of an organisation, inclusive.
+pub const RULES_STORED_MAX: u32 = 20_000;
+/// The most bytes of the texts of all stored groups of an organisation, inclusive.
+pub const RULE_TEXTS_BYTES_MAX: usize = 10 << 20;
+
+/// The place of a stored group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RuleGroupPlace {
+    /// The organisation.
+    pub org: OrgId,
+    /// The namespace.
+    pub namespace: String,
+    /// The name of the group.
+    pub name: String,
+}
+
+/// A stored group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredRuleGroup {
+    /// Where it is.
+    pub place: RuleGroupPlace,
+    /// The group as YAML.
+    pub yaml: String,
+    /// Increases with each change; never 0.
+    pub version: u32,
+    /// The time of the last change.
+    pub updated_at: Timestamp,
+    /// The account of the last change.
+    pub updated_by: Option<UserId>,
+}
+
+/// A group to store.
+#[derive(Clone, Debug)]
+pub struct NewRuleGroup {
+    /// The group as YAML.
+    pub yaml: String,
+    /// The number of its rules.
+    pub rules: u32,
+    /// The version that it replaces; `None` if there must be none.
+    pub expected: Option<ExpectedVersion>,
+}
+
+/// Errors of changing groups.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleGroupError {
+    /// The organisation no longer exists: `org_not_found`.
+    #[error("no such organisation")]
+    UnknownOrg,
+    /// `not_found`.
+    #[error("this organisation has no such group of rules")]
+    NotFound,
+    /// `precondition_required`.
+    #[error("the group exists: send If-Match with the ETag of the version that you replace, or *")]
+    Exists,
+    /// `version_conflict`.
+    #[error("the group has version {0} now: read it again, or send If-Match: * to replace it")]
+    Conflict(u32),
+    /// `limit_reached`.
+    #[error("an organisation has at most {RULE_GROUPS_STORED_MAX} groups of rules")]
+    TooManyGroups,
+    /// `limit_reached`.
+    #[error("an organisation has at most {RULES_STORED_MAX} rules")]
+    TooManyRules,
+    /// `limit_reached`.
+    #[error("the groups of an organisation have at most {RULE_TEXTS_BYTES_MAX} bytes of text")]
+    TooLarge,
+    /// `storage_degraded`.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+fn stored((org, namespace, name): (OrgId, String, String), row: RuleGroupRow) -> StoredRuleGroup {
+    let RuleGroupRow { yaml, version, updated_at, updated_by, .. } = row;
+    StoredRuleGroup { place: RuleGroupPlace { org, namespace, name }, yaml, version, updated_at, updated_by }
+}
+
+fn key_of(place: &RuleGroupPlace) -> (OrgId, String, String) {
+    (place.org, place.namespace.clone(), place.name.clone())
+}
+
+fn check_version(
+    row: Option<&RuleGroupRow>,
+    expected: Option<ExpectedVersion>,
+) -> Result<(), RuleGroupError> {
+    match (row, expected) {
+        (None, None | Some(ExpectedVersion::Any)) | (Some(_), Some(ExpectedVersion::Any)) => Ok(()),
+        (Some(row), Some(ExpectedVersion::Exactly(version))) if row.version == version => Ok(()),
+        (Some(row), Some(_)) => Err(RuleGroupError::Conflict(row.version)),
+        (Some(_), None) => Err(RuleGroupError::Exists),
+        (None, Some(_)) => Err(RuleGroupError::NotFound),
+    }
+}
+
+fn remove(
+    txn: &mut Txn<'_>,
+    actor: Option<UserId>,
+    place: &RuleGroupPlace,
+    now: Timestamp,
+) -> Result<(), RuleGroupError> {
+    txn.remove::<RuleGroupRow>(&key_of(place));
+    let event = Event::by_actor(actor, "rules.removed").of(place.org).target(&place.name);
+    Ok(audit::record(txn, &event.detail(&place.namespace), now)?)
+}
+
+impl Identity {
+    /// Returns the groups of an organisation in the order of namespace and name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn rule_groups(&self, org: OrgId) -> Result<Vec<StoredRuleGroup>, StoreError> {
+        Ok(self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, row)| stored(key, row)).collect())
+    }
+
+    /// Returns the groups of all organisations, in the order of organisation, namespace and name.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn all_rule_groups(&self) -> Result<Vec<StoredRuleGroup>, StoreError> {
+        Ok(self.rows::<RuleGroupRow>(&())?.into_iter().map(|(key, row)| stored(key, row)).collect())
+    }
+
+    /// Returns one group.
+    ///
+    /// # Errors
+    /// [`RuleGroupError::NotFound`] or [`RuleGroupError::Store`].
+    pub fn rule_group(&self, place: &RuleGroupPlace) -> Result<StoredRuleGroup, RuleGroupError> {
+        let key = key_of(place);
+        let row = self.row::<RuleGroupRow>(&key)?.ok_or(RuleGroupError::NotFound)?;
+        Ok(stored(key, row))
+    }
+
+    /// Creates or replaces a group. The caller must check the text, and that `actor` may edit.
+    /// Blocks (commit).
+    ///
+    /// # Errors
+    /// [`RuleGroupError`]; then nothing is changed.
+    pub fn set_rule_group(
+        &self,
+        actor: Option<UserId>,
+        place: RuleGroupPlace,
+        new: NewRuleGroup,
+        now: Timestamp,
+    ) -> Result<StoredRuleGroup, RuleGroupError> {
+        self.change(move |txn| {
+            read::<OrgRow>(txn, &place.org)?.ok_or(RuleGroupError::UnknownOrg)?;
+            let key = key_of(&place);
+            let rows = txn.scan::<RuleGroupRow>(&place.org).map_err(StoreError::from)?;
+            let before = rows.iter().find(|(other, _)| *other == key).map(|(_, row)| row);
+            check_version(before, new.expected)?;
+            let others = rows.iter().filter(|(other, _)| *other != key);
+            let (mut groups, mut rules, mut bytes) = (1, new.rules, new.yaml.len());
+            for (_, row) in others {
+                groups += 1;
+                rules = rules.saturating_add(row.rules);
+                bytes += row.yaml.len();
+            }
+            match () {
+                () if groups > RULE_GROUPS_STORED_MAX => return Err(RuleGroupError::TooManyGroups),
+                () if rules > RULES_STORED_MAX => return Err(RuleGroupError::TooManyRules),
+                () if bytes > RULE_TEXTS_BYTES_MAX => return Err(RuleGroupError::TooLarge),
+                () => {}
+            }
+            let is_new = before.is_none();
+            let row = RuleGroupRow {
+                yaml: new.yaml,
+                rules: new.rules,
+                version: before.map_or(1, |before| before.version.wrapping_add(1).max(1)),
+                updated_at: now,
+                updated_by: actor,
+            };
+            txn.put(&key, &row);
+            let event = Event::by_actor(actor, if is_new { "rules.created" } else { "rules.changed" });
+            let event = event.of(place.org).target(&place.name);
+            audit::record(txn, &event.detail(&place.namespace), now)?;
+            Ok(stored(key, row))
+        })
+    }
+
+    /// Removes a group. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`RuleGroupError`]; then nothing is changed.
+    pub fn remove_rule_group(
+        &self,
+        actor: Option<UserId>,
+        place: RuleGroupPlace,
+        expected: ExpectedVersion,
+        now: Timestamp,
+    ) -> Result<(), RuleGroupError> {
+        self.change(move |txn| {
+            let row = read::<RuleGroupRow>(txn, &key_of(&place))?.ok_or(RuleGroupError::NotFound)?;
+            check_version(Some(&row), Some(expected))?;
+            remove(txn, actor, &place, now)
+        })
+    }
+
+    /// Removes all groups of a namespace, and returns their places. Blocks (commit).
+    ///
+    /// # Errors
+    /// [`RuleGroupError`]; then nothing is changed.
+    pub fn remove_rule_namespace(
+        &self,
+        actor: Option<UserId>,
+        org: OrgId,
+        namespace: String,
+        now: Timestamp,
+    ) -> Result<Vec<RuleGroupPlace>, RuleGroupError> {
+        self.change(move |txn| {
+            let rows = txn.scan::<RuleGroupRow>(&(org, namespace)).map_err(StoreError::from)?;
+            let places = rows.into_iter().map(|(key, row)| stored(key, row).place);
+            let places: Vec<RuleGroupPlace> = places.collect();
+            if places.is_empty() {
+                return Err(RuleGroupError::NotFound);
+            }
+            places.iter().try_for_each(|place| remove(txn, actor, place, now))?;
+            Ok(places)
+        })
+    }
+}

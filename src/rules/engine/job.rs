@@ -1,0 +1,181 @@
+//! One job of the engine: a restore, an evaluation, or the end of a removed group.
+
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::schedule::{MissedPolicy, RuleGrid};
+use super::view::{RuleGroupKey, RuleGroupView};
+use super::{RuleEngine, send};
+use crate::clock::Stopwatch;
+use crate::model::Timestamp;
+use crate::rules::run::{GroupRun, RuleContext};
+
+/// The stack of a thread in bytes: that of the threads that evaluate queries.
+pub(super) const STACK_BYTES: usize = 8 << 20;
+/// How far the last evaluation may be ahead of the clock, in milliseconds, so that the state waits
+/// for the clock. Beyond it the state is restored as of now.
+const AHEAD_MS_MAX: i64 = 2 * 3_600_000;
+
+/// What a job does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum JobKind {
+    /// Restores the state after a start.
+    Restore,
+    /// Only plans the next evaluation, after the group changed.
+    Plan,
+    /// Evaluates the group.
+    Evaluate,
+    /// Ends the series of a removed group.
+    End,
+}
+
+/// A group that a thread works on.
+pub(super) struct RuleJob {
+    pub(super) key: RuleGroupKey,
+    pub(super) run: Box<GroupRun>,
+    pub(super) due: Timestamp,
+    pub(super) plan: u64,
+    pub(super) kind: JobKind,
+    pub(super) grid: RuleGrid,
+    pub(super) ambiguous: Arc<HashSet<String>>,
+}
+
+/// The outcome of a job.
+struct JobOutcome {
+    next_due: Option<Timestamp>,
+    skipped: u64,
+}
+
+impl RuleEngine {
+    /// Runs a job without the lock, and puts the group back.
+    pub(super) fn run_job(&self, mut job: RuleJob, now: Timestamp) {
+        let watch = Stopwatch::start();
+        let before = job.run.totals;
+        let caught = catch_unwind(AssertUnwindSafe(|| self.execute(&mut job, now)));
+        let outcome = caught.unwrap_or_else(|_| {
+            self.totals.panics.fetch_add(1, Ordering::Relaxed);
+            job.run.fail_all("the evaluation panicked");
+            JobOutcome { next_due: (job.kind != JobKind::End).then(|| job.grid.after(now)), skipped: 0 }
+        });
+        let after = job.run.totals;
+        let add = |counter: &std::sync::atomic::AtomicU64, more: u64| {
+            counter.fetch_add(more, Ordering::Relaxed);
+        };
+        add(&self.totals.evaluations, after.evaluations - before.evaluations);
+        add(&self.totals.failures, after.failures - before.failures);
+        add(&self.totals.samples, after.samples - before.samples);
+        add(&self.totals.panics, after.panics - before.panics);
+        add(&self.totals.missed, outcome.skipped);
+        add(&self.totals.busy_us, micros(watch.elapsed()));
+        self.put_back(job, &outcome);
+    }
+
+    fn execute(&self, job: &mut RuleJob, now: Timestamp) -> JobOutcome {
+        let context = RuleContext {
+            settings: &self.parts.settings,
+            tsdb: &self.parts.tsdb,
+            org: job.key.org,
+            cancel: Some(&self.closed),
+        };
+        let grid = job.grid;
+        let next = |at: Timestamp, skipped| JobOutcome { next_due: Some(grid.after(at)), skipped };
+        match job.kind {
+            JobKind::Restore => {
+                let ambiguous = Arc::clone(&job.ambiguous);
+                job.run.restore(context, now, |name| ambiguous.contains(name));
+                let catches_up = matches!(self.parts.missed, MissedPolicy::CatchUp { .. });
+                next(job.run.last_at.filter(|at| catches_up && *at < now).unwrap_or(now), 0)
+            }
+            JobKind::Plan => next(now, 0),
+            JobKind::End => {
+                job.run.end(context, job.due, now);
+                JobOutcome { next_due: None, skipped: 0 }
+            }
+            JobKind::Evaluate => {
+                let (at, skipped) = grid.catch_up(job.due, now, self.parts.missed);
+                let ahead_ms = job.run.last_at.map_or(i64::MIN, |last| last.ms_since(at));
+                if ahead_ms > AHEAD_MS_MAX {
+                    *job.run = GroupRun::new(Arc::clone(&job.run.group), &self.parts.settings);
+                    let ambiguous = Arc::clone(&job.ambiguous);
+                    job.run.restore(context, at.plus_ms(-1), |name| ambiguous.contains(name));
+                }
+                // A time that was evaluated before the clock went back is not evaluated again.
+                if job.run.last_at.is_none_or(|last| last < at) {
+                    job.run.evaluate(context, at, now);
+                }
+                self.send_alerts(job, at, now);
+                next(at, skipped)
+            }
+        }
+    }
+
+    fn send_alerts(&self, job: &mut RuleJob, at: Timestamp, now: Timestamp) {
+        let Some(sink) = &self.parts.sink else { return };
+        let delay_ms = self.parts.resend_delay_ms;
+        let alerts = send::alerts_to_send(&mut job.run, at, now, delay_ms);
+        if !alerts.is_empty() {
+            let sent = u64::try_from(alerts.len()).unwrap_or(u64::MAX);
+            self.totals.sent.fetch_add(sent, Ordering::Relaxed);
+            sink.send(job.key.org, alerts, now);
+        }
+    }
+
+    /// Puts a group back, makes its new view, and plans its next evaluation. A version that arrived
+    /// meanwhile takes over the state.
+    fn put_back(&self, job: RuleJob, outcome: &JobOutcome) {
+        let RuleJob { key, mut run, plan, kind, .. } = job;
+        let mut view = None;
+        loop {
+            let mut state = self.lock();
+            let Some(slot) = state.slots.get_mut(&key) else {
+                state.queue.done(key.org);
+                return;
+            };
+            if !Arc::ptr_eq(&slot.group, &run.group) {
+                let mut newer = GroupRun::new(Arc::clone(&slot.group), &self.parts.settings);
+                newer.take_over(*run);
+                (run, view) = (Box::new(newer), None);
+            }
+            // The view is copied outside of the lock.
+            let missed = slot.missed + outcome.skipped;
+            let Some(view) = view.take() else {
+                drop(state);
+                view = Some(Arc::new(RuleGroupView::of(&key, &run, missed)));
+                continue;
+            };
+            (slot.view, slot.missed, slot.restored) = (view, missed, true);
+            slot.run = Some(run);
+            let (current, removed) = (slot.plan == plan, slot.removed);
+            if current && removed && kind == JobKind::End {
+                state.slots.remove(&key);
+            } else if current && let Some(due) = outcome.next_due {
+                state.plan(&key, due);
+            } else {
+                // A change planned the group while it was evaluated; that plan found no state.
+                let due = if removed { Timestamp::MAX } else { Timestamp::MIN };
+                state.replan_after_change(&key, due);
+            }
+            state.queue.done(key.org);
+            drop(state);
+            self.wake.notify_one();
+            return;
+        }
+    }
+}
+
+impl super::EngineState {
+    /// Plans a group that changed while it was evaluated: a removed one ends two intervals later.
+    fn replan_after_change(&mut self, key: &RuleGroupKey, due: Timestamp) {
+        let Some(slot) = self.slots.get(key) else { return };
+        let after = slot.grid.interval_ms.saturating_mul(super::END_AFTER_INTERVALS);
+        let due = if due == Timestamp::MAX { self.last_now.unwrap_or_default().plus_ms(after) } else { due };
+        self.plan(key, due);
+    }
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}

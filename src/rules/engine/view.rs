@@ -1,0 +1,114 @@
+//! Copies of the state of groups, as the API shows them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::{OrgId, Timestamp};
+use crate::rules::alert::{AlertPhase, RuleAlert};
+use crate::rules::group::{Rule, RuleGroup};
+use crate::rules::run::{GroupRun, GroupTotals, RuleHealth};
+
+/// The place where a group is defined: the path of a file, or the namespace of the API.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RuleSource {
+    /// A rule file of the operator.
+    File(Arc<str>),
+    /// A namespace of groups that were sent to the API; the default one is empty.
+    Api(Arc<str>),
+}
+
+impl RuleSource {
+    /// Returns the text that Prometheus' API shows as the file of a group.
+    pub fn as_str(&self) -> &str {
+        match self {
+            RuleSource::File(path) => path,
+            RuleSource::Api(namespace) => namespace,
+        }
+    }
+}
+
+/// The identity of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleGroupKey {
+    /// The organisation.
+    pub org: OrgId,
+    /// Where the group is defined.
+    pub source: RuleSource,
+    /// The name, unique within its source.
+    pub name: Arc<str>,
+}
+
+/// A group as it was after an evaluation.
+#[derive(Clone, Debug)]
+pub struct RuleGroupView {
+    /// The identity.
+    pub key: RuleGroupKey,
+    /// The group.
+    pub group: Arc<RuleGroup>,
+    /// The interval in milliseconds, with the default of the server.
+    pub interval_ms: i64,
+    /// The query offset in milliseconds, with the default of the server.
+    pub query_offset_ms: i64,
+    /// When it was last evaluated.
+    pub last_evaluation: Option<Timestamp>,
+    /// How long the last evaluation took.
+    pub took: Duration,
+    /// The number of evaluations that were missed.
+    pub missed: u64,
+    /// What evaluations did in total.
+    pub totals: GroupTotals,
+    /// The rules, in their order.
+    pub rules: Vec<RuleView>,
+}
+
+/// A rule as it was after an evaluation.
+#[derive(Clone, Debug)]
+pub struct RuleView {
+    /// The rule.
+    pub rule: Arc<Rule>,
+    /// Its health.
+    pub health: RuleHealth,
+    /// When it was last evaluated.
+    pub last_evaluation: Option<Timestamp>,
+    /// How long the last evaluation took.
+    pub took: Duration,
+    /// The pending and firing alerts, in the order of their labels.
+    pub alerts: Arc<[RuleAlert]>,
+}
+
+impl RuleView {
+    /// Returns the state in Prometheus' API: that of the most severe alert.
+    pub fn state(&self) -> &'static str {
+        let fires = self.alerts.iter().any(|alert| alert.phase == AlertPhase::Firing);
+        match (fires, self.alerts.is_empty(), &self.health) {
+            (true, ..) => "firing",
+            (false, false, _) => "pending",
+            (false, true, RuleHealth::Unknown) => "unknown",
+            (false, true, _) => "inactive",
+        }
+    }
+}
+
+impl RuleGroupView {
+    /// Copies the state of a group. The cost is that of copying its active alerts.
+    pub(super) fn of(key: &RuleGroupKey, run: &GroupRun, missed: u64) -> RuleGroupView {
+        let rules = run.rules.iter().map(|rule| RuleView {
+            rule: Arc::clone(&rule.compiled.rule),
+            health: rule.health.clone(),
+            last_evaluation: rule.evaluated_at,
+            took: rule.took,
+            alerts: rule.alerts.iter().filter(|alert| alert.phase != AlertPhase::Resolved).cloned().collect(),
+        });
+        RuleGroupView {
+            key: key.clone(),
+            group: Arc::clone(&run.group),
+            interval_ms: run.interval_ms,
+            query_offset_ms: run.offset_ms,
+            last_evaluation: run.last_at,
+            took: run.took,
+            missed,
+            totals: run.totals,
+            rules: rules.collect(),
+        }
+    }
+}

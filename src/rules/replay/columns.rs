@@ -1,0 +1,127 @@
+//! The result of an expression over steps, read step by step.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use super::ReplayError;
+use crate::model::Sample;
+use crate::model::{Labels, Steps, Timestamp};
+use crate::promql::syntax::tree::{AtModifier, DurationExpr, Expr};
+use crate::promql::{HistogramPoint, MatrixSeries, Value, VectorSample};
+use crate::rules::alert::AlertInput;
+use crate::rules::run::{CompiledRule, RuleContext};
+
+/// The result of an expression over steps.
+pub(super) struct ResultColumns {
+    steps: Steps,
+    series: Vec<MatrixSeries>,
+}
+
+impl ResultColumns {
+    /// Returns the number of series.
+    pub(super) fn len(&self) -> usize {
+        self.series.len()
+    }
+
+    /// Iterates over the samples at a step, each with the place of its series.
+    pub(super) fn at(&self, step: usize) -> impl Iterator<Item = (usize, VectorSample)> {
+        let at = self.steps.at(step);
+        self.series.iter().enumerate().filter_map(move |(place, series)| {
+            let labels = || series.labels.clone();
+            if let Ok(found) = series.samples.binary_search_by_key(&at, |sample| sample.at) {
+                let value = series.samples.get(found)?.value;
+                return Some((place, VectorSample { labels: labels(), at, value, histogram: None }));
+            }
+            let found = series.histograms.binary_search_by_key(&at, |point| point.at).ok()?;
+            let histogram = series.histograms.get(found).map(|point| Arc::clone(&point.value));
+            Some((place, VectorSample { labels: labels(), at, value: 0.0, histogram }))
+        })
+    }
+
+    /// Returns the series, with the name and the labels of a recording rule, sorted by labels.
+    pub(super) fn into_recorded(self, compiled: &CompiledRule) -> Result<Vec<MatrixSeries>, ReplayError> {
+        if compiled.durations().is_some() {
+            return Ok(self.series);
+        }
+        let at = self.steps.start();
+        let as_samples = self.series.iter().map(|series| VectorSample {
+            labels: series.labels.clone(),
+            at,
+            value: 0.0,
+            histogram: None,
+        });
+        let renamed = compiled
+            .recorded(as_samples.collect())
+            .map_err(|message| ReplayError::Evaluation { at, message })?;
+        let renamed = renamed.into_iter().zip(self.series);
+        let mut series: Vec<MatrixSeries> =
+            renamed.map(|(sample, series)| MatrixSeries { labels: sample.labels, ..series }).collect();
+        series.sort_by(|a, b| a.labels.cmp(&b.labels));
+        Ok(series)
+    }
+}
+
+/// Evaluates the expression of a rule at all steps.
+pub(super) fn evaluate(
+    compiled: &CompiledRule,
+    context: RuleContext<'_>,
+    steps: Steps,
+    step_by_step: bool,
+) -> Result<ResultColumns, ReplayError> {
+    let snapshot = context.snapshot();
+    let failed = |at: Timestamp| move |message: String| ReplayError::Evaluation { at, message };
+    if !step_by_step {
+        let value = compiled.range(context, &snapshot, steps).map_err(failed(steps.start()))?;
+        let Value::Matrix(series) = value else {
+            return Err(failed(steps.start())("rule result is not a vector or scalar".to_owned()));
+        };
+        return Ok(ResultColumns { steps, series });
+    }
+    let mut series: std::collections::BTreeMap<Labels, MatrixSeries> = std::collections::BTreeMap::new();
+    for at in steps.iter() {
+        for sample in compiled.result(context, &snapshot, at).map_err(failed(at))? {
+            let VectorSample { labels, value, histogram, .. } = sample;
+            let empty = || MatrixSeries { labels: labels.clone(), samples: vec![], histograms: vec![] };
+            let one = series.entry(labels.clone()).or_insert_with(empty);
+            match histogram {
+                Some(value) => one.histograms.push(HistogramPoint { at, value }),
+                None => one.samples.push(Sample { at, value }),
+            }
+        }
+    }
+    Ok(ResultColumns { steps, series: series.into_values().collect() })
+}
+
+/// Returns whether the result at a step depends on the range of the query.
+pub(super) fn depends_on_range(expr: &Expr) -> bool {
+    let at = |at: Option<&AtModifier>| at.is_some_and(|at| !matches!(at, AtModifier::Time(_)));
+    let computed = |duration: &DurationExpr| matches!(duration, DurationExpr::Computed(_));
+    expr.nodes().any(|node| match node {
+        Expr::Vector(selector) => at(selector.at.as_ref()) || computed(&selector.offset),
+        Expr::Matrix(matrix) => {
+            let selector = &matrix.selector;
+            at(selector.at.as_ref()) || computed(&selector.offset) || computed(&matrix.range)
+        }
+        Expr::Subquery(subquery) => {
+            at(subquery.at.as_ref())
+                || computed(&subquery.offset)
+                || computed(&subquery.range)
+                || subquery.step.as_ref().is_some_and(computed)
+        }
+        _ => false,
+    })
+}
+
+/// Returns an alert without annotations.
+pub(super) fn plain_input(labels: &Labels, value: f64) -> AlertInput {
+    AlertInput { labels: labels.clone(), annotations: Arc::default(), value }
+}
+
+/// Checks that no two alerts have the same labels.
+pub(super) fn check_unique(inputs: &[AlertInput]) -> Result<(), String> {
+    let mut seen = HashSet::with_capacity(inputs.len());
+    if inputs.iter().all(|input| seen.insert(&input.labels)) {
+        return Ok(());
+    }
+    Err("vector contains metrics with the same labelset after applying alert labels".to_owned())
+}

@@ -1,0 +1,175 @@
+//! The past of rules: what a rule would have done over a range, and the series of a recording rule
+//! for times before it existed.
+//!
+//! The expression is evaluated as range queries of bounded slices, whose steps equal instant queries
+//! at the same times. An expression that depends on the range of its query (`start()`, `end()`,
+//! `step()`, `range()`) is evaluated step by step instead. The alerts are stepped by the same code
+//! as live ones.
+
+mod backfill;
+mod columns;
+#[cfg(test)]
+mod tests;
+
+use crate::model::{Labels, Steps, StepsError, Timestamp};
+use crate::promql::MatrixSeries;
+use crate::rules::alert::{AlertSet, AlertTransition};
+use crate::rules::group::{Rule, RuleGroup};
+use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries};
+pub use backfill::{Backfill, BackfillReport};
+use columns::{ResultColumns, depends_on_range};
+
+/// The most steps of a preview, inclusive.
+pub const PREVIEW_STEPS_MAX: usize = 11_001;
+/// The most transitions of a preview, inclusive. Later ones are left out.
+pub const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
+/// The most series of a preview, inclusive. Further ones are left out.
+pub const PREVIEW_SERIES_MAX: usize = 1_000;
+/// The most steps of one range query.
+const SLICE_STEPS: usize = 2_000;
+
+/// What a rule would have done over a range.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RulePreview {
+    /// The changes of the state of alerts, in the order of time; empty for a recording rule.
+    pub transitions: Vec<AlertTransition>,
+    /// The result of the expression; for a recording rule, with its name and labels.
+    pub series: Vec<MatrixSeries>,
+    /// Whether transitions or series were left out.
+    pub truncated: bool,
+    /// The alerts after the last step.
+    pub alerts: AlertSet,
+}
+
+/// The reason why a replay has no result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReplayError {
+    /// The range and the step are no grid.
+    #[error(transparent)]
+    Steps(#[from] StepsError),
+    /// An evaluation failed.
+    #[error("{at}: {message}", at = at.to_rfc3339())]
+    Evaluation {
+        /// The time of the evaluation, or of the first one of its slice.
+        at: Timestamp,
+        /// The message.
+        message: String,
+    },
+    /// The rule is not a recording rule.
+    #[error("only a recording rule has series to backfill")]
+    NotRecording,
+    /// Samples were not stored.
+    #[error("samples were not stored: {0}")]
+    Store(String),
+}
+
+/// Replays a rule over the steps. It begins without alerts.
+///
+/// # Errors
+/// [`ReplayError`] if an evaluation fails, as a live one would.
+pub fn preview_rule(
+    rule: &Rule,
+    group: &RulePreviewGroup,
+    steps: Steps,
+    context: RuleContext<'_>,
+) -> Result<RulePreview, ReplayError> {
+    let compiled = CompiledRule::new(std::sync::Arc::new(rule.clone()));
+    let mut preview = RulePreview::default();
+    for slice in slices(steps) {
+        let shifted = shifted(slice, -group.query_offset_ms)?;
+        let columns = columns::evaluate(&compiled, context, shifted, depends_on_range(&rule.parsed.expr))?;
+        if rule.alerting().is_some() {
+            step_alerts(&compiled, group, slice, &columns, context, &mut preview)?;
+        }
+        add_series(&mut preview, columns.into_recorded(&compiled)?);
+    }
+    Ok(preview)
+}
+
+/// The settings of the group of a previewed rule.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RulePreviewGroup {
+    /// The most series or alerts; 0: any number.
+    pub limit: usize,
+    /// The query offset in milliseconds.
+    pub query_offset_ms: i64,
+}
+
+impl RulePreviewGroup {
+    /// Returns the settings of a group.
+    pub fn of(group: &RuleGroup) -> RulePreviewGroup {
+        let query_offset_ms = group.query_offset_ms.unwrap_or_default();
+        RulePreviewGroup { limit: group.limit, query_offset_ms }
+    }
+}
+
+fn step_alerts(
+    compiled: &CompiledRule,
+    group: &RulePreviewGroup,
+    slice: Steps,
+    columns: &ResultColumns,
+    context: RuleContext<'_>,
+    preview: &mut RulePreview,
+) -> Result<(), ReplayError> {
+    let Some(durations) = compiled.durations() else { return Ok(()) };
+    let snapshot = context.snapshot();
+    let templated = compiled.has_label_templates();
+    let mut known: Vec<Option<Labels>> = vec![None; columns.len()];
+    let mut transitions = Vec::new();
+    for (step, at) in slice.iter().enumerate() {
+        let queries = TemplateQueries { context, snapshot: &snapshot, at };
+        let mut inputs = Vec::new();
+        for (place, sample) in columns.at(step) {
+            let cached = known.get_mut(place).filter(|_| !templated);
+            let input = match cached {
+                None => compiled.input(context, &queries, &sample, false),
+                Some(Some(labels)) => columns::plain_input(labels, sample.value),
+                Some(slot) => {
+                    let input = compiled.input(context, &queries, &sample, false);
+                    *slot = Some(input.labels.clone());
+                    input
+                }
+            };
+            inputs.push(input);
+        }
+        columns::check_unique(&inputs).map_err(|message| ReplayError::Evaluation { at, message })?;
+        preview.alerts.step(at, durations, inputs, Some(&mut transitions));
+        let active = preview.alerts.active();
+        if group.limit > 0 && active > group.limit {
+            preview.alerts.clear();
+        }
+        let room = PREVIEW_TRANSITIONS_MAX.saturating_sub(preview.transitions.len());
+        preview.truncated |= transitions.len() > room;
+        preview.transitions.extend(transitions.drain(..).take(room));
+    }
+    Ok(())
+}
+
+/// Adds the series of a slice to those of the slices before.
+fn add_series(preview: &mut RulePreview, series: Vec<MatrixSeries>) {
+    for one in series {
+        let place = preview.series.binary_search_by(|have| have.labels.cmp(&one.labels));
+        match place {
+            Ok(place) => {
+                if let Some(have) = preview.series.get_mut(place) {
+                    have.samples.extend(one.samples);
+                    have.histograms.extend(one.histograms);
+                }
+            }
+            Err(_) if preview.series.len() >= PREVIEW_SERIES_MAX => preview.truncated = true,
+            Err(place) => preview.series.insert(place, one),
+        }
+    }
+}
+
+/// Splits steps into slices of at most [`SLICE_STEPS`] steps.
+fn slices(steps: Steps) -> impl Iterator<Item = Steps> {
+    (0..steps.len()).step_by(SLICE_STEPS).filter_map(move |first| {
+        let last = (first + SLICE_STEPS).min(steps.len()) - 1;
+        Steps::new(steps.at(first), steps.at(last), steps.step_ms()).ok()
+    })
+}
+
+fn shifted(steps: Steps, by_ms: i64) -> Result<Steps, StepsError> {
+    Steps::new(steps.start().plus_ms(by_ms), steps.end().plus_ms(by_ms), steps.step_ms())
+}

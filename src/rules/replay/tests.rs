@@ -1,0 +1,123 @@
+//! Tests of replays.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::model::{Access, BatchBuilder, OrgId, Sample, TimeRange, stale_nan};
+use crate::promql::syntax::{Caps, parse_selector};
+use crate::rules::AlertPhase;
+use crate::rules::file::{RuleFileOptions, decode_rule, decode_rule_group};
+use crate::rules::run::{GroupRun, RuleSettings};
+use crate::tsdb::{SampleColumns, Tsdb};
+
+const ORG: OrgId = OrgId(1);
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_s(1_000_000 + seconds)
+}
+
+fn options() -> RuleFileOptions<'static> {
+    static CAPS: std::sync::OnceLock<Caps> = std::sync::OnceLock::new();
+    RuleFileOptions { caps: CAPS.get_or_init(Caps::default), check_template: |_| Ok(()) }
+}
+
+fn rule(text: &str) -> Rule {
+    decode_rule(text, options()).expect("valid")
+}
+
+fn put(tsdb: &Tsdb, name: &str, job: &str, seconds: i64, value: f64) {
+    let mut batch = BatchBuilder::default();
+    let labels = Labels::from_pairs([("__name__", name), ("job", job)]);
+    batch.series(&labels, [Sample { at: at(seconds), value }]);
+    tsdb.append(ORG, &batch.batch(), at(seconds)).expect("stored");
+}
+
+fn steps(from: i64, to: i64) -> Steps {
+    Steps::new(at(from), at(to), 10_000).expect("valid")
+}
+
+#[test]
+fn a_preview_has_every_transition_and_the_series() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None };
+    for (step, value) in [0.0, 5.0, 6.0, 7.0, 0.0, 0.0].into_iter().enumerate() {
+        put(&tsdb, "x", "a", i64::try_from(step).expect("small") * 10, value);
+    }
+    let rule = rule("{alert: A, expr: x > 1, for: 20s, labels: {l: m}}");
+    let preview = preview_rule(&rule, &RulePreviewGroup::default(), steps(0, 50), context).expect("done");
+    let seen: Vec<_> = preview.transitions.iter().map(|one| (one.at, one.phase, one.value)).collect();
+    use AlertPhase::{Firing, Pending, Resolved};
+    assert_eq!(
+        seen,
+        [(at(10), Some(Pending), 5.0), (at(30), Some(Firing), 7.0), (at(40), Some(Resolved), 7.0)]
+    );
+    assert_eq!(preview.series.len(), 1);
+    assert_eq!(preview.series[0].samples.len(), 3);
+}
+
+#[test]
+fn a_backfill_writes_slices_and_continues() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None };
+    for seconds in (0..6_000).step_by(10) {
+        put(&tsdb, "x", "a", seconds, 1.0);
+    }
+    let group = RulePreviewGroup::default();
+    let backfill =
+        Backfill::new(&rule("{record: y, expr: x * 2}"), &group, steps(0, 5_990)).expect("recording");
+    let first = backfill.run_slice(at(0), context, at(6_000)).expect("done");
+    assert_eq!((first.stored, first.next), (500, Some(at(5_000))));
+    let second = backfill.run_slice(at(5_000), context, at(6_000)).expect("done");
+    assert_eq!((second.stored, second.next), (100, None));
+    assert_eq!(backfill.run_slice(at(5_000), context, at(6_000)).expect("again").stored, 100);
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let found = snapshot.select(&parse_selector("y", &Caps::default()).expect("valid"), TimeRange::ALL);
+    let mut columns = SampleColumns::default();
+    snapshot.read(found[0].id, TimeRange::ALL, &mut columns);
+    assert_eq!(columns.values, vec![2.0; 600]);
+    let alert = rule("{alert: A, expr: x}");
+    assert_eq!(Backfill::new(&alert, &group, steps(0, 1)).map(drop), Err(ReplayError::NotRecording));
+}
+
+const EXPRS: [&str; 6] = [
+    "x > 2",
+    "sum by (job) (rate(x[30s])) > 0.05",
+    "absent(x)",
+    "count_over_time(x[25s]) * x",
+    "x offset 10s > x",
+    "x unless x @ end() > 2",
+];
+
+proptest! {
+    #[test]
+    fn a_replay_ends_in_the_state_of_the_live_evaluations(
+        rows in proptest::collection::vec((0..5u8, 0..5u8), 2..50),
+        expr in 0..EXPRS.len(), hold in 0..4i64, keep in 0..4i64, templated: bool,
+    ) {
+        let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+        let context = RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None };
+        let label = if templated { "'{{ $value }}'" } else { "fixed" };
+        let text = format!(
+            "{{alert: A, expr: '{}', for: {}s, keep_firing_for: {}s, labels: {{l: {label}}}}}",
+            EXPRS[expr], hold * 15, keep * 15
+        );
+        let group = decode_rule_group(&format!("name: g\nrules:\n- {text}\n"), options()).expect("valid");
+        let mut live = GroupRun::new(Arc::new(group), &settings);
+        for (step, (a, b)) in rows.iter().enumerate() {
+            let seconds = i64::try_from(step).expect("small") * 10;
+            for (job, value) in [("a", a), ("b", b)] {
+                let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
+                put(&tsdb, "x", job, seconds, value);
+            }
+            live.evaluate(context, at(seconds), at(seconds));
+        }
+        let last = i64::try_from(rows.len()).expect("small") * 10 - 10;
+        let preview = preview_rule(&rule(&text), &RulePreviewGroup::default(), steps(0, last), context).expect("done");
+        let replayed: Vec<String> = preview.alerts.iter().map(|alert| format!("{alert:?}")).collect();
+        let lived: Vec<String> = live.alerts(0).map(|alert| format!("{alert:?}")).collect();
+        prop_assert_eq!(replayed, lived);
+        prop_assert_eq!(preview.alerts.state_hash(), live.rules[0].alerts.state_hash());
+    }
+}

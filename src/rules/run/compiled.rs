@@ -1,0 +1,254 @@
+//! A rule that is ready for evaluation, and the conversion of its result to series and alerts.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use super::environment::{RuleContext, TemplateQueries};
+use crate::model::{Labels, METRIC_NAME, MatchOp, Steps, Timestamp};
+use crate::promql::{Query, Value, VectorSample};
+use crate::rules::alert::{AlertDurations, AlertInput, RuleAnnotations};
+use crate::rules::group::{Rule, RuleKind};
+use crate::rules::template::{Template, TemplateData};
+use crate::tsdb::Snapshot;
+
+/// The label with the name of an alert.
+pub(in crate::rules) const ALERT_NAME: &str = "alertname";
+/// The label with the state of an alert.
+pub(in crate::rules) const ALERT_STATE: &str = "alertstate";
+/// The series of pending and firing alerts.
+pub(in crate::rules) const ALERTS: &str = "ALERTS";
+/// The series with the time since which an alert is active.
+pub(in crate::rules) const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
+
+/// The texts of a rule that may be templates, in the order of their names. A text that is no valid
+/// template is the message that takes its place.
+type Templates = Vec<(Arc<str>, Result<Template, String>)>;
+
+/// A rule with its query and its templates.
+#[derive(Debug)]
+pub(in crate::rules) struct CompiledRule {
+    pub(in crate::rules) rule: Arc<Rule>,
+    query: Query,
+    labels: Templates,
+    annotations: Templates,
+    /// The annotations, if none of them is a template.
+    fixed_annotations: Option<Arc<RuleAnnotations>>,
+    /// Whether any template may run a query.
+    queries: bool,
+}
+
+impl CompiledRule {
+    /// Prepares a rule.
+    pub(in crate::rules) fn new(rule: Arc<Rule>) -> CompiledRule {
+        let query = Query {
+            expr: rule.parsed.expr.clone(),
+            text: rule.expr.clone(),
+            steps: Steps::once(Timestamp::from_ms(0)),
+            instant: true,
+        };
+        let Some(alerting) = rule.alerting() else {
+            let (labels, annotations) = (Vec::new(), Vec::new());
+            return CompiledRule {
+                rule,
+                query,
+                labels,
+                annotations,
+                fixed_annotations: None,
+                queries: false,
+            };
+        };
+        let name = format!("__alert_{}", rule.name());
+        let texts = |texts: &BTreeMap<String, String>| -> Templates {
+            let parse = |text: &str| Template::parse(text).map_err(|error| error.annotation(&name));
+            texts.iter().map(|(name, text)| (Arc::from(name.as_str()), parse(text))).collect()
+        };
+        let (labels, annotations) = (texts(&rule.labels), texts(&alerting.annotations));
+        let fixed = alerting.annotations.values().all(|text| !is_template(text));
+        let fixed_annotations = fixed.then(|| Arc::new(alerting.annotations.clone()));
+        let mut all = rule.labels.values().chain(alerting.annotations.values());
+        let queries = all.any(|text| is_template(text) && text.contains("query"));
+        CompiledRule { rule, query, labels, annotations, fixed_annotations, queries }
+    }
+
+    /// Returns the durations of an alerting rule.
+    pub(in crate::rules) fn durations(&self) -> Option<AlertDurations> {
+        let alerting = self.rule.alerting()?;
+        let (for_ms, keep_firing_for_ms) = (alerting.for_ms, alerting.keep_firing_for_ms);
+        Some(AlertDurations { for_ms, keep_firing_for_ms })
+    }
+
+    /// Returns the labels whose values the rule sets without a template.
+    pub(in crate::rules) fn fixed_labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        let alerting = self.rule.alerting().is_some();
+        let fixed = self.rule.labels.iter().filter(move |(name, value)| {
+            !value.is_empty() && !(alerting && (is_template(value) || *name == ALERT_NAME))
+        });
+        fixed.map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Returns the names of the metrics that the rule writes.
+    pub(in crate::rules) fn outputs(&self) -> &[&str] {
+        match &self.rule.kind {
+            RuleKind::Recording { .. } => &[],
+            RuleKind::Alerting(_) => &[ALERTS, ALERTS_FOR_STATE],
+        }
+    }
+
+    /// Returns whether the rule may read series of another rule of its group.
+    pub(in crate::rules) fn may_read(&self, other: &CompiledRule) -> bool {
+        if self.queries {
+            return true;
+        }
+        let writes = |name: &str| match &other.rule.kind {
+            RuleKind::Recording { record } => record == name,
+            RuleKind::Alerting(_) => other.outputs().contains(&name),
+        };
+        self.query.expr.selectors().iter().any(|matchers| {
+            let mut names = matchers.iter().filter(|matcher| matcher.name() == METRIC_NAME).peekable();
+            names.peek().is_none()
+                || names.all(|matcher| matcher.op() != MatchOp::Equal || writes(matcher.value()))
+        })
+    }
+
+    /// Evaluates the expression at a time.
+    pub(in crate::rules) fn result(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        at: Timestamp,
+    ) -> Result<Vec<VectorSample>, String> {
+        let query = Query { steps: Steps::once(at), ..self.query.clone() };
+        context.vector(snapshot, &query)
+    }
+
+    /// Evaluates the expression at many steps.
+    pub(in crate::rules) fn range(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        steps: Steps,
+    ) -> Result<Value, String> {
+        let query = Query { steps, instant: false, ..self.query.clone() };
+        context.value(snapshot, &query).map_err(|error| error.to_string())
+    }
+
+    /// Converts the result of a recording rule to its series.
+    pub(in crate::rules) fn recorded(&self, result: Vec<VectorSample>) -> Result<Vec<VectorSample>, String> {
+        let RuleKind::Recording { record } = &self.rule.kind else { return Ok(Vec::new()) };
+        let name: Arc<str> = Arc::from(record.as_str());
+        let metric: Arc<str> = Arc::from(METRIC_NAME);
+        let set: Vec<(Arc<str>, Arc<str>)> = self
+            .rule
+            .labels
+            .iter()
+            .map(|(name, value)| (name.as_str().into(), value.as_str().into()))
+            .collect();
+        let converted = result.into_iter().map(|sample| {
+            let mut builder = sample.labels.to_builder();
+            builder.set(Arc::clone(&metric), Arc::clone(&name));
+            for (name, value) in &set {
+                builder.set(Arc::clone(name), Arc::clone(value));
+            }
+            VectorSample { labels: builder.build(), ..sample }
+        });
+        let converted: Vec<VectorSample> = converted.collect();
+        let mut seen = HashSet::with_capacity(converted.len());
+        if !converted.iter().all(|sample| seen.insert(&sample.labels)) {
+            return Err(
+                "vector contains metrics with the same labelset after applying rule labels".to_owned()
+            );
+        }
+        Ok(converted)
+    }
+
+    /// Converts the result of an alerting rule to its alerts.
+    pub(in crate::rules) fn inputs(
+        &self,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        at: Timestamp,
+        result: Vec<VectorSample>,
+    ) -> Result<Vec<AlertInput>, String> {
+        let queries = TemplateQueries { context, snapshot, at };
+        let converted = result.into_iter().map(|sample| self.input(context, &queries, &sample, true));
+        let converted: Vec<AlertInput> = converted.collect();
+        let mut seen = HashSet::with_capacity(converted.len());
+        if !converted.iter().all(|input| seen.insert(&input.labels)) {
+            return Err(
+                "vector contains metrics with the same labelset after applying alert labels".to_owned()
+            );
+        }
+        Ok(converted)
+    }
+
+    /// Converts a series of the result to an alert. Annotations are expanded if `annotate`.
+    pub(in crate::rules) fn input(
+        &self,
+        context: RuleContext<'_>,
+        queries: &TemplateQueries<'_>,
+        sample: &VectorSample,
+        annotate: bool,
+    ) -> AlertInput {
+        let templated = self.has_label_templates() || (annotate && self.fixed_annotations.is_none());
+        let data = if templated { self.data(context, sample) } else { TemplateData::default() };
+        let mut builder = sample.labels.to_builder();
+        builder.remove(METRIC_NAME);
+        for (name, template) in &self.labels {
+            builder.set(Arc::clone(name), expanded(template, &data, queries));
+        }
+        builder.set(ALERT_NAME, self.rule.name());
+        let annotations = match &self.fixed_annotations {
+            Some(fixed) => Arc::clone(fixed),
+            None if !annotate => Arc::default(),
+            None => {
+                let expanded =
+                    |(name, text): &(Arc<str>, _)| (name.to_string(), expanded(text, &data, queries));
+                Arc::new(self.annotations.iter().map(expanded).collect())
+            }
+        };
+        AlertInput { labels: builder.build(), annotations, value: sample.value }
+    }
+
+    /// Returns whether the labels of an alert depend on more than those of its series.
+    pub(in crate::rules) fn has_label_templates(&self) -> bool {
+        self.labels.iter().any(|(_, text)| text.as_ref().is_ok_and(|text| is_template(text.text())))
+    }
+
+    fn data(&self, context: RuleContext<'_>, sample: &VectorSample) -> TemplateData {
+        let pairs = sample.labels.iter().map(|label| (label.name.to_owned(), label.value.to_owned()));
+        TemplateData {
+            name: format!("__alert_{}", self.rule.name()),
+            labels: Arc::new(pairs.collect()),
+            external_labels: Arc::clone(&context.settings.external_labels),
+            external_url: Arc::clone(&context.settings.external_url),
+            value: sample.value,
+            histogram: sample.histogram.clone(),
+        }
+    }
+}
+
+/// Returns the expanded text of a template, or the message that takes its place.
+fn expanded(
+    template: &Result<Template, String>,
+    data: &TemplateData,
+    queries: &TemplateQueries<'_>,
+) -> String {
+    match template {
+        Ok(template) => template.expand_or_error(data, queries, queries.at),
+        Err(message) => message.clone(),
+    }
+}
+
+/// Returns the labels of an alert's series.
+pub(in crate::rules) fn series_labels(alert: &Labels, name: &str, state: Option<&str>) -> Labels {
+    let mut builder = alert.to_builder();
+    builder.set(METRIC_NAME, name);
+    if let Some(state) = state {
+        builder.set(ALERT_STATE, state);
+    }
+    builder.build()
+}
+
+fn is_template(text: &str) -> bool {
+    text.contains("{{")
+}

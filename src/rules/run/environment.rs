@@ -1,0 +1,118 @@
+//! What evaluations need beside the samples: settings of the server, queries, and limits.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use crate::clock::Stopwatch;
+use crate::model::{Access, OrgId, Steps, Timestamp};
+use crate::promql::syntax::{Caps, parse};
+use crate::promql::{Budget, MemoryPool, Options, Query, QueryError, Value, VectorSample, run};
+use crate::rules::group::TemplateQuery;
+use crate::tsdb::{Snapshot, Tsdb};
+
+/// The interval of groups without one, in milliseconds, as in Prometheus.
+const INTERVAL_MS: i64 = 60_000;
+/// The longest time of one query of a rule, as Prometheus' `query.timeout`.
+const QUERY_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The settings of evaluations.
+#[derive(Clone, Debug)]
+pub struct RuleSettings {
+    /// `$externalLabels` of templates.
+    pub external_labels: Arc<BTreeMap<String, String>>,
+    /// `$externalURL` of templates.
+    pub external_url: Arc<str>,
+    /// The options of queries.
+    pub options: Options,
+    /// The caps of expressions in templates.
+    pub caps: Caps,
+    /// The memory that all queries of the process share.
+    pub memory: Option<Arc<MemoryPool>>,
+    /// The longest time of one query.
+    pub query_timeout: Duration,
+    /// The interval of groups without one, in milliseconds.
+    pub interval_ms: i64,
+    /// The query offset of groups without one, in milliseconds.
+    pub query_offset_ms: i64,
+}
+
+impl Default for RuleSettings {
+    fn default() -> RuleSettings {
+        RuleSettings {
+            external_labels: Arc::default(),
+            external_url: Arc::from(""),
+            options: Options::default(),
+            caps: Caps::default(),
+            memory: None,
+            query_timeout: QUERY_TIMEOUT,
+            interval_ms: INTERVAL_MS,
+            query_offset_ms: 0,
+        }
+    }
+}
+
+/// The samples of one organisation, as its rules read and write them.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleContext<'a> {
+    /// The settings.
+    pub settings: &'a RuleSettings,
+    /// The store.
+    pub tsdb: &'a Tsdb,
+    /// The organisation.
+    pub org: OrgId,
+    /// Set when the result is no longer needed.
+    pub cancel: Option<&'a AtomicBool>,
+}
+
+impl RuleContext<'_> {
+    /// Returns the view of the whole organisation.
+    pub(in crate::rules) fn snapshot(&self) -> Snapshot {
+        self.tsdb.snapshot(&Access::whole(self.org))
+    }
+
+    /// Evaluates a query.
+    pub(in crate::rules) fn value(&self, snapshot: &Snapshot, query: &Query) -> Result<Value, QueryError> {
+        let watch = Stopwatch::start();
+        let expired = || watch.elapsed() >= self.settings.query_timeout;
+        let budget = Budget {
+            cancel: self.cancel,
+            expired: Some(&expired),
+            lease: self.settings.memory.as_ref().map(|pool| Arc::new(pool.lease(self.org))),
+            ..Budget::default()
+        };
+        run(query, snapshot, &self.settings.options, &budget).map(|result| result.value)
+    }
+
+    /// Evaluates an instant query; a scalar is one sample without labels.
+    pub(in crate::rules) fn vector(
+        &self,
+        snapshot: &Snapshot,
+        query: &Query,
+    ) -> Result<Vec<VectorSample>, String> {
+        match self.value(snapshot, query).map_err(|error| error.to_string())? {
+            Value::Vector(samples) => Ok(samples),
+            Value::Scalar { at, value } => {
+                Ok(vec![VectorSample { labels: Default::default(), at, value, histogram: None }])
+            }
+            Value::Text { .. } | Value::Matrix(_) => Err("rule result is not a vector or scalar".to_owned()),
+        }
+    }
+}
+
+/// The queries of templates at one time.
+pub(in crate::rules) struct TemplateQueries<'a> {
+    pub(in crate::rules) context: RuleContext<'a>,
+    pub(in crate::rules) snapshot: &'a Snapshot,
+    pub(in crate::rules) at: Timestamp,
+}
+
+impl TemplateQuery for TemplateQueries<'_> {
+    fn query(&self, expr: &str) -> Result<Vec<VectorSample>, String> {
+        let parsed = parse(expr, &self.context.settings.caps).map_err(|error| error.to_string())?;
+        let query =
+            Query { expr: parsed.expr, text: expr.to_owned(), steps: Steps::once(self.at), instant: true };
+        self.context.vector(self.snapshot, &query)
+    }
+}

@@ -1,0 +1,347 @@
+//! The state of one group: its rules, their alerts and their series, moved from evaluation to
+//! evaluation.
+//!
+//! Rules are evaluated in their order. Samples are written before the first rule that may read
+//! them, and at the latest at the end of the group, so that a group usually costs one write.
+
+use std::collections::{BTreeMap, HashSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::compiled::{ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
+use super::environment::{RuleContext, RuleSettings};
+use super::samples::RuleSample;
+use crate::clock::Stopwatch;
+use crate::model::{BatchBuilder, LabelRef, Labels, METRIC_NAME, MatchOp, Matcher, TimeRange, Timestamp};
+use crate::rules::alert::{AlertPhase, AlertSet, RuleAlert};
+use crate::rules::group::{Rule, RuleGroup};
+use crate::tsdb::{SampleColumns, Snapshot};
+
+/// The most samples of one write.
+const WRITE_SAMPLES_MAX: usize = 50_000;
+
+/// The health of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RuleHealth {
+    /// It has not been evaluated.
+    #[default]
+    Unknown,
+    /// The last evaluation succeeded.
+    Ok,
+    /// The last evaluation failed.
+    Failed(String),
+}
+
+/// A rule with its state.
+#[derive(Debug)]
+pub(in crate::rules) struct RuleRun {
+    pub(in crate::rules) compiled: CompiledRule,
+    pub(in crate::rules) alerts: AlertSet,
+    /// The series of the last successful evaluation.
+    pub(in crate::rules) series: HashSet<Labels>,
+    pub(in crate::rules) health: RuleHealth,
+    pub(in crate::rules) evaluated_at: Option<Timestamp>,
+    pub(in crate::rules) took: Duration,
+}
+
+/// What evaluations of a group did, in total.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupTotals {
+    /// Evaluations of the group.
+    pub evaluations: u64,
+    /// Evaluations of rules that failed.
+    pub failures: u64,
+    /// Samples that were written.
+    pub samples: u64,
+    /// Samples that the store refused.
+    pub refused: u64,
+    /// Evaluations of rules that panicked; they count as failed, too.
+    pub panics: u64,
+}
+
+/// A group with its state.
+#[derive(Debug)]
+pub struct GroupRun {
+    pub(in crate::rules) group: Arc<RuleGroup>,
+    pub(in crate::rules) rules: Vec<RuleRun>,
+    pub(in crate::rules) interval_ms: i64,
+    pub(in crate::rules) offset_ms: i64,
+    /// The time of the last evaluation.
+    pub(in crate::rules) last_at: Option<Timestamp>,
+    pub(in crate::rules) took: Duration,
+    pub(in crate::rules) totals: GroupTotals,
+    /// Series of rules that an edit removed, which end at the next evaluation.
+    pub(in crate::rules) leftover: HashSet<Labels>,
+}
+
+/// Samples that were not written yet, with the rule of each.
+#[derive(Default)]
+struct PendingSamples {
+    samples: Vec<RuleSample>,
+    rules: Vec<usize>,
+}
+
+impl GroupRun {
+    /// Prepares a group for its first evaluation.
+    pub fn new(group: Arc<RuleGroup>, settings: &RuleSettings) -> GroupRun {
+        let rules = group.rules.iter().map(|rule| RuleRun::new(Arc::new(rule.clone()))).collect();
+        GroupRun {
+            interval_ms: group.interval_ms.unwrap_or(settings.interval_ms).max(1),
+            offset_ms: group.query_offset_ms.unwrap_or(settings.query_offset_ms),
+            group,
+            rules,
+            last_at: None,
+            took: Duration::ZERO,
+            totals: GroupTotals::default(),
+            leftover: HashSet::new(),
+        }
+    }
+
+    /// Returns the group.
+    pub fn group(&self) -> &Arc<RuleGroup> {
+        &self.group
+    }
+
+    /// Returns the alerts of the rule at this place, resolved ones among them.
+    pub fn alerts(&self, rule: usize) -> impl Iterator<Item = &RuleAlert> {
+        self.rules.get(rule).into_iter().flat_map(|rule| rule.alerts.iter())
+    }
+
+    /// Returns the health of the rule at this place.
+    pub fn health(&self, rule: usize) -> Option<&RuleHealth> {
+        self.rules.get(rule).map(|rule| &rule.health)
+    }
+
+    /// Takes over the state of an older version of the group. Rules are matched by kind, name and
+    /// labels, those of the same in their order. Series of the others end at the next evaluation.
+    pub(in crate::rules) fn take_over(&mut self, mut older: GroupRun) {
+        let mut known: BTreeMap<String, Vec<RuleRun>> = BTreeMap::new();
+        for rule in older.rules.drain(..).rev() {
+            known.entry(identity(&rule.compiled.rule)).or_default().push(rule);
+        }
+        for rule in &mut self.rules {
+            let Some(old) = known.get_mut(&identity(&rule.compiled.rule)).and_then(Vec::pop) else {
+                continue;
+            };
+            (rule.alerts, rule.series) = (old.alerts, old.series);
+            if rule.compiled.rule.expr == old.compiled.rule.expr {
+                (rule.health, rule.evaluated_at, rule.took) = (old.health, old.evaluated_at, old.took);
+            }
+        }
+        self.leftover = std::mem::take(&mut older.leftover);
+        self.leftover.extend(known.into_values().flatten().flat_map(|rule| rule.series));
+        (self.last_at, self.took, self.totals) = (older.last_at, older.took, older.totals);
+    }
+
+    /// Evaluates all rules at `at`, and writes their samples. `now` is the time of the clock.
+    pub fn evaluate(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) {
+        let watch = Stopwatch::start();
+        let mut pending = PendingSamples::default();
+        for place in 0..self.rules.len() {
+            if self.reads_pending(place, &pending) {
+                self.write(context, &mut pending, now);
+            }
+            self.evaluate_rule(place, context, at, &mut pending);
+            if pending.samples.len() >= WRITE_SAMPLES_MAX {
+                self.write(context, &mut pending, now);
+            }
+        }
+        self.end_leftover(at, &mut pending);
+        self.write(context, &mut pending, now);
+        self.totals.evaluations += 1;
+        self.last_at = Some(at);
+        self.took = watch.elapsed();
+    }
+
+    fn reads_pending(&self, place: usize, pending: &PendingSamples) -> bool {
+        let Some(rule) = self.rules.get(place) else { return false };
+        let mut written = pending.rules.iter().filter_map(|written| self.rules.get(*written));
+        written.any(|written| rule.compiled.may_read(&written.compiled))
+    }
+
+    fn evaluate_rule(
+        &mut self,
+        place: usize,
+        context: RuleContext<'_>,
+        at: Timestamp,
+        pending: &mut PendingSamples,
+    ) {
+        let snapshot = context.snapshot();
+        let sample_at = at.plus_ms(-self.offset_ms);
+        let limit = self.group.limit;
+        let Some(rule) = self.rules.get_mut(place) else { return };
+        let watch = Stopwatch::start();
+        let evaluation = RuleEvaluation { context, snapshot: &snapshot, at, sample_at, limit };
+        let caught = catch_unwind(AssertUnwindSafe(|| rule.evaluate(&evaluation)));
+        let outcome = caught.unwrap_or_else(|_| {
+            self.totals.panics += 1;
+            Err("the evaluation panicked".to_owned())
+        });
+        (rule.took, rule.evaluated_at) = (watch.elapsed(), Some(at));
+        match outcome {
+            Ok(samples) => {
+                rule.health = RuleHealth::Ok;
+                let series: HashSet<Labels> = samples.iter().map(|sample| sample.labels.clone()).collect();
+                pending.samples.extend(samples);
+                let ended = rule.series.iter().filter(|labels| !series.contains(*labels));
+                pending.samples.extend(ended.map(|labels| RuleSample::stale(labels.clone(), sample_at)));
+                rule.series = series;
+                pending.rules.push(place);
+            }
+            Err(message) => {
+                rule.health = RuleHealth::Failed(message);
+                self.totals.failures += 1;
+            }
+        }
+    }
+
+    /// Ends the series of rules that are gone, unless a rule of the group has written them.
+    fn end_leftover(&mut self, at: Timestamp, pending: &mut PendingSamples) {
+        let sample_at = at.plus_ms(-self.offset_ms);
+        for labels in std::mem::take(&mut self.leftover) {
+            if !self.rules.iter().any(|rule| rule.series.contains(&labels)) {
+                pending.samples.push(RuleSample::stale(labels, sample_at));
+            }
+        }
+    }
+
+    fn write(&mut self, context: RuleContext<'_>, pending: &mut PendingSamples, now: Timestamp) {
+        let PendingSamples { samples, rules } = std::mem::take(pending);
+        let mut samples = samples.into_iter().peekable();
+        while samples.peek().is_some() {
+            let mut batch = BatchBuilder::default();
+            for sample in samples.by_ref().take(WRITE_SAMPLES_MAX) {
+                sample.put(&mut batch);
+            }
+            match context.tsdb.append(context.org, &batch.batch(), now) {
+                Ok(report) => {
+                    self.totals.samples += report.stored;
+                    self.totals.refused += report.refused;
+                    for refusal in &report.refusals {
+                        let text = format!("a sample was refused: {} {}", refusal.series, refusal.reason);
+                        self.fail(&rules, &text, |rule| {
+                            refusal.series.contains(&format!("={:?}", rule.name()))
+                        });
+                    }
+                }
+                Err(error) => {
+                    self.fail(&rules, &format!("samples were not stored: {error}"), |_| true);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, places: &[usize], message: &str, concerned: impl Fn(&Rule) -> bool) {
+        for place in places {
+            if let Some(rule) = self.rules.get_mut(*place).filter(|rule| concerned(&rule.compiled.rule)) {
+                rule.health = RuleHealth::Failed(message.to_owned());
+                self.totals.failures += 1;
+            }
+        }
+    }
+
+    /// Makes all rules show this error.
+    pub(in crate::rules) fn fail_all(&mut self, message: &str) {
+        for rule in &mut self.rules {
+            rule.health = RuleHealth::Failed(message.to_owned());
+        }
+    }
+
+    /// Ends the series of a removed group at `at`, except for those that another group has
+    /// continued since.
+    pub(in crate::rules) fn end(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) {
+        let Some(last_at) = self.last_at else { return };
+        let mut ended = std::mem::take(&mut self.leftover);
+        for rule in &mut self.rules {
+            ended.extend(std::mem::take(&mut rule.series));
+        }
+        let (snapshot, since) = (context.snapshot(), last_at.plus_ms(1 - self.offset_ms));
+        let mut pending = PendingSamples::default();
+        for labels in ended {
+            let equal = |label: LabelRef<'_>| Matcher::new(label.name, MatchOp::Equal, label.value).ok();
+            let matchers: Vec<Matcher> = labels.iter().filter_map(equal).collect();
+            let found = snapshot.select(&matchers, TimeRange::new(since, at));
+            let mut same = found.iter().filter(|series| series.labels == labels);
+            let continued = same.any(|series| {
+                let mut columns = SampleColumns::default();
+                snapshot.read(series.id, TimeRange::new(since, at), &mut columns);
+                !columns.times.is_empty()
+            });
+            if !continued {
+                pending.samples.push(RuleSample::stale(labels, at.plus_ms(-self.offset_ms)));
+            }
+        }
+        self.write(context, &mut pending, now);
+    }
+
+    /// Returns a hash of the states of all alerts.
+    pub fn state_hash(&self) -> u64 {
+        let hashes = self.rules.iter().map(|rule| rule.alerts.state_hash());
+        hashes.fold(0, |all, one| all.rotate_left(7) ^ one)
+    }
+}
+
+/// One evaluation of one rule.
+struct RuleEvaluation<'a> {
+    context: RuleContext<'a>,
+    snapshot: &'a Snapshot,
+    at: Timestamp,
+    sample_at: Timestamp,
+    limit: usize,
+}
+
+impl RuleRun {
+    fn new(rule: Arc<Rule>) -> RuleRun {
+        let compiled = CompiledRule::new(rule);
+        RuleRun {
+            compiled,
+            alerts: AlertSet::default(),
+            series: HashSet::new(),
+            health: RuleHealth::Unknown,
+            evaluated_at: None,
+            took: Duration::ZERO,
+        }
+    }
+
+    fn evaluate(&mut self, evaluation: &RuleEvaluation<'_>) -> Result<Vec<RuleSample>, String> {
+        let RuleEvaluation { context, snapshot, at, sample_at, limit } = *evaluation;
+        let result = self.compiled.result(context, snapshot, sample_at)?;
+        let Some(durations) = self.compiled.durations() else {
+            let series = self.compiled.recorded(result)?;
+            if limit > 0 && series.len() > limit {
+                return Err(format!("exceeded limit of {limit} with {} series", series.len()));
+            }
+            let converted = series.into_iter().map(|sample| RuleSample::recorded(sample, sample_at));
+            return converted.collect::<Result<_, _>>().map_err(|error| error.to_string());
+        };
+        let inputs = self.compiled.inputs(context, snapshot, at, result)?;
+        self.alerts.step(at, durations, inputs, None);
+        let active = self.alerts.active();
+        if limit > 0 && active > limit {
+            self.alerts.clear();
+            return Err(format!("exceeded limit of {limit} with {active} alerts"));
+        }
+        let active = self.alerts.iter().filter(|alert| alert.phase != AlertPhase::Resolved);
+        Ok(active.flat_map(|alert| RuleSample::of_alert(alert, sample_at)).collect())
+    }
+
+    /// Sets the series of the restored alerts.
+    pub(in crate::rules) fn note_alert_series(&mut self) {
+        let active = self.alerts.iter().filter(|alert| alert.phase != AlertPhase::Resolved);
+        let series = active.flat_map(|alert| {
+            let state = if alert.phase == AlertPhase::Pending { "pending" } else { "firing" };
+            [
+                series_labels(&alert.labels, ALERTS, Some(state)),
+                series_labels(&alert.labels, ALERTS_FOR_STATE, None),
+            ]
+        });
+        self.series = series.collect();
+    }
+}
+
+/// Returns a text that is equal for two versions of one rule.
+fn identity(rule: &Rule) -> String {
+    let kind = if rule.alerting().is_some() { "alert" } else { METRIC_NAME };
+    format!("{kind} {:?} {:?}", rule.name(), rule.labels)
+}

@@ -1,0 +1,16 @@
+//! Evaluation of groups: rules over a snapshot, their samples, and the state between evaluations.
+
+mod compiled;
+mod environment;
+mod group_run;
+mod restore;
+mod samples;
+#[cfg(test)]
+mod tests;
+
+pub(in crate::rules) use compiled::CompiledRule;
+pub(in crate::rules) use environment::TemplateQueries;
+pub use environment::{RuleContext, RuleSettings};
+pub use group_run::{GroupRun, GroupTotals, RuleHealth};
+pub use restore::OUTAGE_TOLERANCE_MS;
+pub(in crate::rules) use samples::RuleSample;

@@ -1,0 +1,245 @@
+//! Rules of the operator's files (`--rules`), and the engine that evaluates all rules.
+//!
+//! The files are read at the start and on SIGHUP. They are used together or not at all: a file with
+//! a mistake leaves the rules as they were.
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::signal;
+
+use super::{Server, ServerError};
+use crate::api::orgs::rules::{forget_deleted, reconcile};
+use crate::clock::Clock;
+use crate::config::Settings;
+use crate::identity::Identity;
+use crate::model::AlertSink;
+use crate::promql::MemoryPool;
+use crate::rules::{
+    MissedPolicy, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULES_MAX, RuleEngine, RuleEngineParts,
+    RuleFileOptions, RuleGroup, RuleSettings, RuleSource, decode_rule_file,
+};
+use crate::tsdb::Tsdb;
+
+/// The most files of a folder, inclusive.
+const FILES_MAX: usize = 1_000;
+/// How often firing alerts are sent again, in milliseconds.
+const RESEND_DELAY_MS: i64 = 60_000;
+/// The part of the memory of queries that rules may use in addition.
+const MEMORY_PART: u64 = 4;
+
+/// The groups of one file.
+#[derive(Debug)]
+pub(crate) struct RuleFile {
+    pub(crate) path: PathBuf,
+    pub(crate) groups: Vec<RuleGroup>,
+}
+
+/// Lists the rule files of a path: the file itself, or the YAML files of a folder in the order of
+/// their names.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn list_rule_files(path: &Path) -> Result<Vec<PathBuf>, String> {
+    let unreadable = |error: std::io::Error| format!("{} cannot be read: {error}", path.display());
+    if !fs::metadata(path).map_err(unreadable)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        let is_yaml = file.extension().is_some_and(|end| end == "yml" || end == "yaml");
+        if is_yaml && file.is_file() {
+            files.push(file);
+        }
+        if files.len() > FILES_MAX {
+            return Err(format!("{} has more than {FILES_MAX} rule files", path.display()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads one rule file.
+///
+/// # Errors
+/// A sentence with the path, and the position if the text is wrong.
+pub(crate) fn read_rule_file(path: &Path, options: RuleFileOptions<'_>) -> Result<RuleFile, String> {
+    let located = |what: String| format!("{}: {what}", path.display());
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(|error| located(error.to_string()))?;
+    let most = u64::try_from(RULE_FILE_BYTES_MAX).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(most).read_to_end(&mut bytes).map_err(|error| located(error.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| located("is not UTF-8".to_owned()))?;
+    let groups = decode_rule_file(&text, options).map_err(|error| located(error.to_string()))?;
+    Ok(RuleFile { path: path.to_owned(), groups })
+}
+
+/// Reads all rule files of a path.
+///
+/// # Errors
+/// The first error, as a sentence.
+pub(crate) fn read_rule_files(path: &Path, options: RuleFileOptions<'_>) -> Result<Vec<RuleFile>, String> {
+    let files = list_rule_files(path)?;
+    let files = files.iter().map(|file| read_rule_file(file, options));
+    let files: Vec<RuleFile> = files.collect::<Result<_, _>>()?;
+    let groups: usize = files.iter().map(|file| file.groups.len()).sum();
+    let rules: usize = files.iter().flat_map(|file| &file.groups).map(|group| group.rules.len()).sum();
+    if groups > RULE_GROUPS_MAX || rules > RULES_MAX {
+        return Err(format!(
+            "{} has {groups} groups with {rules} rules; at most {RULE_GROUPS_MAX} groups with {RULES_MAX} rules are allowed",
+            path.display()
+        ));
+    }
+    Ok(files)
+}
+
+/// Creates the engine. Its threads are started when the server handles requests.
+pub(super) fn engine(
+    settings: &Settings,
+    parts: (Arc<Tsdb>, Clock, Option<Arc<dyn AlertSink>>),
+    read: &crate::api::orgs::query::ReadOptions,
+    public_url: &str,
+) -> Arc<RuleEngine> {
+    let (tsdb, clock, sink) = parts;
+    let rule_settings = RuleSettings {
+        external_url: Arc::from(public_url),
+        options: read.promql.clone(),
+        caps: read.caps,
+        memory: Some(MemoryPool::new(read.memory_bytes_max / MEMORY_PART)),
+        ..RuleSettings::default()
+    };
+    let missed = match settings.rules_catch_up {
+        time if time.is_zero() => MissedPolicy::Skip,
+        time => MissedPolicy::CatchUp { ms_max: i64::try_from(time.as_millis()).unwrap_or(i64::MAX) },
+    };
+    RuleEngine::new(RuleEngineParts {
+        tsdb,
+        sink,
+        settings: rule_settings,
+        clock,
+        missed,
+        resend_delay_ms: RESEND_DELAY_MS,
+    })
+}
+
+/// Returns the number of threads that evaluate rules: half of the cores, at least one.
+pub(super) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1))
+}
+
+/// The rules of the operator's files.
+#[derive(Debug)]
+pub(super) struct RuleFiles {
+    path: PathBuf,
+    /// The slug of the organisation; the first organisation if it is missing.
+    org: Option<String>,
+    loaded: Vec<RuleSource>,
+}
+
+impl RuleFiles {
+    pub(super) fn of(settings: &Settings) -> Option<RuleFiles> {
+        let path = settings.rules.clone()?;
+        Some(RuleFiles { path, org: settings.rules_org.clone(), loaded: Vec::new() })
+    }
+
+    /// Reads the files and replaces the rules.
+    ///
+    /// # Errors
+    /// A sentence; then the rules stay as they were.
+    pub(super) fn load(&mut self, identity: &Identity, engine: &RuleEngine) -> Result<usize, String> {
+        let options = RuleFileOptions::within(&engine.settings().caps);
+        let files = read_rule_files(&self.path, options)?;
+        let org = self.org(identity)?;
+        let _changing = engine.changes();
+        let (mut loaded, mut groups) = (Vec::new(), 0);
+        for file in files {
+            let source = RuleSource::File(Arc::from(file.path.to_string_lossy().as_ref()));
+            groups += file.groups.len();
+            engine.set_groups(org, &source, file.groups);
+            loaded.push(source);
+        }
+        for gone in self.loaded.iter().filter(|source| !loaded.contains(source)) {
+            engine.set_groups(org, gone, Vec::new());
+        }
+        self.loaded = loaded;
+        Ok(groups)
+    }
+
+    fn org(&self, identity: &Identity) -> Result<crate::model::OrgId, String> {
+        let orgs = identity.orgs().map_err(|error| error.to_string())?;
+        let found = match &self.org {
+            Some(slug) => orgs.iter().find(|org| org.slug.as_str() == slug),
+            None => orgs.iter().min_by_key(|org| org.id),
+        };
+        let missing = || match &self.org {
+            Some(slug) => format!("there is no organisation {slug} (--rules-org)"),
+            None => "there is no organisation yet; the rules are read again on SIGHUP".to_owned(),
+        };
+        found.map(|org| org.id).ok_or_else(missing)
+    }
+}
+
+/// How often deleted organisations, a promotion and SIGHUP are looked for.
+const RULES_PERIOD: Duration = Duration::from_secs(2);
+/// The number of these periods after which stored groups are compared with those of the engine.
+const ROUNDS_A_RECONCILIATION: u64 = 30;
+
+impl Server {
+    /// Gives the rules of files and of organisations to the engine, and starts its threads.
+    pub(super) fn start_rules(&mut self, engine: &Arc<RuleEngine>) -> Result<(), ServerError> {
+        let mut files = RuleFiles::of(&self.settings);
+        let hang_up = Arc::new(AtomicBool::new(files.is_some()));
+        if files.is_some() {
+            self.listener.runtime().spawn(note_hang_ups(Arc::clone(&hang_up)));
+        }
+        let identity = Arc::clone(&self.identity);
+        let rules = Arc::clone(engine);
+        let mut rounds: u64 = 0;
+        let mut tick = move || {
+            if identity.is_replica() {
+                // Another process evaluates. After a promotion everything is loaded.
+                rules.keys().iter().for_each(|key| rules.forget_group(key));
+                rounds = 0;
+                return hang_up.store(true, Ordering::SeqCst);
+            }
+            if let Some(files) = files.as_mut()
+                && hang_up.swap(false, Ordering::SeqCst)
+            {
+                match files.load(&identity, &rules) {
+                    Ok(groups) => tracing::info!(groups, "the rules of {} are loaded", files.path.display()),
+                    Err(error) => tracing::error!("rules: {error}; the rules stay as they were"),
+                }
+            }
+            forget_deleted(&identity, &rules);
+            if rounds % ROUNDS_A_RECONCILIATION == 0 {
+                reconcile(&identity, &rules);
+            }
+            rounds += 1;
+        };
+        tick();
+        self.start_task("rules", RULES_PERIOD, move |_| tick())?;
+        engine.start(threads()).map_err(ServerError::Thread)
+    }
+}
+
+/// Sets the flag at each SIGHUP.
+#[cfg(unix)]
+async fn note_hang_ups(hang_up: Arc<AtomicBool>) {
+    match signal::unix::signal(signal::unix::SignalKind::hangup()) {
+        Ok(mut signals) => {
+            while signals.recv().await.is_some() {
+                hang_up.store(true, Ordering::SeqCst);
+            }
+        }
+        Err(error) => tracing::warn!(%error, "SIGHUP cannot be handled; changed rules need a restart"),
+    }
+}
+
+/// Does nothing on systems without signals, where changed rules need a restart.
+#[cfg(not(unix))]
+async fn note_hang_ups(_: Arc<AtomicBool>) {}

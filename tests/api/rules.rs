@@ -1,0 +1,300 @@
+//! Rules of an organisation (docs/specification.md C13).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::header;
+use promlet::api::orgs::rules::reconcile;
+use promlet::model::{BatchBuilder, Labels, Sample};
+use serde_json::{Value, json};
+
+use crate::test_server::{Reply, TestServer, Who, ask};
+
+const GROUPS: &str = "/api/v1/orgs/acme/rule-groups";
+const MOUNT: &str = "/api/v1/orgs/acme/prometheus";
+const RULER: &str = "/api/v1/orgs/acme/prometheus/config/v1/rules";
+
+const GROUP: &str = "name: g
+interval: 10s
+rules:
+- record: y
+  expr: x * 2
+  labels: {kind: double}
+- alert: High
+  expr: x > 1
+  labels: {severity: page}
+  annotations: {summary: '{{ $labels.job }} has {{ $value }}'}
+";
+
+async fn put(server: &TestServer, who: &Who, name: &str, yaml: &str, tag: Option<&str>) -> Reply {
+    let mut request =
+        ask("PUT", &format!("{GROUPS}/{name}"), who).header(header::CONTENT_TYPE, "application/json");
+    if let Some(tag) = tag {
+        request = request.header(header::IF_MATCH, tag);
+    }
+    let body = json!({ "yaml": yaml }).to_string();
+    server.send(request.body(Body::from(body)).expect("a request")).await
+}
+
+fn write(server: &TestServer, job: &str, ago_s: i64, value: f64) {
+    let org = server.identity.orgs().expect("read")[0].id;
+    let now = server.clock.now();
+    let labels = Labels::from_pairs([("__name__", "x"), ("job", job)]);
+    let mut batch = BatchBuilder::default();
+    batch.series(&labels, [Sample { at: now.plus_ms(-ago_s * 1_000), value }]);
+    server.tsdb.append(org, &batch.batch(), now).expect("stored");
+}
+
+/// Moves the clock on and evaluates what is due.
+fn evaluate(server: &TestServer, seconds: u64) {
+    server.pass(Duration::from_secs(seconds));
+    server.rules.run_due(server.clock.now());
+}
+
+#[tokio::test]
+async fn a_group_is_created_changed_with_its_version_and_removed() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let made = put(&server, &owner, "g", GROUP, None).await;
+    assert_eq!((made.status.as_u16(), made.header("etag")), (201, "\"1\""), "{}", made.body);
+    let made = made.value();
+    assert_eq!(
+        (&made["name"], &made["namespace"], &made["source"]),
+        (&json!("g"), &json!("api"), &json!("api"))
+    );
+    assert_eq!(server.get(&format!("{GROUPS}/g"), &owner).await.value()["yaml"], GROUP);
+    put(&server, &owner, "g", GROUP, None).await.is(428, "precondition_required");
+    put(&server, &owner, "g", GROUP, Some("\"7\"")).await.is(412, "version_conflict");
+    put(&server, &owner, "none", &GROUP.replace("name: g", "name: none"), Some("\"1\""))
+        .await
+        .is(404, "not_found");
+    let changed = put(&server, &owner, "g", GROUP, Some("\"1\"")).await;
+    assert_eq!((changed.status.as_u16(), changed.header("etag")), (200, "\"2\""));
+    let other = put(&server, &owner, "infra%2Fg", GROUP, None).await;
+    assert_eq!((other.status.as_u16(), &other.value()["name"]), (201, &json!("infra/g")));
+    let listed = server.get(GROUPS, &owner).await.value();
+    let names: Vec<_> =
+        listed["data"].as_array().expect("rows").iter().map(|row| row["name"].clone()).collect();
+    assert_eq!(names, [json!("g"), json!("infra/g")]);
+    assert_eq!(server.rules.counters().groups, 2);
+    let remove = ask("DELETE", &format!("{GROUPS}/g"), &owner).header(header::IF_MATCH, "\"1\"");
+    server.send(remove.body(Body::empty()).expect("a request")).await.is(412, "version_conflict");
+    assert_eq!(server.delete(&format!("{GROUPS}/g"), &owner).await.status, 204);
+    server.delete(&format!("{GROUPS}/g"), &owner).await.is(404, "not_found");
+    server.get(&format!("{GROUPS}/g"), &owner).await.is(404, "not_found");
+    assert_eq!(server.rules.counters().groups, 1);
+    let events = server.get("/api/v1/orgs/acme/audit?action=rules.*", &owner).await.value();
+    let mut actions: Vec<&str> =
+        events["data"].as_array().expect("rows").iter().filter_map(|row| row["action"].as_str()).collect();
+    actions.sort_unstable();
+    assert_eq!(actions, ["rules.changed", "rules.created", "rules.created", "rules.removed"]);
+}
+
+#[tokio::test]
+async fn a_wrong_group_is_refused_with_its_position_and_nothing_changes() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    for (yaml, part) in [
+        ("name: g\nintervall: 1m\n", "line 2, column 1: unknown key \\\"intervall\\\"; did you mean"),
+        ("name: g\nrules:\n- {record: a, expr: 'sum(x'}\n", "line 3"),
+        ("name: g\nrules:\n- {alert: a, expr: x, labels: {l: '{{ bad'}}\n", "line 3"),
+        ("name: other\n", "the group has the name"),
+    ] {
+        let refused = put(&server, &owner, "g", yaml, None).await;
+        refused.is(422, "validation_failed");
+        assert!(refused.body.contains(part), "{yaml}: {}", refused.body);
+    }
+    assert_eq!(server.get(GROUPS, &owner).await.value(), json!({ "data": [] }));
+    assert_eq!(server.rules.counters().groups, 0);
+}
+
+#[tokio::test]
+async fn an_organisation_has_a_limit_of_rules() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let many = |name: &str, count: usize| {
+        format!("name: {name}\nrules:\n{}", "- {record: a, expr: '1'}\n".repeat(count))
+    };
+    for group in ["a", "b"] {
+        assert_eq!(put(&server, &owner, group, &many(group, 10_000), None).await.status, 201);
+    }
+    put(&server, &owner, "c", &many("c", 1), None).await.is(409, "limit_reached");
+}
+
+#[tokio::test]
+async fn rules_and_alerts_are_listed_as_prometheus_lists_them_with_all_filters() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    write(&server, "a", 0, 5.0);
+    put(&server, &owner, "g", GROUP, None).await;
+    put(&server, &owner, "h", "name: h\nrules: [{record: z, expr: '1'}]\n", None).await;
+    evaluate(&server, 0);
+    evaluate(&server, 10);
+    let rules = async |query: &str| server.get(&format!("{MOUNT}/api/v1/rules{query}"), &owner).await.value();
+    let all = rules("").await;
+    let group = &all["data"]["groups"][0];
+    assert_eq!(
+        (&group["name"], &group["file"], &group["interval"], &group["limit"]),
+        (&json!("g"), &json!("api"), &json!(10), &json!(0))
+    );
+    let recording = &group["rules"][0];
+    assert_eq!((&recording["type"], &recording["health"]), (&json!("recording"), &json!("ok")));
+    assert_eq!(recording["labels"], json!({ "kind": "double" }));
+    let alerting = &group["rules"][1];
+    assert_eq!((&alerting["state"], &alerting["duration"]), (&json!("firing"), &json!(0)));
+    assert_eq!(alerting["alerts"][0]["annotations"]["summary"], "a has 5");
+    assert_eq!(alerting["alerts"][0]["value"], "5e+00");
+    let never = &all["data"]["groups"][1]["rules"][0];
+    assert_eq!(
+        (&never["health"], &never["lastEvaluation"]),
+        (&json!("unknown"), &json!("0001-01-01T00:00:00Z"))
+    );
+    let counts = |answer: &Value| -> Vec<usize> {
+        let groups = answer["data"]["groups"].as_array().expect("groups").iter();
+        groups.map(|group| group["rules"].as_array().map_or(0, Vec::len)).collect()
+    };
+    for (query, expected) in [
+        ("", vec![2, 1]),
+        ("?type=alert", vec![1]),
+        ("?type=record", vec![1, 1]),
+        ("?rule_name[]=High&rule_name[]=z", vec![1, 1]),
+        ("?rule_group[]=h", vec![1]),
+        ("?file[]=api", vec![2, 1]),
+        ("?file[]=other", vec![]),
+        ("?match[]=%7Bseverity=%22page%22%7D", vec![1]),
+        ("?match[]=%7Bkind=~%22d.*%22%7D&match[]=%7Bseverity=%22page%22%7D", vec![2]),
+        ("?group_limit=1", vec![2]),
+    ] {
+        assert_eq!(counts(&rules(query).await), expected, "{query}");
+    }
+    assert_eq!(rules("?exclude_alerts=true").await["data"]["groups"][0]["rules"][1]["alerts"], json!([]));
+    let token = rules("?group_limit=1").await["data"]["groupNextToken"].as_str().expect("a token").to_owned();
+    let second = rules(&format!("?group_limit=1&group_next_token={token}")).await;
+    assert_eq!((counts(&second), &second["data"]["groupNextToken"]), (vec![1], &Value::Null));
+    for query in [
+        "?type=x",
+        "?exclude_alerts=x",
+        "?group_limit=0",
+        "?group_next_token=x",
+        "?group_limit=1&group_next_token=x",
+    ] {
+        let refused = server.get(&format!("{MOUNT}/api/v1/rules{query}"), &owner).await;
+        assert_eq!(refused.status, 400, "{query}: {}", refused.body);
+    }
+    let alerts = server.get(&format!("{MOUNT}/api/v1/alerts"), &owner).await.value();
+    assert_eq!(alerts["data"]["alerts"][0]["labels"]["alertname"], "High");
+}
+
+#[tokio::test]
+async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    write(&server, "a", 0, 5.0);
+    write(&server, "b", 0, 6.0);
+    put(&server, &owner, "g", GROUP, None).await;
+    evaluate(&server, 0);
+    evaluate(&server, 10);
+    let (key, _) = server.key(&owner, json!({ "scopes": ["embed"] })).await;
+    let all = json!({ "endpoints": ["metrics", "labels", "range", "instant", "expr"] });
+    let mut scoped = all.clone();
+    scoped["match"] = json!(["job=\"a\""]);
+    let mut named = all;
+    named["metrics"] = json!(["x"]);
+    for (policy, expected) in [(scoped, vec!["a"]), (named, vec![])] {
+        let token = server.token(&owner, &key, json!({ "policy": policy })).await;
+        let rules = server.get(&format!("{MOUNT}/api/v1/rules"), &token).await.value();
+        assert_eq!(rules["data"], json!({ "groups": [] }));
+        let alerts = server.get(&format!("{MOUNT}/api/v1/alerts"), &token).await.value();
+        let alerts = alerts["data"]["alerts"].as_array().expect("alerts").clone();
+        let jobs: Vec<&str> = alerts.iter().filter_map(|alert| alert["labels"]["job"].as_str()).collect();
+        assert_eq!(jobs, expected);
+        assert!(alerts.iter().all(|alert| alert["annotations"] == json!({}) && alert["value"] == "1e+00"));
+        server.get(RULER, &token).await.is(403, "embed_restricted");
+    }
+}
+
+#[tokio::test]
+async fn mimirtool_lists_sets_and_removes_groups_by_namespace() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest", "read"] })).await;
+    let tool = Who::Basic("acme".into(), secret);
+    server.get(RULER, &tool).await.is(404, "not_found");
+    let send = async |namespace: &str, yaml: &str| {
+        let request = ask("POST", &format!("{RULER}/{namespace}"), &tool)
+            .header(header::CONTENT_TYPE, "application/yaml")
+            .body(Body::from(yaml.to_owned()));
+        server.send(request.expect("a request")).await
+    };
+    let stored = send("infra", GROUP).await;
+    assert_eq!(stored.status, 202, "{}", stored.body);
+    assert_eq!(stored.value()["status"], "success");
+    assert_eq!(send("infra", GROUP).await.status, 202, "a change replaces any version");
+    assert_eq!(send("infra", "name: [").await.status, 400);
+    let all = server.get(RULER, &tool).await;
+    assert_eq!(all.header("content-type"), "application/yaml");
+    assert!(
+        all.body.starts_with("\"infra\":\n    - name: g\n      interval: 10s\n      rules:\n"),
+        "{}",
+        all.body
+    );
+    assert_eq!(server.get(&format!("{RULER}/infra"), &tool).await.body, all.body);
+    let one = server.get(&format!("{RULER}/infra/g"), &tool).await;
+    assert!(one.body.starts_with("name: g\n"), "{}", one.body);
+    server.get(&format!("{RULER}/other"), &tool).await.is(404, "not_found");
+    server.get(&format!("{RULER}/infra/other"), &tool).await.is(404, "not_found");
+    assert_eq!(server.get(&format!("{GROUPS}/infra%2Fg"), &owner).await.value()["version"], 2);
+    assert_eq!(server.delete(&format!("{RULER}/infra/g"), &tool).await.status, 202);
+    server.delete(&format!("{RULER}/infra/g"), &tool).await.is(404, "not_found");
+    send("infra", GROUP).await;
+    assert_eq!(server.delete(&format!("{RULER}/infra"), &tool).await.status, 202);
+    server.delete(&format!("{RULER}/infra"), &tool).await.is(404, "not_found");
+    assert_eq!(server.rules.counters().groups, 0);
+}
+
+#[tokio::test]
+async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    for step in 0..10 {
+        write(&server, "a", 100 - step * 10, if (3..6).contains(&step) { 5.0 } else { 0.0 });
+    }
+    let now = server.clock.now().as_s();
+    let ask = |yaml: &str| json!({ "yaml": yaml, "start": now - 100, "end": now - 10, "step": 10 });
+    let path = "/api/v1/orgs/acme/rules/preview";
+    let preview = server.post(path, &owner, ask("{alert: A, expr: x > 1, for: 10s}")).await.value();
+    let states: Vec<_> =
+        preview["transitions"].as_array().expect("list").iter().map(|one| one["state"].clone()).collect();
+    assert_eq!(states, [json!("pending"), json!("firing"), json!("resolved")]);
+    assert_eq!(preview["series"][0]["values"][0], json!([now as f64 - 70.0, "5"]));
+    assert_eq!(preview["truncated"], false);
+    server.post(path, &owner, ask("{alert: A, expr: 'x >'}")).await.is(422, "validation_failed");
+    server.post(path, &owner, ask("{alert: A, expr: 'x * on() group_left() x'}")).await;
+    let mut wrong = ask("{alert: A, expr: x}");
+    wrong["step"] = json!("0s");
+    server.post(path, &owner, wrong).await.is(422, "validation_failed");
+    let path = "/api/v1/orgs/acme/rules/backfill";
+    let done = server.post(path, &owner, ask("{record: y, expr: x + 1}")).await.value();
+    assert_eq!(done, json!({ "stored": 10, "refused": 0, "next": null }));
+    let query = format!("{MOUNT}/api/v1/query?query=count_over_time(y[2m])&time={}", now - 10);
+    assert_eq!(server.get(&query, &owner).await.value()["data"]["result"][0]["value"][1], "10");
+    server.post(path, &owner, ask("{alert: A, expr: x}")).await.is(422, "validation_failed");
+}
+
+#[tokio::test]
+async fn stored_groups_are_evaluated_after_a_restart_and_end_with_their_organisation() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    put(&server, &owner, "g", GROUP, None).await;
+    let org = server.identity.orgs().expect("read")[0].id;
+    server.rules.forget_org(org);
+    reconcile(&server.identity, &server.rules);
+    assert_eq!(server.rules.groups(org).len(), 1);
+    assert_eq!(server.rules.groups(org)[0].rules.len(), 2);
+    let removed = server.json("DELETE", "/api/v1/orgs/acme", &owner, json!({ "confirm": "acme" })).await;
+    assert_eq!(removed.status, 202, "{}", removed.body);
+    server.identity.finish_removal(org).expect("removed");
+    reconcile(&server.identity, &server.rules);
+    assert_eq!(server.rules.groups(org).len(), 0);
+    assert_eq!(server.identity.all_rule_groups().expect("read"), []);
+}

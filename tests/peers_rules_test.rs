@@ -1,0 +1,69 @@
+//! Files of unit tests of rules under promtool of Prometheus 3.5: the same verdicts, and the same
+//! messages about alerts and samples that differ.
+//!
+//! promtool is unpacked below `target/`; if it is unavailable, the test fails and reports it.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Files whose failures promtool words in another way: it gives no position, or another one.
+const WORDED_DIFFERENTLY: [&str; 13] = [
+    "alertname_is_missing",
+    "expected_labels_do_not_parse",
+    "group_order_is_repeated",
+    "many_to_many_matching_fails_the_rule",
+    "query_does_not_parse",
+    "recording_rule_with_for",
+    "rule_file_with_a_repeated_group",
+    "rule_file_with_an_error",
+    "series_does_not_parse",
+    "template_that_does_not_parse",
+    "template_with_an_unknown_function",
+    "unknown_key",
+    "values_do_not_parse",
+];
+
+fn files() -> Vec<PathBuf> {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/rules");
+    let mut files: Vec<PathBuf> = ["succeed", "fail"]
+        .iter()
+        .flat_map(|folder| std::fs::read_dir(fixtures.join(folder)).expect("the fixtures are there"))
+        .map(|entry| entry.expect("readable").path())
+        .filter(|path| path.to_string_lossy().ends_with(".test.yml"))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Returns whether a program takes the file for succeeding, and its messages without empty lines.
+fn verdict(program: &Path, words: &[&str], file: &Path) -> (bool, Vec<String>) {
+    let output = Command::new(program).args(words).arg(file).env_clear().output().expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>();
+    (output.status.success(), lines.into_iter().filter(|line| !line.trim().is_empty()).collect())
+}
+
+#[test]
+fn files_of_unit_tests_have_the_verdicts_and_messages_of_promtool() {
+    let promtool = packages::prometheus().join("promtool");
+    let ours = Path::new(env!("CARGO_BIN_EXE_promlet"));
+    let mut wrong = Vec::new();
+    let files = files();
+    for file in &files {
+        let (expected, expected_lines) = verdict(&promtool, &["test", "rules"], file);
+        let (found, found_lines) = verdict(ours, &["rules", "test"], file);
+        let name = file.file_name().expect("a name").to_string_lossy().into_owned();
+        let worded_differently = WORDED_DIFFERENTLY.iter().any(|known| name.starts_with(known));
+        if expected != found || (expected_lines != found_lines && !worded_differently) {
+            let (expected, found) = (expected_lines.join("\n"), found_lines.join("\n"));
+            wrong.push(format!("{name}\npromtool:\n{expected}\npromlet:\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), files.len(), wrong.join("\n\n"));
+}
