@@ -9,3 +9,4 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod block;
+pub mod wal;

@@ -27,6 +27,7 @@ mod write_index;
 use std::path::PathBuf;
 
 pub(in crate::history) use bytes::ByteReader;
+pub(in crate::history) use chunk_files::{CHUNK_BYTES_MAX, numbered_files};
 pub(in crate::history) use file::{BlockFile, Window};
 pub use index::{BlockSeries, ChunkRef};
 pub use meta::{BlockMeta, BlockStats};
