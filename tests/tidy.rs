@@ -128,7 +128,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("clap", &["config"]),
     ("tokio", &["api", "outbound", "server", "forward/edge"]),
     ("tokio_rustls", &["api/tls", "outbound"]),
-    ("snap", &["ingest", "forward/encode"]),
+    ("snap", &["ingest", "forward/encode", "history/wal"]),
     ("rapidhash", &["tsdb", "promql/eval"]),
     ("libc", &["tsdb/segment/map"]),
     ("regex_automata", &["model/pattern"]),

@@ -9,4 +9,6 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod block;
+pub mod copy;
+pub mod export;
 pub mod wal;

@@ -56,6 +56,10 @@ impl BlockWriter {
     ) -> Result<BlockWriter, BlockError> {
         let temporary = parent.join(format!("{ulid}{TEMPORARY}"));
         let chunks = temporary.join(CHUNKS_FOLDER);
+        if temporary.exists() {
+            let removed = std::fs::remove_dir_all(&temporary);
+            removed.map_err(|source| BlockError::Io { file: temporary.clone(), source })?;
+        }
         std::fs::create_dir_all(&chunks).map_err(|source| BlockError::Io { file: chunks.clone(), source })?;
         let index = IndexWriter::create(&temporary.join(INDEX_FILE), labels)?;
         Ok(BlockWriter {

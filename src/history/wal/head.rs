@@ -170,17 +170,14 @@ impl HeadReader {
     /// before the damage.
     ///
     /// # Errors
-    /// [`BlockError`] if a file cannot be read.
-    pub fn samples(&mut self, each: &mut dyn FnMut(HeadSample<'_>)) -> Result<(), BlockError> {
+    /// [`BlockError`] if a file cannot be read, and the errors of `each` but [`BlockError::Damaged`].
+    pub fn samples(&mut self, each: EachHeadSample<'_>) -> Result<(), BlockError> {
         for path in self.chunks.clone() {
             let read = self.chunk_samples(&path, each);
             self.keep_problem(read)?;
         }
         for (log, is_late) in [(self.log.clone(), false), (self.late_log.clone(), true)] {
-            let read = read_log(&log, &mut |entry| {
-                self.log_sample(entry, is_late, each);
-                Ok(())
-            });
+            let read = read_log(&log, &mut |entry| self.log_sample(entry, is_late, each));
             self.keep_problem(read)?;
         }
         Ok(())
@@ -199,7 +196,7 @@ impl HeadReader {
         }
     }
 
-    fn chunk_samples(&mut self, path: &Path, each: &mut dyn FnMut(HeadSample<'_>)) -> Result<(), BlockError> {
+    fn chunk_samples(&mut self, path: &Path, each: EachHeadSample<'_>) -> Result<(), BlockError> {
         let HeadReader { series, deleted, chunked_until_ms, valid_from_ms, .. } = self;
         read_chunks(path, &mut |chunk| {
             let Some(labels) = series.get(&chunk.series) else { return Ok(()) };
@@ -210,30 +207,41 @@ impl HeadReader {
                 let until = chunked_until_ms.entry(chunk.series).or_insert(chunk.last_ms);
                 *until = (*until).max(chunk.last_ms);
             }
+            let mut outcome = Ok(());
             let decoded = prometheus_chunk::decode::<ChunkError>(chunk.kind, chunk.data, |at_ms, sample| {
-                if !deleted.hides(chunk.series, at_ms) {
-                    each(HeadSample { labels, at_ms, sample });
+                if outcome.is_ok() && !deleted.hides(chunk.series, at_ms) {
+                    outcome = each(HeadSample { labels, at_ms, sample });
                 }
                 Ok(())
             });
-            decoded.map_err(|error| chunk.damaged(error.to_string()))
+            decoded.map_err(|error| chunk.damaged(error.to_string()))?;
+            outcome
         })
     }
 
-    fn log_sample(&self, entry: LogEntry<'_>, is_late: bool, each: &mut dyn FnMut(HeadSample<'_>)) {
+    fn log_sample(
+        &self,
+        entry: LogEntry<'_>,
+        is_late: bool,
+        each: EachHeadSample<'_>,
+    ) -> Result<(), BlockError> {
         let (number, at_ms, sample) = match entry {
             LogEntry::Float { series, at_ms, value } => (series, at_ms, ChunkSample::Float(value)),
             LogEntry::Native { series, at_ms, value } => (series, at_ms, ChunkSample::Native(value)),
-            _ => return,
+            _ => return Ok(()),
         };
-        let Some(labels) = self.series.get(&number) else { return };
+        let Some(labels) = self.series.get(&number) else { return Ok(()) };
         let is_chunked = self.chunked_until_ms.get(&number).is_some_and(|until| at_ms <= *until);
         let is_known = !is_late && (is_chunked || at_ms < self.valid_from_ms);
-        if !is_known && !self.deleted.hides(number, at_ms) {
-            each(HeadSample { labels, at_ms, sample });
+        if is_known || self.deleted.hides(number, at_ms) {
+            return Ok(());
         }
+        each(HeadSample { labels, at_ms, sample })
     }
 }
+
+/// Receives the samples of a head.
+pub type EachHeadSample<'e> = &'e mut dyn FnMut(HeadSample<'_>) -> Result<(), BlockError>;
 
 /// Calls `each` with each entry of the records of a log.
 fn read_log(

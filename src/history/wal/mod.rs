@@ -17,4 +17,4 @@ mod segments;
 #[cfg(test)]
 mod tests;
 
-pub use head::{HeadReader, HeadSample, SeriesMetadata};
+pub use head::{EachHeadSample, HeadReader, HeadSample, SeriesMetadata};

@@ -128,8 +128,10 @@ fn read(data: &Path, valid_from_ms: i64) -> (Vec<(String, i64, f64)>, Vec<String
     let mut head = HeadReader::open(data, valid_from_ms).expect("a head");
     let mut all = Vec::new();
     head.samples(&mut |one| {
-        let ChunkSample::Float(value) = one.sample else { return };
-        all.push((one.labels.metric_name().to_owned(), one.at_ms, value));
+        if let ChunkSample::Float(value) = one.sample {
+            all.push((one.labels.metric_name().to_owned(), one.at_ms, value));
+        }
+        Ok(())
     })
     .expect("samples");
     all.sort_by(|a, b| a.partial_cmp(b).expect("no NaN"));
