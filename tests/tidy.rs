@@ -121,7 +121,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("qrcodegen", &["api/auth/two_factor"]),
     ("form_urlencoded", &["api", "outbound"]),
     ("flate2", &["api", "ingest/gzip", "ui/tests", "render/png"]),
-    ("zstd", &["api", "identity/dashboards", "forward/encode"]),
+    ("zstd", &["api", "identity/dashboards", "forward/encode", "history/wal"]),
     ("lettre", &["outbound"]),
     ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),

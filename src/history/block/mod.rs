@@ -35,7 +35,7 @@ pub use reader::{BlockCounts, BlockReader};
 pub use tombstones::DeletedRanges;
 pub use ulid::Ulid;
 pub use write::{BlockWriter, WrittenBlock};
-pub(in crate::history) use write_index::compare_labels;
+pub use write_index::compare_labels;
 
 /// The reason why a file of Prometheus is refused, or why a block cannot be written.
 #[derive(Debug, thiserror::Error)]

@@ -31,7 +31,7 @@ const UNKNOWN_SYMBOL: BlockError = BlockError::Limit("a series has a label that 
 const TOO_LARGE: BlockError = BlockError::Limit("the index of the block would exceed 4 GiB in one section");
 
 /// Compares label sets as Prometheus does: label by label, by name and then by value.
-pub(in crate::history) fn compare_labels(a: &Labels, b: &Labels) -> Ordering {
+pub fn compare_labels(a: &Labels, b: &Labels) -> Ordering {
     let (mut one, mut other) = (a.iter(), b.iter());
     loop {
         match (one.next(), other.next()) {

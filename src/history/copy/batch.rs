@@ -2,8 +2,8 @@
 
 use crate::ingest::Translated;
 use crate::model::{
-    BatchBuilder, Exemplar, Histogram, Label, Labels, MetricKind, RawSeries, Sample, TimeRange, Timestamp,
-    WriteStart,
+    BatchBuilder, Exemplar, Histogram, Label, Labels, MetricKind, RawSeries, Sample, StartChange, TimeRange,
+    Timestamp, WriteStart,
 };
 
 /// Part of one series.
@@ -17,8 +17,8 @@ pub struct CopySeries {
     pub histograms: Vec<(Timestamp, Histogram)>,
     /// Exemplars.
     pub exemplars: Vec<Exemplar>,
-    /// The start timestamps of samples: the time of the sample, and its start.
-    pub starts: Vec<(Timestamp, Timestamp)>,
+    /// Start timestamps, in the order of their samples.
+    pub starts: Vec<StartChange>,
 }
 
 /// The description of a metric.
@@ -113,7 +113,7 @@ impl CopyBatch {
 
     /// Returns the batch of decoded text. `lines` are the lines before it, which are added to the
     /// numbers in the reasons.
-    pub(super) fn of_text(decoded: &Translated, lines: u64) -> CopyBatch {
+    pub fn of_text(decoded: &Translated, lines: u64) -> CopyBatch {
         let mut batch = CopyBatch::default();
         let all = decoded.batch.batch();
         let mut pairs = Vec::new();
@@ -151,7 +151,7 @@ impl CopyBatch {
         }
         for WriteStart { series, at, start } in all.starts {
             if let Some(series) = batch.series.get_mut(series) {
-                series.starts.push((at, start));
+                series.starts.push(StartChange { at, start });
             }
         }
         batch.series.retain(|series| !series.is_empty() && !series.labels.is_empty());
@@ -179,7 +179,7 @@ impl CopyBatch {
             for exemplar in &series.exemplars {
                 builder.exemplar(exemplar.clone());
             }
-            for (at, start) in &series.starts {
+            for StartChange { at, start } in &series.starts {
                 builder.start(*at, *start);
             }
         }

@@ -41,7 +41,7 @@ impl CopyFilter {
                 series.samples.retain(|one| self.range.contains(one.at));
                 series.histograms.retain(|(at, _)| self.range.contains(*at));
                 series.exemplars.retain(|one| self.range.contains(one.at));
-                series.starts.retain(|(at, _)| self.range.contains(*at));
+                series.starts.retain(|one| self.range.contains(one.at));
             }
             if series.is_empty() {
                 return false;

@@ -3,14 +3,18 @@
 //! The name of a block follows from its window and from what is exported. So a repeated export
 //! continues after the last complete block, and writes none twice.
 
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::Path;
+use std::sync::Arc;
 
 use crate::history::block::{BlockWriter, Ulid, WrittenBlock, compare_labels};
 use crate::history::copy::CopyError;
 use crate::ingest::prometheus_chunk::{ChunkEncoder, EncodedChunk};
-use crate::model::{Histogram, HistogramColumns, Labels, Matcher, Pace, RawSeries, TimeRange, Timestamp};
-use crate::tsdb::{SampleColumns, SelectedSeries, Snapshot};
+use crate::model::{
+    Histogram, HistogramColumns, Labels, Matcher, MetricMetadata, Pace, RawSeries, TimeRange, Timestamp,
+};
+use crate::tsdb::{Description, SampleColumns, SelectedSeries, Snapshot};
 
 /// The window of a block in milliseconds: 18 hours, one of the sizes to which Prometheus compacts
 /// blocks of 2 hours.
@@ -34,6 +38,11 @@ pub trait ExportSource {
     /// # Errors
     /// [`CopyError`].
     fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, CopyError>;
+
+    /// Returns the description of a metric family.
+    fn metadata(&self, _name: &str) -> Option<MetricMetadata<'_>> {
+        None
+    }
 }
 
 /// What is exported.
@@ -130,14 +139,13 @@ fn chunks_of(raw: RawSeries) -> Vec<EncodedChunk> {
     let (mut chunk, mut all) = (ChunkEncoder::default(), Vec::new());
     let HistogramColumns { times, histograms } = raw.histograms;
     let mut natives = times.into_iter().zip(histograms).peekable();
-    let put_native =
-        |at_ms: i64, one: &Histogram, chunk: &mut ChunkEncoder, all: &mut Vec<EncodedChunk>| {
-            let is_full = chunk.samples() >= CHUNK_SAMPLES || chunk.byte_len() >= CHUNK_BYTES;
-            if is_full || !chunk.push_histogram(at_ms, one) {
-                all.extend(chunk.take());
-                chunk.push_histogram(at_ms, one);
-            }
-        };
+    let put_native = |at_ms: i64, one: &Histogram, chunk: &mut ChunkEncoder, all: &mut Vec<EncodedChunk>| {
+        let is_full = chunk.samples() >= CHUNK_SAMPLES || chunk.byte_len() >= CHUNK_BYTES;
+        if is_full || !chunk.push_histogram(at_ms, one) {
+            all.extend(chunk.take());
+            chunk.push_histogram(at_ms, one);
+        }
+    };
     for (at_ms, value) in raw.times.into_iter().zip(raw.values) {
         while let Some((native_ms, one)) = natives.next_if(|(native_ms, _)| *native_ms < at_ms) {
             put_native(native_ms, &one, &mut chunk, &mut all);
@@ -158,18 +166,17 @@ pub struct StoreExport {
     snapshot: Snapshot,
     selectors: Vec<Vec<Matcher>>,
     selected: Vec<SelectedSeries>,
+    metadata: BTreeMap<Arc<str>, Description>,
 }
 
 impl StoreExport {
     /// Returns the samples that a snapshot shows, of the series that any of the selectors matches;
     /// of all series if there are none.
-    pub const fn new(snapshot: Snapshot, selectors: Vec<Vec<Matcher>>) -> StoreExport {
-        StoreExport { snapshot, selectors, selected: Vec::new() }
-    }
-
-    /// Returns the snapshot.
-    pub const fn snapshot(&self) -> &Snapshot {
-        &self.snapshot
+    pub fn new(snapshot: Snapshot, selectors: Vec<Vec<Matcher>>) -> StoreExport {
+        let listed = snapshot.paced(&Pace::endless()).metadata(None, usize::MAX);
+        let listed = listed.map(|listed| listed.items).unwrap_or_default();
+        let metadata = listed.into_iter().map(|one| (Arc::clone(&one.name), one)).collect();
+        StoreExport { snapshot, selectors, selected: Vec::new(), metadata }
     }
 
     /// Returns the least and the greatest time with a selected sample within `range`; none without
@@ -213,6 +220,11 @@ fn least(
 }
 
 impl ExportSource for StoreExport {
+    fn metadata(&self, name: &str) -> Option<MetricMetadata<'_>> {
+        let one = self.metadata.get(name)?;
+        Some(MetricMetadata { name: &one.name, kind: one.kind, help: &one.help, unit: &one.unit })
+    }
+
     fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError> {
         let none = [Vec::new()];
         let selectors = if self.selectors.is_empty() { &none[..] } else { &self.selectors };

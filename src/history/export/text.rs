@@ -6,8 +6,13 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
+use std::io::Write;
 
-use crate::model::{Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, families_of, is_stale};
+use super::ExportSource;
+use crate::history::copy::CopyError;
+use crate::model::{
+    Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, TimeRange, Timestamp, families_of, is_stale,
+};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,4 +320,80 @@ impl std::fmt::Display for JsonText<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&serde_json::to_string(self.0).map_err(|_| std::fmt::Error)?)
     }
+}
+
+/// What is exported as text.
+#[derive(Clone, Copy, Debug)]
+pub struct TextExport {
+    /// The format.
+    pub format: ExportFormat,
+    /// The times, both ends inclusive.
+    pub range: TimeRange,
+}
+
+/// The state of a running export as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextStep {
+    /// Written samples.
+    pub samples: u64,
+    /// Written series.
+    pub done: u64,
+    /// All series.
+    pub all: u64,
+    /// Written bytes.
+    pub bytes: u64,
+    /// Native histograms that were left out.
+    pub left_out: u64,
+}
+
+/// The longest part of a series that is in memory at once, in milliseconds.
+pub const PART_MS: i64 = 32 * 86_400_000;
+
+/// Writes the series of a source, in the order of their metrics. `observe` is called for each
+/// series and returns whether the export may continue.
+///
+/// # Errors
+/// [`CopyError`].
+pub fn export_text(
+    source: &mut dyn ExportSource,
+    export: TextExport,
+    out: &mut dyn Write,
+    observe: &mut dyn FnMut(TextStep) -> bool,
+) -> Result<TextStep, CopyError> {
+    let labels = source.select(export.range)?;
+    let mut places: Vec<usize> = (0..labels.len()).collect();
+    let name = |place: &usize| labels.get(*place).map(Labels::metric_name);
+    places.sort_by_key(|place| name(place));
+    let mut writer = ExportWriter::new(export.format, &labels);
+    if let Some(column) = writer.impossible_column() {
+        let message = format!("the label {column} cannot be a column of CSV, where it has another meaning");
+        return Err(CopyError::Source(message));
+    }
+    let failed = |error: std::io::Error| CopyError::Sink(error.to_string());
+    let mut step = TextStep { all: places.len() as u64, ..TextStep::default() };
+    let mut text = Vec::new();
+    writer.begin(&mut text);
+    for place in places {
+        let mut from = export.range.start;
+        while from <= export.range.end {
+            let last = from.as_ms().saturating_add(PART_MS - 1).min(export.range.end.as_ms());
+            let series = source.read(place, TimeRange::new(from, Timestamp::from_ms(last)))?;
+            step.samples = step.samples.saturating_add(series.len() as u64);
+            let metadata = metadata_of(&series.labels, |name| source.metadata(name));
+            writer.series(&series, metadata, &mut text);
+            step.bytes = step.bytes.saturating_add(text.len() as u64);
+            out.write_all(&text).map_err(failed)?;
+            text.clear();
+            from = Timestamp::from_ms(last.saturating_add(1));
+        }
+        step.done = step.done.saturating_add(1);
+        step.left_out = writer.left_out();
+        if !observe(step) {
+            return Err(CopyError::Stopped);
+        }
+    }
+    writer.end(&mut text);
+    step.bytes = step.bytes.saturating_add(text.len() as u64);
+    out.write_all(&text).map_err(failed)?;
+    Ok(step)
 }
