@@ -9,6 +9,7 @@
 mod agent;
 mod commands;
 mod flags;
+mod history_command;
 mod move_command;
 pub mod oauth;
 mod settings;
@@ -29,6 +30,9 @@ pub use commands::{
 use crate::model::{EgressRules, Switches};
 
 use flags::Flags;
+pub use history_command::{
+    ExportCommand, ExportKind, HistoryPlace, HistorySelection, ImportCommand, ImportKind,
+};
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
@@ -83,6 +87,22 @@ pub enum Invocation {
     Seal {
         /// The data folder.
         dir: PathBuf,
+    },
+    /// `promlet import`, and `promlet verify-import`.
+    Import {
+        /// The settings that the server would have.
+        settings: Settings,
+        /// The command.
+        command: Box<ImportCommand>,
+        /// Compare the source with the stored samples instead.
+        verify: bool,
+    },
+    /// `promlet export`.
+    Export {
+        /// The settings that the server would have.
+        settings: Settings,
+        /// The command.
+        command: Box<ExportCommand>,
     },
     /// `promlet backup`.
     Backup {
@@ -203,6 +223,27 @@ enum Command {
     },
     /// Write the samples in memory to segments and trim the log
     Seal(DataDirArg),
+    /// Import samples from a file, from a Prometheus or from another server
+    Import {
+        #[command(flatten)]
+        command: Box<ImportCommand>,
+        #[command(flatten)]
+        data_dir_arg: DataDirArg,
+    },
+    /// Compare the samples of a source with those that were imported from it
+    VerifyImport {
+        #[command(flatten)]
+        command: Box<ImportCommand>,
+        #[command(flatten)]
+        data_dir_arg: DataDirArg,
+    },
+    /// Export samples to a file, or to blocks of a Prometheus
+    Export {
+        #[command(flatten)]
+        command: Box<ExportCommand>,
+        #[command(flatten)]
+        data_dir_arg: DataDirArg,
+    },
     /// Back up the folder of a running server, or a stopped folder
     Backup {
         /// The folder to create; it must not exist yet, or be empty
@@ -342,6 +383,15 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             Ok(Invocation::Promote { dir: data_dir_arg.data_dir, accepts_loss: accept_loss })
         }
         Some(Command::Seal(data_dir_arg)) => Ok(Invocation::Seal { dir: data_dir_arg.data_dir }),
+        Some(Command::Import { command, data_dir_arg }) => {
+            Ok(Invocation::Import { settings: stopped_settings(data_dir_arg)?, command, verify: false })
+        }
+        Some(Command::VerifyImport { command, data_dir_arg }) => {
+            Ok(Invocation::Import { settings: stopped_settings(data_dir_arg)?, command, verify: true })
+        }
+        Some(Command::Export { command, data_dir_arg }) => {
+            Ok(Invocation::Export { settings: stopped_settings(data_dir_arg)?, command })
+        }
         Some(Command::Backup { out, with_key, data_dir_arg }) => {
             Ok(Invocation::Backup { dir: data_dir_arg.data_dir, out, with_key })
         }
@@ -357,6 +407,12 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
         Some(Command::Rules(command)) => Ok(Invocation::Rules(command)),
         Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
+}
+
+/// Returns the server's settings from the environment, which a stopped folder is opened with.
+fn stopped_settings(data_dir_arg: DataDirArg) -> Result<Settings, ConfigError> {
+    let line = CommandLine::try_parse_from(["promlet"])?;
+    Ok(Settings { data_dir: data_dir_arg.data_dir, ..settings(line.flags, "data/store")? })
 }
 
 /// Builds an account command with the server's settings from the environment, which a stopped

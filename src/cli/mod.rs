@@ -18,6 +18,7 @@ mod dashboards;
 mod demo;
 mod doctor;
 mod follow;
+mod history;
 mod moves;
 mod progress;
 mod rules;
@@ -43,6 +44,8 @@ pub fn main() -> ExitCode {
         Invocation::Follow(settings) => done(follow::run(settings)),
         Invocation::Promote { dir, accepts_loss } => done(follow::promote(&dir, accepts_loss)),
         Invocation::Seal { dir } => done(seal::run(&dir)),
+        Invocation::Import { settings, command, verify } => history::import(&settings, &command, verify),
+        Invocation::Export { settings, command } => done(history::export(&settings, &command)),
         Invocation::Backup { dir, out, with_key } => done(backup::run(&dir, &out, with_key)),
         Invocation::Restore { dir, from } => done(backup::restore(&dir, &from)),
         Invocation::RestoreOne { dir, from, file, scratch } => {

@@ -15,6 +15,7 @@ mod lines;
 mod number;
 pub mod otlp;
 mod pairs;
+pub mod prometheus_chunk;
 mod protobuf;
 pub mod remote_read;
 pub mod remote_write;

@@ -10,6 +10,7 @@ mod daily_usage;
 pub mod dashboard_files;
 mod doctor;
 mod error;
+pub mod history;
 mod listener;
 mod mail;
 mod master_key;

@@ -16,7 +16,7 @@ use crate::config::{AccountCommand, Settings};
 use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
-use crate::model::Timestamp;
+use crate::model::{OrgId, Timestamp};
 use crate::standby;
 use crate::tsdb::{self, Tsdb};
 
@@ -87,6 +87,11 @@ impl OpenStore {
             promote: None,
         };
         Ok(OpenStore { context })
+    }
+
+    /// Returns the samples.
+    pub fn tsdb(&self) -> &Tsdb {
+        &self.context.tsdb
     }
 
     /// Seals everything.
@@ -172,6 +177,14 @@ impl OpenAccounts {
             moves: None,
         };
         commands.perform(command)
+    }
+
+    /// Returns the organisation with this slug, if there is one.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn org(&self, slug: &str) -> Result<Option<OrgId>, String> {
+        Ok(self.identity.org_by_slug(slug).map_err(|e| with_sources(&e))?.map(|org| org.id))
     }
 
     /// Closes the folder. An unclean stop before remains one, because the samples were not opened.

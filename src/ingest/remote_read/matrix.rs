@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::chunk::ChunkSample;
+use super::ChunkSample;
 use super::{ReadDecoder, ReadError};
 use crate::model::{Label, RawSeries};
 

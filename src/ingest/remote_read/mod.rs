@@ -7,7 +7,7 @@
 //!   `QueryResult`: 1 `TimeSeries`. `TimeSeries`: 1 `Label`, 2 `Sample`, 4 `Histogram`.
 //! * Streamed chunks: frames of `varint length, u32 CRC-32C (big-endian), ChunkedReadResponse`.
 //!   `ChunkedReadResponse`: 1 `ChunkedSeries`, 2 query index (int64). `ChunkedSeries`: 1 `Label`, 2
-//!   `Chunk`. `Chunk`: 3 encoding (enum), 4 data; see [`chunk`]. A series may continue in the next
+//!   `Chunk`. `Chunk`: 3 encoding (enum), 4 data; see [`prometheus_chunk`]. A series may continue in the next
 //!   frame. Chunks may contain samples outside of the requested range, which are dropped here.
 //!
 //! Both have staleness markers, native histograms and their reset hints, so what a store gave out
@@ -18,20 +18,18 @@
 //!
 //! Source: prometheus/prompb/remote.proto and types.proto, prometheus/storage/remote/chunked.go.
 
-mod bits;
-mod chunk;
 mod matrix;
 
 use std::sync::Arc;
 
 use super::histogram;
+use super::prometheus_chunk::{self, ChunkError, ChunkKind, ChunkSample};
 use super::protobuf::{Field, WireError, WireReader, put_bytes, put_varint};
 use super::snappy::{SnappyError, decompress};
 use super::{DecodeError, DecodeLimits};
 use crate::model::{
     HistogramError, Label, Labels, MatchOp, Matcher, OutOfMemory, RawSeries, TimeRange, Timestamp,
 };
-use chunk::{ChunkKind, ChunkSample};
 
 /// The content type of a response of samples.
 pub const SAMPLES_TYPE: &str = "application/x-protobuf";
@@ -138,6 +136,17 @@ pub enum ReadError {
     /// The system has no memory for the decompressed body.
     #[error(transparent)]
     OutOfMemory(#[from] OutOfMemory),
+}
+
+impl From<ChunkError> for ReadError {
+    fn from(error: ChunkError) -> ReadError {
+        match error {
+            ChunkError::Truncated => ReadError::ChunkTruncated,
+            ChunkError::Encoding(number) => ReadError::ChunkEncoding(number),
+            ChunkError::Invalid(reason) => ReadError::Chunk(reason),
+            ChunkError::Histogram(error) => ReadError::Histogram(error),
+        }
+    }
 }
 
 impl From<DecodeError> for ReadError {
@@ -444,7 +453,8 @@ impl<'h> ReadDecoder<'h> {
                         _ => {}
                     }
                 }
-                chunk::decode(ChunkKind::of(encoding)?, data, |at, sample| self.add(range, at, sample))?;
+                let kind = ChunkKind::of(encoding)?;
+                prometheus_chunk::decode(kind, data, |at, sample| self.add(range, at, sample))?;
             }
         }
         Ok(())

@@ -5,11 +5,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{
-    BucketSpan, CounterReset, Histogram, HistogramCounts, HistogramShape, STALE_NAN_BITS, is_stale,
-};
-
-mod encode;
+use crate::ingest::prometheus_chunk::ChunkEncoder;
+use crate::model::{CounterReset, HistogramCounts, STALE_NAN_BITS};
 
 /// The time of the first sample of the captured responses.
 const BASE: i64 = 1795731540000;
@@ -209,6 +206,12 @@ fn every_flipped_bit_of_a_stream_is_refused() {
     }
 }
 
+fn float_chunk(samples: &[(i64, f64)]) -> Vec<u8> {
+    let mut chunk = ChunkEncoder::default();
+    assert!(samples.iter().all(|(at, value)| chunk.push_float(*at, *value)));
+    chunk.take().expect("samples").data
+}
+
 fn frame(message: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     put_varint(message.len() as u64, &mut out);
@@ -248,7 +251,7 @@ fn hostile_frames_are_refused_with_their_reason() {
     let huge = [0xff, 0xff, 0xff, 0xff, 0x7f, 0, 0, 0, 0];
     assert!(matches!(refused(&huge), ReadError::TooLarge { what: "bytes in a frame", .. }));
     assert!(matches!(refused(&[0xff; 12]), ReadError::Wire(WireError::Varint { .. })));
-    let floats = encode::floats(&[(1, 1.0)]);
+    let floats = float_chunk(&[(1, 1.0)]);
     assert_eq!(refused(&chunk_frame(&named, &[(1, floats.clone())], 1)), ReadError::Results);
     assert_eq!(refused(&chunk_frame(&named, &[(1, floats.clone())], -1)), ReadError::Results);
     assert_eq!(refused(&chunk_frame(&named, &[(4, floats.clone())], 0)), ReadError::ChunkEncoding(4));
@@ -265,33 +268,10 @@ fn hostile_frames_are_refused_with_their_reason() {
 }
 
 #[test]
-fn a_layout_that_declares_more_spans_or_buckets_than_there_may_be_is_refused_before_it_is_allocated() {
-    let all = [query("m", i64::MIN, i64::MAX)];
-    for (spans, length) in [(1_u64 << 40, 1_u64), (1, 1 << 40), (3, 4_000)] {
-        let mut bits = encode::BitWriter::default();
-        bits.byte(0);
-        bits.varbit_int(0);
-        bits.varbit_uint(spans);
-        for _ in 0..spans.min(8) {
-            bits.varbit_uint(length);
-            bits.varbit_int(1);
-        }
-        bits.varbit_uint(0);
-        for _ in 0..64 {
-            bits.byte(0);
-        }
-        let chunk = [&[0, 1, 0][..], &bits.bytes].concat();
-        let result = chunked(&all, &chunk_frame(&[("a", "b")], &[(2, chunk)], 0), usize::MAX);
-        let refused = result.expect_err("refused");
-        assert!(matches!(refused, ReadError::Chunk(_) | ReadError::Histogram(_)), "{refused}");
-    }
-}
-
-#[test]
 fn memory_is_reserved_before_samples_are_decoded_and_its_refusal_ends_the_response() {
     let all = [query("m", i64::MIN, i64::MAX)];
     let samples: Vec<(i64, f64)> = (0..60_000).map(|at| (at, 1.0)).collect();
-    let body = chunk_frame(&[("a", "b")], &[(1, encode::floats(&samples))], 0);
+    let body = chunk_frame(&[("a", "b")], &[(1, float_chunk(&samples))], 0);
     assert!(body.len() < 20_000, "{} bytes", body.len());
     let most = 1 << 20;
     let mut decoder = ReadDecoder::new(&all, ReadLimits::default(), Box::new(move |bytes| bytes <= most));
@@ -358,7 +338,7 @@ fn a_matrix_of_the_query_api_has_the_floats_of_the_range_and_refuses_what_it_wou
 fn samples_outside_of_the_range_do_not_keep_a_decoder_busy_after_its_deadline() {
     let all = [query("m", 0, 1)];
     let samples: Vec<(i64, f64)> = (2..60_002).map(|at| (at, 1.0)).collect();
-    let body = chunk_frame(&[("a", "b")], &[(1, encode::floats(&samples))], 0);
+    let body = chunk_frame(&[("a", "b")], &[(1, float_chunk(&samples))], 0);
     let mut asked = 0;
     let hold = move |_| {
         asked += 1;
@@ -369,100 +349,7 @@ fn samples_outside_of_the_range_do_not_keep_a_decoder_busy_after_its_deadline() 
     assert_eq!(outcome, Err(ReadError::Memory));
 }
 
-fn native(shape: &Arc<HistogramShape>, float: bool, seed: &[u16], sum: f64) -> Histogram {
-    let count = |index: usize| u64::from(seed[index % seed.len()]);
-    let buckets: Vec<u64> = (0..shape.buckets()).map(count).collect();
-    let zero = if shape.is_custom() { 0 } else { count(7) };
-    let total = zero + buckets.iter().sum::<u64>();
-    let half = |count: u64| count as f64 / 2.0;
-    let counts = if float {
-        let buckets = buckets.into_iter().map(half).collect();
-        HistogramCounts::Float { count: half(total), zero: half(zero), buckets }
-    } else {
-        HistogramCounts::Integer { count: total, zero, buckets }
-    };
-    Histogram::new(Arc::clone(shape), CounterReset::Unknown, sum, counts).expect("valid")
-}
-
-fn shape(number: usize) -> Arc<HistogramShape> {
-    let span = |(offset, length)| BucketSpan { offset, length };
-    let spans = |all: &[(i32, u32)]| all.iter().copied().map(span).collect::<Vec<_>>();
-    let (schema, zero, custom, positive, negative): (_, _, &[f64], &[_], &[_]) = match number {
-        0 => (3, 0.001, &[], &[(-2, 3), (0, 0), (4, 2)], &[(1, 1)]),
-        1 => (-4, 0.25, &[], &[], &[(-900, 2)]),
-        2 => (crate::model::CUSTOM_BUCKETS_SCHEMA, 0.0, &[-0.5, 1.0, 33_554.431, 40_000.0], &[(1, 3)], &[]),
-        _ => (8, 0.0, &[], &[(100_000, 1)], &[]),
-    };
-    let shape = HistogramShape::new(schema, zero, custom.to_vec(), spans(positive), spans(negative));
-    Arc::new(shape.expect("valid"))
-}
-
 proptest! {
-    #[test]
-    fn encoded_float_chunks_are_decoded_bit_by_bit(
-        samples in prop::collection::vec((any::<i64>(), any::<u64>()), 0..40),
-        regular in prop::collection::vec((-3i64..3_000_000, 0u8..3), 0..40),
-    ) {
-        let mut times = Vec::new();
-        let mut now = 1_700_000_000_000;
-        for (step, value) in regular {
-            now += step;
-            times.push((now, f64::from(value)));
-        }
-        let wild: Vec<(i64, f64)> = samples.into_iter().map(|(at, bits)| (at, f64::from_bits(bits))).collect();
-        for samples in [wild, times] {
-            let mut found = Vec::new();
-            chunk::decode(ChunkKind::Floats, &encode::floats(&samples), |at, sample| {
-                if let ChunkSample::Float(value) = sample {
-                    found.push((at, value.to_bits()));
-                }
-                Ok(())
-            }).expect("a chunk");
-            let expected: Vec<(i64, u64)> = samples.iter().map(|(at, value)| (*at, value.to_bits())).collect();
-            prop_assert_eq!(found, expected);
-        }
-    }
-
-    #[test]
-    fn encoded_histogram_chunks_are_decoded_bit_by_bit(
-        which in 0usize..4,
-        float: bool,
-        flags in 0u8..4,
-        samples in prop::collection::vec((0i64..1 << 40, prop::collection::vec(any::<u16>(), 9), any::<u64>(), 0u8..8), 1..20),
-    ) {
-        let shape = shape(which);
-        let samples: Vec<(i64, Histogram)> = samples.into_iter().enumerate().map(|(number, (at, seed, sum, stale))| {
-            let sum = f64::from_bits(sum);
-            let stale = (stale == 0 && number > 0) || is_stale(sum);
-            (at, if stale { Histogram::stale() } else { native(&shape, float, &seed, sum) })
-        }).collect();
-        let data = encode::histograms(&shape, float, flags << 6, &samples);
-        let kind = if float { ChunkKind::FloatHistograms } else { ChunkKind::Histograms };
-        let mut found = Vec::new();
-        chunk::decode(kind, &data, |at, sample| {
-            if let ChunkSample::Native(native) = sample {
-                found.push((at, native));
-            }
-            Ok(())
-        }).expect("a chunk");
-        prop_assert_eq!(found.len(), samples.len());
-        for (number, ((at, found), (expected_at, expected))) in found.iter().zip(&samples).enumerate() {
-            prop_assert_eq!(at, expected_at);
-            prop_assert_eq!(found.counts(), expected.counts());
-            prop_assert_eq!(found.sum().to_bits(), expected.sum().to_bits());
-            if !found.is_stale() {
-                prop_assert_eq!(found.shape(), expected.shape());
-                let reset = match (flags, number) {
-                    (3, _) => CounterReset::Gauge,
-                    (1, _) | (_, 1..) => CounterReset::NotReset,
-                    (2, _) => CounterReset::Reset,
-                    _ => CounterReset::Unknown,
-                };
-                prop_assert_eq!(found.reset(), reset);
-            }
-        }
-    }
-
     #[test]
     fn arbitrary_bytes_never_panic_the_decoder(
         data in prop::collection::vec(any::<u8>(), 0..300),

@@ -1,66 +1,31 @@
-//! Decoders of Prometheus' chunks of samples (prometheus/tsdb/docs/format).
-//!
-//! * Float chunk (XOR): `u16 samples`, then bits: the first sample's time (varint) and value (64),
-//!   the second one's time difference (uvarint) and value (XOR), then for each sample the
-//!   difference of time differences and the value (XOR).
-//! * Histogram chunks: `u16 samples`, `u8 flags` whose two highest bits are the reset hint of the
-//!   first sample, then bits: the layout, the first sample in full, and for each sample differences
-//!   of differences (times and integer counts) or XOR values (sums and float counts). A staleness
-//!   marker has no buckets.
+//! Decoders of chunks of samples.
 //!
 //! Every sample takes at least two bits, so the bytes of a chunk bound its samples.
 
 use std::sync::Arc;
 
-use super::ReadError;
-use super::bits::{BitReader, XorValue};
+use super::bit_reader::{BitReader, XorValue};
+use super::{ChunkError, ChunkKind, ChunkSample};
 use crate::model::{
     BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramCounts, HistogramShape,
     counts_from_deltas, is_stale,
 };
 
-/// An encoding of chunks, by its number in the protocol.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ChunkKind {
-    Floats = 1,
-    Histograms = 2,
-    FloatHistograms = 3,
-}
-
-impl ChunkKind {
-    /// # Errors
-    /// [`ReadError::ChunkEncoding`] for encodings that are not read here.
-    pub(super) const fn of(number: u64) -> Result<ChunkKind, ReadError> {
-        match number {
-            1 => Ok(ChunkKind::Floats),
-            2 => Ok(ChunkKind::Histograms),
-            3 => Ok(ChunkKind::FloatHistograms),
-            _ => Err(ReadError::ChunkEncoding(number)),
-        }
-    }
-}
-
-/// A sample of a chunk.
-pub(super) enum ChunkSample {
-    Float(f64),
-    Native(Histogram),
-}
-
 /// Calls `each` with the time in milliseconds and the sample of each sample of a chunk, in order.
 ///
 /// # Errors
-/// [`ReadError`] if the chunk is invalid or truncated, and those of `each`.
-pub(super) fn decode(
+/// [`ChunkError`] if the chunk is invalid or truncated, and those of `each`.
+pub fn decode<E: From<ChunkError>>(
     kind: ChunkKind,
     data: &[u8],
-    mut each: impl FnMut(i64, ChunkSample) -> Result<(), ReadError>,
-) -> Result<(), ReadError> {
-    let (count, rest) = data.split_first_chunk::<2>().ok_or(ReadError::ChunkTruncated)?;
+    mut each: impl FnMut(i64, ChunkSample) -> Result<(), E>,
+) -> Result<(), E> {
+    let (count, rest) = data.split_first_chunk::<2>().ok_or(ChunkError::Truncated)?;
     let count = u16::from_be_bytes(*count);
     match kind {
         ChunkKind::Floats => decode_floats(count, rest, |at, value| each(at, ChunkSample::Float(value))),
         ChunkKind::Histograms | ChunkKind::FloatHistograms => {
-            let (flags, rest) = rest.split_first().ok_or(ReadError::ChunkTruncated)?;
+            let (flags, rest) = rest.split_first().ok_or(ChunkError::Truncated)?;
             if count == 0 {
                 return Ok(());
             }
@@ -77,11 +42,11 @@ pub(super) fn decode(
     }
 }
 
-fn decode_floats(
+fn decode_floats<E: From<ChunkError>>(
     count: u16,
     data: &[u8],
-    mut each: impl FnMut(i64, f64) -> Result<(), ReadError>,
-) -> Result<(), ReadError> {
+    mut each: impl FnMut(i64, f64) -> Result<(), E>,
+) -> Result<(), E> {
     let mut bits = BitReader::new(data);
     let (mut at, mut delta, mut value) = (0_i64, 0_i64, XorValue::default());
     for number in 0..count {
@@ -107,15 +72,15 @@ fn decode_floats(
 }
 
 /// Receives the time in milliseconds and the histogram of a sample.
-type EachHistogram<'e> = dyn FnMut(i64, Histogram) -> Result<(), ReadError> + 'e;
+type EachHistogram<'e, E> = dyn FnMut(i64, Histogram) -> Result<(), E> + 'e;
 
-fn decode_histograms(
+fn decode_histograms<E: From<ChunkError>>(
     count: u16,
     bits: &mut BitReader<'_>,
     shape: &Arc<HistogramShape>,
     flags: u8,
-    each: &mut EachHistogram<'_>,
-) -> Result<(), ReadError> {
+    each: &mut EachHistogram<'_, E>,
+) -> Result<(), E> {
     let mut at = bits.varbit_int()?;
     let (mut total, mut zero) = (bits.varbit_uint()?, bits.varbit_uint()?);
     let mut sum = XorValue::new(bits.bits(64)?);
@@ -147,23 +112,25 @@ fn decode_histograms(
             continue;
         }
         let (positive, negative) =
-            buckets.split_at_checked(shape.positive_buckets()).ok_or(ReadError::ChunkTruncated)?;
+            buckets.split_at_checked(shape.positive_buckets()).ok_or(ChunkError::Truncated)?;
         let mut counts = Vec::with_capacity(shape.buckets());
-        counts_from_deltas(positive.iter().copied(), &mut counts)?;
-        counts_from_deltas(negative.iter().copied(), &mut counts)?;
+        for side in [positive, negative] {
+            counts_from_deltas(side.iter().copied(), &mut counts).map_err(ChunkError::from)?;
+        }
         let counts = HistogramCounts::Integer { count: total, zero, buckets: counts };
-        each(at, Histogram::new(Arc::clone(shape), reset(flags, number), sum.float(), counts)?)?;
+        let histogram = Histogram::new(Arc::clone(shape), reset(flags, number), sum.float(), counts);
+        each(at, histogram.map_err(ChunkError::from)?)?;
     }
     Ok(())
 }
 
-fn decode_float_histograms(
+fn decode_float_histograms<E: From<ChunkError>>(
     count: u16,
     bits: &mut BitReader<'_>,
     shape: &Arc<HistogramShape>,
     flags: u8,
-    each: &mut EachHistogram<'_>,
-) -> Result<(), ReadError> {
+    each: &mut EachHistogram<'_, E>,
+) -> Result<(), E> {
     let mut at = bits.varbit_int()?;
     let mut total = XorValue::new(bits.bits(64)?);
     let mut zero = XorValue::new(bits.bits(64)?);
@@ -195,7 +162,8 @@ fn decode_float_histograms(
             zero: zero.float(),
             buckets: buckets.iter().map(|bucket| bucket.float()).collect(),
         };
-        each(at, Histogram::new(Arc::clone(shape), reset(flags, number), sum.float(), counts)?)?;
+        let histogram = Histogram::new(Arc::clone(shape), reset(flags, number), sum.float(), counts);
+        each(at, histogram.map_err(ChunkError::from)?)?;
     }
     Ok(())
 }
@@ -214,14 +182,15 @@ const fn reset(flags: u8, number: u16) -> CounterReset {
 /// The biased exponent of a power of two in a single byte, less that byte.
 const BIAS: u64 = 1_023 - 244;
 
-fn read_shape(bits: &mut BitReader<'_>) -> Result<HistogramShape, ReadError> {
+fn read_shape(bits: &mut BitReader<'_>) -> Result<HistogramShape, ChunkError> {
     let zero_threshold = match bits.byte()? {
         0 => 0.0,
         255 => f64::from_bits(bits.bits(64)?),
         // A power of two: 0.5 * 2^(byte - 243).
         byte => f64::from_bits(u64::from(byte).saturating_add(BIAS) << 52),
     };
-    let schema = i32::try_from(bits.varbit_int()?).map_err(|_| ReadError::Chunk("a schema is too large"))?;
+    let schema =
+        i32::try_from(bits.varbit_int()?).map_err(|_| ChunkError::Invalid("a schema is too large"))?;
     let positive = read_spans(bits)?;
     let negative = read_spans(bits)?;
     let custom = if schema == CUSTOM_BUCKETS_SCHEMA { read_bounds(bits)? } else { Vec::new() };
@@ -229,28 +198,28 @@ fn read_shape(bits: &mut BitReader<'_>) -> Result<HistogramShape, ReadError> {
 }
 
 /// Reads a number of entries, within the limit of a layout.
-fn read_count(bits: &mut BitReader<'_>) -> Result<usize, ReadError> {
+fn read_count(bits: &mut BitReader<'_>) -> Result<usize, ChunkError> {
     let count = usize::try_from(bits.varbit_uint()?).unwrap_or(usize::MAX);
     if count > HistogramShape::SPANS_MAX {
-        return Err(ReadError::Chunk("a histogram has too many spans or bounds"));
+        return Err(ChunkError::Invalid("a histogram has too many spans or bounds"));
     }
     Ok(count)
 }
 
-fn read_spans(bits: &mut BitReader<'_>) -> Result<Vec<BucketSpan>, ReadError> {
+fn read_spans(bits: &mut BitReader<'_>) -> Result<Vec<BucketSpan>, ChunkError> {
     let mut spans = Vec::new();
     for _ in 0..read_count(bits)? {
         let length = u32::try_from(bits.varbit_uint()?);
         let offset = i32::try_from(bits.varbit_int()?);
         let (Ok(length), Ok(offset)) = (length, offset) else {
-            return Err(ReadError::Chunk("a span is too large"));
+            return Err(ChunkError::Invalid("a span is too large"));
         };
         spans.push(BucketSpan { offset, length });
     }
     Ok(spans)
 }
 
-fn read_bounds(bits: &mut BitReader<'_>) -> Result<Vec<f64>, ReadError> {
+fn read_bounds(bits: &mut BitReader<'_>) -> Result<Vec<f64>, ChunkError> {
     let mut bounds = Vec::new();
     for _ in 0..read_count(bits)? {
         // Multiples of 0.001 are one more than their thousandfold; 0 stands for a whole float.

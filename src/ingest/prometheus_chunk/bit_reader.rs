@@ -1,7 +1,7 @@
 //! A reader of bits, and the number formats of Prometheus' chunks that are built from them
 //! (prometheus/tsdb/chunkenc `bstream.go`, `varbit.go`, `xor.go`).
 
-use super::ReadError;
+use super::ChunkError;
 
 /// A cursor over the bits of a chunk, the highest bit of each byte first.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ impl<'a> BitReader<'a> {
 
     /// Reads one bit.
     #[inline]
-    pub(super) fn bit(&mut self) -> Result<bool, ReadError> {
-        let byte = self.bytes.get(self.at >> 3).ok_or(ReadError::ChunkTruncated)?;
+    pub(super) fn bit(&mut self) -> Result<bool, ChunkError> {
+        let byte = self.bytes.get(self.at >> 3).ok_or(ChunkError::Truncated)?;
         let bit = byte >> (7_usize.saturating_sub(self.at & 7)) & 1;
         self.at = self.at.saturating_add(1);
         Ok(bit == 1)
@@ -36,11 +36,28 @@ impl<'a> BitReader<'a> {
 
     /// Reads up to 64 bits as a number, the highest first.
     #[inline]
-    pub(super) fn bits(&mut self, count: u32) -> Result<u64, ReadError> {
+    pub(super) fn bits(&mut self, count: u32) -> Result<u64, ChunkError> {
+        if count == 0 {
+            return Ok(0);
+        }
+        let skipped = u32::try_from(self.at & 7).unwrap_or_default();
+        let used = skipped.saturating_add(count);
+        let rest = self.bytes.get(self.at >> 3..).unwrap_or_default();
+        if used <= 64
+            && let Some(word) = rest.first_chunk::<8>()
+        {
+            self.at = self.at.saturating_add(count as usize);
+            return Ok(u64::from_be_bytes(*word) << skipped >> 64_u32.saturating_sub(count));
+        }
+        self.bits_at_the_end(count)
+    }
+
+    /// Like [`BitReader::bits`], near the end of the chunk and for numbers in nine bytes.
+    fn bits_at_the_end(&mut self, count: u32) -> Result<u64, ChunkError> {
         let count = count.min(64);
         let end = self.at.saturating_add(count as usize);
         if end > self.bytes.len().saturating_mul(8) {
-            return Err(ReadError::ChunkTruncated);
+            return Err(ChunkError::Truncated);
         }
         let mut window = 0_u128;
         let mut held = 0_u32;
@@ -57,13 +74,13 @@ impl<'a> BitReader<'a> {
     }
 
     /// Reads a byte.
-    pub(super) fn byte(&mut self) -> Result<u8, ReadError> {
+    pub(super) fn byte(&mut self) -> Result<u8, ChunkError> {
         let [.., byte] = self.bits(8)?.to_be_bytes();
         Ok(byte)
     }
 
     /// Reads an unsigned varint of whole bytes, at most 10 of them.
-    pub(super) fn uvarint(&mut self) -> Result<u64, ReadError> {
+    pub(super) fn uvarint(&mut self) -> Result<u64, ChunkError> {
         let mut value = 0_u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -75,16 +92,16 @@ impl<'a> BitReader<'a> {
                 return Ok(value);
             }
         }
-        Err(ReadError::Chunk("a number has more than 64 bits"))
+        Err(ChunkError::Invalid("a number has more than 64 bits"))
     }
 
     /// Reads a signed varint, zigzag encoded.
-    pub(super) fn varint(&mut self) -> Result<i64, ReadError> {
+    pub(super) fn varint(&mut self) -> Result<i64, ChunkError> {
         self.uvarint().map(crate::ingest::protobuf::unzigzag)
     }
 
     /// Reads the number of leading one bits, at most `most`.
-    fn ones(&mut self, most: u32) -> Result<u32, ReadError> {
+    fn ones(&mut self, most: u32) -> Result<u32, ChunkError> {
         for ones in 0..most {
             if !self.bit()? {
                 return Ok(ones);
@@ -95,7 +112,7 @@ impl<'a> BitReader<'a> {
 
     /// Reads a number of `count` bits whose upper half stands for negative values. The power of two
     /// in the middle is positive.
-    fn signed(&mut self, count: u32) -> Result<i64, ReadError> {
+    fn signed(&mut self, count: u32) -> Result<i64, ChunkError> {
         let bits = self.bits(count)?;
         let half = 1_u64 << count.saturating_sub(1);
         let bits = if bits > half { bits.wrapping_sub(half.wrapping_mul(2)) } else { bits };
@@ -104,7 +121,7 @@ impl<'a> BitReader<'a> {
 
     /// Reads the difference of two time differences in a float chunk.
     #[inline]
-    pub(super) fn delta_of_delta(&mut self) -> Result<i64, ReadError> {
+    pub(super) fn delta_of_delta(&mut self) -> Result<i64, ChunkError> {
         match self.ones(4)? {
             0 => Ok(0),
             1 => self.signed(14),
@@ -115,7 +132,7 @@ impl<'a> BitReader<'a> {
     }
 
     /// Returns the length of a number in bits, by its prefix. `None` stands for a zero.
-    fn varbit_len(&mut self) -> Result<Option<u32>, ReadError> {
+    fn varbit_len(&mut self) -> Result<Option<u32>, ChunkError> {
         let ones = self.ones(8)?;
         let lengths = [3, 6, 9, 12, 18, 25, 56, 64];
         Ok(ones.checked_sub(1).and_then(|ones| lengths.get(ones as usize).copied()))
@@ -123,7 +140,7 @@ impl<'a> BitReader<'a> {
 
     /// Reads a signed number of variable length.
     #[inline]
-    pub(super) fn varbit_int(&mut self) -> Result<i64, ReadError> {
+    pub(super) fn varbit_int(&mut self) -> Result<i64, ChunkError> {
         match self.varbit_len()? {
             None => Ok(0),
             Some(64) => self.bits(64).map(u64::cast_signed),
@@ -133,7 +150,7 @@ impl<'a> BitReader<'a> {
 
     /// Reads an unsigned number of variable length.
     #[inline]
-    pub(super) fn varbit_uint(&mut self) -> Result<u64, ReadError> {
+    pub(super) fn varbit_uint(&mut self) -> Result<u64, ChunkError> {
         match self.varbit_len()? {
             None => Ok(0),
             Some(count) => self.bits(count),
@@ -142,7 +159,7 @@ impl<'a> BitReader<'a> {
 
     /// Replaces a float by the next one.
     #[inline]
-    pub(super) fn xor(&mut self, value: &mut XorValue) -> Result<(), ReadError> {
+    pub(super) fn xor(&mut self, value: &mut XorValue) -> Result<(), ChunkError> {
         if !self.bit()? {
             return Ok(());
         }
@@ -154,7 +171,7 @@ impl<'a> BitReader<'a> {
             };
             let used = leading.saturating_add(significant);
             let (Ok(leading), Some(trailing)) = (u32::try_from(leading), 64_u64.checked_sub(used)) else {
-                return Err(ReadError::Chunk("a float has more than 64 bits"));
+                return Err(ChunkError::Invalid("a float has more than 64 bits"));
             };
             value.leading = leading;
             value.trailing = u32::try_from(trailing).unwrap_or_default();

@@ -1,0 +1,214 @@
+//! Batches of samples on their way from a source to a sink.
+
+use crate::ingest::Translated;
+use crate::model::{
+    BatchBuilder, Exemplar, Histogram, Label, Labels, MetricKind, RawSeries, Sample, StartChange, TimeRange,
+    Timestamp, WriteStart,
+};
+
+/// Part of one series.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CopySeries {
+    /// The label set.
+    pub labels: Labels,
+    /// Floats, in the order of the source.
+    pub samples: Vec<Sample>,
+    /// Native histograms, in the order of the source.
+    pub histograms: Vec<(Timestamp, Histogram)>,
+    /// Exemplars.
+    pub exemplars: Vec<Exemplar>,
+    /// Start timestamps, in the order of their samples.
+    pub starts: Vec<StartChange>,
+}
+
+/// The description of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CopyMetadata {
+    /// The name of the family.
+    pub name: String,
+    /// The type.
+    pub kind: MetricKind,
+    /// The help text; may be empty.
+    pub help: String,
+    /// The unit; may be empty.
+    pub unit: String,
+}
+
+/// Samples that are written together.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CopyBatch {
+    /// The series. A label set may occur several times.
+    pub series: Vec<CopySeries>,
+    /// Descriptions of metrics.
+    pub metadata: Vec<CopyMetadata>,
+    /// Samples that the source could not read.
+    pub refused: u64,
+    /// The first reasons.
+    pub reasons: Vec<String>,
+}
+
+impl CopySeries {
+    /// Returns the number of samples of both kinds.
+    pub fn len(&self) -> usize {
+        self.samples.len().saturating_add(self.histograms.len())
+    }
+
+    /// Returns whether there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0 && self.exemplars.is_empty()
+    }
+
+    /// Returns the least and the greatest time of its samples; none without samples.
+    pub fn range(&self) -> Option<TimeRange> {
+        let times = || self.samples.iter().map(|one| one.at).chain(self.histograms.iter().map(|(at, _)| *at));
+        Some(TimeRange::new(times().min()?, times().max()?))
+    }
+
+    /// Returns the estimated memory in bytes.
+    pub fn bytes(&self) -> usize {
+        let histograms: usize = self.histograms.iter().map(|(_, one)| one.bytes().saturating_add(8)).sum();
+        self.samples.len().saturating_mul(16).saturating_add(histograms)
+    }
+}
+
+impl From<RawSeries> for CopySeries {
+    fn from(raw: RawSeries) -> CopySeries {
+        let floats = raw.times.into_iter().zip(raw.values);
+        let natives = raw.histograms.times.into_iter().zip(raw.histograms.histograms);
+        CopySeries {
+            labels: raw.labels,
+            samples: floats.map(|(at, value)| Sample { at: Timestamp::from_ms(at), value }).collect(),
+            histograms: natives.map(|(at, value)| (Timestamp::from_ms(at), value)).collect(),
+            ..CopySeries::default()
+        }
+    }
+}
+
+impl CopyBatch {
+    /// The most reasons that a batch lists.
+    pub const REASONS_MAX: usize = 10;
+
+    /// Returns the number of samples of both kinds.
+    pub fn sample_count(&self) -> usize {
+        self.series.iter().map(CopySeries::len).sum()
+    }
+
+    /// Returns the estimated memory of its samples in bytes.
+    pub fn bytes(&self) -> usize {
+        self.series.iter().map(CopySeries::bytes).sum()
+    }
+
+    /// Returns whether the batch is large enough to be written.
+    pub fn is_full(&self) -> bool {
+        self.sample_count() >= super::BATCH_SAMPLES || self.bytes() >= super::BATCH_BYTES
+    }
+
+    /// Counts samples that were refused, and keeps the reason while there are few.
+    pub fn refuse(&mut self, samples: u64, reason: String) {
+        self.refused = self.refused.saturating_add(samples);
+        if self.reasons.len() < CopyBatch::REASONS_MAX {
+            self.reasons.push(reason);
+        }
+    }
+
+    /// Returns the batch of decoded text. `lines` are the lines before it, which are added to the
+    /// numbers in the reasons.
+    pub fn of_text(decoded: &Translated, lines: u64) -> CopyBatch {
+        let mut batch = CopyBatch::default();
+        let all = decoded.batch.batch();
+        let mut pairs = Vec::new();
+        for series in &all.series {
+            pairs.clear();
+            let labels =
+                (all.parse_labels)(series.raw_labels, &mut pairs).ok().and_then(|()| labels_of(&pairs));
+            let samples = all.samples.get(series.samples.clone()).unwrap_or_default();
+            match labels {
+                Some(labels) => {
+                    batch.series.push(CopySeries {
+                        labels,
+                        samples: samples.to_vec(),
+                        ..CopySeries::default()
+                    });
+                }
+                None => {
+                    // Keeps the places of the others, which the following lists refer to.
+                    batch.series.push(CopySeries::default());
+                    batch.refuse(samples.len() as u64, "a label set is not valid".to_owned());
+                }
+            }
+        }
+        for one in all.histograms {
+            if let (Some(series), Ok(value)) = (batch.series.get_mut(one.series), one.value) {
+                series.histograms.push((one.at, value));
+            }
+        }
+        for one in &all.exemplars {
+            let labels = all.exemplar_labels.get(one.labels.clone()).unwrap_or_default();
+            let labels = Labels::from_pairs(labels.iter().copied());
+            if let Some(series) = batch.series.get_mut(one.series) {
+                series.exemplars.push(Exemplar { labels, value: one.value, at: one.at });
+            }
+        }
+        for WriteStart { series, at, start } in all.starts {
+            if let Some(series) = batch.series.get_mut(series) {
+                series.starts.push(StartChange { at, start });
+            }
+        }
+        batch.series.retain(|series| !series.is_empty() && !series.labels.is_empty());
+        batch.metadata.extend(all.metadata.iter().map(|one| CopyMetadata {
+            name: one.name.to_owned(),
+            kind: one.kind,
+            help: one.help.to_owned(),
+            unit: one.unit.to_owned(),
+        }));
+        batch.refused = batch.refused.saturating_add(decoded.refused as u64);
+        let reasons = decoded.refusals.iter().map(|refusal| with_lines(&refusal.reason, lines));
+        batch.reasons.extend(reasons.take(CopyBatch::REASONS_MAX));
+        batch
+    }
+
+    /// Returns the batch as the store takes it.
+    pub(super) fn builder(&self) -> BatchBuilder {
+        let mut builder = BatchBuilder::default();
+        for one in &self.metadata {
+            builder.describe(&one.name, one.kind, &one.help, &one.unit);
+        }
+        for series in &self.series {
+            builder.series(&series.labels, series.samples.iter().copied());
+            builder.histograms(series.histograms.iter().cloned());
+            for exemplar in &series.exemplars {
+                builder.exemplar(exemplar.clone());
+            }
+            for StartChange { at, start } in &series.starts {
+                builder.start(*at, *start);
+            }
+        }
+        builder
+    }
+}
+
+/// Returns a label set; none if a text is not UTF-8 or a name occurs twice.
+fn labels_of(pairs: &[(&[u8], &[u8])]) -> Option<Labels> {
+    let mut labels = Vec::with_capacity(pairs.len());
+    for (name, value) in pairs {
+        let (name, value) = (std::str::from_utf8(name).ok()?, std::str::from_utf8(value).ok()?);
+        if !value.is_empty() {
+            labels.push(Label { name: name.into(), value: value.into() });
+        }
+    }
+    labels.sort_by(|a, b| a.name.cmp(&b.name));
+    labels.is_sorted_by(|a, b| a.name < b.name).then(|| Labels::from_sorted(labels))
+}
+
+/// Adds the lines before a piece to the number of a line at the beginning of a reason.
+fn with_lines(reason: &str, lines: u64) -> String {
+    let rest = reason.strip_prefix("line ");
+    let parsed = rest.and_then(|rest| {
+        let (number, rest) = rest.split_once(':')?;
+        Some((number.parse::<u64>().ok()?, rest))
+    });
+    match parsed {
+        Some((number, rest)) => format!("line {}:{rest}", number.saturating_add(lines)),
+        None => reason.to_owned(),
+    }
+}

@@ -1,0 +1,144 @@
+//! Copies of samples from a source to a sink.
+//!
+//! ```text
+//! source -> batch -> filter -> sink (durable) -> position in the progress file
+//! ```
+//!
+//! The position is stored after the batch is durable. After an interruption the batches since the
+//! last stored position are written again. The store keeps one sample of each time, so a batch that
+//! is written twice changes nothing: no sample is lost or doubled.
+
+mod batch;
+mod filter;
+mod preview;
+mod progress;
+mod prometheus;
+mod run;
+mod store;
+#[cfg(test)]
+mod tests;
+mod text;
+mod verify;
+mod windows;
+
+pub use batch::{CopyBatch, CopyMetadata, CopySeries};
+pub use filter::CopyFilter;
+pub use preview::{CopyPreview, preview};
+pub use progress::ProgressFile;
+pub use prometheus::PrometheusSource;
+pub use run::{CopyStep, CopyTotals, copy};
+pub use store::{StoreLookup, StoreSink};
+pub use text::{TextFormat, TextSource};
+pub use verify::{CopyDifference, CopyDigest, VerifyReport, verify};
+pub use windows::{FetchFailure, FetchWindow, WindowSource};
+
+use serde::{Deserialize, Serialize};
+
+use crate::history::block::BlockError;
+use crate::model::{Labels, RawSeries, TimeRange};
+
+/// The samples after which a batch ends.
+pub const BATCH_SAMPLES: usize = 65_536;
+/// The estimated bytes after which a batch ends.
+pub const BATCH_BYTES: usize = 8 << 20;
+
+/// The place behind the last batch of a source.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyPosition {
+    /// The number of the part: a block, or 0.
+    pub part: u64,
+    /// The place in the part: bytes of a file, series of a block, milliseconds of a time.
+    pub offset: i64,
+    /// The lines before `offset` in a file of lines.
+    pub lines: u64,
+}
+
+/// How far a source has been read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CopyShare {
+    /// What has been read, in a unit of the source.
+    pub done: u64,
+    /// All of it; 0 if it is unknown.
+    pub all: u64,
+}
+
+/// Samples that are read front to back.
+pub trait CopySource {
+    /// Returns a text that changes if the source changes.
+    fn identity(&self) -> String;
+
+    /// Continues behind a position of an earlier run.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn resume(&mut self, position: CopyPosition) -> Result<(), CopyError>;
+
+    /// Returns the next samples; none at the end.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn next(&mut self) -> Result<Option<CopyBatch>, CopyError>;
+
+    /// Returns the position behind the last batch.
+    fn position(&self) -> CopyPosition;
+
+    /// Returns how far the source has been read.
+    fn share(&self) -> CopyShare;
+
+    /// Returns a sentence for each part that could not be read.
+    fn problems(&self) -> Vec<String>;
+}
+
+/// A destination of samples.
+pub trait CopySink {
+    /// Writes a batch. When this returns, it is durable.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, CopyError>;
+}
+
+/// The outcome of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WrittenCounts {
+    /// Samples that are stored, now or before.
+    pub stored: u64,
+    /// Samples that were refused.
+    pub refused: u64,
+    /// The first reasons.
+    pub reasons: Vec<String>,
+}
+
+/// A reader of the samples at the destination.
+pub trait CopyLookup {
+    /// Returns the samples of a series in a range, in the order of their times.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, CopyError>;
+}
+
+/// The reason why a copy stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    /// The source cannot be read.
+    #[error("{0}")]
+    Source(String),
+    /// A file of Prometheus cannot be read or written.
+    #[error(transparent)]
+    Block(#[from] BlockError),
+    /// The destination does not accept the samples.
+    #[error("the destination does not accept samples: {0}")]
+    Sink(String),
+    /// The progress file cannot be written.
+    #[error("the progress file {file}: {source}")]
+    Progress {
+        /// The file.
+        file: String,
+        /// The reason.
+        source: std::io::Error,
+    },
+    /// The caller stopped the copy. It continues with the next call.
+    #[error("stopped; the same command continues")]
+    Stopped,
+}

@@ -1,0 +1,253 @@
+//! Samples as blocks of Prometheus, one for each window of time.
+//!
+//! The name of a block follows from its window and from what is exported. So a repeated export
+//! continues after the last complete block, and writes none twice.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::history::block::{BlockWriter, Ulid, WrittenBlock, compare_labels};
+use crate::history::copy::CopyError;
+use crate::ingest::prometheus_chunk::{ChunkEncoder, EncodedChunk};
+use crate::model::{
+    Histogram, HistogramColumns, Labels, Matcher, MetricMetadata, Pace, RawSeries, TimeRange, Timestamp,
+};
+use crate::tsdb::{Description, SampleColumns, SelectedSeries, Snapshot};
+
+/// The window of a block in milliseconds: 18 hours, one of the sizes to which Prometheus compacts
+/// blocks of 2 hours.
+pub const BLOCK_MS: i64 = 18 * 3_600_000;
+/// The samples after which a chunk ends, as in Prometheus.
+const CHUNK_SAMPLES: u16 = 120;
+/// The bytes after which a chunk of histograms ends, as in Prometheus.
+const CHUNK_BYTES: usize = 1_024;
+
+/// A reader of the samples that are exported.
+pub trait ExportSource {
+    /// Selects the series with samples in a range, and returns their labels in the order of
+    /// Prometheus.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError>;
+
+    /// Returns the samples of a selected series, by its place.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, CopyError>;
+
+    /// Returns the description of a metric family.
+    fn metadata(&self, _name: &str) -> Option<MetricMetadata<'_>> {
+        None
+    }
+}
+
+/// What is exported.
+#[derive(Clone, Debug)]
+pub struct BlockExport<'e> {
+    /// The folder of the blocks.
+    pub folder: &'e Path,
+    /// The times, both ends inclusive.
+    pub range: TimeRange,
+    /// The window of a block in milliseconds.
+    pub block_ms: i64,
+    /// A text that identifies the source and the selection.
+    pub identity: &'e str,
+}
+
+/// The state of a running export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportStep {
+    /// Complete blocks, including those of earlier runs.
+    pub blocks: u64,
+    /// Written samples.
+    pub samples: u64,
+    /// Milliseconds of the range that are complete.
+    pub done_ms: u64,
+    /// Milliseconds of the range.
+    pub all_ms: u64,
+}
+
+/// Writes the samples of a source as blocks. `observe` is called for each series and returns
+/// whether the export may continue.
+///
+/// # Errors
+/// [`CopyError`]; complete blocks stay.
+pub fn export_blocks(
+    source: &mut dyn ExportSource,
+    export: &BlockExport<'_>,
+    observe: &mut dyn FnMut(ExportStep) -> bool,
+) -> Result<Vec<WrittenBlock>, CopyError> {
+    let (first_ms, last_ms) = (export.range.start.as_ms(), export.range.end.as_ms());
+    let since = |ms: i64| u64::try_from(ms.saturating_sub(first_ms)).unwrap_or_default();
+    let mut step = ExportStep { all_ms: since(last_ms.saturating_add(1)), ..ExportStep::default() };
+    let mut written = Vec::new();
+    let mut next_ms = first_ms;
+    while next_ms <= last_ms {
+        let window = next_ms.checked_div_euclid(export.block_ms.max(1)).unwrap_or_default();
+        let end_ms = window.saturating_add(1).saturating_mul(export.block_ms).min(last_ms.saturating_add(1));
+        let range = TimeRange::new(Timestamp::from_ms(next_ms), Timestamp::from_ms(end_ms.saturating_sub(1)));
+        let ulid = name_of(range, export.identity);
+        step.done_ms = since(next_ms);
+        if export.folder.join(ulid.to_string()).exists() {
+            step.blocks = step.blocks.saturating_add(1);
+        } else if let Some(block) = export_one(source, export.folder, ulid, range, &mut step, observe)? {
+            step.blocks = step.blocks.saturating_add(1);
+            written.push(block);
+        }
+        next_ms = end_ms;
+    }
+    Ok(written)
+}
+
+/// Returns the name of the block of a window.
+fn name_of(range: TimeRange, identity: &str) -> Ulid {
+    let mut hasher = DefaultHasher::new();
+    (range.start.as_ms(), range.end.as_ms(), identity).hash(&mut hasher);
+    Ulid::new(range.end, u128::from(hasher.finish()))
+}
+
+fn export_one(
+    source: &mut dyn ExportSource,
+    folder: &Path,
+    ulid: Ulid,
+    range: TimeRange,
+    step: &mut ExportStep,
+    observe: &mut dyn FnMut(ExportStep) -> bool,
+) -> Result<Option<WrittenBlock>, CopyError> {
+    let series = source.select(range)?;
+    if series.is_empty() {
+        return if observe(*step) { Ok(None) } else { Err(CopyError::Stopped) };
+    }
+    let mut writer = BlockWriter::create(folder, ulid, &series)?;
+    for (place, labels) in series.iter().enumerate() {
+        let raw = source.read(place, range)?;
+        step.samples = step.samples.saturating_add(raw.len() as u64);
+        writer.add_series(labels, &chunks_of(raw))?;
+        if !observe(*step) {
+            return Err(CopyError::Stopped);
+        }
+    }
+    Ok(writer.finish()?)
+}
+
+/// Encodes the samples of a series, whose times ascend, as chunks.
+fn chunks_of(raw: RawSeries) -> Vec<EncodedChunk> {
+    let (mut chunk, mut all) = (ChunkEncoder::default(), Vec::new());
+    let HistogramColumns { times, histograms } = raw.histograms;
+    let mut natives = times.into_iter().zip(histograms).peekable();
+    let put_native = |at_ms: i64, one: &Histogram, chunk: &mut ChunkEncoder, all: &mut Vec<EncodedChunk>| {
+        let is_full = chunk.samples() >= CHUNK_SAMPLES || chunk.byte_len() >= CHUNK_BYTES;
+        if is_full || !chunk.push_histogram(at_ms, one) {
+            all.extend(chunk.take());
+            chunk.push_histogram(at_ms, one);
+        }
+    };
+    for (at_ms, value) in raw.times.into_iter().zip(raw.values) {
+        while let Some((native_ms, one)) = natives.next_if(|(native_ms, _)| *native_ms < at_ms) {
+            put_native(native_ms, &one, &mut chunk, &mut all);
+        }
+        if chunk.samples() >= CHUNK_SAMPLES || !chunk.push_float(at_ms, value) {
+            all.extend(chunk.take());
+            chunk.push_float(at_ms, value);
+        }
+    }
+    natives.for_each(|(native_ms, one)| put_native(native_ms, &one, &mut chunk, &mut all));
+    all.extend(chunk.take());
+    all
+}
+
+/// An organisation of an open store.
+#[derive(Debug)]
+pub struct StoreExport {
+    snapshot: Snapshot,
+    selectors: Vec<Vec<Matcher>>,
+    selected: Vec<SelectedSeries>,
+    metadata: BTreeMap<Arc<str>, Description>,
+}
+
+impl StoreExport {
+    /// Returns the samples that a snapshot shows, of the series that any of the selectors matches;
+    /// of all series if there are none.
+    pub fn new(snapshot: Snapshot, selectors: Vec<Vec<Matcher>>) -> StoreExport {
+        let listed = snapshot.paced(&Pace::endless()).metadata(None, usize::MAX);
+        let listed = listed.map(|listed| listed.items).unwrap_or_default();
+        let metadata = listed.into_iter().map(|one| (Arc::clone(&one.name), one)).collect();
+        StoreExport { snapshot, selectors, selected: Vec::new(), metadata }
+    }
+
+    /// Returns the least and the greatest time with a selected sample within `range`; none without
+    /// samples.
+    ///
+    /// # Errors
+    /// [`CopyError::Stopped`].
+    pub fn used_range(&self, range: TimeRange) -> Result<Option<TimeRange>, CopyError> {
+        let pace = Pace::endless();
+        let none = [Vec::new()];
+        let selectors = if self.selectors.is_empty() { &none[..] } else { &self.selectors };
+        let exists = |first: i64, last: i64| {
+            let range = TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(last));
+            self.snapshot.paced(&pace).exists(selectors, range).map_err(|_| CopyError::Stopped)
+        };
+        let (first, last) = (range.start.as_ms(), range.end.as_ms());
+        if !exists(first, last)? {
+            return Ok(None);
+        }
+        let start = least(first, last, |middle| exists(first, middle))?;
+        // The greatest time is the least one whose negation is not after it.
+        let end = least(last.saturating_neg(), start.saturating_neg(), |middle| {
+            exists(middle.saturating_neg(), last)
+        })?;
+        Ok(Some(TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end.saturating_neg()))))
+    }
+}
+
+/// Returns the least number from `low` to `high` that `holds`, which holds for `high` and for all
+/// numbers after the least one.
+fn least(
+    mut low: i64,
+    mut high: i64,
+    holds: impl Fn(i64) -> Result<bool, CopyError>,
+) -> Result<i64, CopyError> {
+    while low < high {
+        let middle = i64::midpoint(low, high).min(high.saturating_sub(1));
+        if holds(middle)? { high = middle } else { low = middle.saturating_add(1) }
+    }
+    Ok(low)
+}
+
+impl ExportSource for StoreExport {
+    fn metadata(&self, name: &str) -> Option<MetricMetadata<'_>> {
+        let one = self.metadata.get(name)?;
+        Some(MetricMetadata { name: &one.name, kind: one.kind, help: &one.help, unit: &one.unit })
+    }
+
+    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError> {
+        let none = [Vec::new()];
+        let selectors = if self.selectors.is_empty() { &none[..] } else { &self.selectors };
+        let mut selected: Vec<SelectedSeries> =
+            selectors.iter().flat_map(|matchers| self.snapshot.select(matchers, range)).collect();
+        selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
+        selected.dedup_by(|a, b| a.labels == b.labels);
+        self.selected = selected;
+        Ok(self.selected.iter().map(|one| one.labels.clone()).collect())
+    }
+
+    fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, CopyError> {
+        let Some(one) = self.selected.get(place) else { return Ok(RawSeries::default()) };
+        let (mut floats, mut natives) = (SampleColumns::default(), HistogramColumns::default());
+        self.snapshot.read_both(one.id, range, range.start, &mut floats, &mut natives);
+        match self.snapshot.warnings().first() {
+            Some(warning) => Err(CopyError::Source(warning.clone())),
+            None => Ok(RawSeries {
+                labels: one.labels.clone(),
+                times: floats.times,
+                values: floats.values,
+                histograms: natives,
+            }),
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Series as JSON lines, CSV, OpenMetrics and Prometheus' text format.
+//!
+//! Floats have as many digits as needed to read the same bits again. JSON lines and CSV have one
+//! kind of NaN, so staleness markers are left out of them. No text format has native histograms,
+//! which are counted and left out.
+
+use std::collections::{BTreeSet, HashSet};
+use std::fmt::Write as _;
+use std::io::Write;
+
+use super::ExportSource;
+use crate::history::copy::CopyError;
+use crate::model::{
+    Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, TimeRange, Timestamp, families_of, is_stale,
+};
+
+/// A text format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportFormat {
+    /// JSON lines of VictoriaMetrics.
+    JsonLines,
+    /// Comma-separated values with a header.
+    Csv,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// The text format 0.0.4 of Prometheus.
+    Prometheus,
+}
+
+impl ExportFormat {
+    /// Returns the format with a name.
+    pub fn parse(name: &str) -> Option<ExportFormat> {
+        Some(match name {
+            "jsonl" => ExportFormat::JsonLines,
+            "csv" => ExportFormat::Csv,
+            "openmetrics" => ExportFormat::OpenMetrics,
+            "prometheus" => ExportFormat::Prometheus,
+            _ => return None,
+        })
+    }
+
+    /// Returns the content type.
+    pub const fn content_type(self) -> &'static str {
+        match self {
+            ExportFormat::JsonLines => "application/stream+json",
+            ExportFormat::Csv => "text/csv; charset=utf-8",
+            ExportFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            ExportFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
+        }
+    }
+}
+
+/// A writer of series in one format.
+#[derive(Debug)]
+pub struct ExportWriter {
+    format: ExportFormat,
+    /// The labels that are columns of CSV, apart from the name of the metric.
+    columns: Vec<String>,
+    /// The families whose type was written.
+    described: HashSet<String>,
+    left_out: u64,
+}
+
+/// The names of columns that have another meaning.
+const RESERVED_COLUMNS: [&str; 4] = ["time", "timestamp", "value", "metric"];
+
+impl ExportWriter {
+    /// Creates a writer of the series with these labels. Only CSV needs them, for its columns.
+    pub fn new<'l>(format: ExportFormat, labels: impl IntoIterator<Item = &'l Labels>) -> ExportWriter {
+        let mut columns = BTreeSet::new();
+        if format == ExportFormat::Csv {
+            for label in labels.into_iter().flat_map(Labels::iter) {
+                if label.name != METRIC_NAME && !columns.contains(label.name) {
+                    columns.insert(label.name.to_owned());
+                }
+            }
+        }
+        ExportWriter {
+            format,
+            columns: columns.into_iter().collect(),
+            described: HashSet::new(),
+            left_out: 0,
+        }
+    }
+
+    /// Returns the label that cannot be a column of CSV, because its name has another meaning there.
+    pub fn impossible_column(&self) -> Option<&str> {
+        let is_reserved =
+            |name: &&String| RESERVED_COLUMNS.iter().any(|word| word.eq_ignore_ascii_case(name));
+        self.columns.iter().find(is_reserved).map(String::as_str)
+    }
+
+    /// Returns the number of native histograms that were left out.
+    pub const fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Appends what comes before the first series.
+    pub fn begin(&self, out: &mut Vec<u8>) {
+        if self.format == ExportFormat::Csv {
+            let mut line = "time:unix_ms,metric,value".to_owned();
+            for name in &self.columns {
+                line.push(',');
+                put_cell(name, &mut line);
+            }
+            line.push('\n');
+            out.extend_from_slice(line.as_bytes());
+        }
+    }
+
+    /// Appends what comes after the last series.
+    pub fn end(&self, out: &mut Vec<u8>) {
+        if self.format == ExportFormat::OpenMetrics {
+            out.extend_from_slice(b"# EOF\n");
+        }
+    }
+
+    /// Appends the samples of a series. Those of one series may be appended in several calls, one
+    /// after another; series are appended in the order of their metrics.
+    pub fn series(&mut self, series: &RawSeries, metadata: Option<MetricMetadata<'_>>, out: &mut Vec<u8>) {
+        let natives = series.histograms.histograms.iter().filter(|one| !one.is_stale());
+        self.left_out = self.left_out.saturating_add(natives.count() as u64);
+        if series.times.is_empty() {
+            return;
+        }
+        match self.format {
+            ExportFormat::JsonLines => json_line(series, out),
+            ExportFormat::Csv => self.csv_lines(series, out),
+            ExportFormat::OpenMetrics | ExportFormat::Prometheus => {
+                if let Some(metadata) = metadata {
+                    self.describe(&metadata, out);
+                }
+                self.text_lines(series, out);
+            }
+        }
+    }
+
+    fn csv_lines(&self, series: &RawSeries, out: &mut Vec<u8>) {
+        let mut labels = String::new();
+        for name in &self.columns {
+            labels.push(',');
+            put_cell(series.labels.value(name), &mut labels);
+        }
+        let mut metric = String::new();
+        put_cell(series.labels.metric_name(), &mut metric);
+        let mut line = String::new();
+        for (at, value) in samples(series).filter(|(_, value)| !is_stale(*value)) {
+            line.clear();
+            // Writing to a string cannot fail.
+            let _ = writeln!(line, "{at},{metric},{}{labels}", Number(value));
+            out.extend_from_slice(line.as_bytes());
+        }
+    }
+
+    fn describe(&mut self, metadata: &MetricMetadata<'_>, out: &mut Vec<u8>) {
+        if !self.described.insert(metadata.name.to_owned()) {
+            return;
+        }
+        let is_open = self.format == ExportFormat::OpenMetrics;
+        let kind = match metadata.kind {
+            MetricKind::Unknown if !is_open => "untyped",
+            kind => kind.as_str(),
+        };
+        let (name, quoted) = (metadata.name, !is_plain(metadata.name, true));
+        let mut text = String::new();
+        let name = if quoted { format!("\"{}\"", Escaped(name, true)) } else { name.to_owned() };
+        let _ = writeln!(text, "# TYPE {name} {kind}");
+        if is_open && !metadata.unit.is_empty() {
+            let _ = writeln!(text, "# UNIT {name} {}", metadata.unit);
+        }
+        if !metadata.help.is_empty() {
+            let _ = writeln!(text, "# HELP {name} {}", Escaped(metadata.help, is_open));
+        }
+        out.extend_from_slice(text.as_bytes());
+    }
+
+    fn text_lines(&self, series: &RawSeries, out: &mut Vec<u8>) {
+        let name = series.labels.metric_name();
+        let is_quoted = !is_plain(name, true);
+        let mut head = String::new();
+        if !is_quoted {
+            head.push_str(name);
+        }
+        let mut parts = Vec::new();
+        if is_quoted && !name.is_empty() {
+            parts.push(format!("\"{}\"", Escaped(name, true)));
+        }
+        for label in series.labels.iter().filter(|label| label.name != METRIC_NAME) {
+            let value = Escaped(label.value, true);
+            parts.push(match is_plain(label.name, false) {
+                true => format!("{}=\"{value}\"", label.name),
+                false => format!("\"{}\"=\"{value}\"", Escaped(label.name, true)),
+            });
+        }
+        if !parts.is_empty() {
+            let _ = write!(head, "{{{}}}", parts.join(","));
+        }
+        let mut line = String::new();
+        for (at, value) in samples(series).filter(|(_, value)| !is_stale(*value)) {
+            line.clear();
+            let _ = match self.format {
+                ExportFormat::OpenMetrics => writeln!(line, "{head} {} {}", Number(value), Seconds(at)),
+                _ => writeln!(line, "{head} {} {at}", Number(value)),
+            };
+            out.extend_from_slice(line.as_bytes());
+        }
+    }
+}
+
+fn samples(series: &RawSeries) -> impl Iterator<Item = (i64, f64)> + '_ {
+    series.times.iter().copied().zip(series.values.iter().copied())
+}
+
+/// Returns the description of the family of a series, of those that `find` returns by name.
+pub fn metadata_of<'m>(
+    labels: &Labels,
+    find: impl Fn(&str) -> Option<MetricMetadata<'m>>,
+) -> Option<MetricMetadata<'m>> {
+    families_of(labels.metric_name()).find_map(find)
+}
+
+fn json_line(series: &RawSeries, out: &mut Vec<u8>) {
+    let mut line = "{\"metric\":{".to_owned();
+    for (place, label) in series.labels.iter().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let _ = write!(line, "{comma}{}:{}", JsonText(label.name), JsonText(label.value));
+    }
+    line.push_str("},\"values\":[");
+    let kept = || samples(series).filter(|(_, value)| !is_stale(*value));
+    for (place, (_, value)) in kept().enumerate() {
+        line.push_str(if place == 0 { "" } else { "," });
+        let _ = match value {
+            value if value.is_nan() => write!(line, "null"),
+            f64::INFINITY => write!(line, "\"Infinity\""),
+            f64::NEG_INFINITY => write!(line, "\"-Infinity\""),
+            value => write!(line, "{}", Number(value)),
+        };
+    }
+    line.push_str("],\"timestamps\":[");
+    for (place, (at, _)) in kept().enumerate() {
+        let comma = if place == 0 { "" } else { "," };
+        let _ = write!(line, "{comma}{at}");
+    }
+    line.push_str("]}\n");
+    if kept().next().is_some() {
+        out.extend_from_slice(line.as_bytes());
+    }
+}
+
+/// Appends a cell of CSV.
+fn put_cell(text: &str, out: &mut String) {
+    let needs_quotes = text.contains(['"', ',', '\n', '\r']) || text.starts_with(' ') || text.ends_with(' ');
+    if needs_quotes {
+        out.push('"');
+        out.push_str(&text.replace('"', "\"\""));
+        out.push('"');
+    } else {
+        out.push_str(text);
+    }
+}
+
+/// Returns whether a name needs no quotes.
+fn is_plain(name: &str, is_metric: bool) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || is_metric && byte == b':';
+    let mut bytes = name.bytes();
+    bytes.next().is_some_and(is_letter) && bytes.all(|byte| is_letter(byte) || byte.is_ascii_digit())
+}
+
+/// A float with as many digits as needed.
+struct Number(f64);
+
+impl std::fmt::Display for Number {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            value if value.is_nan() => f.write_str("NaN"),
+            f64::INFINITY => f.write_str("+Inf"),
+            f64::NEG_INFINITY => f.write_str("-Inf"),
+            // This form has an exponent where the digits would be many.
+            value => {
+                let text = format!("{value:?}");
+                f.write_str(text.strip_suffix(".0").unwrap_or(&text))
+            }
+        }
+    }
+}
+
+/// A time in milliseconds, as seconds.
+struct Seconds(i64);
+
+impl std::fmt::Display for Seconds {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let sign = if self.0 < 0 { "-" } else { "" };
+        let ms = self.0.unsigned_abs();
+        let (seconds, rest) = (ms / 1_000, ms % 1_000);
+        if rest == 0 { write!(f, "{sign}{seconds}") } else { write!(f, "{sign}{seconds}.{rest:03}") }
+    }
+}
+
+/// A text in which backslashes and line ends are escaped, and quotes if `.1` is true.
+struct Escaped<'t>(&'t str, bool);
+
+impl std::fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for character in self.0.chars() {
+            match character {
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '"' if self.1 => f.write_str("\\\"")?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A string of JSON.
+struct JsonText<'t>(&'t str);
+
+impl std::fmt::Display for JsonText<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&serde_json::to_string(self.0).map_err(|_| std::fmt::Error)?)
+    }
+}
+
+/// What is exported as text.
+#[derive(Clone, Copy, Debug)]
+pub struct TextExport {
+    /// The format.
+    pub format: ExportFormat,
+    /// The times, both ends inclusive.
+    pub range: TimeRange,
+}
+
+/// The state of a running export as text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextStep {
+    /// Written samples.
+    pub samples: u64,
+    /// Written series.
+    pub done: u64,
+    /// All series.
+    pub all: u64,
+    /// Written bytes.
+    pub bytes: u64,
+    /// Native histograms that were left out.
+    pub left_out: u64,
+}
+
+/// The longest part of a series that is in memory at once, in milliseconds.
+pub const PART_MS: i64 = 32 * 86_400_000;
+
+/// Writes the series of a source, in the order of their metrics. `observe` is called for each
+/// series and returns whether the export may continue.
+///
+/// # Errors
+/// [`CopyError`].
+pub fn export_text(
+    source: &mut dyn ExportSource,
+    export: TextExport,
+    out: &mut dyn Write,
+    observe: &mut dyn FnMut(TextStep) -> bool,
+) -> Result<TextStep, CopyError> {
+    let labels = source.select(export.range)?;
+    let mut places: Vec<usize> = (0..labels.len()).collect();
+    let name = |place: &usize| labels.get(*place).map(Labels::metric_name);
+    places.sort_by_key(|place| name(place));
+    let mut writer = ExportWriter::new(export.format, &labels);
+    if let Some(column) = writer.impossible_column() {
+        let message = format!("the label {column} cannot be a column of CSV, where it has another meaning");
+        return Err(CopyError::Source(message));
+    }
+    let failed = |error: std::io::Error| CopyError::Sink(error.to_string());
+    let mut step = TextStep { all: places.len() as u64, ..TextStep::default() };
+    let mut text = Vec::new();
+    writer.begin(&mut text);
+    for place in places {
+        let mut from = export.range.start;
+        while from <= export.range.end {
+            let last = from.as_ms().saturating_add(PART_MS - 1).min(export.range.end.as_ms());
+            let series = source.read(place, TimeRange::new(from, Timestamp::from_ms(last)))?;
+            step.samples = step.samples.saturating_add(series.len() as u64);
+            let metadata = metadata_of(&series.labels, |name| source.metadata(name));
+            writer.series(&series, metadata, &mut text);
+            step.bytes = step.bytes.saturating_add(text.len() as u64);
+            out.write_all(&text).map_err(failed)?;
+            text.clear();
+            from = Timestamp::from_ms(last.saturating_add(1));
+        }
+        step.done = step.done.saturating_add(1);
+        step.left_out = writer.left_out();
+        if !observe(step) {
+            return Err(CopyError::Stopped);
+        }
+    }
+    writer.end(&mut text);
+    step.bytes = step.bytes.saturating_add(text.len() as u64);
+    out.write_all(&text).map_err(failed)?;
+    Ok(step)
+}

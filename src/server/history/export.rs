@@ -1,0 +1,180 @@
+//! `promlet export`.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use super::folder::HistoryFolder;
+use super::remote::{RemoteCredential, RemoteExport, RemoteReadFetch, RemoteServer, percent_encoded};
+use super::{HistoryProgress, ObserveHistory, filter_of};
+use crate::clock::Clock;
+use crate::config::{ExportCommand, ExportKind, Settings};
+use crate::history::copy::CopyFilter;
+use crate::history::export::{
+    BlockExport, ExportFormat, ExportSource, StoreExport, TextExport, export_blocks, export_text,
+};
+use crate::model::{Access, TimeRange};
+
+/// The result of an export.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ExportOutcome {
+    /// Samples; 0 if the server wrote them.
+    pub samples: u64,
+    /// New blocks.
+    pub blocks: u64,
+    /// Bytes of text.
+    pub bytes: u64,
+    /// Native histograms that the format cannot have.
+    pub left_out: u64,
+}
+
+/// Runs an export.
+///
+/// # Errors
+/// A sentence. A repeated export of blocks continues after the last complete block.
+pub fn export(
+    settings: &Settings,
+    command: &ExportCommand,
+    observe: ObserveHistory<'_>,
+) -> Result<ExportOutcome, String> {
+    let filter = filter_of(&command.selection, None)?;
+    let place = &command.place;
+    if let Some(url) = &place.url {
+        let credential = RemoteCredential {
+            username: None,
+            secret_file: place.token_file.as_deref(),
+            ca_file: place.ca_file.as_deref(),
+        };
+        return of_server(RemoteServer::new(url, credential)?, command, &filter, observe);
+    }
+    let folder = HistoryFolder::open(settings, place.org.as_deref().unwrap_or_default())?;
+    let exported = of_folder(&folder, command, &filter, observe);
+    folder.close(false)?;
+    exported
+}
+
+fn of_folder(
+    folder: &HistoryFolder,
+    command: &ExportCommand,
+    filter: &CopyFilter,
+    observe: ObserveHistory<'_>,
+) -> Result<ExportOutcome, String> {
+    let snapshot = folder.tsdb().snapshot(&Access::whole(folder.org));
+    let mut source = StoreExport::new(snapshot, filter.selectors.clone());
+    let used = source.used_range(filter.range).map_err(|error| error.to_string())?;
+    let Some(range) = used else { return Ok(ExportOutcome::default()) };
+    let Some(format) = format_of(command.kind) else {
+        return blocks(&mut source, command, range, observe);
+    };
+    written(&command.out, |out| {
+        let text = TextExport { format, range };
+        let mut samples = 0;
+        let outcome = export_text(&mut source, text, out, &mut |step| {
+            samples = step.samples;
+            observe(HistoryProgress { samples: step.samples, done: step.done, all: step.all })
+        });
+        let step = outcome.map_err(|error| error.to_string())?;
+        Ok(ExportOutcome { samples, bytes: step.bytes, left_out: step.left_out, blocks: 0 })
+    })
+}
+
+fn of_server(
+    server: RemoteServer,
+    command: &ExportCommand,
+    filter: &CopyFilter,
+    observe: ObserveHistory<'_>,
+) -> Result<ExportOutcome, String> {
+    let Some(format) = format_of(command.kind) else {
+        let start = command.selection.from.ok_or("--from is needed for blocks of a running server")?;
+        let range = TimeRange::new(start, filter.range.end.min(Clock::System.now()));
+        let fetch = RemoteReadFetch { server, selectors: filter.selectors.clone() };
+        return blocks(&mut RemoteExport::new(fetch), command, range, observe);
+    };
+    let name = match format {
+        ExportFormat::JsonLines => "jsonl",
+        ExportFormat::Csv => "csv",
+        ExportFormat::OpenMetrics => "openmetrics",
+        ExportFormat::Prometheus => "prometheus",
+    };
+    let mut suffix = format!("/api/v1/export?format={name}");
+    for selector in &command.selection.selectors {
+        suffix.push_str("&match[]=");
+        suffix.push_str(&percent_encoded(selector));
+    }
+    for (parameter, at) in [("start", command.selection.from), ("end", command.selection.to)] {
+        if let Some(at) = at {
+            suffix.push_str(&format!("&{parameter}={}", percent_encoded(&at.to_rfc3339())));
+        }
+    }
+    written(&command.out, |out| {
+        let bytes = server.download(suffix, out, &mut |bytes| {
+            observe(HistoryProgress { samples: 0, done: bytes, all: 0 })
+        })?;
+        Ok(ExportOutcome { bytes, ..ExportOutcome::default() })
+    })
+}
+
+fn format_of(kind: ExportKind) -> Option<ExportFormat> {
+    match kind {
+        ExportKind::Openmetrics => Some(ExportFormat::OpenMetrics),
+        ExportKind::Prometheus => Some(ExportFormat::Prometheus),
+        ExportKind::Jsonl => Some(ExportFormat::JsonLines),
+        ExportKind::Csv => Some(ExportFormat::Csv),
+        ExportKind::PrometheusBlocks => None,
+    }
+}
+
+fn blocks(
+    source: &mut dyn ExportSource,
+    command: &ExportCommand,
+    range: TimeRange,
+    observe: ObserveHistory<'_>,
+) -> Result<ExportOutcome, String> {
+    std::fs::create_dir_all(&command.out)
+        .map_err(|error| format!("cannot create {}: {error}", command.out.display()))?;
+    let identity =
+        format!("{:?} {:?} {:?}", command.place.org, command.place.url, command.selection.selectors);
+    let export = BlockExport {
+        folder: &command.out,
+        range,
+        block_ms: i64::from(command.block_hours).saturating_mul(3_600_000),
+        identity: &identity,
+    };
+    let mut samples = 0;
+    let written = export_blocks(source, &export, &mut |step| {
+        samples = step.samples;
+        observe(HistoryProgress { samples: step.samples, done: step.done_ms, all: step.all_ms })
+    });
+    let blocks = written.map_err(|error| error.to_string())?.len() as u64;
+    Ok(ExportOutcome { samples, blocks, ..ExportOutcome::default() })
+}
+
+/// Calls `write` with a file that gets its name once it is complete, or with standard output.
+fn written(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<ExportOutcome, String>,
+) -> Result<ExportOutcome, String> {
+    if path == Path::new("-") {
+        let mut out = BufWriter::with_capacity(256 << 10, std::io::stdout().lock());
+        let outcome = write(&mut out)?;
+        out.flush().map_err(|error| error.to_string())?;
+        return Ok(outcome);
+    }
+    let failed = |error: std::io::Error| format!("cannot write {}: {error}", path.display());
+    let mut name = path.as_os_str().to_owned();
+    name.push(".incomplete");
+    let temporary = PathBuf::from(name);
+    let mut out = BufWriter::with_capacity(256 << 10, File::create(&temporary).map_err(failed)?);
+    let outcome = write(&mut out);
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            // The next export replaces what is left of it.
+            let _ = std::fs::remove_file(&temporary);
+            return Err(error);
+        }
+    };
+    out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
+    std::fs::rename(&temporary, path).map_err(failed)?;
+    Ok(outcome)
+}

@@ -1,0 +1,461 @@
+//! Servers as source and destination: remote write, remote read, and downloads.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::forward::encode::{BodyCompression, OutgoingSeries, RequestEncoder, WriteVersion};
+use crate::history::copy::{
+    CopyBatch, CopyError, CopyLookup, CopySeries, CopySink, FetchFailure, FetchWindow, WrittenCounts,
+};
+use crate::history::export::ExportSource;
+use crate::ingest::remote_read::{self, CHUNKS_TYPE, ReadDecoder, ReadError, ReadLimits, ReadQuery};
+use crate::ingest::{DecodeLimits, json_lines};
+use crate::model::{
+    EgressRules, Labels, MatchOp, Matcher, MetricMetadata, RawSeries, Target, TargetAuth, TargetSecret,
+    TargetTls, TargetUrl, TimeRange,
+};
+use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse};
+
+/// The longest time of one request.
+const TIMEOUT: Duration = Duration::from_secs(300);
+/// The longest time of a download.
+const DOWNLOAD_TIMEOUT: Duration = Duration::from_secs(24 * 3_600);
+/// The most bytes of protobuf in a request of remote write.
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+/// The most bytes of a response of a window.
+const WINDOW_BYTES_MAX: u64 = 64 << 20;
+/// The memory of the samples of a window in bytes.
+const WINDOW_MEMORY_MAX: u64 = 128 << 20;
+/// How often a request is repeated, and the first pause between two attempts.
+const ATTEMPTS: u32 = 8;
+const PAUSE: Duration = Duration::from_millis(250);
+
+/// A server, and how requests to it are authenticated.
+pub(super) struct RemoteServer {
+    runtime: Runtime,
+    client: TargetClient,
+    url: String,
+}
+
+/// The files and the user name of a credential.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RemoteCredential<'c> {
+    pub(super) username: Option<&'c str>,
+    pub(super) secret_file: Option<&'c Path>,
+    pub(super) ca_file: Option<&'c Path>,
+}
+
+/// The reason why a request has no usable answer.
+enum RequestFailure {
+    /// The head of the response, and the beginning of its body.
+    Status(TargetHead, String),
+    /// The response is larger than its limit.
+    TooLarge(String),
+    /// There is no response.
+    Failed(String),
+}
+
+impl From<RequestFailure> for String {
+    fn from(failure: RequestFailure) -> String {
+        match failure {
+            RequestFailure::Status(head, message) => format!("status {}: {message}", head.status),
+            RequestFailure::TooLarge(message) | RequestFailure::Failed(message) => message,
+        }
+    }
+}
+
+impl RemoteServer {
+    /// Returns the server at a URL; sends no request.
+    ///
+    /// # Errors
+    /// A sentence, if the URL, a file or the certificates are not valid.
+    pub(super) fn new(url: &str, credential: RemoteCredential<'_>) -> Result<RemoteServer, String> {
+        let url = url.trim_end_matches('/');
+        let mut target = Target::new(TargetUrl::parse(url).map_err(|error| format!("{url}: {error}"))?);
+        let secret = credential.secret_file.map(super::read_secret).transpose()?.map(TargetSecret::new);
+        target.auth = match (credential.username, secret) {
+            (Some(username), Some(password)) => TargetAuth::Basic { username: username.to_owned(), password },
+            (None, Some(token)) => TargetAuth::Bearer { token },
+            (_, None) => TargetAuth::None,
+        };
+        let ca_pem = credential.ca_file.map(super::read_file).transpose()?;
+        target.tls = TargetTls { ca_pem, ..TargetTls::default() };
+        // The caller of the command chose the address.
+        let rules = EgressRules::parse(["0.0.0.0/0", "::/0"])?;
+        let client = TargetClient::new(target, Egress::new(rules, &[]))?;
+        let runtime =
+            Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+        Ok(RemoteServer { runtime, client, url: url.to_owned() })
+    }
+
+    fn request(&self, method: TargetMethod, suffix: String, bytes_max: u64) -> TargetRequest {
+        let (headers, body, timeout) = (Vec::new(), Bytes::new(), TIMEOUT);
+        TargetRequest { method, suffix, headers, body, timeout, body_bytes_max: bytes_max }
+    }
+
+    /// Sends a request, again after a failure that may pass. Returns the response with its body.
+    fn exchange(&self, request: &TargetRequest) -> Result<(TargetHead, Vec<u8>), RequestFailure> {
+        let mut pause = PAUSE;
+        for attempt in 1.. {
+            let answered = self.runtime.block_on(async {
+                let response = self.client.send(request.clone()).await?;
+                let head = TargetHead::of(&response);
+                Ok::<_, TargetError>((head, response.body.bytes().await?))
+            });
+            let failure = match answered {
+                Ok((head, body)) if head.status < 300 => return Ok((head, body)),
+                Ok((head, body)) => {
+                    let message: String = String::from_utf8_lossy(&body).chars().take(300).collect();
+                    let may_pass = head.status == 429 || head.status >= 500;
+                    let failure = RequestFailure::Status(head, message.trim().to_owned());
+                    if !may_pass {
+                        return Err(failure);
+                    }
+                    failure
+                }
+                Err(error @ TargetError::TooLarge(_)) => {
+                    return Err(RequestFailure::TooLarge(error.to_string()));
+                }
+                Err(error) => RequestFailure::Failed(format!("{}: {error}", self.url)),
+            };
+            if attempt >= ATTEMPTS {
+                return Err(failure);
+            }
+            std::thread::sleep(pause);
+            pause = pause.saturating_mul(2).min(Duration::from_secs(10));
+        }
+        Err(RequestFailure::Failed("no attempt was made".to_owned()))
+    }
+
+    /// Reads the samples that match, by remote read.
+    fn read(&self, matchers: Vec<Matcher>, range: TimeRange) -> Result<Vec<RawSeries>, FetchFailure> {
+        let queries = [ReadQuery { matchers, range }];
+        let failed = |error: ReadError| match error {
+            ReadError::TooLarge { .. } | ReadError::Memory => FetchFailure::TooLarge(error.to_string()),
+            other => FetchFailure::Failed(format!("{}: {other}", self.url)),
+        };
+        let mut request = self.request(TargetMethod::Post, "/api/v1/read".to_owned(), WINDOW_BYTES_MAX);
+        request.headers = vec![
+            ("content-type", "application/x-protobuf".to_owned()),
+            ("content-encoding", "snappy".to_owned()),
+            ("x-prometheus-remote-read-version", "0.1.0".to_owned()),
+        ];
+        request.body = remote_read::request(&queries, true).map_err(failed)?.into();
+        let (head, body) = match self.exchange(&request) {
+            Ok(answered) => answered,
+            Err(RequestFailure::TooLarge(message)) => return Err(FetchFailure::TooLarge(message)),
+            // Prometheus refuses a query of too many samples in this way.
+            Err(RequestFailure::Status(TargetHead { status: 400 | 413 | 422, .. }, message))
+                if message.contains("limit") =>
+            {
+                return Err(FetchFailure::TooLarge(message));
+            }
+            Err(other) => return Err(FetchFailure::Failed(format!("{}: {}", self.url, String::from(other)))),
+        };
+        let limits = ReadLimits { bytes_max: WINDOW_MEMORY_MAX, ..ReadLimits::default() };
+        let mut decoder = ReadDecoder::new(&queries, limits, Box::new(|_| true));
+        let mut series = if head.content_type.starts_with(CHUNKS_TYPE) {
+            decoder.push(&body).map_err(failed)?;
+            decoder.finish().map_err(failed)?
+        } else {
+            decoder.samples(&body).map_err(failed)?
+        };
+        series.iter_mut().for_each(RawSeries::finish);
+        Ok(series)
+    }
+
+    /// Writes the body of a response to a file as it arrives. Returns its length.
+    pub(super) fn download(
+        &self,
+        suffix: String,
+        out: &mut dyn Write,
+        observe: &mut dyn FnMut(u64) -> bool,
+    ) -> Result<u64, String> {
+        let mut request = self.request(TargetMethod::Get, suffix, u64::MAX);
+        request.timeout = DOWNLOAD_TIMEOUT;
+        self.runtime.block_on(async {
+            let response = self.client.send(request).await.map_err(|error| error.to_string())?;
+            if response.status >= 300 {
+                return Err(response.into_error().await.to_string());
+            }
+            let (mut body, mut bytes) = (response.body, 0_u64);
+            while let Some(piece) = body.next().await.map_err(|error| error.to_string())? {
+                out.write_all(&piece).map_err(|error| error.to_string())?;
+                bytes = bytes.saturating_add(piece.len() as u64);
+                if !observe(bytes) {
+                    return Err("stopped".to_owned());
+                }
+            }
+            Ok(bytes)
+        })
+    }
+}
+
+/// What is used of the head of a response.
+struct TargetHead {
+    status: u16,
+    content_type: String,
+    /// The samples and histograms that the receiver wrote, if it says so.
+    written: Option<u64>,
+}
+
+impl TargetHead {
+    fn of(response: &TargetResponse) -> TargetHead {
+        let count = |name: &str| response.header(name).and_then(|text| text.parse::<u64>().ok());
+        let samples = count("x-prometheus-remote-write-samples-written");
+        let histograms = count("x-prometheus-remote-write-histograms-written").unwrap_or_default();
+        TargetHead {
+            status: response.status,
+            content_type: response.header("content-type").unwrap_or_default().to_owned(),
+            written: samples.map(|samples| samples.saturating_add(histograms)),
+        }
+    }
+}
+
+/// A server that takes samples by remote write 2.0.
+pub(super) struct RemoteSink<'r> {
+    server: &'r RemoteServer,
+    encoder: RequestEncoder,
+}
+
+impl<'r> RemoteSink<'r> {
+    pub(super) fn new(server: &'r RemoteServer) -> RemoteSink<'r> {
+        let encoder = RequestEncoder::new(WriteVersion::V2, BodyCompression::Snappy, REQUEST_BYTES_MAX);
+        RemoteSink { server, encoder }
+    }
+
+    /// Sends the series that are in the encoder.
+    fn send(&mut self, samples: u64, counts: &mut WrittenCounts) -> Result<(), CopyError> {
+        if self.encoder.is_empty() {
+            return Ok(());
+        }
+        let encoded = self.encoder.finish().map_err(|error| CopyError::Sink(error.to_string()))?;
+        let mut request = self.server.request(TargetMethod::Post, "/api/v1/write".to_owned(), 1 << 20);
+        request.headers = vec![
+            ("content-type", WriteVersion::V2.content_type().to_owned()),
+            ("content-encoding", BodyCompression::Snappy.content_encoding().to_owned()),
+            ("x-prometheus-remote-write-version", WriteVersion::V2.version_header().to_owned()),
+        ];
+        request.body = encoded.body.into();
+        match self.server.exchange(&request) {
+            Ok((head, _)) => {
+                let written = head.written.unwrap_or(samples).min(samples);
+                counts.stored = counts.stored.saturating_add(written);
+                counts.refused = counts.refused.saturating_add(samples.saturating_sub(written));
+                Ok(())
+            }
+            // Some samples were refused for good; the others are stored.
+            Err(RequestFailure::Status(TargetHead { status: 400, written, .. }, message)) => {
+                let written = written.unwrap_or_default().min(samples);
+                counts.stored = counts.stored.saturating_add(written);
+                counts.refused = counts.refused.saturating_add(samples.saturating_sub(written));
+                if counts.reasons.len() < CopyBatch::REASONS_MAX {
+                    counts.reasons.push(message);
+                }
+                Ok(())
+            }
+            Err(other) => Err(CopyError::Sink(String::from(other))),
+        }
+    }
+}
+
+/// The samples of a series that are sent at once.
+const SERIES_SAMPLES: usize = 50_000;
+
+impl CopySink for RemoteSink<'_> {
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, CopyError> {
+        let mut counts = WrittenCounts::default();
+        let mut samples = 0_u64;
+        for series in &batch.series {
+            let metadata = metadata_for(&series.labels, batch);
+            for part in parts_of(series) {
+                let outgoing = OutgoingSeries { metadata, ..part };
+                let len = part.samples.len().saturating_add(part.histograms.len()) as u64;
+                if self.encoder.push(&outgoing).is_err() {
+                    self.send(samples, &mut counts)?;
+                    samples = 0;
+                    let pushed = self.encoder.push(&outgoing);
+                    pushed.map_err(|_| CopyError::Sink("a series does not fit into a request".to_owned()))?;
+                }
+                samples = samples.saturating_add(len);
+            }
+        }
+        self.send(samples, &mut counts)?;
+        Ok(counts)
+    }
+}
+
+fn metadata_for<'b>(labels: &Labels, batch: &'b CopyBatch) -> Option<MetricMetadata<'b>> {
+    crate::history::export::metadata_of(labels, |name| {
+        let found = batch.metadata.iter().find(|one| one.name == name)?;
+        Some(MetricMetadata { name: &found.name, kind: found.kind, help: &found.help, unit: &found.unit })
+    })
+}
+
+/// Splits a series into parts that fit into a request.
+fn parts_of(series: &CopySeries) -> impl Iterator<Item = OutgoingSeries<'_>> {
+    let floats = series.samples.chunks(SERIES_SAMPLES).map(|samples| OutgoingSeries {
+        samples,
+        starts: &series.starts,
+        ..OutgoingSeries::of_samples(&series.labels, &[])
+    });
+    let natives = series
+        .histograms
+        .chunks(1_000)
+        .map(|histograms| OutgoingSeries { histograms, ..OutgoingSeries::of_samples(&series.labels, &[]) });
+    let exemplars = series
+        .exemplars
+        .chunks(1_000)
+        .map(|exemplars| OutgoingSeries { exemplars, ..OutgoingSeries::of_samples(&series.labels, &[]) });
+    floats.chain(natives).chain(exemplars)
+}
+
+/// A server that is read by remote read.
+pub(super) struct RemoteReadFetch {
+    pub(super) server: RemoteServer,
+    /// Selectors; all series if there are none.
+    pub(super) selectors: Vec<Vec<Matcher>>,
+}
+
+/// Returns the matchers of all series.
+fn all_series() -> Result<Vec<Matcher>, FetchFailure> {
+    let matcher = Matcher::new("__name__", MatchOp::Regex, ".+");
+    matcher.map(|matcher| vec![matcher]).map_err(|error| FetchFailure::Failed(error.to_string()))
+}
+
+impl FetchWindow for RemoteReadFetch {
+    fn identity(&self) -> String {
+        format!("remote-read {}", self.server.url)
+    }
+
+    fn fetch(&mut self, range: TimeRange) -> Result<CopyBatch, FetchFailure> {
+        let mut batch = CopyBatch::default();
+        let all = if self.selectors.is_empty() { vec![all_series()?] } else { self.selectors.clone() };
+        for matchers in all {
+            let found = self.server.read(matchers, range)?;
+            batch.series.extend(found.into_iter().map(CopySeries::from));
+        }
+        Ok(batch)
+    }
+}
+
+/// A VictoriaMetrics that is read by its export of JSON lines.
+pub(super) struct VictoriaFetch {
+    pub(super) server: RemoteServer,
+    /// Selectors as text; all series if there are none.
+    pub(super) selectors: Vec<String>,
+}
+
+impl FetchWindow for VictoriaFetch {
+    fn identity(&self) -> String {
+        format!("victoriametrics {}", self.server.url)
+    }
+
+    fn fetch(&mut self, range: TimeRange) -> Result<CopyBatch, FetchFailure> {
+        let all = ["{__name__!=\"\"}".to_owned()];
+        let selectors = if self.selectors.is_empty() { &all[..] } else { &self.selectors };
+        let mut suffix = "/api/v1/export?reduce_mem_usage=0".to_owned();
+        for selector in selectors {
+            suffix.push_str("&match[]=");
+            suffix.push_str(&percent_encoded(selector));
+        }
+        suffix.push_str(&format!(
+            "&start={}&end={}",
+            seconds(range.start.as_ms()),
+            seconds(range.end.as_ms())
+        ));
+        let request = self.server.request(TargetMethod::Get, suffix, WINDOW_BYTES_MAX);
+        let body = match self.server.exchange(&request) {
+            Ok((_, body)) => body,
+            Err(RequestFailure::TooLarge(message)) => return Err(FetchFailure::TooLarge(message)),
+            Err(other) => {
+                return Err(FetchFailure::Failed(format!("{}: {}", self.server.url, String::from(other))));
+            }
+        };
+        if body.trim_ascii().is_empty() {
+            return Ok(CopyBatch::default());
+        }
+        let decoded = json_lines::decode(&body, &DecodeLimits::default());
+        let decoded = decoded.map_err(|error| match error.is_size() {
+            true => FetchFailure::TooLarge(error.to_string()),
+            false => FetchFailure::Failed(error.to_string()),
+        })?;
+        Ok(CopyBatch::of_text(&decoded, 0))
+    }
+}
+
+/// Formats milliseconds as seconds.
+fn seconds(ms: i64) -> String {
+    let sign = if ms < 0 { "-" } else { "" };
+    format!("{sign}{}.{:03}", ms.unsigned_abs() / 1_000, ms.unsigned_abs() % 1_000)
+}
+
+/// Escapes a text for a query string.
+pub(super) fn percent_encoded(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// The samples at a running server.
+pub(super) struct RemoteLookup<'r>(pub(super) &'r RemoteServer);
+
+impl CopyLookup for RemoteLookup<'_> {
+    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, CopyError> {
+        let matchers = labels.iter().map(|label| Matcher::equal(label.name, label.value)).collect();
+        let found = self.0.read(matchers, range).map_err(|failure| match failure {
+            FetchFailure::TooLarge(reason) | FetchFailure::Failed(reason) => CopyError::Sink(reason),
+        })?;
+        let own = found.into_iter().find(|one| one.labels == *labels);
+        Ok(own.unwrap_or_else(|| RawSeries::new(labels.clone())))
+    }
+}
+
+/// The samples at a running server, for an export to blocks. The samples of a block are in memory.
+pub(super) struct RemoteExport {
+    pub(super) fetch: RemoteReadFetch,
+    window: Vec<RawSeries>,
+}
+
+impl RemoteExport {
+    pub(super) const fn new(fetch: RemoteReadFetch) -> RemoteExport {
+        RemoteExport { fetch, window: Vec::new() }
+    }
+}
+
+impl ExportSource for RemoteExport {
+    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError> {
+        self.window.clear();
+        let all = match self.fetch.selectors.is_empty() {
+            true => all_series().map(|matchers| vec![matchers]),
+            false => Ok(self.fetch.selectors.clone()),
+        };
+        let failed = |failure| match failure {
+            FetchFailure::TooLarge(reason) => {
+                CopyError::Source(format!("{reason}: use fewer --block-hours, or --match"))
+            }
+            FetchFailure::Failed(reason) => CopyError::Source(reason),
+        };
+        for matchers in all.map_err(failed)? {
+            self.window.extend(self.fetch.server.read(matchers, range).map_err(failed)?);
+        }
+        self.window.retain(|series| !series.is_empty());
+        self.window.sort_by(|a, b| crate::history::block::compare_labels(&a.labels, &b.labels));
+        self.window.dedup_by(|a, b| a.labels == b.labels);
+        Ok(self.window.iter().map(|series| series.labels.clone()).collect())
+    }
+
+    fn read(&mut self, place: usize, _: TimeRange) -> Result<RawSeries, CopyError> {
+        Ok(self.window.get_mut(place).map(std::mem::take).unwrap_or_default())
+    }
+}
