@@ -155,7 +155,7 @@ function preview({ yaml, start, end, step }) {
   return {
     body: {
       series: ['db-1:9100', 'db-2:9100'].map((instance) => wave({ start, end, step }, { __name__: 'node_load1', instance })),
-      transitions: yaml.includes('record:') ? [] : [
+      transitions: /record:|up == 0/.test(yaml) ? [] : [
         { labels: labels('db-1:9100'), at: at(0.1), state: 'pending' },
         { labels: labels('db-1:9100'), at: at(0.2), state: 'firing' },
         { labels: labels('db-1:9100'), at: at(0.4), state: 'resolved' },
@@ -182,12 +182,12 @@ export function cannedAnswers() {
     fails: false,
     silences: [
       {
-        id: 'sil_1', matchers: [{ name: 'severity', value: 'ticket', is_equal: true, is_regex: false }], starts_at: past(10),
-        ends_at: past(-120), created_by: 'Ada', comment: 'Known; the new disks come on Monday.', version: 1,
+        id: 'sil_1', matchers: [{ name: 'severity', value: 'ticket', isEqual: true, isRegex: false }], startsAt: past(10),
+        endsAt: past(-120), createdBy: 'Ada', comment: 'Known; the new disks come on Monday.',
       },
       {
-        id: 'sil_0', matchers: [{ name: 'instance', value: 'db-.*', is_equal: true, is_regex: true }], starts_at: past(900),
-        ends_at: past(300), created_by: 'Bo', comment: 'Maintenance', version: 1,
+        id: 'sil_0', matchers: [{ name: 'instance', value: 'db-.*', isEqual: true, isRegex: true }], startsAt: past(900),
+        endsAt: past(300), createdBy: 'Bo', comment: 'Maintenance',
       },
     ],
     acknowledged: new Set(),
@@ -222,19 +222,27 @@ export function cannedAnswers() {
   }
 
   function silenceAnswer(method, id, body) {
-    if (method === 'GET') return { body: { data: state.silences, next_cursor: null } };
+    const stateOf = ({ endsAt }) => (Date.parse(endsAt) <= Date.now() ? 'expired' : 'active');
+    if (method === 'GET')
+      return { body: { data: state.silences.map((one) => ({ ...one, status: { state: stateOf(one) } })) } };
     if (method === 'DELETE') {
-      state.silences = state.silences.map((one) => (one.id === id ? { ...one, ends_at: past(0) } : one));
+      state.silences = state.silences.map((one) => (one.id === id ? { ...one, endsAt: past(0) } : one));
       return { status: 204 };
     }
-    const made = { id: `sil_${state.silences.length + 1}`, created_by: 'Ada', version: 1, ...body };
+    const made = { id: `sil_${state.silences.length + 1}`, createdBy: 'Ada', ...body };
     state.silences.push(made);
     return { status: 201, body: made };
   }
 
   function notificationAnswer(method, rest, body, headers) {
     if (rest === '/status')
-      return { body: { receivers: [{ receiver: 'on-call', queued: 2, last_error: 'The receiver answered 500.', next_retry_at: past(-1) }] } };
+      return { body: {
+        alertmanagers: [],
+        integrations: [{
+          id: 'int_1', kind: 'webhook', receiver: 'on-call', pending: 2, lag_ms: 61_000,
+          last_error: { at: past(1), text: 'The receiver answered 500.' }, last_sent: past(300), next_retry: past(-1),
+        }],
+      } };
     if (rest === '/test') {
       state.tested.push(body.receiver);
       return { body: { ok: true } };

@@ -145,24 +145,10 @@ export async function previewRule(org, { yaml, start, end, step }, signal) {
   };
 }
 
-/** @param {any} one @returns {Silence} */
+/** @param {any} one in Alertmanager's form @returns {Silence} */
 function silenceOf(one) {
-  const [startsAt, endsAt] = [one.starts_at, one.ends_at];
-  const now = Date.now();
-  return {
-    id: one.id,
-    matchers: one.matchers.map((/** @type {any} */ matcher) => ({
-      name: matcher.name,
-      value: matcher.value,
-      isEqual: matcher.is_equal ?? true,
-      isRegex: matcher.is_regex ?? false,
-    })),
-    startsAt,
-    endsAt,
-    createdBy: one.created_by ?? '',
-    comment: one.comment ?? '',
-    state: Date.parse(endsAt) <= now ? 'expired' : Date.parse(startsAt) > now ? 'pending' : 'active',
-  };
+  const matchers = one.matchers.map((/** @type {any} */ matcher) => ({ isEqual: true, ...matcher }));
+  return { ...one, matchers, state: one.status.state };
 }
 
 /** @param {string} org @param {AbortSignal} [signal] @returns {Promise<Silence[]>} the next to end first */
@@ -180,11 +166,9 @@ export function createSilence(org, { matchers, seconds: length, comment }) {
   const now = Date.now();
   const text = (/** @type {number} */ ms) => new Date(ms).toISOString();
   return send('POST', at(org, '/silences'), {
-    matchers: matchers.map(({ name, value, isEqual, isRegex }) => ({
-      name, value, is_equal: isEqual, is_regex: isRegex,
-    })),
-    starts_at: text(now),
-    ends_at: text(now + length * 1000),
+    matchers,
+    startsAt: text(now),
+    endsAt: text(now + length * 1000),
     comment,
   });
 }

@@ -101,6 +101,7 @@ export function groupEditor({ org, edits, stored, signedOut, leave, renamed }) {
     const over = h('button', { type: 'button', class: 'danger', text: 'Save mine over it' });
     use.addEventListener('click', () => {
       conflict.hidden = true;
+      drafts.delete(draftKey());
       before = now;
       editor.set(saved());
       changed();

@@ -79,6 +79,11 @@ export function liveList(place, keyOf, make) {
   };
 }
 
+let ids = 0;
+
+/** An id for a heading, whatever its text. */
+export const nextId = () => `live-${(ids += 1)}`;
+
 /** Sets a text only if it changes. @param {Node} node @param {string} text */
 export const setText = (node, text) => {
   if (node.textContent !== text) node.textContent = text;

@@ -29,6 +29,8 @@ import { permits } from '../model/routes.js';
 const EVERY = '10s';
 /** Points of a chart. */
 const POINTS = 400;
+/** Most rules of a state that are listed. */
+const RULES_MAX = 200;
 /** Most alerts of a rule that are listed. */
 const ALERTS_MAX = 200;
 
@@ -188,13 +190,16 @@ function ruleRow(context, first) {
     update(entry) {
       now = entry.rule;
       const alerts = now.alerts ?? [];
-      badge.set(now.state ?? 'inactive');
+      badge.set(now.health === 'unknown' ? 'unknown' : stateOf(entry), now.health === 'unknown' ? 'not evaluated yet' : undefined);
       setText(many, alerts.length ? counted(alerts.length, 'alert') : '');
       setText(problem, now.lastError ? `The last evaluation failed: ${now.lastError}` : '');
       if (details.open) showAlerts();
     },
   };
 }
+
+/** A rule that was never evaluated counts as inactive. @param {Entry} entry */
+const stateOf = ({ rule }) => STATES.find((state) => state === rule.state) ?? 'inactive';
 
 const TITLES = { firing: 'Firing', pending: 'Pending', inactive: 'Inactive' };
 
@@ -221,24 +226,26 @@ function overview(context, entries) {
   const sections = STATES.map((state) => {
     const place = h('div', { class: 'stack' });
     const id = `state-${state}`;
-    const node = h('section', { class: 'card part', 'aria-labelledby': id }, h('h2', { id, text: TITLES[state] }), place);
+    const more = h('p', { class: 'hint' });
+    const heading = h('h2', { id, text: TITLES[state] });
+    const node = h('section', { class: 'card part', 'aria-labelledby': id }, heading, place, more);
     const list = liveList(place, entryKey, (entry) => ruleRow(context, entry));
-    return { state, node, list };
+    return { state, node, list, more };
   });
   const none = h('p', { class: 'hint', text: 'No rule passes the filter.' });
   function show() {
     const all = entries();
-    const stateOf = (/** @type {Entry} */ { rule }) => rule.state ?? 'inactive';
     empty.hidden = all === null || all.length > 0;
     filter.node.hidden = !all?.length;
     const counts = Object.fromEntries(STATES.map((id) => [id, (all ?? []).filter((one) => stateOf(one) === id).length]));
     filter.count({ ...counts, '': all?.length ?? 0 });
     const passed = (all ?? []).filter((one) => passes(one, filter.text()));
     let shown = 0;
-    for (const { state, node, list } of sections) {
+    for (const { state, node, list, more } of sections) {
       const wanted = !filter.state() || filter.state() === state;
       const own = wanted ? passed.filter((one) => stateOf(one) === state) : [];
-      list(own);
+      list(own.slice(0, RULES_MAX));
+      setText(more, own.length > RULES_MAX ? `The first ${RULES_MAX} of ${counted(own.length, 'rule')} are shown.` : '');
       node.hidden = own.length === 0;
       shown += own.length;
     }

@@ -7,6 +7,7 @@ import { form, lines } from '../components/form.js';
 import { saved, table, time } from '../components/parts.js';
 import { stylesheet } from '../components/stylesheet.js';
 import { toast } from '../components/toast.js';
+import { formatDuration } from '../model/duration.js';
 
 /**
  * @typedef {import('../components/parts.js').Part} Part
@@ -31,19 +32,21 @@ const problems = (error) =>
       h('li', {}, h('code', { text: field }), ` ${message ?? ''}`)))
     : null;
 
-/** @param {Document} row of a receiver or an Alertmanager */
-const statusRow = (row) => [
-  row.receiver ?? row.name ?? row.url ?? '',
-  String(row.queued ?? row.pending ?? 0),
-  row.last_error ?? '',
-  time(row.next_retry_at ?? row.next_retry, ''),
-];
-
 /** The state of sending. @param {Document} status */
-const statusTable = (status) => {
-  const rows = [status.receivers, status.alertmanagers, status.data].flatMap((list) => list ?? []);
-  return table(['Receiver', 'Waiting', 'Last error', 'Next try'], rows.map(statusRow), 'State of sending', 'Nothing was sent yet.');
-};
+function statusTable({ integrations = [], alertmanagers = [] }) {
+  /** @param {string} name @param {number} waiting @param {Document} row */
+  const cells = (name, waiting, { lag_ms: lag, last_error: error, next_retry: next }) => [
+    name,
+    waiting ? `${waiting}, for ${formatDuration(Math.round(lag / 1000))}` : '0',
+    error?.text ?? error?.message ?? '',
+    time(next, ''),
+  ];
+  const rows = [
+    ...integrations.map((/** @type {Document} */ row) => cells(`${row.receiver} (${row.kind})`, row.pending, row)),
+    ...alertmanagers.map((/** @type {Document} */ row) => cells(row.url, row.queued, row)),
+  ];
+  return table(['Receiver', 'Waiting', 'Last error', 'Next try'], rows, 'State of sending', 'There are no receivers yet.');
+}
 
 /**
  * @param {{base: string}} context `base` is the organisation's path

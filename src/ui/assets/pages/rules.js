@@ -6,7 +6,7 @@ import { isSignedOut, listGroups, readGroup, readRules } from '../client/alertin
 import { isMissing } from '../client/embed.js';
 import { pageUrl } from '../client/server.js';
 import { groupEditor } from '../components/group_editor.js';
-import { ago, filterBar, live, liveList, setText, stateBadge } from '../components/live.js';
+import { ago, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
 import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
@@ -16,11 +16,17 @@ import { permits } from '../model/routes.js';
  * @typedef {import('../client/alerting.js').Group} Group
  * @typedef {import('../client/alerting.js').Rule} Rule
  * @typedef {import('../client/alerting.js').StoredGroup} StoredGroup
- * @typedef {{name: string, stored: StoredGroup|undefined, group: Group|undefined}} Entry
+ * @typedef {{key: string, name: string, stored: StoredGroup|undefined, group: Group|undefined}} Entry
  */
 
 /** The time between two refreshes. */
 const EVERY = '10s';
+/** Most groups that are listed. */
+const GROUPS_MAX = 200;
+/** Most rules of a group that are listed, by whether there are many rules in all. */
+const ROWS = { few: 100, many: 10 };
+/** A list of more rules than this is one of many. */
+const FEW_RULES = 1000;
 
 /** @param {Rule} rule */
 const isFailing = ({ health, lastError }) => health === 'err' || Boolean(lastError);
@@ -49,12 +55,17 @@ function ruleRow(first) {
   };
 }
 
-/** @param {string} org @param {Entry} first @param {(name: string) => void} open */
-function groupCard(org, first, open) {
+/**
+ * @param {string} org
+ * @param {Entry} first
+ * @param {{open: (name: string) => void, rows: () => number}} options `rows`: how many rules are listed
+ */
+function groupCard(org, first, { open, rows }) {
   const badge = stateBadge();
   const about = h('p', { class: 'hint' });
   const list = h('ul', { class: 'rules-list' });
-  const id = `group-${first.name}`;
+  const more = h('p', { class: 'hint' });
+  const id = nextId();
   const show = liveList(list, (/** @type {Rule} */ rule) =>
     JSON.stringify([rule.name, rule.query, rule.labels]), ruleRow);
   const link = h('a', {
@@ -77,6 +88,7 @@ function groupCard(org, first, open) {
       ),
       about,
       list,
+      more,
     ),
     /** @param {Entry} entry */
     update({ stored, group }) {
@@ -92,7 +104,11 @@ function groupCard(org, first, open) {
         !group && 'not evaluated yet',
       ];
       setText(about, parts.filter(Boolean).join(' · '));
-      show(rules);
+      const listed = rows();
+      // Those that need a look come first where not all are listed.
+      const order = rules.length > listed ? [...rules].sort((one, other) => +isFailing(other) - +isFailing(one)) : rules;
+      show(order.slice(0, listed));
+      setText(more, rules.length > listed ? `${counted(rules.length - listed, 'more rule')}: open the group.` : '');
     },
   };
 }
@@ -103,13 +119,24 @@ const passes = ({ name, group }, text) => {
   return text.toLowerCase().split(/\s+/).every((word) => all.join('\n').toLowerCase().includes(word));
 };
 
-/** @param {StoredGroup[]} stored @param {Group[]} groups @returns {Entry[]} in order of their names */
+/**
+ * Groups of several files may have the same name.
+ * @param {StoredGroup[]} stored
+ * @param {Group[]} groups
+ * @returns {Entry[]} in order of their names
+ */
 function entriesOf(stored, groups) {
-  const byName = new Map(groups.map((group) => [group.name, group]));
-  const known = new Map(stored.map((one) => [one.name, one]));
-  return [...new Set([...known.keys(), ...byName.keys()])]
-    .sort()
-    .map((name) => ({ name, stored: known.get(name), group: byName.get(name) }));
+  const left = new Set(stored);
+  const found = groups.map((group) => {
+    const own = stored.filter(({ name }) => name === group.name);
+    // The API has no path; a group that is stored there has the name of its namespace, or none.
+    const source = group.file.includes('/') ? 'file' : 'api';
+    const one = own.find((candidate) => candidate.source === source) ?? own[0];
+    left.delete(one);
+    return { key: `${group.name} ${group.file}`, name: group.name, stored: one, group };
+  });
+  const waiting = [...left].map((one) => ({ key: one.name, name: one.name, stored: one, group: undefined }));
+  return [...found, ...waiting].sort((one, other) => (one.key < other.key ? -1 : 1));
 }
 
 /**
@@ -121,7 +148,11 @@ function groupList({ org, edits, signedOut, open, create }) {
   let entries = [];
   const place = h('div', { class: 'stack' });
   const none = h('p', { class: 'hint' });
-  const show = liveList(place, (/** @type {Entry} */ { name }) => name, (entry) => groupCard(org, entry, open));
+  const rows = () => {
+    const all = entries.reduce((sum, { group }) => sum + (group?.rules.length ?? 0), 0);
+    return all > FEW_RULES ? ROWS.many : ROWS.few;
+  };
+  const show = liveList(place, (/** @type {Entry} */ { key }) => key, (entry) => groupCard(org, entry, { open, rows }));
   const filter = filterBar({
     label: 'Filter by group, rule, expression or error',
     states: [{ id: '', text: 'All' }, { id: 'failed', text: 'Failed' }],
@@ -133,11 +164,12 @@ function groupList({ org, edits, signedOut, open, create }) {
       .filter((entry) => passes(entry, filter.text()))
       .filter((entry) => filter.state() === '' || hasFailed(entry));
     filter.count({ '': entries.length, failed: entries.filter(hasFailed).length });
-    filter.node.hidden = entries.length === 0;
-    show(shown);
-    setText(none, shown.length ? '' : entries.length ? 'No group passes the filter.' : 'There are no rules yet.');
+    filter.node.style.visibility = entries.length ? '' : 'hidden';
+    show(shown.slice(0, GROUPS_MAX));
+    const cut = shown.length > GROUPS_MAX ? `The first ${GROUPS_MAX} of ${counted(shown.length, 'group')} are shown.` : '';
+    setText(none, shown.length ? cut : entries.length ? 'No group passes the filter.' : 'There are no rules yet.');
   };
-  filter.node.hidden = true;
+  filter.node.style.visibility = 'hidden';
   const refreshing = live({
     every: EVERY,
     signedOut,
@@ -150,7 +182,7 @@ function groupList({ org, edits, signedOut, open, create }) {
   void refreshing.refresh();
   const button = h('button', { type: 'button', class: 'primary', text: 'New group', on: { click: create } });
   const head = h('div', { class: 'row spread' }, filter.node, edits && button);
-  return { node: h('div', { class: 'stack' }, ...refreshing.nodes, head, none, place), stop: refreshing.stop };
+  return { node: h('div', { class: 'stack' }, head, ...refreshing.nodes, none, place), stop: refreshing.stop };
 }
 
 /**

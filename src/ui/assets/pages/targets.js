@@ -3,7 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
-import { ago, chips, filterBar, live, liveList, setText, stateBadge, unfolding } from '../components/live.js';
+import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
 import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
 import { labelChanges, poolsOf, ruleLines } from '../model/targets.js';
@@ -172,7 +172,7 @@ function poolCard(org, first) {
   dropped.addEventListener('toggle', () => {
     if (dropped.open) fillDropped();
   });
-  const id = `pool-${first.name}`;
+  const id = nextId();
   const node = h(
     'section',
     { class: 'card part', 'aria-labelledby': id },
