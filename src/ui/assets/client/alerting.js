@@ -154,8 +154,11 @@ function silenceOf(one) {
 /** @param {string} org @param {AbortSignal} [signal] @returns {Promise<Silence[]>} the next to end first */
 export async function listSilences(org, signal) {
   const { data } = await send('GET', at(org, '/silences'), undefined, { signal });
-  return data.map(silenceOf).sort((/** @type {Silence} */ left, /** @type {Silence} */ right) =>
-    Date.parse(left.endsAt) - Date.parse(right.endsAt));
+  return data
+    .map(silenceOf)
+    .sort(
+      (/** @type {Silence} */ left, /** @type {Silence} */ right) => Date.parse(left.endsAt) - Date.parse(right.endsAt),
+    );
 }
 
 /**

@@ -71,7 +71,9 @@ export function alertChart({ label }) {
         title,
         table(
           ['Time', 'State', 'Alert'],
-          sorted.slice(0, ROWS_MAX).map((one) => [formatMoment(one.at), WORDS[one.state] ?? one.state, chips(one.labels)]),
+          sorted
+            .slice(0, ROWS_MAX)
+            .map((one) => [formatMoment(one.at), WORDS[one.state] ?? one.state, chips(one.labels)]),
           'Transitions',
           'No alert was pending or firing.',
         ),
@@ -91,7 +93,8 @@ export function rangeChoice(value, choose) {
     'select',
     { 'aria-label': 'Range' },
     Object.entries(RANGES).map(([range, words]) =>
-      h('option', { value: range, text: words.replace('l', 'L'), selected: range === value })),
+      h('option', { value: range, text: words.replace('l', 'L'), selected: range === value }),
+    ),
   );
   select.addEventListener('change', () => choose(select.value));
   return select;

@@ -74,7 +74,11 @@ export function groupEditor({ org, edits, stored, signedOut, leave, renamed }) {
     const name = groupName(yaml);
     if (!name) return editor.mark({ line: 1, column: 1, message: 'The group needs a name, such as name: example.' });
     if (before && name !== before.name)
-      return editor.mark({ line: 0, column: 1, message: `The name of a stored group never changes: write name: ${before.name}, or create a new group.` });
+      return editor.mark({
+        line: 0,
+        column: 1,
+        message: `The name of a stored group never changes: write name: ${before.name}, or create a new group.`,
+      });
     const key = draftKey();
     save.disabled = true;
     status.textContent = 'Saving…';
@@ -151,7 +155,8 @@ export function groupEditor({ org, edits, stored, signedOut, leave, renamed }) {
   };
   addEventListener('beforeunload', unload);
   if (!readonly) changed();
-  if (draft !== undefined && draft !== saved()) status.textContent = 'Your text from before is shown. It is not saved yet.';
+  if (draft !== undefined && draft !== saved())
+    status.textContent = 'Your text from before is shown. It is not saved yet.';
   follow(0);
   return {
     node: h(

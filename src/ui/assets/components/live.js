@@ -140,7 +140,11 @@ export function unfolding(summary, fill, name = 'key') {
  */
 export function filterBar({ label, states, change }) {
   const input = h('input', {
-    type: 'search', 'aria-label': label, placeholder: label, autocomplete: 'off', spellcheck: 'false',
+    type: 'search',
+    'aria-label': label,
+    placeholder: label,
+    autocomplete: 'off',
+    spellcheck: 'false',
   });
   input.addEventListener('input', change);
   const radios = states.map(({ id, text }, at) => {

@@ -25,7 +25,8 @@ const STEPS_MAX = 10_000;
 function outcome({ series, transitions }, end) {
   const lanes = lanesOf(transitions, end);
   const fired = lanes.filter(({ spans }) => spans.some(({ state }) => state === 'firing')).length;
-  if (lanes.length === 0) return series.length ? counted(series.length, 'series', 'series') : 'The expression had no result';
+  if (lanes.length === 0)
+    return series.length ? counted(series.length, 'series', 'series') : 'The expression had no result';
   return `${counted(fired, 'alert')} would have fired, ${counted(lanes.length - fired, 'more')} only pending`;
 }
 
@@ -75,13 +76,7 @@ export function rulePreview({ org, signedOut, problem }) {
     void load();
   });
   return {
-    node: h(
-      'section',
-      { class: 'card part' },
-      h('div', { class: 'row spread' }, title, choice),
-      status,
-      chart.node,
-    ),
+    node: h('section', { class: 'card part' }, h('div', { class: 'row spread' }, title, choice), status, chart.node),
     /** Shows a rule, after a pause. @param {Wanted} next */
     show(next) {
       const key = JSON.stringify([next.rule?.text, next.interval]);

@@ -28,7 +28,11 @@ export function silenceDialog({ org, matchers, alerts }) {
     false,
     (close) => {
       const text = lines(
-        'Matchers', 'matchers', matchersText(matchers), 4, 'All of them must match. Use =, !=, =~ and !~, and commas between.',
+        'Matchers',
+        'matchers',
+        matchersText(matchers),
+        4,
+        'All of them must match. Use =, !=, =~ and !~, and commas between.',
       );
       const input = /** @type {HTMLTextAreaElement} */ (text.querySelector('textarea'));
       const effect = h('p', { class: 'hint', role: 'status' });
@@ -56,7 +60,12 @@ export function silenceDialog({ org, matchers, alerts }) {
           },
           text,
           effect,
-          field('Duration', 'duration', { value: '2h', maxlength: '32', autocomplete: 'off' }, 'Such as 30m, 2h or 7d.'),
+          field(
+            'Duration',
+            'duration',
+            { value: '2h', maxlength: '32', autocomplete: 'off' },
+            'Such as 30m, 2h or 7d.',
+          ),
           field('Comment', 'comment', { maxlength: '1024' }, 'Why, for the others.'),
         ),
         h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(false) } }),

@@ -16,7 +16,12 @@ export function yamlEditor({ label, value, readonly = false, edited, moved }) {
   count += 1;
   const id = `yaml-${count}`;
   const input = h('textarea', {
-    id, spellcheck: 'false', autocapitalize: 'none', autocomplete: 'off', wrap: 'off', readonly,
+    id,
+    spellcheck: 'false',
+    autocapitalize: 'none',
+    autocomplete: 'off',
+    wrap: 'off',
+    readonly,
     'aria-describedby': `${id}-problem`,
   });
   const gutter = h('div', { class: 'gutter', 'aria-hidden': 'true' });
@@ -30,7 +35,8 @@ export function yamlEditor({ label, value, readonly = false, edited, moved }) {
     input.rows = Math.max(6, Math.min(lines + 1, LINES_MAX));
     gutter.replaceChildren(
       ...Array.from({ length: lines }, (_, at) =>
-        h('div', { class: wrong?.line === at + 1 ? 'wrong' : undefined, text: String(at + 1) })),
+        h('div', { class: wrong?.line === at + 1 ? 'wrong' : undefined, text: String(at + 1) }),
+      ),
     );
     gutter.scrollTop = input.scrollTop;
   };

@@ -18,7 +18,11 @@ const PLACE = /(?:\bat )?\bline (\d+)(?:,? (?:column|col) (\d+))?:? ?/i;
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 /** @param {string} text a scalar of YAML on one line */
-const scalar = (text) => text.replace(/\s+#.*$/, '').trim().replace(/^(["'])(.*)\1$/, '$2');
+const scalar = (text) =>
+  text
+    .replace(/\s+#.*$/, '')
+    .trim()
+    .replace(/^(["'])(.*)\1$/, '$2');
 
 /** The value of a key of the group itself; '' without one. @param {string} text @param {string} key */
 function groupValue(text, key) {

@@ -9,7 +9,8 @@ import { grouped } from './metrics.js';
  *   lastScrape: string, lastScrapeDuration: number, health: Health, scrapeInterval?: string,
  *   scrapeTimeout?: string}} Target
  * @typedef {{scrapePool?: string, discoveredLabels: Labels}} Dropped
- * @typedef {{name: string, targets: Target[], up: number, total: number, dropped: Dropped[], droppedCount: number}} Pool
+ * @typedef {{name: string, targets: Target[], up: number, total: number, dropped: Dropped[],
+ *   droppedCount: number}} Pool
  *   `up` and `total` count all targets, `targets` has those that pass the filter
  * @typedef {{name: string, before: string|undefined, after: string|undefined}} Change
  * @typedef {{rule: Record<string, any>, output: Labels, keep: boolean}} Step
@@ -23,7 +24,10 @@ import { grouped } from './metrics.js';
 export function targetMatches({ scrapeUrl, scrapePool, labels, lastError }, filter) {
   const pairs = Object.entries(labels).map(([name, value]) => `${name}=${value}`);
   const text = [scrapeUrl, scrapePool, lastError, ...pairs].join('\n').toLowerCase();
-  return filter.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return filter
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
 /**
@@ -36,8 +40,10 @@ export function targetMatches({ scrapeUrl, scrapePool, labels, lastError }, filt
 export function poolsOf({ activeTargets, droppedTargets, droppedTargetCounts: counts }, names, { text, health }) {
   // Prometheus writes null for an empty list.
   const active = grouped(activeTargets ?? [], ({ scrapePool }) => scrapePool);
-  const dropped = grouped(droppedTargets ?? [], ({ scrapePool, discoveredLabels }) =>
-    scrapePool ?? discoveredLabels.job ?? '');
+  const dropped = grouped(
+    droppedTargets ?? [],
+    ({ scrapePool, discoveredLabels }) => scrapePool ?? discoveredLabels.job ?? '',
+  );
   const rank = (/** @type {Target} */ { health: state }) => ['down', 'unknown', 'up'].indexOf(state);
   const all = new Set([...names, ...active.keys(), ...dropped.keys(), ...Object.keys(counts ?? {})]);
   return [...all].sort().map((name) => {

@@ -118,7 +118,9 @@ function alertRow(context, first) {
     /** @param {ActiveAlert & {acknowledged?: boolean}} alert */
     update(alert) {
       badge.set(alert.state);
-      const by = context.silences().find(({ state, matchers }) => state === 'active' && matches(matchers, alert.labels));
+      const by = context
+        .silences()
+        .find(({ state, matchers }) => state === 'active' && matches(matchers, alert.labels));
       isAcknowledged = Boolean(alert.acknowledged);
       silenced.node.hidden = !by && !isAcknowledged;
       silenced.set('silenced', isAcknowledged ? 'acknowledged' : 'silenced');
@@ -153,7 +155,10 @@ function ruleRow(context, first) {
   const showAlerts = () => {
     const all = now.alerts ?? [];
     show(all.slice(0, ALERTS_MAX));
-    setText(more, all.length > ALERTS_MAX ? `The first ${ALERTS_MAX} of ${counted(all.length, 'alert')} are shown.` : '');
+    setText(
+      more,
+      all.length > ALERTS_MAX ? `The first ${ALERTS_MAX} of ${counted(all.length, 'alert')} are shown.` : '',
+    );
   };
   const { duration = 0, keepFiringFor = 0, labels = {} } = rule;
   const conditions = [
@@ -161,7 +166,14 @@ function ruleRow(context, first) {
     keepFiringFor > 0 && `keeps firing for ${formatDuration(keepFiringFor)}`,
   ].filter(Boolean);
   const details = unfolding(
-    h('summary', {}, h('strong', { text: rule.name }), badge.node, many, h('small', { class: 'hint', text: first.group })),
+    h(
+      'summary',
+      {},
+      h('strong', { text: rule.name }),
+      badge.node,
+      many,
+      h('small', { class: 'hint', text: first.group }),
+    ),
     () => {
       showAlerts();
       return [
@@ -190,7 +202,10 @@ function ruleRow(context, first) {
     update(entry) {
       now = entry.rule;
       const alerts = now.alerts ?? [];
-      badge.set(now.health === 'unknown' ? 'unknown' : stateOf(entry), now.health === 'unknown' ? 'not evaluated yet' : undefined);
+      badge.set(
+        now.health === 'unknown' ? 'unknown' : stateOf(entry),
+        now.health === 'unknown' ? 'not evaluated yet' : undefined,
+      );
       setText(many, alerts.length ? counted(alerts.length, 'alert') : '');
       setText(problem, now.lastError ? `The last evaluation failed: ${now.lastError}` : '');
       if (details.open) showAlerts();
@@ -206,7 +221,10 @@ const TITLES = { firing: 'Firing', pending: 'Pending', inactive: 'Inactive' };
 /** @param {Entry} entry @param {string} text */
 const passes = ({ group, rule }, text) => {
   const all = JSON.stringify([group, rule.name, rule.query, rule.labels, rule.alerts?.map(({ labels }) => labels)]);
-  return text.toLowerCase().split(/\s+/).every((word) => all.toLowerCase().includes(word));
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => all.toLowerCase().includes(word));
 };
 
 /**
@@ -215,9 +233,16 @@ const passes = ({ group, rule }, text) => {
  * @param {() => Entry[]|null} entries null before the first answer
  */
 function overview(context, entries) {
-  const empty = h('section', { class: 'card part' },
+  const empty = h(
+    'section',
+    { class: 'card part' },
     h('p', { text: 'There are no alerting rules. A rule says when something needs a person.' }),
-    h('div', { class: 'row' }, h('a', { class: 'button', href: pageUrl('/rules', { org: context.org }), text: 'Open Rules' })));
+    h(
+      'div',
+      { class: 'row' },
+      h('a', { class: 'button', href: pageUrl('/rules', { org: context.org }), text: 'Open Rules' }),
+    ),
+  );
   const filter = filterBar({
     label: 'Filter by rule, group or label',
     states: [{ id: '', text: 'All' }, ...STATES.map((id) => ({ id, text: TITLES[id] }))],
@@ -237,7 +262,9 @@ function overview(context, entries) {
     const all = entries();
     empty.hidden = all === null || all.length > 0;
     filter.node.hidden = !all?.length;
-    const counts = Object.fromEntries(STATES.map((id) => [id, (all ?? []).filter((one) => stateOf(one) === id).length]));
+    const counts = Object.fromEntries(
+      STATES.map((id) => [id, (all ?? []).filter((one) => stateOf(one) === id).length]),
+    );
     filter.count({ ...counts, '': all?.length ?? 0 });
     const passed = (all ?? []).filter((one) => passes(one, filter.text()));
     let shown = 0;
@@ -245,7 +272,10 @@ function overview(context, entries) {
       const wanted = !filter.state() || filter.state() === state;
       const own = wanted ? passed.filter((one) => stateOf(one) === state) : [];
       list(own.slice(0, RULES_MAX));
-      setText(more, own.length > RULES_MAX ? `The first ${RULES_MAX} of ${counted(own.length, 'rule')} are shown.` : '');
+      setText(
+        more,
+        own.length > RULES_MAX ? `The first ${RULES_MAX} of ${counted(own.length, 'rule')} are shown.` : '',
+      );
       node.hidden = own.length === 0;
       shown += own.length;
     }

@@ -28,8 +28,11 @@ export const receiverNames = ({ receivers = [] }) =>
  */
 const problems = (error) =>
   error instanceof ApiError && error.fields.length > 0
-    ? h('ul', { class: 'field-errors' }, error.fields.map(({ field, message }) =>
-      h('li', {}, h('code', { text: field }), ` ${message ?? ''}`)))
+    ? h(
+        'ul',
+        { class: 'field-errors' },
+        error.fields.map(({ field, message }) => h('li', {}, h('code', { text: field }), ` ${message ?? ''}`)),
+      )
     : null;
 
 /** The state of sending. @param {Document} status */
@@ -45,7 +48,12 @@ function statusTable({ integrations = [], alertmanagers = [] }) {
     ...integrations.map((/** @type {Document} */ row) => cells(`${row.receiver} (${row.kind})`, row.pending, row)),
     ...alertmanagers.map((/** @type {Document} */ row) => cells(row.url, row.queued, row)),
   ];
-  return table(['Receiver', 'Waiting', 'Last error', 'Next try'], rows, 'State of sending', 'There are no receivers yet.');
+  return table(
+    ['Receiver', 'Waiting', 'Last error', 'Next try'],
+    rows,
+    'State of sending',
+    'There are no receivers yet.',
+  );
 }
 
 /**
@@ -83,7 +91,10 @@ export async function notifications({ base }, part) {
       },
     },
     lines(
-      'Document', 'document', JSON.stringify(document, null, 2), 18,
+      'Document',
+      'document',
+      JSON.stringify(document, null, 2),
+      18,
       'Receivers, routes and Alertmanagers. Secrets are not shown; those that are left out keep their values.',
     ),
     wrong,
@@ -94,7 +105,8 @@ export async function notifications({ base }, part) {
       await send('POST', `${path}/test`, { receiver });
       toast(`The test for ${receiver} was sent.`);
       await showState();
-    }));
+    }),
+  );
   const refresh = part.button('Refresh', showState);
   await showState();
   return [

@@ -46,8 +46,10 @@ function ruleRow(first) {
     ),
     /** @param {Rule} rule */
     update(rule) {
-      badge.set(isFailing(rule) ? 'failed' : rule.health === 'ok' ? (rule.state ?? 'recording') : 'unknown',
-        isFailing(rule) ? 'failed' : rule.health === 'ok' ? (rule.state ?? 'recorded') : 'not evaluated yet');
+      badge.set(
+        isFailing(rule) ? 'failed' : rule.health === 'ok' ? (rule.state ?? 'recording') : 'unknown',
+        isFailing(rule) ? 'failed' : rule.health === 'ok' ? (rule.state ?? 'recorded') : 'not evaluated yet',
+      );
       const last = ago(rule.lastEvaluation);
       setText(when, last ? `${last}, took ${formatValue(rule.evaluationTime, 'seconds')}` : '');
       setText(problem, rule.lastError ?? '');
@@ -66,10 +68,16 @@ function groupCard(org, first, { open, rows }) {
   const list = h('ul', { class: 'rules-list' });
   const more = h('p', { class: 'hint' });
   const id = nextId();
-  const show = liveList(list, (/** @type {Rule} */ rule) =>
-    JSON.stringify([rule.name, rule.query, rule.labels]), ruleRow);
+  const show = liveList(
+    list,
+    (/** @type {Rule} */ rule) => JSON.stringify([rule.name, rule.query, rule.labels]),
+    ruleRow,
+  );
   const link = h('a', {
-    class: 'button', href: pageUrl('/rules', { org, group: first.name }), 'aria-describedby': id, text: 'Open',
+    class: 'button',
+    href: pageUrl('/rules', { org, group: first.name }),
+    'aria-describedby': id,
+    text: 'Open',
   });
   link.addEventListener('click', (event) => {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
@@ -94,7 +102,10 @@ function groupCard(org, first, { open, rows }) {
     update({ stored, group }) {
       const rules = group?.rules ?? [];
       const failing = rules.filter(isFailing).length;
-      badge.set(failing ? 'failed' : 'ok', failing ? `${failing} of ${rules.length} failed` : counted(rules.length, 'rule'));
+      badge.set(
+        failing ? 'failed' : 'ok',
+        failing ? `${failing} of ${rules.length} failed` : counted(rules.length, 'rule'),
+      );
       badge.node.hidden = !group;
       const parts = [
         stored?.source === 'api' ? 'Stored here' : `File ${group?.file ?? ''}`.trim(),
@@ -106,7 +117,8 @@ function groupCard(org, first, { open, rows }) {
       setText(about, parts.filter(Boolean).join(' · '));
       const listed = rows();
       // Those that need a look come first where not all are listed.
-      const order = rules.length > listed ? [...rules].sort((one, other) => +isFailing(other) - +isFailing(one)) : rules;
+      const order =
+        rules.length > listed ? [...rules].sort((one, other) => +isFailing(other) - +isFailing(one)) : rules;
       show(order.slice(0, listed));
       setText(more, rules.length > listed ? `${counted(rules.length - listed, 'more rule')}: open the group.` : '');
     },
@@ -116,7 +128,10 @@ function groupCard(org, first, { open, rows }) {
 /** @param {Entry} entry @param {string} text */
 const passes = ({ name, group }, text) => {
   const all = [name, ...(group?.rules ?? []).map((rule) => `${rule.name} ${rule.query} ${rule.lastError ?? ''}`)];
-  return text.toLowerCase().split(/\s+/).every((word) => all.join('\n').toLowerCase().includes(word));
+  return text
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => all.join('\n').toLowerCase().includes(word));
 };
 
 /**
@@ -141,7 +156,8 @@ function entriesOf(stored, groups) {
 
 /**
  * The list of groups.
- * @param {{org: string, edits: boolean, signedOut: () => void, open: (name: string) => void, create: () => void}} options
+ * @param {{org: string, edits: boolean, signedOut: () => void, open: (name: string) => void,
+ *   create: () => void}} options
  */
 function groupList({ org, edits, signedOut, open, create }) {
   /** @type {Entry[]} */
@@ -152,10 +168,17 @@ function groupList({ org, edits, signedOut, open, create }) {
     const all = entries.reduce((sum, { group }) => sum + (group?.rules.length ?? 0), 0);
     return all > FEW_RULES ? ROWS.many : ROWS.few;
   };
-  const show = liveList(place, (/** @type {Entry} */ { key }) => key, (entry) => groupCard(org, entry, { open, rows }));
+  const show = liveList(
+    place,
+    (/** @type {Entry} */ { key }) => key,
+    (entry) => groupCard(org, entry, { open, rows }),
+  );
   const filter = filterBar({
     label: 'Filter by group, rule, expression or error',
-    states: [{ id: '', text: 'All' }, { id: 'failed', text: 'Failed' }],
+    states: [
+      { id: '', text: 'All' },
+      { id: 'failed', text: 'Failed' },
+    ],
     change: () => update(),
   });
   const hasFailed = (/** @type {Entry} */ { group }) => Boolean(group?.rules.some(isFailing));
@@ -166,7 +189,8 @@ function groupList({ org, edits, signedOut, open, create }) {
     filter.count({ '': entries.length, failed: entries.filter(hasFailed).length });
     filter.node.style.visibility = entries.length ? '' : 'hidden';
     show(shown.slice(0, GROUPS_MAX));
-    const cut = shown.length > GROUPS_MAX ? `The first ${GROUPS_MAX} of ${counted(shown.length, 'group')} are shown.` : '';
+    const cut =
+      shown.length > GROUPS_MAX ? `The first ${GROUPS_MAX} of ${counted(shown.length, 'group')} are shown.` : '';
     setText(none, shown.length ? cut : entries.length ? 'No group passes the filter.' : 'There are no rules yet.');
   };
   filter.node.style.visibility = 'hidden';
@@ -208,7 +232,11 @@ export function rulesPage({ org, role, signedOut }) {
   /** @param {StoredGroup|null} stored */
   const edit = (stored) => {
     const editor = groupEditor({
-      org, edits, stored, signedOut, leave,
+      org,
+      edits,
+      stored,
+      signedOut,
+      leave,
       renamed: (name) => history.replaceState(null, '', pageUrl('/rules', { org, group: name })),
     });
     place.replaceChildren(editor.node);
@@ -225,7 +253,11 @@ export function rulesPage({ org, role, signedOut }) {
     if (parameters.has('new') && edits) return edit(null);
     if (name === null) {
       const list = groupList({
-        org, edits, signedOut, open: (group) => go({ group }), create: () => go({ new: '1' }),
+        org,
+        edits,
+        signedOut,
+        open: (group) => go({ group }),
+        create: () => go({ new: '1' }),
       });
       place.replaceChildren(list.node);
       stop = list.stop;

@@ -40,11 +40,17 @@ const howTo = () =>
     'section',
     { class: 'card part', 'aria-labelledby': 'scrape-title' },
     h('h2', { id: 'scrape-title', text: 'Nothing is scraped yet' }),
-    h('p', { text: 'This server can collect metrics by itself. Write the targets into a file as Prometheus has them:' }),
+    h('p', {
+      text: 'This server can collect metrics by itself. Write the targets into a file as Prometheus has them:',
+    }),
     h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Example of a file', text: EXAMPLE }),
     h('p', { text: 'Start the server with it. A prometheus.yml that you have works as it is.' }),
     h('pre', {
-      class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Command', text: 'promlet serve --scrape-config scrape.yml',
+      class: 'snippet',
+      tabindex: '0',
+      role: 'group',
+      'aria-label': 'Command',
+      text: 'promlet serve --scrape-config scrape.yml',
     }),
   );
 
@@ -206,7 +212,11 @@ export function targetsPage({ org, signedOut }) {
   const total = h('p', { class: 'hint' });
   const empty = howTo();
   empty.hidden = true;
-  const showPools = liveList(pools, (/** @type {Pool} */ { name }) => name, (pool) => poolCard(org, pool));
+  const showPools = liveList(
+    pools,
+    (/** @type {Pool} */ { name }) => name,
+    (pool) => poolCard(org, pool),
+  );
   const filter = filterBar({ label: 'Filter by address, label or error', states: STATES, change: () => show() });
   filter.node.hidden = true;
 
@@ -217,9 +227,9 @@ export function targetsPage({ org, signedOut }) {
     const active = data.activeTargets ?? [];
     const all = poolsOf(data, names, { text: filter.text(), health: filter.state() });
     const isFiltered = Boolean(filter.text() || filter.state());
-    const counts = Object.fromEntries(['up', 'down', 'unknown'].map((id) => [
-      id, active.filter(({ health }) => health === id).length,
-    ]));
+    const counts = Object.fromEntries(
+      ['up', 'down', 'unknown'].map((id) => [id, active.filter(({ health }) => health === id).length]),
+    );
     filter.count({ ...counts, '': active.length });
     empty.hidden = all.length > 0;
     filter.node.hidden = all.length === 0;
