@@ -153,6 +153,9 @@ async function alertsFlow() {
   const [made] = canned.state.silences.slice(-1);
   check(made.comment === 'Being replaced' && made.matchers[0].isRegex, `the silence is stored: ${JSON.stringify(made)}`);
   check(Date.parse(made.endsAt) - Date.parse(made.startsAt) === 7_200_000, 'it lasts two hours');
+  await firing.getByRole('link', { name: 'Open the rule' }).click();
+  await page.getByRole('heading', { name: 'Preview of HighLoad' }).waitFor();
+  await page.goBack();
   await page.getByRole('tab', { name: 'Silences' }).click();
   await page.getByText('1 expired silence').click();
   await looks('silences');
@@ -222,7 +225,11 @@ async function rulesFlow() {
   await looks('editor-conflict', { settle: 200 });
   await page.getByRole('button', { name: 'Save mine over it' }).click();
   await toasted('hosts was saved.');
-  check(canned.state.groups.get('hosts').yaml.includes('node_load1 > 14'), 'the text is stored');
+  await caretAfter('node_load1 > 14');
+  await page.keyboard.type('.5');
+  await page.keyboard.press('Control+s');
+  await page.waitForFunction(() => document.querySelectorAll('.toast').length === 2);
+  check(canned.state.groups.get('hosts').yaml.includes('node_load1 > 14.5'), 'the text is stored');
   await page.waitForFunction(() => document.querySelector('.rule-editor .primary')?.disabled);
 }
 

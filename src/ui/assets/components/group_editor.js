@@ -4,7 +4,7 @@ import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { deleteGroup, isConflict, isSignedOut, readGroup, saveGroup } from '../client/alerting.js';
 import { errorText } from '../model/error_text.js';
-import { groupInterval, groupName, placeOf, ruleAt, rulesOf } from '../model/rule_text.js';
+import { groupInterval, groupName, offsetOf, placeOf, ruleAt, rulesOf } from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
 import { confirmLoss } from './confirm.js';
 import { rulePreview } from './rule_preview.js';
@@ -30,11 +30,11 @@ rules:
 const drafts = new Map();
 
 /**
- * @param {{org: string, edits: boolean, stored: StoredGroup|null, signedOut: () => void, leave: () => void,
- *   renamed: (name: string) => void}} options no `stored` group: a new one; `leave` shows the list again; `renamed` is
- *   called with the name of a new group once it is saved
+ * @param {{org: string, edits: boolean, stored: StoredGroup|null, rule: string, signedOut: () => void,
+ *   leave: () => void, renamed: (name: string) => void}} options no `stored` group: a new one; `rule` is previewed
+ *   first; `leave` shows the list again; `renamed` is called with the name of a new group once it is saved
  */
-export function groupEditor({ org, edits, stored, signedOut, leave, renamed }) {
+export function groupEditor({ org, edits, stored, rule, signedOut, leave, renamed }) {
   let before = stored;
   const readonly = !edits || stored?.source === 'file';
   const draftKey = () => JSON.stringify([org, before?.name ?? '']);
@@ -123,7 +123,14 @@ export function groupEditor({ org, edits, stored, signedOut, leave, renamed }) {
     conflict.hidden = false;
   }
 
-  const save = h('button', { type: 'button', class: 'primary', text: 'Save' });
+  // A group that cannot be changed has a button that is not shown, and stays disabled.
+  const save = h('button', {
+    type: 'button',
+    class: 'primary',
+    'aria-keyshortcuts': 'Control+S Meta+S',
+    disabled: readonly,
+    text: 'Save',
+  });
   save.addEventListener('click', () => void store(before?.version ?? null));
   const discard = h('button', { type: 'button', text: 'Discard changes', hidden: true });
   discard.addEventListener('click', () => {
@@ -157,22 +164,29 @@ export function groupEditor({ org, edits, stored, signedOut, leave, renamed }) {
   if (!readonly) changed();
   if (draft !== undefined && draft !== saved())
     status.textContent = 'Your text from before is shown. It is not saved yet.';
-  follow(0);
-  return {
-    node: h(
-      'div',
-      { class: 'rule-editor' },
-      h(
-        'section',
-        { class: 'card part', 'aria-labelledby': 'group-title' },
-        h('h2', { id: 'group-title', text: stored?.name ?? 'New group' }),
-        readonly && h('p', { class: 'hint', text: why }),
-        editor.node,
-        conflict,
-        !readonly && h('div', { class: 'row' }, save, discard, remove, status),
-      ),
-      preview.node,
+  const wanted = rulesOf(text()).find(({ name }) => name === rule);
+  follow(wanted ? offsetOf(text(), { line: wanted.line + 1, column: 1, message: '' }) : 0);
+  const node = h(
+    'div',
+    { class: 'rule-editor' },
+    h(
+      'section',
+      { class: 'card part', 'aria-labelledby': 'group-title' },
+      h('h2', { id: 'group-title', text: stored?.name ?? 'New group' }),
+      readonly && h('p', { class: 'hint', text: why }),
+      editor.node,
+      conflict,
+      !readonly && h('div', { class: 'row' }, save, discard, remove, status),
     ),
+    preview.node,
+  );
+  node.addEventListener('keydown', (event) => {
+    if (event.key !== 's' || !(event.ctrlKey || event.metaKey) || event.altKey || event.shiftKey) return;
+    event.preventDefault();
+    save.click();
+  });
+  return {
+    node,
     stop() {
       removeEventListener('beforeunload', unload);
       preview.stop();

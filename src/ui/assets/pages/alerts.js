@@ -1,5 +1,6 @@
 // The page Alerts: alerting rules by state with their alerts, and silences.
 
+import { parseValue } from '../chart/columns.js';
 import { h } from '../chart/dom.js';
 import { formatMoment, formatValue, niceStep, parseDuration } from '../chart/scale.js';
 import { acknowledge, isSignedOut, listSilences, readMatrix, readRules } from '../client/alerting.js';
@@ -125,13 +126,13 @@ function alertRow(context, first) {
       silenced.node.hidden = !by && !isAcknowledged;
       silenced.set('silenced', isAcknowledged ? 'acknowledged' : 'silenced');
       setText(handle, isAcknowledged ? 'Withdraw acknowledgement' : 'Acknowledge');
-      setText(value, formatValue(Number(alert.value)));
+      setText(value, formatValue(parseValue(alert.value)));
       setText(since, `since ${formatMoment(Date.parse(alert.activeAt) / 1000)}, ${ago(alert.activeAt)}`);
-      const key = JSON.stringify(alert.annotations);
+      const key = JSON.stringify(alert.annotations ?? {});
       if (notes.dataset.key === key) return;
       notes.dataset.key = key;
       notes.replaceChildren(
-        ...Object.entries(alert.annotations).flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
+        ...Object.entries(alert.annotations ?? {}).flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
       );
     },
   };
@@ -184,7 +185,10 @@ function ruleRow(context, first) {
           conditions.length > 0 && h('span', { class: 'hint', text: conditions.join(', ') }),
           chips(labels),
           h('a', { href: pageUrl('/explore', { org: context.org, expr: rule.query }), text: 'Open in Explore' }),
-          h('a', { href: pageUrl('/rules', { org: context.org, group: first.group }), text: 'Open the rule' }),
+          h('a', {
+            href: pageUrl('/rules', { org: context.org, group: first.group, rule: rule.name }),
+            text: 'Open the rule',
+          }),
         ),
         ...history(context, rule),
         list,

@@ -235,6 +235,7 @@ export function rulesPage({ org, role, signedOut }) {
       org,
       edits,
       stored,
+      rule: new URLSearchParams(location.search).get('rule') ?? '',
       signedOut,
       leave,
       renamed: (name) => history.replaceState(null, '', pageUrl('/rules', { org, group: name })),
