@@ -149,11 +149,12 @@ function alertsMatrix({ start, end, step }) {
 function preview({ yaml, start, end, step }) {
   const line = yaml.split('\n').findIndex((one) => /expr:.*\($/.test(one)) + 1;
   if (line > 0)
-    return problem(400, `the expression is invalid: line ${line}, column 9: unexpected end of input`);
+    return invalid(`line ${line}, column 9: unexpected end of input`);
   const labels = (instance) => ({ alertname: 'HighLoad', instance, severity: 'page' });
-  const at = (part) => start + Math.floor(((end - start) * part) / step) * step;
+  const at = (part) => new Date(1000 * (start + Math.floor(((end - start) * part) / step) * step)).toISOString();
   return {
     body: {
+      truncated: false,
       series: ['db-1:9100', 'db-2:9100'].map((instance) => wave({ start, end, step }, { __name__: 'node_load1', instance })),
       transitions: /record:|up == 0/.test(yaml) ? [] : [
         { labels: labels('db-1:9100'), at: at(0.1), state: 'pending' },
@@ -171,6 +172,13 @@ function preview({ yaml, start, end, step }) {
 const problem = (status, detail, more = {}) => ({
   status, body: { type: 'about:blank', title: 'Error', status, code: 'invalid_request', detail, ...more },
 });
+
+/** The refusal of a text. @param {string} message */
+const invalid = (message) =>
+  problem(422, 'the body is invalid', {
+    code: 'validation_failed',
+    errors: [{ field: 'yaml', code: 'invalid', message }],
+  });
 
 /**
  * The answers of one organisation. `answer(method, path, search, body, headers)` returns status, body and headers, or
@@ -192,8 +200,8 @@ export function cannedAnswers() {
     ],
     acknowledged: new Set(),
     groups: new Map([
-      ['hosts', { name: 'hosts', version: 3, source: 'api', yaml: HOSTS_YAML, updated_at: past(600) }],
-      ['disk', { name: 'disk', version: 1, source: 'file', yaml: DISK_YAML, updated_at: null }],
+      ['hosts', { name: 'hosts', namespace: 'api', version: 3, source: 'api', yaml: HOSTS_YAML, updated_at: past(600) }],
+      ['disk', { name: 'disk', namespace: 'disk.yml', version: 0, source: 'file', yaml: DISK_YAML, updated_at: null }],
     ]),
     document: {
       receivers: [{ id: 'rcv_1', name: 'on-call', type: 'webhook', url: 'https://hooks.example/alerts', has_secret: true }],
@@ -208,15 +216,15 @@ export function cannedAnswers() {
     const group = state.groups.get(name);
     if (method === 'GET') return group ? { body: group } : problem(404, 'no such group');
     const wanted = headers['if-match'];
-    if ((wanted && wanted !== `"${group?.version}"`) || (headers['if-none-match'] && group))
-      return problem(412, 'the version differs', { code: 'version_conflict' });
+    if (wanted && wanted !== `"${group?.version}"`) return problem(412, 'the version differs', { code: 'version_conflict' });
+    if (group && !wanted) return problem(428, 'the group exists', { code: 'precondition_required' });
     if (method === 'DELETE') {
       state.groups.delete(name);
       return { status: 204 };
     }
     const line = body.yaml.split('\n').findIndex((one) => one.includes('fro:')) + 1;
-    if (line > 0) return problem(400, `line ${line}, column 5: unknown key fro; did you mean for?`);
-    const saved = { name, version: (group?.version ?? 0) + 1, source: 'api', yaml: body.yaml, updated_at: past(0) };
+    if (line > 0) return invalid(`line ${line}, column 5: unknown key fro; did you mean for?`);
+    const saved = { name, namespace: 'api', version: (group?.version ?? 0) + 1, source: 'api', yaml: body.yaml, updated_at: past(0) };
     state.groups.set(name, saved);
     return { body: saved };
   }
@@ -277,7 +285,7 @@ export function cannedAnswers() {
         : [wave(query, { __name__: 'node_load1', instance: 'db-1:9100' })];
       return { body: { data: { resultType: 'matrix', result }, query } };
     }
-    if (own === '/rule-groups') return { body: { groups: state.isEmpty ? [] : [...state.groups.values()] } };
+    if (own === '/rule-groups') return { body: { data: state.isEmpty ? [] : [...state.groups.values()] } };
     if (own === '/rules/preview') return preview(body);
     const [, list, rest = ''] = /^\/(rule-groups|silences|notifications|alerts)(\/.*)?$/.exec(own) ?? [];
     const name = decodeURIComponent(rest.slice(1));

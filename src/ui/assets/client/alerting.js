@@ -28,7 +28,9 @@ import { readOrg, request, send } from './server.js';
  *
  * @typedef {{name: string, file: string, interval: number, evaluationTime: number, lastEvaluation: string,
  *   rules: Rule[]}} Group
- * @typedef {{name: string, version: number, source: 'api'|'file', yaml: string, updated_at: string|null}} StoredGroup
+ * @typedef {{name: string, namespace: string, version: number, source: 'api'|'file', yaml: string,
+ *   updated_at: string|null}} StoredGroup the namespace is that of the API, or the name of the file; `name` is that of
+ *   paths, with the namespace and a slash before it unless that is the default one
  * @typedef {{id: string, matchers: Matcher[], startsAt: string, endsAt: string, createdBy: string, comment: string,
  *   state: 'active'|'pending'|'expired'}} Silence
  * @typedef {{series: {metric: Labels, values: [number, string][]}[], transitions: Transition[],
@@ -99,7 +101,11 @@ export const readMatrix = async (org, expr, grid, signal) =>
 
 /** @param {string} org @param {AbortSignal} [signal] @returns {Promise<StoredGroup[]>} */
 export const listGroups = async (org, signal) =>
-  (await send('GET', at(org, '/rule-groups'), undefined, { signal })).groups;
+  (await send('GET', at(org, '/rule-groups'), undefined, { signal })).data;
+
+/** The name of a group in its YAML. @param {StoredGroup} group */
+export const bareName = ({ name, namespace }) =>
+  name.startsWith(`${namespace}/`) ? name.slice(namespace.length + 1) : name;
 
 const groupPath = (/** @type {string} */ org, /** @type {string} */ name) =>
   at(org, `/rule-groups/${encodeURIComponent(name)}`);
@@ -115,7 +121,7 @@ export const readGroup = (org, name) => send('GET', groupPath(org, name));
  */
 export const saveGroup = (org, { name, yaml, version }) => {
   /** @type {Record<string, string>} */
-  const headers = version === null ? { 'If-None-Match': '*' } : { 'If-Match': `"${version}"` };
+  const headers = version === null ? {} : { 'If-Match': `"${version}"` };
   return send('PUT', groupPath(org, name), { yaml }, { headers });
 };
 
@@ -123,25 +129,21 @@ export const saveGroup = (org, { name, yaml, version }) => {
 export const deleteGroup = (org, name, version) =>
   send('DELETE', groupPath(org, name), undefined, { headers: { 'If-Match': `"${version}"` } });
 
-/** A time as unix seconds. @param {number|string} time unix seconds, or RFC 3339 */
-const seconds = (time) => (typeof time === 'number' ? time : Date.parse(time) / 1000);
-
 /**
  * What a rule would have done.
  * @param {string} org
- * @param {{yaml: string, start: number, end: number, step: number}} wanted one rule; unix seconds
+ * @param {{yaml: string, start: number, end: number, step: number, query_offset?: string}} wanted one rule; unix
+ *   seconds
  * @param {AbortSignal} signal
  * @returns {Promise<Preview>}
  */
-export async function previewRule(org, { yaml, start, end, step }, signal) {
-  const body = { yaml, start, end, step };
-  const response = await request('POST', at(org, '/rules/preview'), { body, signal });
-  const answer = await response.json();
-  const { series = [], transitions = [], warnings = [] } = answer.data ?? answer;
+export async function previewRule(org, wanted, signal) {
+  const response = await request('POST', at(org, '/rules/preview'), { body: wanted, signal });
+  const { series, transitions, truncated } = await response.json();
   return {
     series,
-    warnings,
-    transitions: transitions.map((/** @type {any} */ one) => ({ ...one, at: seconds(one.at) })),
+    warnings: truncated ? ['There is more than is shown: choose a shorter range.'] : [],
+    transitions: transitions.map((/** @type {any} */ one) => ({ ...one, at: Date.parse(one.at) / 1000 })),
   };
 }
 
@@ -188,8 +190,11 @@ export const endSilence = (org, id) => send('DELETE', at(org, `/silences/${encod
 export const acknowledge = (org, fingerprint, yes) =>
   send(yes ? 'POST' : 'DELETE', at(org, `/alerts/${fingerprint}/acknowledgement`), yes ? {} : undefined);
 
-/** Whether something changed on the server since it was read. @param {unknown} error */
-export const isConflict = (error) => error instanceof ApiError && error.status === 412;
+/**
+ * Whether something changed on the server since it was read: another version, one that is new, or none any more.
+ * @param {unknown} error
+ */
+export const isConflict = (error) => error instanceof ApiError && [404, 412, 428].includes(error.status);
 
 /** Whether the session has ended. @param {unknown} error */
 export const isSignedOut = (error) => error instanceof ApiError && error.status === 401;

@@ -51,7 +51,7 @@ export function alertChart({ label }) {
   chart.addEventListener('zoom', (event) => event.preventDefault());
   const lanes = h('div', { slot: 'below', class: 'lanes' });
   chart.append(lanes);
-  const title = h('summary', { text: 'No transitions' });
+  const title = h('summary', { text: 'Transitions' });
   const list = h('details', {}, title);
   return {
     node: h('div', { class: 'stack' }, chart, list),

@@ -1,15 +1,13 @@
 // The editor of a rule group: its YAML, the place of an error, the preview of the rule at the caret.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
-import { deleteGroup, isConflict, isSignedOut, readGroup, saveGroup } from '../client/alerting.js';
-import { errorText } from '../model/error_text.js';
-import { groupInterval, groupName, offsetOf, placeOf, ruleAt, rulesOf } from '../model/rule_text.js';
+import { bareName, deleteGroup, isConflict, isSignedOut, readGroup, saveGroup } from '../client/alerting.js';
+import { groupInterval, groupName, groupOffset, offsetOf, ruleAt, rulesOf } from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
 import { confirmLoss } from './confirm.js';
 import { rulePreview } from './rule_preview.js';
 import { toast } from './toast.js';
-import { yamlEditor } from './yaml_editor.js';
+import { errorPlace, yamlEditor } from './yaml_editor.js';
 
 /** @typedef {import('../client/alerting.js').StoredGroup} StoredGroup */
 
@@ -46,7 +44,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
 
   const preview = rulePreview({ org, signedOut, problem: (place) => editor.mark(place) });
   const follow = (/** @type {number} */ offset) =>
-    preview.show({ rule: ruleAt(text(), offset), interval: groupInterval(text()) });
+    preview.show({ rule: ruleAt(text(), offset), interval: groupInterval(text()), offset: groupOffset(text()) });
   const changed = () => {
     const isNew = text() !== saved();
     if (isNew && !readonly) drafts.set(draftKey(), text());
@@ -71,14 +69,15 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
   async function store(version) {
     conflict.hidden = true;
     const yaml = text();
-    const name = groupName(yaml);
-    if (!name) return editor.mark({ line: 1, column: 1, message: 'The group needs a name, such as name: example.' });
-    if (before && name !== before.name)
+    const own = groupName(yaml);
+    if (!own) return editor.mark({ line: 1, column: 1, message: 'The group needs a name, such as name: example.' });
+    if (before && own !== bareName(before))
       return editor.mark({
         line: 0,
         column: 1,
-        message: `The name of a stored group never changes: write name: ${before.name}, or create a new group.`,
+        message: `A stored group keeps its name: write name: ${bareName(before)}, or create a new group.`,
       });
+    const name = before?.name ?? own;
     const key = draftKey();
     save.disabled = true;
     status.textContent = 'Saving…';
@@ -94,8 +93,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       changed();
       if (isSignedOut(error)) signedOut();
       else if (isConflict(error)) await changedMeanwhile(name);
-      else if (error instanceof ApiError && error.status === 400) editor.mark(placeOf(error));
-      else editor.mark({ line: 0, column: 1, message: errorText(error) });
+      else editor.mark(errorPlace(error));
     }
   }
   /** @param {string} name */

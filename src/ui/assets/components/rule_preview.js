@@ -1,19 +1,19 @@
 // What a rule would have done over a past range, drawn while it is typed.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
 import { parseDuration } from '../chart/scale.js';
 import { isSignedOut, previewRule } from '../client/alerting.js';
 import { lanesOf } from '../model/alerting.js';
-import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
-import { placeInGroup, placeOf } from '../model/rule_text.js';
+import { placeInGroup } from '../model/rule_text.js';
 import { RANGES, alertChart, rangeChoice } from './alert_chart.js';
+import { errorPlace } from './yaml_editor.js';
 
 /**
  * @typedef {import('../model/rule_text.js').RuleText} RuleText
  * @typedef {import('../model/rule_text.js').Place} Place
- * @typedef {{rule: RuleText|null, interval: number}} Wanted `interval` of the evaluation, in seconds
+ * @typedef {{rule: RuleText|null, interval: number, offset?: string}} Wanted `interval` of the evaluation, in
+ *   seconds, and the offset of its time as the group has it
  */
 
 /** The pause after the last key press before the server is asked, in milliseconds. */
@@ -49,7 +49,7 @@ export function rulePreview({ org, signedOut, problem }) {
   async function load() {
     clearTimeout(timer);
     request?.abort();
-    const { rule, interval } = wanted;
+    const { rule, interval, offset } = wanted;
     if (!rule) return;
     const { signal } = (request = new AbortController());
     const seconds = parseDuration(range) ?? 86_400;
@@ -58,7 +58,7 @@ export function rulePreview({ org, signedOut, problem }) {
     const grid = { start: end - Math.floor(seconds / step) * step, end, step };
     status.textContent = 'Computing…';
     try {
-      const found = await previewRule(org, { yaml: rule.text, ...grid }, signal);
+      const found = await previewRule(org, { yaml: rule.text, ...grid, query_offset: offset }, signal);
       if (signal.aborted) return;
       chart.show({ ...found, grid });
       status.textContent = `${outcome(found, end)} over the ${RANGES[range]}.`;
@@ -67,8 +67,7 @@ export function rulePreview({ org, signedOut, problem }) {
       if (signal.aborted) return;
       if (isSignedOut(error)) return signedOut();
       status.textContent = 'No preview of this text. What is drawn is of an earlier one.';
-      const place = error instanceof ApiError && error.status === 400 ? placeOf(error) : null;
-      problem(place ? placeInGroup(place, rule) : { line: 0, column: 1, message: errorText(error) });
+      problem(placeInGroup(errorPlace(error), rule));
     }
   }
   const choice = rangeChoice(range, (next) => {
@@ -79,14 +78,15 @@ export function rulePreview({ org, signedOut, problem }) {
     node: h('section', { class: 'card part' }, h('div', { class: 'row spread' }, title, choice), status, chart.node),
     /** Shows a rule, after a pause. @param {Wanted} next */
     show(next) {
-      const key = JSON.stringify([next.rule?.text, next.interval]);
+      const key = JSON.stringify([next.rule?.text, next.interval, next.offset]);
       wanted = next;
       title.textContent = next.rule ? `Preview of ${next.rule.name || 'the rule'}` : 'Preview';
       if (key === shown) return;
+      const pause = shown ? PAUSE_MS : 0;
       shown = key;
       clearTimeout(timer);
       request?.abort();
-      if (next.rule) timer = setTimeout(load, PAUSE_MS);
+      if (next.rule) timer = setTimeout(load, pause);
       else status.textContent = 'Put the caret into a rule to see what it would have done.';
     },
     stop() {

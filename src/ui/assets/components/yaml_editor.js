@@ -1,12 +1,21 @@
 // A text of YAML with line numbers, and a mark at the line of an error.
 
 import { h } from '../chart/dom.js';
-import { offsetOf } from '../model/rule_text.js';
+import { ApiError } from '../chart/request.js';
+import { errorText } from '../model/error_text.js';
+import { offsetOf, placeOf } from '../model/rule_text.js';
 
 /** Lines at which the input starts to scroll. */
 const LINES_MAX = 28;
 
 let count = 0;
+
+/** An error with its place, as far as it has one. @param {unknown} error */
+export function errorPlace(error) {
+  const place = error instanceof ApiError ? placeOf(error) : null;
+  const isOfText = place && (place.line > 0 || (error instanceof ApiError && error.fields.length > 0));
+  return isOfText ? place : { line: 0, column: 1, message: errorText(error) };
+}
 
 /**
  * @param {{label: string, value: string, readonly?: boolean, edited: (text: string) => void,

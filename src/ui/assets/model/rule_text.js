@@ -36,6 +36,9 @@ export const groupName = (text) => groupValue(text, 'name');
 /** The interval of a group in seconds. @param {string} text */
 export const groupInterval = (text) => parseDuration(groupValue(text, 'interval')) ?? INTERVAL;
 
+/** The offset of the evaluation, such as `1m`; undefined without one. @param {string} text */
+export const groupOffset = (text) => groupValue(text, 'query_offset') || undefined;
+
 /** @param {string} line */
 const indentOf = (line) => line.length - line.trimStart().length;
 

@@ -132,7 +132,10 @@ function alertRow(context, first) {
       if (notes.dataset.key === key) return;
       notes.dataset.key = key;
       notes.replaceChildren(
-        ...Object.entries(alert.annotations ?? {}).flatMap(([name, text]) => [h('dt', { text: name }), h('dd', { text })]),
+        ...Object.entries(alert.annotations ?? {}).flatMap(([name, text]) => [
+          h('dt', { text: name }),
+          h('dd', { text }),
+        ]),
       );
     },
   };

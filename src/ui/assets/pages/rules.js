@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
-import { isSignedOut, listGroups, readGroup, readRules } from '../client/alerting.js';
+import { bareName, isSignedOut, listGroups, readGroup, readRules } from '../client/alerting.js';
 import { isMissing } from '../client/embed.js';
 import { pageUrl } from '../client/server.js';
 import { groupEditor } from '../components/group_editor.js';
@@ -134,6 +134,10 @@ const passes = ({ name, group }, text) => {
     .every((word) => all.join('\n').toLowerCase().includes(word));
 };
 
+/** Whether a group is the one that is stored. @param {StoredGroup} stored @param {Group} group */
+const isOf = (stored, { name, file }) =>
+  bareName(stored) === name && (stored.source === 'api' ? file : file.split('/').pop()) === stored.namespace;
+
 /**
  * Groups of several files may have the same name.
  * @param {StoredGroup[]} stored
@@ -143,12 +147,9 @@ const passes = ({ name, group }, text) => {
 function entriesOf(stored, groups) {
   const left = new Set(stored);
   const found = groups.map((group) => {
-    const own = stored.filter(({ name }) => name === group.name);
-    // The API has no path; a group that is stored there has the name of its namespace, or none.
-    const source = group.file.includes('/') ? 'file' : 'api';
-    const one = own.find((candidate) => candidate.source === source) ?? own[0];
-    left.delete(one);
-    return { key: `${group.name} ${group.file}`, name: group.name, stored: one, group };
+    const one = stored.find((candidate) => isOf(candidate, group));
+    if (one) left.delete(one);
+    return { key: `${group.name} ${group.file}`, name: one?.name ?? group.name, stored: one, group };
   });
   const waiting = [...left].map((one) => ({ key: one.name, name: one.name, stored: one, group: undefined }));
   return [...found, ...waiting].sort((one, other) => (one.key < other.key ? -1 : 1));
