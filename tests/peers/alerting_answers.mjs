@@ -2,6 +2,9 @@
 
 const MINUTE = 60_000;
 
+/** The fingerprint of the alert that fires. */
+export const FIRING = 'df716fc76be7a659';
+
 /** A text that markup must not become. */
 export const HOSTILE = '<img src=x onerror=alert(1)>';
 
@@ -204,7 +207,7 @@ export function cannedAnswers() {
       ['disk', { name: 'disk', namespace: 'disk.yml', version: 0, source: 'file', yaml: DISK_YAML, updated_at: null }],
     ]),
     document: {
-      receivers: [{ id: 'rcv_1', name: 'on-call', type: 'webhook', url: 'https://hooks.example/alerts', has_secret: true }],
+      receivers: [{ name: 'on-call', webhook_configs: [{ id: 'hook', url: 'https://hooks.example/alerts', has_secret: true }] }],
       route: { receiver: 'on-call', group_by: ['alertname'] },
     },
     version: 1,
@@ -247,13 +250,16 @@ export function cannedAnswers() {
       return { body: {
         alertmanagers: [],
         integrations: [{
-          id: 'int_1', kind: 'webhook', receiver: 'on-call', pending: 2, lag_ms: 61_000,
+          id: 'hook', type: 'webhook', receiver: 'on-call', pending: 2, lag_s: 61,
           last_error: { at: past(1), text: 'The receiver answered 500.' }, last_sent: past(300), next_retry: past(-1),
         }],
       } };
     if (rest === '/test') {
       state.tested.push(body.receiver);
-      return { body: { ok: true } };
+      return { body: { data: [
+        { id: 'hook', type: 'webhook', ok: false, error: 'The receiver answered 500.' },
+        { id: 'mail/a@example.com', type: 'email', ok: true, error: null },
+      ] } };
     }
     const tag = { ETag: `"${state.version}"` };
     if (method === 'GET') return { body: state.document, headers: tag };
@@ -292,6 +298,13 @@ export function cannedAnswers() {
     if (list === 'rule-groups') return groupAnswer(method, name, body, headers);
     if (list === 'silences') return silenceAnswer(method, name, body);
     if (list === 'notifications') return notificationAnswer(method, rest, body, headers);
+    if (own === '/alertmanager/api/v2/alerts')
+      return { body: [alert('db-1:9100', 'firing', '7', 42)].map(({ labels }) => ({
+        labels,
+        fingerprint: FIRING,
+        status: { state: 'active', silencedBy: [], inhibitedBy: [], mutedBy: [] },
+        acknowledgement: state.acknowledged.size ? { author: 'ada@example.com', comment: '', at: past(0) } : null,
+      })) };
     if (list === 'alerts') {
       const fingerprint = name.replace('/acknowledgement', '');
       state.acknowledged[method === 'POST' ? 'add' : 'delete'](fingerprint);

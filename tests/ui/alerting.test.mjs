@@ -6,7 +6,7 @@ import { test } from 'node:test';
 import { fingerprint, lanesOf, matches, matchersOf, matchersText, parseMatchers, transitionsOf } from '../../src/ui/assets/model/alerting.js';
 import { groupInterval, groupName, offsetOf, placeInGroup, placeOf, ruleAt, rulesOf } from '../../src/ui/assets/model/rule_text.js';
 import { labelChanges, poolsOf, ruleLines, targetMatches } from '../../src/ui/assets/model/targets.js';
-import { HOSTS_YAML } from '../peers/alerting_answers.mjs';
+import { FIRING, HOSTS_YAML } from '../peers/alerting_answers.mjs';
 
 const target = (scrapePool, scrapeUrl, health, more = {}) =>
   ({ scrapePool, scrapeUrl, health, labels: {}, discoveredLabels: {}, lastError: '', ...more });
@@ -80,6 +80,7 @@ test('fingerprints do not depend on the order of labels, and are 64-bit FNV-1a',
   assert.equal(fingerprint({}), 'cbf29ce484222325');
   assert.equal(fingerprint({ a: '1', b: '2' }), fingerprint({ b: '2', a: '1' }));
   assert.notEqual(fingerprint({ a: '1b' }), fingerprint({ a: '1', b: '' }));
+  assert.equal(fingerprint({ severity: 'page', instance: 'db-1:9100', alertname: 'HighLoad' }), FIRING);
   assert.match(fingerprint({ alertname: 'ä' }), /^[0-9a-f]{16}$/);
 });
 

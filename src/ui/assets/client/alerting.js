@@ -9,8 +9,8 @@ import { readOrg, request, send } from './server.js';
  * @typedef {import('../model/alerting.js').AlertState} AlertState
  * @typedef {import('../model/alerting.js').Transition} Transition
  *
- * @typedef {{labels: Labels, annotations: Labels, state: AlertState, activeAt: string, value: string,
- *   fingerprint?: string}} ActiveAlert
+ * @typedef {{labels: Labels, annotations: Labels, state: AlertState, activeAt: string, value: string}} ActiveAlert
+ * @typedef {{acknowledgedBy: string|null, isInhibited: boolean}} Handling what is done about a firing alert
  * @typedef {Object} Rule
  * @property {'alerting'|'recording'} type
  * @property {string} name
@@ -168,18 +168,32 @@ export async function listSilences(org, signal) {
  * @param {{matchers: Matcher[], seconds: number, comment: string}} silence that begins now
  */
 export function createSilence(org, { matchers, seconds: length, comment }) {
-  const now = Date.now();
-  const text = (/** @type {number} */ ms) => new Date(ms).toISOString();
   return send('POST', at(org, '/silences'), {
     matchers,
-    startsAt: text(now),
-    endsAt: text(now + length * 1000),
+    endsAt: new Date(Date.now() + length * 1000).toISOString(),
     comment,
   });
 }
 
 /** Ends a silence now. @param {string} org @param {string} id */
 export const endSilence = (org, id) => send('DELETE', at(org, `/silences/${encodeURIComponent(id)}`));
+
+/**
+ * What is done about the firing alerts, by their fingerprints.
+ * @param {string} org
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Map<string, Handling>>}
+ */
+export async function readHandling(org, signal) {
+  /** @type {any[]} */
+  const all = await readOrg(org, '/alertmanager/api/v2/alerts', {}, signal);
+  return new Map(
+    all.map(({ fingerprint, status, acknowledgement }) => [
+      fingerprint,
+      { acknowledgedBy: acknowledgement?.author ?? null, isInhibited: status.inhibitedBy.length > 0 },
+    ]),
+  );
+}
 
 /**
  * Records that a member handles an alert, or that nobody does.

@@ -3,7 +3,7 @@
 import { parseValue } from '../chart/columns.js';
 import { h } from '../chart/dom.js';
 import { formatMoment, formatValue, niceStep, parseDuration } from '../chart/scale.js';
-import { acknowledge, isSignedOut, listSilences, readMatrix, readRules } from '../client/alerting.js';
+import { acknowledge, isSignedOut, listSilences, readHandling, readMatrix, readRules } from '../client/alerting.js';
 import { pageUrl } from '../client/server.js';
 import { alertChart, rangeChoice } from '../components/alert_chart.js';
 import { ago, chips, filterBar, live, liveList, setText, stateBadge, unfolding } from '../components/live.js';
@@ -21,7 +21,9 @@ import { permits } from '../model/routes.js';
  * @typedef {import('../client/alerting.js').ActiveAlert} ActiveAlert
  * @typedef {import('../client/alerting.js').Silence} Silence
  * @typedef {{group: string, rule: Rule}} Entry
+ * @typedef {import('../client/alerting.js').Handling} Handling
  * @typedef {{org: string, edits: boolean, signedOut: () => void, silences: () => Silence[],
+ *   handling: (fingerprint: string) => Handling|undefined,
  *   labels: () => Record<string, string>[], refresh: () => void, open: Set<string>}} Context `open`: the
  *   rules that are unfolded
  */
@@ -73,12 +75,12 @@ function history({ org, signedOut }, rule) {
 function alertRow(context, first) {
   const { org, edits } = context;
   const badge = stateBadge();
-  const silenced = stateBadge();
+  const marks = h('span', { class: 'chips' });
   const value = h('strong', { class: 'number' });
   const since = h('small', { class: 'hint' });
   const notes = h('dl', { class: 'facts' });
   const failure = h('p', { class: 'alert', role: 'alert' });
-  const id = first.fingerprint ?? fingerprint(first.labels);
+  const id = fingerprint(first.labels);
   const button = (/** @type {string} */ text, /** @type {() => Promise<void>} */ action) => {
     const made = h('button', { type: 'button', text });
     made.addEventListener('click', async () => {
@@ -108,7 +110,7 @@ function alertRow(context, first) {
   const node = h(
     'li',
     {},
-    h('div', { class: 'row' }, badge.node, silenced.node, value, since),
+    h('div', { class: 'row' }, badge.node, marks, value, since),
     chips(first.labels, ['alertname']),
     notes,
     edits && h('div', { class: 'row' }, silence, handle),
@@ -116,15 +118,25 @@ function alertRow(context, first) {
   );
   return {
     node,
-    /** @param {ActiveAlert & {acknowledged?: boolean}} alert */
+    /** @param {ActiveAlert} alert */
     update(alert) {
       badge.set(alert.state);
+      const { acknowledgedBy = null, isInhibited = false } = context.handling(id) ?? {};
       const by = context
         .silences()
         .find(({ state, matchers }) => state === 'active' && matches(matchers, alert.labels));
-      isAcknowledged = Boolean(alert.acknowledged);
-      silenced.node.hidden = !by && !isAcknowledged;
-      silenced.set('silenced', isAcknowledged ? 'acknowledged' : 'silenced');
+      isAcknowledged = acknowledgedBy !== null;
+      // Only what fires is known to the notifications.
+      handle.hidden = alert.state !== 'firing';
+      const words = [
+        by && `silenced until ${formatMoment(Date.parse(by.endsAt) / 1000)}`,
+        isAcknowledged && `acknowledged by ${acknowledgedBy}`,
+        isInhibited && 'held back by another alert',
+      ].filter(Boolean);
+      if (marks.dataset.key !== words.join()) {
+        marks.dataset.key = words.join();
+        marks.replaceChildren(...words.map((text) => h('span', { class: 'badge', text: String(text) })));
+      }
       setText(handle, isAcknowledged ? 'Withdraw acknowledgement' : 'Acknowledge');
       setText(value, formatValue(parseValue(alert.value)));
       setText(since, `since ${formatMoment(Date.parse(alert.activeAt) / 1000)}, ${ago(alert.activeAt)}`);
@@ -301,28 +313,40 @@ export function alertsPage({ org, role, signedOut }) {
   let entries = null;
   /** @type {Silence[]} */
   let silences = [];
+  /** @type {Map<string, Handling>} */
+  let handling = new Map();
   const quiet = h('p', { class: 'hint', role: 'status' });
   const labels = () => (entries ?? []).flatMap(({ rule }) => rule.alerts?.map((alert) => alert.labels) ?? []);
   const edits = permits(role, 'editor');
   const refresh = () => void refreshing.refresh();
   /** @type {Context} */
-  const context = { org, edits, signedOut, silences: () => silences, labels, refresh, open: new Set() };
+  const context = {
+    org,
+    edits,
+    signedOut,
+    silences: () => silences,
+    handling: (id) => handling.get(id),
+    labels,
+    refresh,
+    open: new Set(),
+  };
   const list = overview(context, () => entries);
   const refreshing = live({
     every: EVERY,
     signedOut,
     load: async (signal) => {
-      // Alerts are shown without what is known of silences.
-      const known = listSilences(org, signal).catch((error) => {
-        if (isSignedOut(error)) throw error;
+      // Alerts are shown also where nothing is known of silences.
+      const known = Promise.all([listSilences(org, signal), readHandling(org, signal)]).catch((error) => {
+        if (isSignedOut(error) || signal.aborted) throw error;
         return errorText(error);
       });
       return Promise.all([readRules(org, { type: 'alert' }, signal), known]);
     },
     show([groups, known]) {
       entries = groups.flatMap(({ name, rules }) => rules.map((rule) => ({ group: name, rule })));
-      setText(quiet, typeof known === 'string' ? `Silences are not known: ${known}` : '');
-      if (typeof known !== 'string') silences = known;
+      const isKnown = typeof known !== 'string';
+      setText(quiet, isKnown ? '' : `Silences and acknowledgements are not known: ${known}`);
+      if (isKnown) [silences, handling] = known;
       list.show();
     },
   });

@@ -6,13 +6,22 @@ import { request, send } from '../client/server.js';
 import { form, lines } from '../components/form.js';
 import { saved, table, time } from '../components/parts.js';
 import { stylesheet } from '../components/stylesheet.js';
-import { toast } from '../components/toast.js';
 import { formatDuration } from '../model/duration.js';
 
 /**
  * @typedef {import('../components/parts.js').Part} Part
  * @typedef {Record<string, any>} Document as the API describes it
  */
+
+/** A document with one receiver. */
+const EXAMPLE = JSON.stringify(
+  {
+    route: { receiver: 'on-call', group_by: ['alertname'] },
+    receivers: [{ name: 'on-call', email_configs: [{ to: 'on-call@example.com' }] }],
+  },
+  null,
+  2,
+);
 
 /**
  * The names of the receivers of a document.
@@ -36,16 +45,16 @@ const problems = (error) =>
     : null;
 
 /** The state of sending. @param {Document} status */
-function statusTable({ integrations = [], alertmanagers = [] }) {
+function statusTable({ integrations, alertmanagers }) {
   /** @param {string} name @param {number} waiting @param {Document} row */
-  const cells = (name, waiting, { lag_ms: lag, last_error: error, next_retry: next }) => [
+  const cells = (name, waiting, { lag_s: lag, last_error: error, next_retry: next }) => [
     name,
-    waiting ? `${waiting}, for ${formatDuration(Math.round(lag / 1000))}` : '0',
-    error?.text ?? error?.message ?? '',
+    waiting ? `${waiting}, for ${formatDuration(Math.round(lag))}` : '0',
+    error?.text ?? '',
     time(next, ''),
   ];
   const rows = [
-    ...integrations.map((/** @type {Document} */ row) => cells(`${row.receiver} (${row.kind})`, row.pending, row)),
+    ...integrations.map((/** @type {Document} */ row) => cells(`${row.receiver} (${row.type})`, row.pending, row)),
     ...alertmanagers.map((/** @type {Document} */ row) => cells(row.url, row.queued, row)),
   ];
   return table(
@@ -55,6 +64,22 @@ function statusTable({ integrations = [], alertmanagers = [] }) {
     'There are no receivers yet.',
   );
 }
+
+/**
+ * How a test ended: what is wrong with a receiver is no error of the request.
+ * @param {string} receiver
+ * @param {Document[]} rows
+ */
+const testTable = (receiver, rows) =>
+  table(
+    ['Test', 'Result'],
+    rows.map(({ type, id, ok, error }) => [
+      `${type} ${id}`,
+      h('span', { class: ok ? 'success' : 'alert', text: ok ? 'Delivered' : error }),
+    ]),
+    `Test of ${receiver}`,
+    `${receiver} has no integrations: add one to the document.`,
+  );
 
 /**
  * @param {{base: string}} context `base` is the organisation's path
@@ -100,10 +125,15 @@ export async function notifications({ base }, part) {
     wrong,
   );
   editor.classList.add('document');
+  const results = h('div', { class: 'stack', role: 'status' });
   const tests = receiverNames(document).map((receiver) =>
     part.button(`Test ${receiver}`, async () => {
-      await send('POST', `${path}/test`, { receiver });
-      toast(`The test for ${receiver} was sent.`);
+      results.replaceChildren(h('p', { class: 'hint', text: `Sending a test to ${receiver}…` }));
+      const answer = await send('POST', `${path}/test`, { receiver }).catch((error) => {
+        results.replaceChildren();
+        throw error;
+      });
+      results.replaceChildren(testTable(receiver, answer.data));
       await showState();
     }),
   );
@@ -113,7 +143,15 @@ export async function notifications({ base }, part) {
     h('h3', { text: 'State of sending' }),
     state,
     h('div', { class: 'row' }, refresh, ...tests),
+    results,
     h('h3', { text: 'Configuration' }),
+    tests.length === 0 &&
+      h(
+        'details',
+        {},
+        h('summary', { text: 'An example' }),
+        h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Example', text: EXAMPLE }),
+      ),
     editor,
   ];
 }
