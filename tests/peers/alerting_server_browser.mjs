@@ -59,7 +59,7 @@ async function rulesFlow() {
   const text = page.getByLabel('YAML');
   announced.push('/rule-groups/', '/rules/preview');
   await text.fill(GROUP.replace('for: 1h', 'fro: 1h'));
-  await page.getByRole('button', { name: 'Go to line 15, column 5' }).waitFor();
+  await page.getByRole('button', { name: 'Go to line 14, column 5' }).waitFor();
   await page.getByRole('button', { name: 'Save' }).click();
   await see('fro');
   await see('Not saved yet.');
