@@ -241,6 +241,20 @@ fn pages_that_embed_are_listed_blocked_and_revoked_in_the_browser() {
     drive("embeds", &server, &account);
 }
 
+#[test]
+fn targets_alerts_rules_and_notifications_are_shown_and_changed_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("alerting", &server, &account);
+}
+
+#[test]
+fn a_group_of_rules_is_written_evaluated_silenced_and_deleted_in_the_browser() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("alerting_server", &server, &account);
+}
+
 /// The address that a line of the console mailer ends in, below the server's.
 fn mailed(server: &Server, kind: &str) -> String {
     let line = server.line(|line| line.starts_with("MAIL ") && line.contains(&format!("kind={kind} ")));

@@ -75,11 +75,11 @@ const CABINET: &[(&str, &[&str])] = &[
             "panels/histogram.js",
         ],
     ),
+    ("app.chart.js", &["embed.js", "chart/later.js"]),
     (
         "app.explore.js",
         &[
             "pages/explore.js",
-            "chart/later.js",
             "components/zone_field.js",
             "components/query_input/completion.js",
             "components/result_panel.js",
@@ -95,6 +95,8 @@ const CABINET: &[(&str, &[&str])] = &[
         ],
     ),
     ("app.data.js", &["pages/series.js", "pages/ingest.js", "pages/add_data.js", "pages/dashboards.js"]),
+    ("app.targets.js", &["pages/targets.js"]),
+    ("app.alerts.js", &["pages/alerts.js", "pages/rules.js", "pages/organisation_notifications.js"]),
     ("app.organisation.js", &["pages/organisation.js", "pages/account.js", "components/key_dialog.js"]),
     ("app.share.js", &["components/share_dialog/open.js"]),
     (

@@ -12,6 +12,7 @@
 //! /  /login  /login/*  /setup      index.html  one small page; the path selects the view
 //! /invite  /account  /organisation
 //! /explore  /series  /ingest       queries, metrics, how to add data
+//! /targets  /alerts  /rules        what is scraped, alerts and silences, groups of rules
 //! /dashboards  /dashboard          the list, and the one of `?uid=`
 //! /app.js                          entry of the cabinet: session, and the page of the address
 //! /pages/*.js                      one view a file: sign-in, set-up, explore, account, ...
@@ -173,7 +174,7 @@ pub const NOWHERE: &str = "/nowhere";
 /// Every file of the folder, once. A new file needs a row here; the tests compare the table with
 /// the folder.
 const FILES: &[Embedded] = files! {
-    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/ingest"];
+    Page   own "index.html" => ["/", "/login", "/login/2fa", "/login/reset", "/login/signup", "/login/email", "/setup", "/invite", "/account", "/organisation", "/dashboards", "/dashboard", "/explore", "/series", "/targets", "/alerts", "/rules", "/ingest"];
     Page   own "nowhere.html" => ["/nowhere"];
     Page   own "shared.html" => ["/share", "/frame"];
     Style  own "app.css" => ["/app.css"];
@@ -185,6 +186,7 @@ const FILES: &[Embedded] = files! {
     Style  own "explore.css" => ["/explore.css"];
     Style  own "editor.css" => ["/editor.css"];
     Style  own "data.css" => ["/data.css"];
+    Style  own "alerts.css" => ["/alerts.css"];
     Data   own "dashboards/host.json" => ["/dashboards/host.json"];
     Data   own "dashboards/promlet.json" => ["/dashboards/promlet.json"];
     Data   own "dashboards/shop.json" => ["/dashboards/shop.json"];
@@ -239,6 +241,7 @@ const FILES: &[Embedded] = files! {
     Module own "pages/account.js" => ["/pages/account.js"];
     Module own "pages/account_security.js" => ["/pages/account_security.js"];
     Module own "pages/add_data.js" => ["/pages/add_data.js"];
+    Module own "pages/alerts.js" => ["/pages/alerts.js"];
     Module own "pages/dashboard.js" => ["/pages/dashboard.js"];
     Module own "pages/dashboards.js" => ["/pages/dashboards.js"];
     Module own "pages/explore.js" => ["/pages/explore.js"];
@@ -254,10 +257,14 @@ const FILES: &[Embedded] = files! {
     Module own "pages/organisation_keys.js" => ["/pages/organisation_keys.js"];
     Module own "pages/organisation_limits.js" => ["/pages/organisation_limits.js"];
     Module own "pages/organisation_members.js" => ["/pages/organisation_members.js"];
+    Module own "pages/organisation_notifications.js" => ["/pages/organisation_notifications.js"];
+    Module own "pages/rules.js" => ["/pages/rules.js"];
     Module own "pages/series.js" => ["/pages/series.js"];
     Module own "pages/set_up.js" => ["/pages/set_up.js"];
     Module own "pages/sign_in.js" => ["/pages/sign_in.js"];
+    Module own "pages/targets.js" => ["/pages/targets.js"];
     Module own "components/add_to_dashboard.js" => ["/components/add_to_dashboard.js"];
+    Module own "components/alert_chart.js" => ["/components/alert_chart.js"];
     Module own "components/annotation_source.js" => ["/components/annotation_source.js"];
     Module own "components/chart_picture.js" => ["/components/chart_picture.js"];
     Module own "components/audit_log.js" => ["/components/audit_log.js"];
@@ -275,6 +282,8 @@ const FILES: &[Embedded] = files! {
     Module own "components/dashboard_versions.js" => ["/components/dashboard_versions.js"];
     Module own "components/dialog.js" => ["/components/dialog.js"];
     Module own "components/buttons.js" => ["/components/buttons.js"];
+    Module own "components/group_editor.js" => ["/components/group_editor.js"];
+    Module own "components/live.js" => ["/components/live.js"];
     Module own "components/query_draft.js" => ["/components/query_draft.js"];
     Module own "components/embed_token.js" => ["/components/embed_token.js"];
     Module own "components/estimate.js" => ["/components/estimate.js"];
@@ -335,6 +344,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/raw_samples.js" => ["/components/raw_samples.js"];
     Module own "components/result_panel.js" => ["/components/result_panel.js"];
     Module own "components/result_table.js" => ["/components/result_table.js"];
+    Module own "components/rule_preview.js" => ["/components/rule_preview.js"];
     Module own "components/running.js" => ["/components/running.js"];
     Module own "components/shell.js" => ["/components/shell.js"];
     Module own "components/refresh_timer.js" => ["/components/refresh_timer.js"];
@@ -349,6 +359,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/share_dialog/public_tab.js" => ["/components/share_dialog/public_tab.js"];
     Module own "components/share_dialog/snapshot_tab.js" => ["/components/share_dialog/snapshot_tab.js"];
     Module own "components/share_dialog/subject.js" => ["/components/share_dialog/subject.js"];
+    Module own "components/silences.js" => ["/components/silences.js"];
     Module own "components/snippet_choice.js" => ["/components/snippet_choice.js"];
     Module own "components/stylesheet.js" => ["/components/stylesheet.js"];
     Module own "components/tabs.js" => ["/components/tabs.js"];
@@ -356,6 +367,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/time_range_form.js" => ["/components/time_range_form.js"];
     Module own "components/toast.js" => ["/components/toast.js"];
     Module own "components/variable_bar.js" => ["/components/variable_bar.js"];
+    Module own "components/yaml_editor.js" => ["/components/yaml_editor.js"];
     Module own "components/zone.js" => ["/components/zone.js"];
     Module own "components/zone_field.js" => ["/components/zone_field.js"];
     Module own "components/variable_editor.js" => ["/components/variable_editor.js"];
@@ -385,6 +397,7 @@ const FILES: &[Embedded] = files! {
     Module own "plot/sync.js" => ["/plot/sync.js"];
     Module own "plot/values.js" => ["/plot/values.js"];
     Module own "model/adhoc.js" => ["/model/adhoc.js"];
+    Module own "model/alerting.js" => ["/model/alerting.js"];
     Module own "model/annotations.js" => ["/model/annotations.js"];
     Module own "model/arrival.js" => ["/model/arrival.js"];
     Module own "model/attempt.js" => ["/model/attempt.js"];
@@ -454,6 +467,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/repeat.js" => ["/model/repeat.js"];
     Module own "model/resolve_variables.js" => ["/model/resolve_variables.js"];
     Module own "model/routes.js" => ["/model/routes.js"];
+    Module own "model/rule_text.js" => ["/model/rule_text.js"];
     Module own "model/safe_url.js" => ["/model/safe_url.js"];
     Module own "model/save_limits.js" => ["/model/save_limits.js"];
     Module own "model/share_html.js" => ["/model/share_html.js"];
@@ -464,6 +478,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/snippets.js" => ["/model/snippets.js"];
     Module own "model/storage.js" => ["/model/storage.js"];
     Module own "model/support.js" => ["/model/support.js"];
+    Module own "model/targets.js" => ["/model/targets.js"];
     Module own "model/time.js" => ["/model/time.js"];
     Module own "model/time_zone.js" => ["/model/time_zone.js"];
     Module own "model/transformations/calculate.js" => ["/model/transformations/calculate.js"];
@@ -489,6 +504,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/variable_query.js" => ["/model/variable_query.js"];
     Module own "model/variables.js" => ["/model/variables.js"];
     Module own "model/write_dashboard.js" => ["/model/write_dashboard.js"];
+    Module own "client/alerting.js" => ["/client/alerting.js"];
     Module own "client/batch.js" => ["/client/batch.js"];
     Module own "client/dashboards.js" => ["/client/dashboards.js"];
     Module own "client/embed.js" => ["/client/embed.js"];
@@ -520,8 +536,11 @@ const BUNDLES: &[Embedded] = bundles! {
     own "app.model.js";
     own "app.dashboard.js";
     own "app.panels.js";
+    own "app.chart.js";
     own "app.explore.js";
     own "app.data.js";
+    own "app.targets.js";
+    own "app.alerts.js";
     own "app.organisation.js";
     own "app.share.js";
     own "app.edit.js";
@@ -574,7 +593,7 @@ const PRELOADS: &[(&str, &[&str])] = &[
     ("/login", &["app.parts.js"]),
     ("/dashboards", &["app.parts.js", "app.model.js", "app.data.js", "dashboards.css", "panels.css"]),
     ("/dashboard", &["app.parts.js", "app.model.js", "app.dashboard.js", "dashboards.css", "panels.css"]),
-    ("/explore", &["app.parts.js", "app.model.js", "app.explore.js"]),
+    ("/explore", &["app.parts.js", "app.model.js", "app.chart.js", "app.explore.js"]),
 ];
 
 /// The pages as they are served, by path.

@@ -45,6 +45,8 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "editor" => node.arg(root().join("tests/peers/editor_browser.mjs")),
         "panel" => node.arg(root().join("tests/peers/panel_browser.mjs")),
         "embeds" => node.arg(root().join("tests/peers/embeds_browser.mjs")),
+        "alerting_server" => node.arg(root().join("tests/peers/alerting_server_browser.mjs")),
+        "alerting" => node.arg(root().join("tests/peers/alerting_browser.mjs")),
         "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
         "share" => node.arg(root().join("tests/peers/share_browser.mjs")),
         "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),

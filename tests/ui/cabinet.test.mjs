@@ -52,7 +52,7 @@ test('a role has the rights of the roles below it', () => {
   assert.ok(permits('owner', 'viewer') && permits('admin', 'admin') && !permits('editor', 'admin'));
   assert.deepEqual(
     navigationOf('viewer').map(({ title }) => title),
-    ['Home', 'Explore', 'Dashboards', 'Metrics', 'Ingest', 'Organisation', 'Account'],
+    ['Home', 'Explore', 'Dashboards', 'Metrics', 'Targets', 'Alerts', 'Rules', 'Ingest', 'Organisation', 'Account'],
   );
   assert.deepEqual(
     trailOf(routeAt('/dashboard')).map(({ path }) => path),

@@ -82,3 +82,20 @@ export function matchesFilter({ members, type, help }, filter) {
  * @param {string} [many]
  */
 export const counted = (count, one, many = `${one}s`) => `${count.toLocaleString('en')} ${count === 1 ? one : many}`;
+
+/**
+ * The items by their keys, in the order of their first items.
+ * @template Item
+ * @param {Item[]} items
+ * @param {(item: Item) => string} keyOf
+ */
+export function grouped(items, keyOf) {
+  /** @type {Map<string, Item[]>} */
+  const all = new Map();
+  for (const item of items) {
+    const own = all.get(keyOf(item));
+    if (own) own.push(item);
+    else all.set(keyOf(item), [item]);
+  }
+  return all;
+}

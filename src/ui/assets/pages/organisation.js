@@ -148,6 +148,19 @@ export function organisationPage({ me, membership: org, signedOut }) {
               }),
             ],
           },
+          {
+            id: 'notifications',
+            text: 'Notifications',
+            panel: () => [
+              card({
+                heading: 'Notifications',
+                intro: 'Who hears of alerts, and how.',
+                fill: async (part) =>
+                  (await import('./organisation_notifications.js')).notifications({ base }, part),
+                signedOut,
+              }),
+            ],
+          },
           { id: 'limits', text: 'Limits', panel: () => [limits({ base, signedOut })] },
           { id: 'engine', text: 'Engine', panel: () => [engine({ base, signedOut })] },
           {
