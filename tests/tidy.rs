@@ -72,7 +72,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "server",
         &[
             "config", "tasks", "forward", "scrape", "rules", "notify", "push", "history", "yaml", "api",
-            "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "relabel", "standby", "upkeep", "moves", "model", "clock", "entropy", "sync",
+            "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "relabel", "standby", "upkeep",
+            "moves", "model", "clock", "entropy", "sync",
         ],
     ),
     (
