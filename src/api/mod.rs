@@ -64,6 +64,7 @@ use orgs::OrgDeps;
 use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
+use orgs::notifications::AlertApiDeps;
 use orgs::query::engines::Engines;
 use orgs::query::{QueriedMetrics, ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
@@ -78,6 +79,7 @@ use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::model::{EgressRules, PatternCache};
+use crate::notify::edge::NotifyHub;
 use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
@@ -108,6 +110,8 @@ pub struct Rooms {
     pub shared: Option<Ui>,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,
+    /// The notifiers of alerts.
+    pub notify: Arc<NotifyHub>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -210,6 +214,8 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::engine::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::notifications::routes().with(deps.alerts.clone()).below("/api/v1"))
+        .merge(orgs::notifications::alertmanager::routes().with(deps.alerts.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -237,6 +243,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
 pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
+    alerts: AlertApiDeps,
     viewer: ViewerDeps,
     read: ReadDeps,
     write: Arc<WriteDeps>,
@@ -327,10 +334,13 @@ impl Deps {
             applying: Arc::clone(&orgs.applying),
         };
         let viewer = ViewerDeps::new(Arc::clone(&rooms.identity), read.clone());
+        let alerts =
+            AlertApiDeps { orgs: orgs.clone(), hub: Arc::clone(&rooms.notify), changing: Arc::default() };
         let demo = DemoDeps { orgs: orgs.clone(), loading: Arc::default() };
         Deps {
             auth,
             orgs,
+            alerts,
             viewer,
             read,
             write,
@@ -372,6 +382,7 @@ impl Deps {
             live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             forwarders: Arc::clone(&rooms.forwarders),
+            notify: Arc::clone(&rooms.notify),
             uptime: self.uptime,
             standby: self.standby_figures.clone(),
             moves: self.move_figures.clone(),

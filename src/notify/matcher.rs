@@ -98,6 +98,11 @@ impl AlertMatchers {
         self.0.is_empty()
     }
 
+    /// Returns the value of each matcher by its name.
+    pub fn values(&self) -> AlertLabels {
+        self.0.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()
+    }
+
     /// Returns each matcher as text.
     pub fn texts(&self) -> Vec<String> {
         let text =

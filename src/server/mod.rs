@@ -14,6 +14,7 @@ mod listener;
 mod mail;
 mod master_key;
 mod moves;
+mod notify;
 mod oauth;
 mod open;
 mod options;
@@ -39,6 +40,7 @@ use crate::tasks::Task;
 use crate::tsdb::{self, Tsdb};
 
 use crate::forward::edge::Forwarders;
+use crate::notify::edge::NotifyHub;
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
@@ -69,6 +71,8 @@ pub struct Server {
     admin: Option<AdminServer>,
     moves: Option<Arc<Moves>>,
     forwarders: Option<Arc<Forwarders>>,
+    /// The receiver of alerts; opened before rules are evaluated, closed after that.
+    notify: Option<Arc<NotifyHub>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -104,6 +108,7 @@ impl Server {
             admin,
             moves,
             forwarders,
+            notify,
             listener,
             serving,
             standby,
@@ -117,6 +122,9 @@ impl Server {
             forwarders.iter().for_each(|forwarders| forwarders.stop_all());
         });
         drop(forwarders);
+        // After the rules, which send alerts to it.
+        notify.iter().for_each(|notify| notify.close());
+        drop(notify);
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {

@@ -104,6 +104,7 @@ impl Server {
             admin: None,
             moves: None,
             forwarders: None,
+            notify: None,
             listener,
             serving: None,
             live_metrics: None,

@@ -57,6 +57,7 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
         }));
+        let notify = Arc::new(self.start_notify(mail.mailer().clone())?);
         let mut rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -68,6 +69,7 @@ impl Server {
             pages: Some(pages::router(self.ui())),
             shared: Some(self.ui()),
             forwarders: Arc::clone(&forwarders),
+            notify: Arc::clone(&notify),
         };
         let options = ApiOptions {
             standby: self.start_primary(&admin)?,
@@ -95,6 +97,8 @@ impl Server {
         self.tsdb.wait_until_warm(WARMING_MAX);
         self.listener.install_app(app);
         self.forwarders = Some(Arc::clone(&forwarders));
+        self.follow_notify(&notify)?;
+        self.notify = Some(notify);
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let send = move |now| {
             // A follower begins after its promotion, and a primary that was replaced ends.

@@ -21,6 +21,7 @@ use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
 use crate::identity::tables::moving::MoveRow;
+use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
@@ -136,6 +137,8 @@ impl Identity {
         self.remove_dashboards_of(org)?;
         let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
+        let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.in_steps(&notify, ROWS_A_CHANGE, |txn, key| txn.remove::<NotifyStateRow>(key))?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {
@@ -147,6 +150,7 @@ impl Identity {
             }
         }
         self.change(move |txn| {
+            txn.remove::<NotifyDocumentRow>(&org);
             txn.remove::<DailyUsageRow>(&org);
             txn.remove::<MoveRow>(&org);
             txn.remove::<EngineRow>(&org);

@@ -107,7 +107,7 @@ fn check(world: &World, end_s: i64, late_s: i64, doubles: usize) -> Result<(), T
         });
         let alike =
             |other: &&Seen| other.firing == one.firing && !one.firing.is_empty() && one.resolved.is_empty();
-        let last = earlier.filter(|other| other.name == one.name).last();
+        let last = earlier.filter(|other| other.name == one.name).next_back();
         repeated += usize::from(last.as_ref().is_some_and(alike));
     }
     prop_assert!(repeated <= doubles, "{repeated} notifications were repeated");
