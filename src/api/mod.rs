@@ -64,6 +64,7 @@ use orgs::OrgDeps;
 use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
+use orgs::notifications::AlertApiDeps;
 use orgs::query::engines::Engines;
 use orgs::query::{QueriedMetrics, ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
@@ -78,6 +79,7 @@ use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
 use crate::model::{EgressRules, PatternCache};
+use crate::notify::edge::NotifyHub;
 use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
@@ -111,6 +113,8 @@ pub struct Rooms {
     pub forwarders: Arc<Forwarders>,
     /// The evaluation of rules.
     pub rules: Arc<RuleEngine>,
+    /// The notifiers of alerts.
+    pub notify: Arc<NotifyHub>,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -215,6 +219,8 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rules::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rules::mimir::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::notifications::routes().with(deps.alerts.clone()).below("/api/v1"))
+        .merge(orgs::notifications::alertmanager::routes().with(deps.alerts.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -242,6 +248,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
 pub struct Deps {
     auth: AuthDeps,
     orgs: OrgDeps,
+    alerts: AlertApiDeps,
     viewer: ViewerDeps,
     read: ReadDeps,
     write: Arc<WriteDeps>,
@@ -334,10 +341,13 @@ impl Deps {
             applying: Arc::clone(&orgs.applying),
         };
         let viewer = ViewerDeps::new(Arc::clone(&rooms.identity), read.clone());
+        let alerts =
+            AlertApiDeps { orgs: orgs.clone(), hub: Arc::clone(&rooms.notify), changing: Arc::default() };
         let demo = DemoDeps { orgs: orgs.clone(), loading: Arc::default() };
         Deps {
             auth,
             orgs,
+            alerts,
             viewer,
             read,
             write,
@@ -380,6 +390,7 @@ impl Deps {
             slugs: Slugs(Arc::clone(&rooms.identity)),
             forwarders: Arc::clone(&rooms.forwarders),
             rules: Arc::clone(&rooms.rules),
+            notify: Arc::clone(&rooms.notify),
             uptime: self.uptime,
             standby: self.standby_figures.clone(),
             moves: self.move_figures.clone(),

@@ -5,6 +5,8 @@
 //! The labels of requests have few values: the pattern of the route, known methods, and the class
 //! of the status.
 
+mod notify_metrics;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,6 +26,7 @@ use crate::forward::edge::Forwarders;
 use crate::forward::{ForwardStatus, SenderState};
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
+use crate::notify::edge::NotifyHub;
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
 use crate::rules::{RuleCounters, RuleEngine};
 use crate::sync::IgnorePoison as _;
@@ -139,6 +142,8 @@ pub struct OwnMetrics {
     pub forwarders: Arc<Forwarders>,
     /// The evaluation of rules.
     pub rules: Arc<RuleEngine>,
+    /// The notifiers of alerts.
+    pub notify: Arc<NotifyHub>,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
     /// The figures of a primary or follower.
@@ -432,6 +437,7 @@ impl OwnMetrics {
         all.extend(self.embeds());
         all.extend(self.store());
         all.extend(self.forwarding());
+        all.extend(notify_metrics::families(&self.notify, &self.slugs));
         all.extend(self.moved());
         all.extend(rule_families(&self.rules.counters()));
         for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {

@@ -126,6 +126,14 @@ pub(super) struct Flags {
     #[arg(long, env = "PROMLET_FORWARD_LOG_BYTES", value_name = "N", default_value = "8589934592",
           value_parser = clap::value_parser!(u64).range(FORWARD_LOG_BYTES_MIN..=FORWARD_LOG_BYTES_MAX))]
     pub(super) forward_log_bytes: u64,
+    /// Mails about alerts that an organisation may send in an hour (1 to 10,000)
+    #[arg(long, env = "PROMLET_NOTIFY_MAILS_PER_HOUR", value_name = "N", default_value = "60",
+          value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(super) notify_mails_per_hour: u32,
+    /// Folder with files of Alertmanagers (file_sd in JSON or YAML), which notifications of every
+    /// organisation may name
+    #[arg(long, env = "PROMLET_NOTIFY_FILES", value_name = "DIR")]
+    pub(super) notify_files: Option<PathBuf>,
     /// Queries that run at once [default: twice the cores, at least 2]
     #[arg(long, env = "PROMLET_QUERY_CONCURRENCY", value_name = "N")]
     pub(super) query_concurrency: Option<usize>,

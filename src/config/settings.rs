@@ -80,6 +80,10 @@ pub struct Settings {
     pub head_memory_bytes: u64,
     /// The bytes of the log above which it no longer waits for its consumers.
     pub forward_log_bytes: u64,
+    /// The mails about alerts that an organisation may send in an hour.
+    pub notify_mails_per_hour: u32,
+    /// The folder with files of Alertmanagers.
+    pub notify_files: Option<PathBuf>,
     /// The number of queries that run at once.
     pub query_concurrency: Option<usize>,
     /// The enabled optional parts of the query language.

@@ -183,6 +183,36 @@ impl Mail {
     }
 }
 
+/// A mail whose subject and text the caller writes, such as one about alerts. Its debug form omits
+/// address and text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PlainMail {
+    /// The recipient's address.
+    pub to: String,
+    /// The subject: one line.
+    pub subject: String,
+    /// The text.
+    pub text: String,
+    /// The mail's date.
+    pub at: Timestamp,
+}
+
+impl PlainMail {
+    /// Returns the line of the console mailer: `MAIL to=<email> kind=alert subject=<subject>`, with
+    /// underscores for spaces.
+    pub fn console_line(&self) -> String {
+        let field =
+            |text: &str| text.chars().filter(|c| !c.is_whitespace() && !c.is_control()).collect::<String>();
+        format!("MAIL to={} kind=alert subject={}", field(&self.to), field(&self.subject.replace(' ', "_")))
+    }
+}
+
+impl std::fmt::Debug for PlainMail {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlainMail").field("subject", &self.subject).finish_non_exhaustive()
+    }
+}
+
 impl std::fmt::Debug for Mail {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Mail").field("kind", &self.kind).field("url", &"***").finish_non_exhaustive()

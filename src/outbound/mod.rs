@@ -22,7 +22,7 @@ mod target;
 pub use github::{GithubClient, GithubOptions};
 pub use https::{HttpsOptions, ProviderError};
 pub use hyper::body::Bytes;
-pub use mail::{Mail, MailKind};
+pub use mail::{Mail, MailKind, PlainMail};
 pub use oidc::{Authorization, OidcClient, OidcOptions, Tokens};
 pub use provider::{AccountFuture, ProviderAccount, ProviderClient};
 pub use queue::MailQueue;
@@ -51,16 +51,24 @@ pub enum Mailer {
 
 /// The mails that a test has "sent".
 #[derive(Clone, Debug, Default)]
-pub struct Outbox(Arc<Mutex<Vec<Mail>>>);
+pub struct Outbox {
+    mails: Arc<Mutex<Vec<Mail>>>,
+    plain: Arc<Mutex<Vec<PlainMail>>>,
+}
 
 impl Outbox {
     /// Returns all mails so far, oldest first.
     pub fn mails(&self) -> Vec<Mail> {
-        self.0.lock().ignore_poison().clone()
+        self.mails.lock().ignore_poison().clone()
+    }
+
+    /// Returns all mails with a text of their own, oldest first.
+    pub fn plain_mails(&self) -> Vec<PlainMail> {
+        self.plain.lock().ignore_poison().clone()
     }
 
     fn push(&self, mail: Mail) {
-        self.0.lock().ignore_poison().push(mail);
+        self.mails.lock().ignore_poison().push(mail);
     }
 }
 
@@ -76,6 +84,11 @@ pub enum SendError {
 }
 
 impl SendError {
+    /// Returns whether the mail server will never accept this mail.
+    pub fn is_permanent(&self) -> bool {
+        self.outcome() == schedule::SendOutcome::Never
+    }
+
     /// Classifies the failure for this mail and the others.
     fn outcome(&self) -> schedule::SendOutcome {
         match self {
@@ -92,6 +105,26 @@ impl Mailer {
             Mailer::Console => "console",
             Mailer::Smtp(_) => "smtp",
             Mailer::Memory(_) => "memory",
+        }
+    }
+
+    /// Sends one mail with a text of its own. Blocks: up to 20 s with SMTP.
+    ///
+    /// # Errors
+    /// [`SendError`], if the mail was not sent.
+    pub fn send_plain(&self, mail: &PlainMail) -> Result<(), SendError> {
+        match self {
+            Mailer::Console => {
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{}", mail.console_line())
+                    .and_then(|()| out.flush())
+                    .map_err(SendError::Console)
+            }
+            Mailer::Smtp(smtp) => Ok(smtp.send_plain(mail)?),
+            Mailer::Memory(outbox) => {
+                outbox.plain.lock().ignore_poison().push(mail.clone());
+                Ok(())
+            }
         }
     }
 

@@ -10,8 +10,9 @@ use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::{Message, SmtpTransport, Transport};
 use url::Url;
 
-use super::Mail;
 use super::schedule::SendOutcome;
+use super::{Mail, PlainMail};
+use crate::model::Timestamp;
 
 /// How long the mail server may take to respond before the attempt counts as failed.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -103,12 +104,21 @@ impl SmtpMailer {
         self.transport.send(&message).map(|_| ()).map_err(SmtpError::Refused)
     }
 
+    pub(super) fn send_plain(&self, mail: &PlainMail) -> Result<(), SmtpError> {
+        let PlainMail { to, subject, text, at } = mail;
+        let message = self.build(to, subject, *at, text.clone())?;
+        self.transport.send(&message).map(|_| ()).map_err(SmtpError::Refused)
+    }
+
     fn message(&self, mail: &Mail) -> Result<Message, SmtpError> {
-        let to = Mailbox::new(None, mail.to.parse().map_err(SmtpError::Address)?);
-        let date = UNIX_EPOCH + Duration::from_secs(u64::try_from(mail.at.as_s()).unwrap_or_default());
-        let builder =
-            Message::builder().from(self.from.clone()).to(to).subject(mail.kind.subject()).date(date);
-        builder.header(ContentType::TEXT_PLAIN).body(mail.body()).map_err(SmtpError::Message)
+        self.build(&mail.to, mail.kind.subject(), mail.at, mail.body())
+    }
+
+    fn build(&self, to: &str, subject: &str, at: Timestamp, text: String) -> Result<Message, SmtpError> {
+        let to = Mailbox::new(None, to.parse().map_err(SmtpError::Address)?);
+        let date = UNIX_EPOCH + Duration::from_secs(u64::try_from(at.as_s()).unwrap_or_default());
+        let builder = Message::builder().from(self.from.clone()).to(to).subject(subject).date(date);
+        builder.header(ContentType::TEXT_PLAIN).body(text).map_err(SmtpError::Message)
     }
 }
 

@@ -15,6 +15,7 @@ mod listener;
 mod mail;
 mod master_key;
 mod moves;
+mod notify;
 mod oauth;
 mod open;
 mod options;
@@ -42,6 +43,7 @@ use crate::tasks::Task;
 use crate::tsdb::{self, Tsdb};
 
 use crate::forward::edge::Forwarders;
+use crate::notify::edge::NotifyHub;
 pub use accounts::{DemoAccount, FirstAccount};
 use admin::AdminServer;
 pub use admin::{AdminClient, AdminError, AdminRequest, Sealed, Staged};
@@ -73,6 +75,8 @@ pub struct Server {
     moves: Option<Arc<Moves>>,
     forwarders: Option<Arc<Forwarders>>,
     rules: Option<Arc<RuleEngine>>,
+    /// The receiver of alerts; opened before rules are evaluated, closed after that.
+    notify: Option<Arc<NotifyHub>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -109,6 +113,7 @@ impl Server {
             moves,
             forwarders,
             rules,
+            notify,
             listener,
             serving,
             standby,
@@ -123,6 +128,9 @@ impl Server {
             rules.iter().for_each(|rules| rules.stop());
         });
         drop((forwarders, rules));
+        // After the rules, which send alerts to it.
+        notify.iter().for_each(|notify| notify.close());
+        drop(notify);
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {

@@ -105,6 +105,7 @@ impl Server {
             moves: None,
             forwarders: None,
             rules: None,
+            notify: None,
             listener,
             serving: None,
             live_metrics: None,

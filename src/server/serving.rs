@@ -15,6 +15,7 @@ use crate::api::prefix::path_of;
 use crate::api::{self, ApiOptions, Deps, Rooms, pages};
 use crate::forward::ForwardDeps;
 use crate::forward::edge::Forwarders;
+use crate::model::AlertSink;
 use crate::outbound::MailQueue;
 use crate::ui::Ui;
 
@@ -57,9 +58,10 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
         }));
+        let notify = Arc::new(self.start_notify(mail.mailer().clone())?);
         let rules = rules::engine(
             &self.settings,
-            (Arc::clone(&self.tsdb), self.clock.clone(), None),
+            (Arc::clone(&self.tsdb), self.clock.clone(), Some(Arc::clone(&notify) as Arc<dyn AlertSink>)),
             &self.listener.options.read,
             &self.public_url(),
         );
@@ -75,6 +77,7 @@ impl Server {
             shared: Some(self.ui()),
             forwarders: Arc::clone(&forwarders),
             rules: Arc::clone(&rules),
+            notify: Arc::clone(&notify),
         };
         let options = ApiOptions {
             standby: self.start_primary(&admin)?,
@@ -102,6 +105,8 @@ impl Server {
         self.tsdb.wait_until_warm(WARMING_MAX);
         self.listener.install_app(app);
         self.forwarders = Some(Arc::clone(&forwarders));
+        self.follow_notify(&notify)?;
+        self.notify = Some(notify);
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let send = move |now| {
             // A follower begins after its promotion, and a primary that was replaced ends.

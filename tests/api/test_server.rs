@@ -24,6 +24,7 @@ use promlet::api::error::{ApiResult, Code};
 use promlet::api::host::Peer;
 use promlet::api::lanes::{Lanes, LanesOptions};
 use promlet::api::layers::App;
+use promlet::api::orgs::notifications::store::{AccountsNotifyStore, ConfiguredMailer};
 use promlet::api::own_metrics::Counters;
 use promlet::api::params::PathOf;
 use promlet::api::routes::{Auth, RouteDoc, Routes};
@@ -38,6 +39,7 @@ use promlet::identity::{
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
+use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::{MissedPolicy, RuleEngine, RuleEngineParts, RuleSettings};
 use promlet::tsdb::{self, Tsdb};
@@ -59,6 +61,7 @@ pub(crate) struct TestServer {
     pub(crate) tsdb: Arc<Tsdb>,
     pub(crate) forwarders: Arc<Forwarders>,
     pub(crate) rules: Arc<RuleEngine>,
+    pub(crate) notify: Arc<NotifyHub>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Arc<Counters>,
@@ -236,8 +239,24 @@ impl TestServer {
             missed: MissedPolicy::Skip,
             resend_delay_ms: 60_000,
         });
+        let identity = Arc::new(identity);
+        let store = AccountsNotifyStore {
+            identity: Arc::clone(&identity),
+            public_url: plan.options.public_url.as_str().into(),
+        };
+        let notify = NotifyHub::start(NotifyDeps {
+            store: Arc::new(store),
+            mailer: Arc::new(ConfiguredMailer(mailer.clone())),
+            egress: plan.options.egress.clone(),
+            runtime: runtime(),
+            clock: clock.clone(),
+            mails_per_hour: 60,
+            files: None,
+        });
+        let notify = Arc::new(notify.expect("threads"));
+        notify.activate();
         let rooms = Rooms {
-            identity: Arc::new(identity),
+            identity,
             tsdb,
             lanes: Lanes::start(&plan.lanes).expect("threads"),
             clock: clock.clone(),
@@ -248,6 +267,7 @@ impl TestServer {
             shared: Some(promlet::ui::Ui::embedded()),
             forwarders,
             rules,
+            notify,
         };
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());
@@ -263,6 +283,7 @@ impl TestServer {
             tsdb: rooms.tsdb,
             forwarders: rooms.forwarders,
             rules: rooms.rules,
+            notify: rooms.notify,
             clock,
             outbox,
             counters: rooms.counters,

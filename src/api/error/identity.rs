@@ -6,9 +6,9 @@ use crate::api::callers::org_not_found;
 use crate::identity::{
     AcceptError, AccountChangeError, AddressChangeError, AdministrationError, CodeError, DASHBOARD_BYTES_MAX,
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
-    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
-    OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError,
-    PublicLinkRefusal, ReauthError, RuleGroupError, SetUpError, SignupError, StoreError, TokenRefusal,
+    IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, NotificationsError,
+    OauthError, OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError,
+    PublicLinkError, PublicLinkRefusal, ReauthError, RuleGroupError, SetUpError, SignupError, StoreError, TokenRefusal,
     TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
@@ -437,6 +437,19 @@ impl From<ForwardTargetError> for ApiError {
             ForwardTargetError::MovedThere => ApiError::new(Code::Conflict, detail),
             ForwardTargetError::TooMany => ApiError::new(Code::LimitReached, detail),
             ForwardTargetError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<NotificationsError> for ApiError {
+    fn from(error: NotificationsError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            NotificationsError::UnknownOrg => org_not_found(),
+            NotificationsError::Version { stored } => {
+                ApiError::new(Code::VersionConflict, detail).with("version", stored)
+            }
+            NotificationsError::Store(error) => error.into(),
         }
     }
 }

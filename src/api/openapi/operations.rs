@@ -465,6 +465,73 @@ const ORGANISATIONS: &[Operation] = &[
     at("DELETE /orgs/{slug}/prometheus/config/v1/rules/{namespace}/{group}")
         .responses(RULER_DONE)
         .errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/notifications")
+        .responses(&[(200, "NotifyConfiguration", "The configuration without its secrets; ETag is its version")])
+        .errors(&[Code::Conflict]),
+    at("PUT /orgs/{slug}/notifications")
+        .body("NotifyConfiguration")
+        .responses(&[(200, "NotifyConfiguration", "The new configuration without its secrets; ETag is its version")])
+        .errors(&[Code::PreconditionRequired, Code::VersionConflict]),
+    at("GET /orgs/{slug}/notifications/status").responses(&[(200, "NotifyState", "The state of the receivers")]),
+    at("POST /orgs/{slug}/notifications/test")
+        .body("{| receiver: string |}")
+        .responses(&[(
+            200,
+            "{ data: { id: string, type: string, ok: boolean, error: string | null }[] }",
+            "Which integrations accepted the test. What is wrong with a receiver is the result, not an error",
+        )])
+        .errors(&[Code::NotFound, Code::LimitReached]),
+    at("GET /orgs/{slug}/silences").responses(&[(200, "{ data: Silence[] }", "The silences, expired ones for 5 days")]),
+    at("POST /orgs/{slug}/silences")
+        .body("NewSilence")
+        .responses(&[(201, "Silence", "The silence")])
+        .errors(&[Code::LimitReached, Code::NotFound]),
+    at("GET /orgs/{slug}/silences/{id}").responses(&[(200, "Silence", "The silence")]).errors(&[Code::NotFound]),
+    at("PUT /orgs/{slug}/silences/{id}")
+        .body("NewSilence")
+        .responses(&[(200, "Silence", "The changed silence, or the one that replaces it")])
+        .errors(&[Code::NotFound, Code::LimitReached]),
+    at("DELETE /orgs/{slug}/silences/{id}").responses(DONE).errors(&[Code::NotFound]),
+    at("POST /orgs/{slug}/alerts/{fingerprint}/acknowledgement")
+        .body("{| comment?: string(..1024) |}")
+        .responses(&[(
+            200,
+            "{ starts_at: string(date-time), author: string, comment: string, at: string(date-time) }",
+            "The acknowledgement",
+        )])
+        .errors(&[Code::NotFound]),
+    at("DELETE /orgs/{slug}/alerts/{fingerprint}/acknowledgement").responses(DONE).errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/status").responses(&[(200, "any", "The status, as Alertmanager has it")]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/receivers")
+        .responses(&[(200, "{ name: string }[]", "The receivers")]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/alerts")
+        .query(&[parameters::ALERTS])
+        .responses(&[(200, "any[]", "The firing alerts, as Alertmanager has them, each with its acknowledgement")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("POST /orgs/{slug}/alertmanager/api/v2/alerts")
+        .body("any[]")
+        .responses(&[(200, "", "The alerts are taken")])
+        .errors(&[Code::InvalidJson, Code::ValidationFailed]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/alerts/groups")
+        .query(&[parameters::ALERTS])
+        .responses(&[(200, "any[]", "The groups with firing alerts, as Alertmanager has them")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/silences")
+        .query(&[parameters::SILENCES])
+        .responses(&[(200, "Silence[]", "The silences")])
+        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
+    at("POST /orgs/{slug}/alertmanager/api/v2/silences")
+        .body("NewSilence")
+        .responses(&[(200, "{ silenceID: string }", "The id of the resulting silence")])
+        .errors(&[Code::NotFound, Code::LimitReached]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/silence/{id}")
+        .responses(&[(200, "Silence", "The silence")])
+        .errors(&[Code::NotFound]),
+    at("DELETE /orgs/{slug}/alertmanager/api/v2/silence/{id}")
+        .responses(&[(200, "", "The silence has ended")])
+        .errors(&[Code::NotFound]),
+    at("GET /orgs/{slug}/prometheus/api/v1/alertmanagers")
+        .responses(&[(200, "any", "The Alertmanagers in use, as Prometheus has them")]),
     at("GET /orgs/{slug}/audit")
         .query(&[parameters::EVENTS])
         .responses(&[(200, "Events", "The entries, the newest first")])

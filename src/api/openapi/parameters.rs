@@ -366,6 +366,15 @@ pub(super) const EVENTS: &[Parameter] = &[
         "Only entries with this action, such as login.fail, or with this prefix, such as key.*",
     ),
 ];
+pub(super) const ALERTS: &[Parameter] = &[
+    p("active", FLAG, "Whether alerts that nothing holds back are included; true by default"),
+    p("silenced", FLAG, "Whether silenced alerts are included; true by default"),
+    p("inhibited", FLAG, "Whether inhibited alerts are included; true by default"),
+    p("receiver", ParameterKind::Text, "Only alerts of receivers whose whole name this pattern matches"),
+    p("filter", ParameterKind::Repeated, "Only alerts that these matchers match"),
+];
+pub(super) const SILENCES: &[Parameter] =
+    &[p("filter", ParameterKind::Repeated, "Only silences whose matchers have values that these match")];
 pub(super) const INCLUDE_CURRENT: &[Parameter] = &[p(
     "include_current",
     ParameterKind::OneOf(&["true", "false"]),

@@ -125,6 +125,28 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          refused_samples: integer, forgotten_samples: integer, lost_records: integer }",
     ),
     (
+        "NotifyConfiguration",
+        "{| alertmanagers?: any[], route?: any 'As route of Alertmanager', receivers?: any[] 'Each with email_configs, \
+         webhook_configs, ntfy_configs, slack_configs; secrets are write-only and kept by id', time_intervals?: any[], \
+         inhibit_rules?: any[] |}",
+    ),
+    (
+        "NotifyState",
+        "{ alerts: integer, groups: integer, silences: integer, received: integer, dropped: integer, mails_delayed: integer, \
+         alertmanagers: any[], integrations: any[] 'Each with lag_s, last_error, next_retry and counters', file_errors: any }",
+    ),
+    (
+        "NewSilence",
+        "{| id?: string | null 'The silence that this one changes', matchers: any[] 'Objects of Alertmanager, or texts', \
+         startsAt?: string | null, endsAt: string(date-time), createdBy?: string | null, comment?: string | null, \
+         updatedAt?: any, status?: any |}",
+    ),
+    (
+        "Silence",
+        "{ id: string, matchers: any[], startsAt: string(date-time), endsAt: string(date-time), updatedAt: string(date-time), \
+         createdBy: string, comment: string, status: { state: string } }",
+    ),
+    (
         "Events",
         "{ data: { id: string, at: string(date-time), actor: { type: string, id: string | null, email: string | null }, \
          action: string, target: string | null, ip: string | null, request_id: string | null, result: string, meta: any }[], \

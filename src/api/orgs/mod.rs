@@ -12,6 +12,7 @@ pub mod forward;
 pub mod invites;
 pub mod members;
 pub mod metrics;
+pub mod notifications;
 pub mod organisations;
 pub mod prometheus;
 pub mod query;

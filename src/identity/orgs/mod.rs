@@ -6,6 +6,7 @@ pub(super) mod forward;
 pub(super) mod invite;
 pub(super) mod member;
 pub(super) mod moving;
+pub(super) mod notify;
 pub(super) mod org;
 pub(super) mod org_removal;
 pub(super) mod org_settings;

@@ -21,6 +21,7 @@ use crate::identity::tables::id::UserId;
 use crate::identity::tables::invite::InviteRow;
 use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedRow};
 use crate::identity::tables::moving::MoveRow;
+use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::rule_group::RuleGroupRow;
 use crate::identity::tables::store::{StoreError, read};
@@ -139,6 +140,8 @@ impl Identity {
         self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
         let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&groups, ROWS_A_CHANGE, |txn, key| txn.remove::<RuleGroupRow>(key))?;
+        let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.in_steps(&notify, ROWS_A_CHANGE, |txn, key| txn.remove::<NotifyStateRow>(key))?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {
@@ -150,6 +153,7 @@ impl Identity {
             }
         }
         self.change(move |txn| {
+            txn.remove::<NotifyDocumentRow>(&org);
             txn.remove::<DailyUsageRow>(&org);
             txn.remove::<MoveRow>(&org);
             txn.remove::<EngineRow>(&org);

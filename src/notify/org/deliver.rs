@@ -1,0 +1,282 @@
+//! Deliveries: what is sent now, and what its outcome means.
+
+use std::sync::Arc;
+
+use super::group::{GroupMessage, apply_told};
+use super::{Delivery, InFlight, OrgNotifier};
+use crate::model::Timestamp;
+use crate::notify::alertmanager::{DeliveryError, DeliveryOutcome};
+use crate::notify::config::{IntegrationKind, NotifyIntegration};
+use crate::notify::labels::{AlertFingerprint, AlertLabels};
+use crate::notify::limits::IN_FLIGHT_MAX;
+use crate::notify::message::{DeliveryContent, MessageAlert, MessageView, NotifyRequest, render};
+use crate::notify::retry::delay_ms;
+use crate::notify::rows::NotifyRowKey;
+
+/// The longest wait for a retry, in milliseconds. A longer one means that the clock was set back.
+const RETRY_LEFT_MAX_MS: i64 = 3_600_000;
+
+/// The reason why a test is not sent.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TestRefusal {
+    /// `not_found`.
+    #[error("no such receiver")]
+    NoReceiver,
+    /// `limit_reached`.
+    #[error("too many tests or mails in this hour")]
+    TooMany,
+}
+
+impl OrgNotifier {
+    /// Returns the notifications that can be sent now, the longest waiting first.
+    pub(super) fn deliver_groups(&mut self, now: Timestamp) -> Vec<Delivery> {
+        let mut waiting: Vec<(Timestamp, Arc<str>, usize)> = Vec::new();
+        for (key, group) in &self.groups {
+            for (place, outlet) in group.outlets.iter().enumerate() {
+                if let Some(since) = outlet.pending_since.filter(|_| !outlet.is_in_flight) {
+                    waiting.push((since, Arc::clone(key), place));
+                }
+            }
+        }
+        waiting.sort();
+        waiting.into_iter().filter_map(|(_, key, place)| self.deliver_outlet(&key, place, now)).collect()
+    }
+
+    /// Sends what an integration has to know about a group, unless it has to wait.
+    fn deliver_outlet(&mut self, key: &Arc<str>, place: usize, now: Timestamp) -> Option<Delivery> {
+        let config = Arc::clone(&self.config);
+        let outlet = self.groups.get(key)?.outlets.get(place)?;
+        let integration = config.integrations.get(outlet.integration)?;
+        let channel = self.channels.entry(Arc::clone(&integration.id)).or_default();
+        let left = channel.retry_at.map_or(0, |at| at.ms_since(now));
+        // A receiver that fails gets one request at a time.
+        let most = if channel.failures > 0 { 1 } else { IN_FLIGHT_MAX };
+        if channel.in_flight >= most || (1..=RETRY_LEFT_MAX_MS).contains(&left) {
+            return None;
+        }
+        let group = self.groups.get(key)?;
+        let message = self.message_of(group, group.outlets.get(place)?, now);
+        let Some(message) = message else {
+            // What waited has been resolved or is held back meanwhile.
+            self.groups.get_mut(key)?.outlets.get_mut(place)?.pending_since = None;
+            return None;
+        };
+        if matches!(integration.kind, IntegrationKind::Mail { .. })
+            && let Err(until) = self.mails.spend(1, now, &mut self.changes)
+        {
+            self.counts.mails_delayed += 1;
+            let channel = self.channels.entry(Arc::clone(&integration.id)).or_default();
+            channel.retry_at = Some(until);
+            let text = "the limit of mails in an hour is reached; the next hour continues".to_owned();
+            channel.last_error = Some(DeliveryError { at: now, text });
+            return None;
+        }
+        let content = self.render_group(key, integration, &message, now)?;
+        self.channels.entry(Arc::clone(&integration.id)).or_default().in_flight += 1;
+        self.groups.get_mut(key)?.outlets.get_mut(place)?.is_in_flight = true;
+        let in_flight = InFlight::Group {
+            group: Arc::clone(key),
+            integration: Arc::clone(&integration.id),
+            message,
+            at: now,
+        };
+        Some(self.start(integration.id.to_string(), content, in_flight))
+    }
+
+    fn start(&mut self, channel: String, content: DeliveryContent, in_flight: InFlight) -> Delivery {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.in_flight.insert(number, in_flight);
+        Delivery { number, channel, content }
+    }
+
+    fn render_group(
+        &self,
+        key: &Arc<str>,
+        integration: &NotifyIntegration,
+        message: &GroupMessage,
+        now: Timestamp,
+    ) -> Option<DeliveryContent> {
+        let group = self.groups.get(key)?;
+        let alert = |fingerprint: AlertFingerprint, starts_at: Option<Timestamp>| {
+            let entry = self.entries.get(&fingerprint)?;
+            Some(MessageAlert {
+                fingerprint,
+                labels: &entry.labels,
+                annotations: &entry.annotations,
+                starts_at: starts_at.unwrap_or(entry.starts_at),
+                ended_at: starts_at.is_none().then(|| entry.ends_at.min(now)),
+                generator_url: self.expr_link(&entry.expr),
+            })
+        };
+        let firing = message.firing.iter().filter_map(|(print, start)| alert(*print, Some(*start)));
+        let resolved = message.resolved.iter().filter_map(|print| alert(*print, None));
+        let mut alerts: Vec<MessageAlert<'_>> = firing.chain(resolved).collect();
+        let most = match integration.kind {
+            IntegrationKind::Webhook { max_alerts, .. } => max_alerts,
+            _ => usize::MAX,
+        };
+        let truncated = message.truncated + alerts.len().saturating_sub(most);
+        alerts.truncate(most);
+        let view = MessageView {
+            receiver: &integration.receiver,
+            group_key: key,
+            group_labels: &group.labels,
+            delivery: delivery_id(key, &integration.id, message),
+            alerts,
+            truncated,
+            external_url: &self.options.external_url,
+            now,
+        };
+        Some(render(integration, &view))
+    }
+
+    /// Returns the requests to Alertmanagers that can be sent now.
+    pub(super) fn deliver_alertmanagers(&mut self, now: Timestamp) -> Vec<Delivery> {
+        let mut ready = Vec::new();
+        for (key, queue) in &mut self.alertmanagers {
+            if let Some(body) = queue.take(now) {
+                let request = NotifyRequest {
+                    target: queue.endpoint.target.clone(),
+                    suffix: queue.endpoint.path.clone(),
+                    headers: vec![("content-type", "application/json".to_owned())],
+                    body,
+                    timeout_ms: queue.endpoint.timeout_ms,
+                };
+                ready.push((key.clone(), DeliveryContent::Request(Box::new(request))));
+            }
+        }
+        let start = |(key, content): (String, DeliveryContent)| {
+            self.start(key.clone(), content, InFlight::Alertmanager { key })
+        };
+        ready.into_iter().map(start).collect()
+    }
+
+    /// Records the outcome of a delivery.
+    pub fn finish(&mut self, number: u64, outcome: DeliveryOutcome, now: Timestamp) {
+        match self.in_flight.remove(&number) {
+            Some(InFlight::Alertmanager { key }) => {
+                if let Some(queue) = self.alertmanagers.get_mut(&key) {
+                    queue.finish(outcome, now, &mut self.rng);
+                }
+            }
+            Some(InFlight::Group { group, integration, message, at }) => {
+                let is_sent = outcome == DeliveryOutcome::Sent;
+                let is_refused = matches!(outcome, DeliveryOutcome::Refused { .. });
+                self.finish_channel(&integration, outcome, now);
+                self.finish_group(&group, &integration, (is_sent, is_refused), &message, at);
+                self.settle(&group, now);
+            }
+            None => {}
+        }
+    }
+
+    fn finish_channel(&mut self, integration: &Arc<str>, outcome: DeliveryOutcome, now: Timestamp) {
+        let channel = self.channels.entry(Arc::clone(integration)).or_default();
+        channel.in_flight = channel.in_flight.saturating_sub(1);
+        let error = match outcome {
+            DeliveryOutcome::Sent => {
+                channel.counts.sent += 1;
+                channel.failures = 0;
+                channel.retry_at = None;
+                channel.last_sent = Some(now);
+                return;
+            }
+            DeliveryOutcome::Retry { after_ms, error } => {
+                channel.counts.retried += 1;
+                channel.failures = channel.failures.saturating_add(1);
+                let delay = delay_ms(channel.failures, after_ms, &mut self.rng);
+                channel.retry_at = Some(now.plus_ms(delay));
+                error
+            }
+            DeliveryOutcome::Refused { error } => {
+                channel.counts.refused += 1;
+                channel.failures = 0;
+                channel.retry_at = None;
+                error
+            }
+        };
+        channel.last_error = Some(DeliveryError { at: now, text: error });
+    }
+
+    fn finish_group(
+        &mut self,
+        key: &Arc<str>,
+        integration: &Arc<str>,
+        (is_sent, is_refused): (bool, bool),
+        message: &GroupMessage,
+        at: Timestamp,
+    ) {
+        let Some(group) = self.groups.get_mut(key) else { return };
+        let Some(place) = group.outlets.iter().position(|outlet| outlet.id == *integration) else { return };
+        let Some(outlet) = group.outlets.get_mut(place) else { return };
+        outlet.is_in_flight = false;
+        if is_refused {
+            // The next look at the group tries again.
+            outlet.pending_since = None;
+        }
+        if is_sent {
+            let (added, removed) = apply_told(&mut outlet.told, message, at);
+            if message.truncated == 0 {
+                outlet.pending_since = None;
+            }
+            self.count_told(&added, &removed);
+            self.store_told(key, place);
+        }
+    }
+
+    /// Returns deliveries that test the integrations of a receiver, each with the id and kind of
+    /// its integration. Their outcomes concern the caller alone.
+    ///
+    /// # Errors
+    /// [`TestRefusal`].
+    pub fn test(
+        &mut self,
+        receiver: &str,
+        now: Timestamp,
+    ) -> Result<Vec<(Arc<NotifyIntegration>, DeliveryContent)>, TestRefusal> {
+        let config = Arc::clone(&self.config);
+        let found = config.receivers.iter().find(|one| *one.name == *receiver);
+        let found = found.ok_or(TestRefusal::NoReceiver)?;
+        let places = found.integrations.iter();
+        let integrations: Vec<&Arc<NotifyIntegration>> =
+            places.filter_map(|place| config.integrations.get(*place)).collect();
+        let mails =
+            integrations.iter().filter(|one| matches!(one.kind, IntegrationKind::Mail { .. })).count();
+        if !self.mails.spend_test(now) || self.mails.spend(mails, now, &mut self.changes).is_err() {
+            return Err(TestRefusal::TooMany);
+        }
+        let text = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let labels = AlertLabels::from([text("alertname", "PromletTest"), text("severity", "none")]);
+        let summary = "This is a test of the receiver; no alert fires.";
+        let annotations = AlertLabels::from([text("summary", summary)]);
+        let alert = MessageAlert {
+            fingerprint: AlertFingerprint::of(&labels),
+            labels: &labels,
+            annotations: &annotations,
+            starts_at: now,
+            ended_at: None,
+            generator_url: String::new(),
+        };
+        let view = MessageView {
+            receiver,
+            group_key: "{}:{alertname=\"PromletTest\"}",
+            group_labels: &labels,
+            alerts: vec![alert],
+            truncated: 0,
+            external_url: &self.options.external_url,
+            delivery: format!("{:016x}", u64::from_le_bytes(self.rng.bytes())),
+            now,
+        };
+        Ok(integrations.into_iter().map(|one| (Arc::clone(one), render(one, &view))).collect())
+    }
+}
+
+/// Returns the id of a delivery: the same for a repeated request with the same alerts.
+fn delivery_id(group: &str, integration: &str, message: &GroupMessage) -> String {
+    let mut parts = vec![group.to_owned()];
+    parts.extend(message.firing.iter().map(|(print, start)| format!("{print}@{}", start.as_ms())));
+    parts.extend(message.resolved.iter().map(|print| format!("{print}!")));
+    let key = NotifyRowKey::of_told(&parts.join(" "), integration);
+    key.id.iter().map(|byte| format!("{byte:02x}")).collect()
+}

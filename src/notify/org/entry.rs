@@ -1,0 +1,147 @@
+//! The alerts of an organisation.
+
+use std::sync::Arc;
+
+use crate::model::{Alert, Timestamp};
+use crate::notify::alertmanager::AmAlert;
+use crate::notify::labels::{AlertLabels, pairs_bytes};
+use crate::notify::limits::{ALERT_BYTES_MAX, ALERT_PAIRS_MAX};
+use crate::notify::rows::StoredAlert;
+
+/// How long a firing alert stays valid after a start, unless rules send it again, in milliseconds.
+const RESTORED_VALIDITY_MS: i64 = 300_000;
+
+/// An alert, and its uses.
+#[derive(Clone, Debug)]
+pub(in crate::notify) struct AlertEntry {
+    pub(in crate::notify) labels: Arc<AlertLabels>,
+    pub(in crate::notify) annotations: Arc<AlertLabels>,
+    pub(in crate::notify) starts_at: Timestamp,
+    pub(in crate::notify) ends_at: Timestamp,
+    pub(in crate::notify) updated_at: Timestamp,
+    pub(in crate::notify) is_resolved: bool,
+    pub(in crate::notify) expr: Arc<str>,
+    /// How long the alert stays valid after it was sent, in milliseconds.
+    validity_ms: i64,
+    /// The number of groups that contain it.
+    pub(in crate::notify) groups: u32,
+    /// The number of integrations that believe it to fire, for each group.
+    pub(in crate::notify) told: u32,
+    /// The active silences that match, and the set of silences that was asked.
+    pub(in crate::notify) silenced: (u64, Vec<Arc<str>>),
+}
+
+/// What an update changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::notify) struct EntryChange {
+    /// The stored form has to be written again.
+    pub(in crate::notify) is_durable: bool,
+}
+
+impl AlertEntry {
+    /// Returns the entry of a new alert; none if the alert is larger than the limits.
+    pub(in crate::notify) fn new(alert: Alert, now: Timestamp) -> Option<AlertEntry> {
+        let Alert { mut labels, mut annotations, starts_at, ends_at, resolved, expr, .. } = alert;
+        labels.retain(|_, value| !value.is_empty());
+        annotations.retain(|_, value| !value.is_empty());
+        let bytes = pairs_bytes(&labels) + pairs_bytes(&annotations) + expr.len();
+        let pairs = labels.len().max(annotations.len());
+        if labels.is_empty() || bytes > ALERT_BYTES_MAX || pairs > ALERT_PAIRS_MAX {
+            return None;
+        }
+        Some(AlertEntry {
+            labels: Arc::new(labels),
+            annotations: Arc::new(annotations),
+            starts_at,
+            ends_at: if resolved { ends_at.max(starts_at) } else { ends_at },
+            updated_at: now,
+            is_resolved: resolved,
+            expr: expr.into(),
+            validity_ms: ends_at.ms_since(now).max(0),
+            groups: 0,
+            told: 0,
+            silenced: (0, Vec::new()),
+        })
+    }
+
+    /// Takes a newer state of the same alert. A firing alert that overlaps the known one keeps the
+    /// earlier start.
+    pub(in crate::notify) fn update(&mut self, newer: AlertEntry, now: Timestamp) -> EntryChange {
+        let before = (self.starts_at, self.is_resolved);
+        let was_firing = self.is_firing(now);
+        if newer.is_resolved {
+            // A late message about an earlier alert with these labels.
+            if newer.ends_at < self.starts_at || self.is_resolved {
+                return EntryChange::default();
+            }
+            self.is_resolved = true;
+            self.ends_at = newer.ends_at;
+        } else {
+            self.starts_at = if was_firing { self.starts_at.min(newer.starts_at) } else { newer.starts_at };
+            self.is_resolved = false;
+            self.ends_at = newer.ends_at;
+            self.validity_ms = newer.validity_ms;
+        }
+        if !newer.annotations.is_empty() || !newer.is_resolved {
+            self.annotations = newer.annotations;
+        }
+        self.expr = newer.expr;
+        self.updated_at = now;
+        EntryChange { is_durable: self.told > 0 && before != (self.starts_at, self.is_resolved) }
+    }
+
+    /// Returns whether the alert fires. One that was not sent again in time is resolved.
+    pub(in crate::notify) fn is_firing(&self, now: Timestamp) -> bool {
+        !self.is_resolved && now < self.ends_at
+    }
+
+    /// Returns the bytes that count against the limit of all alerts.
+    pub(in crate::notify) fn bytes(&self) -> usize {
+        pairs_bytes(&self.labels) + pairs_bytes(&self.annotations) + self.expr.len()
+    }
+
+    /// Returns the state for Alertmanagers.
+    pub(in crate::notify) fn for_alertmanager(&self, generator_url: String) -> AmAlert {
+        AmAlert {
+            labels: Arc::clone(&self.labels),
+            annotations: Arc::clone(&self.annotations),
+            starts_at: self.starts_at,
+            ends_at: self.ends_at,
+            generator_url,
+        }
+    }
+
+    pub(in crate::notify) fn to_stored(&self) -> StoredAlert {
+        StoredAlert {
+            labels: (*self.labels).clone(),
+            annotations: (*self.annotations).clone(),
+            starts_at_ms: self.starts_at.as_ms(),
+            ends_at_ms: self.ends_at.as_ms(),
+            validity_ms: self.validity_ms,
+            resolved: self.is_resolved,
+            expr: self.expr.to_string(),
+        }
+    }
+
+    /// Returns a stored alert after a start. A firing one gets time to be sent again.
+    pub(in crate::notify) fn from_stored(stored: StoredAlert, now: Timestamp) -> AlertEntry {
+        let validity_ms = stored.validity_ms.clamp(RESTORED_VALIDITY_MS, 86_400_000);
+        let ends_at = match stored.resolved {
+            true => Timestamp::from_ms(stored.ends_at_ms),
+            false => now.plus_ms(validity_ms),
+        };
+        AlertEntry {
+            labels: Arc::new(stored.labels),
+            annotations: Arc::new(stored.annotations),
+            starts_at: Timestamp::from_ms(stored.starts_at_ms),
+            ends_at,
+            updated_at: now,
+            is_resolved: stored.resolved,
+            expr: stored.expr.into(),
+            validity_ms: stored.validity_ms,
+            groups: 0,
+            told: 0,
+            silenced: (0, Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Steps of time: groups are looked at when their wait ends.
+
+use std::sync::Arc;
+
+use super::group::{AlertGroup, GroupMessage, GroupOutlet, MessageContext};
+use super::suppress::{Inhibitors, Suppression};
+use super::{Delivery, OrgNotifier};
+use crate::model::Timestamp;
+use crate::notify::labels::AlertFingerprint;
+use crate::notify::rows::{NotifyRowKey, NotifyRowKind, encode_told, to_json_bytes};
+
+/// A longer pause between two steps, in milliseconds, is a jump of the clock or a suspended
+/// machine. It counts as this long.
+const STEP_MAX_MS: i64 = 120_000;
+
+impl OrgNotifier {
+    /// Advances to `now`. Returns what has to be delivered. To be called at least once a minute,
+    /// and after each change.
+    pub fn step(&mut self, now: Timestamp) -> Vec<Delivery> {
+        self.follow_clock(now);
+        self.silences.tick(now, &mut self.changes);
+        self.inhibitors = Inhibitors::of(&self.config, &self.entries, now);
+        self.drop_acknowledgements(now);
+        let due: Vec<Arc<str>> = self
+            .groups
+            .iter()
+            .filter(|(_, group)| is_due(group, now))
+            .map(|(key, _)| Arc::clone(key))
+            .collect();
+        for key in &due {
+            self.flush(key, now);
+        }
+        self.sweep(now);
+        let mut deliveries = self.deliver_groups(now);
+        deliveries.extend(self.deliver_alertmanagers(now));
+        deliveries
+    }
+
+    /// Moves ends and waits along when the clock jumps, so that no alert expires, and no group
+    /// waits, because of the jump.
+    fn follow_clock(&mut self, now: Timestamp) {
+        let passed = self.stepped_at.map_or(0, |before| now.ms_since(before));
+        self.stepped_at = Some(now);
+        let jump = if passed < 0 { passed } else { (passed - STEP_MAX_MS).max(0) };
+        if jump == 0 {
+            return;
+        }
+        for entry in self.entries.values_mut() {
+            // An alert that was sent after the jump has the new time already.
+            if !entry.is_resolved && entry.updated_at.ms_since(now).abs() > STEP_MAX_MS {
+                entry.ends_at = entry.ends_at.plus_ms(jump);
+            }
+        }
+        for group in self.groups.values_mut() {
+            if jump < 0 {
+                group.next_flush = group.next_flush.plus_ms(jump);
+            }
+            // A time of the future would hold back repeated notifications.
+            for told in group.outlets.iter_mut().flat_map(|outlet| outlet.told.values_mut()) {
+                told.at = told.at.min(now);
+            }
+        }
+    }
+
+    fn drop_acknowledgements(&mut self, now: Timestamp) {
+        let over: Vec<AlertFingerprint> = self
+            .acknowledgements
+            .iter()
+            .filter(|(print, one)| {
+                let entry = self.entries.get(print);
+                entry.is_none_or(|entry| !entry.is_firing(now) || entry.starts_at != one.starts_at)
+            })
+            .map(|(print, _)| *print)
+            .collect();
+        for fingerprint in over {
+            self.withdraw_acknowledgement(fingerprint);
+        }
+    }
+
+    /// Looks at a group: marks the integrations that have to be notified, forgets what is settled,
+    /// and sets the next look.
+    fn flush(&mut self, key: &Arc<str>, now: Timestamp) {
+        self.refresh_silences(key, now);
+        let config = Arc::clone(&self.config);
+        let Some(group) = self.groups.get(key) else { return };
+        let Some(route) = config.routes.get(group.route) else { return };
+        let wants: Vec<bool> =
+            group.outlets.iter().map(|outlet| self.message_of(group, outlet, now).is_some()).collect();
+        let Some(group) = self.groups.get_mut(key) else { return };
+        for (outlet, wants) in group.outlets.iter_mut().zip(wants) {
+            outlet.pending_since = if wants { outlet.pending_since.or(Some(now)) } else { None };
+        }
+        let interval = route.times.group_interval_ms;
+        // Without drift, unless a look was missed.
+        let is_late = now.ms_since(group.next_flush).abs() >= interval;
+        let base = if is_late || !group.has_flushed { now } else { group.next_flush };
+        group.next_flush = base.plus_ms(interval);
+        group.wait_ms = interval;
+        group.has_flushed = true;
+        self.settle(key, now);
+    }
+
+    /// Computes which silences match the members of a group, unless that is known.
+    fn refresh_silences(&mut self, key: &Arc<str>, now: Timestamp) {
+        let Some(group) = self.groups.get(key) else { return };
+        let epoch = self.silences.epoch();
+        for fingerprint in &group.members {
+            if let Some(entry) = self.entries.get_mut(fingerprint)
+                && entry.silenced.0 != epoch
+            {
+                entry.silenced = (epoch, self.silences.matching(&entry.labels, now));
+            }
+        }
+    }
+
+    /// Returns what an integration of a group has to be notified about now.
+    pub(super) fn message_of(
+        &self,
+        group: &AlertGroup,
+        outlet: &GroupOutlet,
+        now: Timestamp,
+    ) -> Option<GroupMessage> {
+        let route = self.config.routes.get(group.route)?;
+        let integration = self.config.integrations.get(outlet.integration)?;
+        if route.is_muted(now) {
+            return None;
+        }
+        let suppression = self.suppression();
+        let suppressed = suppression.among(&group.members, &self.entries);
+        group.message(
+            outlet,
+            &MessageContext {
+                entries: &self.entries,
+                suppressed: &suppressed,
+                repeat_interval_ms: route.times.repeat_interval_ms,
+                send_resolved: integration.send_resolved,
+                now,
+            },
+        )
+    }
+
+    pub(super) fn suppression(&self) -> Suppression<'_> {
+        Suppression {
+            config: &self.config,
+            inhibitors: &self.inhibitors,
+            acknowledgements: &self.acknowledgements,
+        }
+    }
+
+    /// Removes resolved alerts from a group that no integration has to hear about, and the group if
+    /// it is empty.
+    pub(super) fn settle(&mut self, key: &Arc<str>, now: Timestamp) {
+        let config = Arc::clone(&self.config);
+        let Some(group) = self.groups.get(key) else { return };
+        let mut quiet = Vec::new();
+        for (place, outlet) in group.outlets.iter().enumerate() {
+            let sends = config.integrations.get(outlet.integration).is_some_and(|one| one.send_resolved);
+            if !sends {
+                let over = group.resolved(outlet, &self.entries, now);
+                quiet.extend(over.into_iter().map(|print| (place, print)));
+            }
+        }
+        for (place, fingerprint) in quiet {
+            self.forget_told(key, place, fingerprint);
+        }
+        let Some(group) = self.groups.get(key) else { return };
+        let is_over = |print: &&AlertFingerprint| {
+            let entry = self.entries.get(print);
+            entry.is_none_or(|entry| !entry.is_firing(now) && group.is_settled(**print, entry.ends_at, now))
+        };
+        let over: Vec<AlertFingerprint> = group.members.iter().filter(is_over).copied().collect();
+        let outlets = group.outlets.len();
+        for fingerprint in over {
+            for place in 0..outlets {
+                if self.forget_told(key, place, fingerprint)
+                    && let Some(channel) = self.channel_of(key, place)
+                {
+                    channel.counts.dropped_alerts += 1;
+                }
+            }
+            if let Some(group) = self.groups.get_mut(key)
+                && group.members.remove(&fingerprint)
+            {
+                self.memberships = self.memberships.saturating_sub(1);
+                if let Some(entry) = self.entries.get_mut(&fingerprint) {
+                    entry.groups = entry.groups.saturating_sub(1);
+                }
+            }
+        }
+        if self.groups.get(key).is_some_and(AlertGroup::is_empty) {
+            self.groups.remove(key);
+        }
+    }
+
+    fn channel_of(&mut self, key: &Arc<str>, place: usize) -> Option<&mut super::Channel> {
+        let id = Arc::clone(&self.groups.get(key)?.outlets.get(place)?.id);
+        Some(self.channels.entry(id).or_default())
+    }
+
+    /// Forgets that an integration was told about an alert. Returns whether it was.
+    fn forget_told(&mut self, key: &Arc<str>, place: usize, fingerprint: AlertFingerprint) -> bool {
+        let outlet = self.groups.get_mut(key).and_then(|group| group.outlets.get_mut(place));
+        let Some(outlet) = outlet else { return false };
+        if outlet.told.remove(&fingerprint).is_none() {
+            return false;
+        }
+        self.count_told(&[], &[fingerprint]);
+        self.store_told(key, place);
+        true
+    }
+
+    /// Stores what an integration was told about a group.
+    pub(super) fn store_told(&mut self, key: &Arc<str>, place: usize) {
+        let Some(outlet) = self.groups.get(key).and_then(|group| group.outlets.get(place)) else { return };
+        let value = (!outlet.told.is_empty()).then(|| encode_told(&outlet.told));
+        self.changes.insert(NotifyRowKey::of_told(key, &outlet.id), value);
+    }
+
+    /// Counts by how many integrations alerts are believed to fire. The first one stores an alert,
+    /// the last one removes it.
+    pub(super) fn count_told(&mut self, added: &[AlertFingerprint], removed: &[AlertFingerprint]) {
+        for fingerprint in added {
+            let Some(entry) = self.entries.get_mut(fingerprint) else { continue };
+            entry.told += 1;
+            if entry.told == 1 {
+                let row = to_json_bytes(&entry.to_stored());
+                self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, *fingerprint), Some(row));
+            }
+        }
+        for fingerprint in removed {
+            let Some(entry) = self.entries.get_mut(fingerprint) else { continue };
+            entry.told = entry.told.saturating_sub(1);
+            if entry.told == 0 {
+                self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, *fingerprint), None);
+            }
+        }
+    }
+}
+
+/// Returns whether the wait of a group has ended. A wait longer than its length means that the
+/// clock was set back.
+fn is_due(group: &AlertGroup, now: Timestamp) -> bool {
+    let left = group.next_flush.ms_since(now);
+    left <= 0 || left > group.wait_ms
+}

@@ -1,0 +1,170 @@
+//! Groups of alerts, and what each integration of a group has to be notified about.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::entry::AlertEntry;
+use crate::model::Timestamp;
+use crate::notify::labels::{AlertFingerprint, AlertLabels};
+use crate::notify::limits::{MESSAGE_ALERTS_MAX, MESSAGE_BYTES_MAX};
+use crate::notify::rows::{ToldAlert, ToldAlerts};
+
+/// How long receivers are tried to be notified that an alert is resolved, in milliseconds.
+const RESOLVED_KEPT_MS: i64 = 86_400_000;
+
+/// All alerts of an organisation.
+pub(in crate::notify) type AlertEntries = BTreeMap<AlertFingerprint, AlertEntry>;
+
+/// The alerts of one route with the same values of its `group_by` labels.
+#[derive(Clone, Debug)]
+pub(in crate::notify) struct AlertGroup {
+    /// The place of the route.
+    pub(in crate::notify) route: usize,
+    /// The labels that the alerts have in common.
+    pub(in crate::notify) labels: AlertLabels,
+    pub(in crate::notify) members: BTreeSet<AlertFingerprint>,
+    /// When the group is looked at next.
+    pub(in crate::notify) next_flush: Timestamp,
+    /// The wait that ends with it, in milliseconds.
+    pub(in crate::notify) wait_ms: i64,
+    pub(in crate::notify) has_flushed: bool,
+    /// One for each integration of the receiver.
+    pub(in crate::notify) outlets: Vec<GroupOutlet>,
+}
+
+/// What one integration knows about a group.
+#[derive(Clone, Debug)]
+pub(in crate::notify) struct GroupOutlet {
+    /// The place of the integration.
+    pub(in crate::notify) integration: usize,
+    pub(in crate::notify) id: Arc<str>,
+    /// The alerts that it believes to fire.
+    pub(in crate::notify) told: ToldAlerts,
+    /// Since when a notification waits to be sent.
+    pub(in crate::notify) pending_since: Option<Timestamp>,
+    pub(in crate::notify) is_in_flight: bool,
+}
+
+impl GroupOutlet {
+    pub(in crate::notify) fn new(integration: usize, id: Arc<str>, told: ToldAlerts) -> GroupOutlet {
+        GroupOutlet { integration, id, told, pending_since: None, is_in_flight: false }
+    }
+}
+
+/// The contents of a notification.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(in crate::notify) struct GroupMessage {
+    /// The firing alerts, with the start that is reported.
+    pub(in crate::notify) firing: Vec<(AlertFingerprint, Timestamp)>,
+    /// The resolved alerts that the integration believes to fire.
+    pub(in crate::notify) resolved: Vec<AlertFingerprint>,
+    /// The alerts that belong to the notification and do not fit.
+    pub(in crate::notify) truncated: usize,
+}
+
+/// What decides about a message besides the group.
+#[derive(Clone, Copy)]
+pub(in crate::notify) struct MessageContext<'c> {
+    pub(in crate::notify) entries: &'c AlertEntries,
+    /// The alerts of the group that are silenced, inhibited or acknowledged.
+    pub(in crate::notify) suppressed: &'c BTreeSet<AlertFingerprint>,
+    pub(in crate::notify) repeat_interval_ms: i64,
+    pub(in crate::notify) send_resolved: bool,
+    pub(in crate::notify) now: Timestamp,
+}
+
+impl AlertGroup {
+    /// Returns the message that an integration has to get now; none if it knows everything.
+    pub(in crate::notify) fn message(
+        &self,
+        outlet: &GroupOutlet,
+        context: &MessageContext<'_>,
+    ) -> Option<GroupMessage> {
+        let MessageContext { entries, suppressed, now, .. } = *context;
+        let (mut due, mut known) = (Vec::new(), Vec::new());
+        for fingerprint in &self.members {
+            let Some(entry) = entries.get(fingerprint).filter(|entry| entry.is_firing(now)) else { continue };
+            if suppressed.contains(fingerprint) {
+                continue;
+            }
+            let is_due = outlet.told.get(fingerprint).is_none_or(|told| {
+                told.starts_at != entry.starts_at || now.ms_since(told.at) >= context.repeat_interval_ms
+            });
+            let one = (*fingerprint, entry.starts_at);
+            if is_due { due.push(one) } else { known.push(one) }
+        }
+        let resolved = if context.send_resolved { self.resolved(outlet, entries, now) } else { Vec::new() };
+        if due.is_empty() && resolved.is_empty() {
+            return None;
+        }
+        let total = due.len() + known.len() + resolved.len();
+        let mut message = GroupMessage::default();
+        let mut bytes = 0;
+        let mut fits = |fingerprint: &AlertFingerprint, taken: usize| {
+            bytes += entries.get(fingerprint).map_or(0, AlertEntry::bytes);
+            taken < MESSAGE_ALERTS_MAX && (taken == 0 || bytes <= MESSAGE_BYTES_MAX)
+        };
+        // What has to be reported comes first, so that the next message can report the rest.
+        for fingerprint in resolved {
+            if fits(&fingerprint, message.resolved.len()) {
+                message.resolved.push(fingerprint);
+            }
+        }
+        for one in due.into_iter().chain(known) {
+            if fits(&one.0, message.resolved.len() + message.firing.len()) {
+                message.firing.push(one);
+            }
+        }
+        message.truncated = total - message.firing.len() - message.resolved.len();
+        Some(message)
+    }
+
+    /// Returns the alerts that an integration believes to fire and that do not.
+    pub(in crate::notify) fn resolved(
+        &self,
+        outlet: &GroupOutlet,
+        entries: &AlertEntries,
+        now: Timestamp,
+    ) -> Vec<AlertFingerprint> {
+        let is_over = |fingerprint: &&AlertFingerprint| {
+            entries.get(fingerprint).is_some_and(|entry| !entry.is_firing(now))
+        };
+        outlet.told.keys().filter(is_over).copied().collect()
+    }
+
+    /// Returns whether no integration has to hear about an alert that does not fire any more: it
+    /// was told by none, or too long ago.
+    pub(in crate::notify) fn is_settled(
+        &self,
+        fingerprint: AlertFingerprint,
+        ends_at: Timestamp,
+        now: Timestamp,
+    ) -> bool {
+        let is_told = self.outlets.iter().any(|outlet| outlet.told.contains_key(&fingerprint));
+        !is_told || now.ms_since(ends_at) > RESOLVED_KEPT_MS
+    }
+
+    /// Returns whether the group can be removed.
+    pub(in crate::notify) fn is_empty(&self) -> bool {
+        let is_quiet = |outlet: &GroupOutlet| outlet.told.is_empty() && !outlet.is_in_flight;
+        self.members.is_empty() && self.outlets.iter().all(is_quiet)
+    }
+}
+
+/// Applies a delivered message to what an integration knows. Returns the alerts that it was told
+/// about for the first time, and those that it need not remember any more.
+pub(in crate::notify) fn apply_told(
+    told: &mut ToldAlerts,
+    message: &GroupMessage,
+    at: Timestamp,
+) -> (Vec<AlertFingerprint>, Vec<AlertFingerprint>) {
+    let mut added = Vec::new();
+    for (fingerprint, starts_at) in &message.firing {
+        if told.insert(*fingerprint, ToldAlert { starts_at: *starts_at, at }).is_none() {
+            added.push(*fingerprint);
+        }
+    }
+    let removed =
+        message.resolved.iter().filter(|fingerprint| told.remove(fingerprint).is_some()).copied().collect();
+    (added, removed)
+}

@@ -1,0 +1,146 @@
+//! Alerts come in: they are stored, queued for Alertmanagers, and put into groups.
+
+use std::sync::Arc;
+
+use super::entry::AlertEntry;
+use super::group::{AlertGroup, GroupOutlet};
+use super::{OrgNotifier, is_same_alert};
+use crate::model::{Alert, Timestamp};
+use crate::notify::labels::{AlertFingerprint, format_labels};
+use crate::notify::limits::{ALERTS_BYTES_MAX, ALERTS_MAX, GROUPS_MAX, MEMBERSHIPS_MAX};
+use crate::notify::rows::{NotifyRowKey, NotifyRowKind, ToldAlerts, to_json_bytes};
+
+impl OrgNotifier {
+    /// Takes the state of an alert.
+    pub fn offer(&mut self, alert: Alert, now: Timestamp) {
+        self.counts.received += 1;
+        let Some(entry) = AlertEntry::new(alert, now) else {
+            self.counts.dropped += 1;
+            return;
+        };
+        let fingerprint = AlertFingerprint::of(&entry.labels);
+        if !self.alertmanagers.is_empty() {
+            let sent = entry.for_alertmanager(self.expr_link(&entry.expr));
+            for queue in self.alertmanagers.values_mut() {
+                queue.push(fingerprint, sent.clone(), now);
+            }
+        }
+        let is_resolved = entry.is_resolved;
+        if !self.store_entry(fingerprint, entry, now) {
+            return;
+        }
+        if is_resolved {
+            self.forget_acknowledgement(fingerprint, now);
+        } else {
+            self.join_groups(fingerprint, now);
+        }
+    }
+
+    /// Stores an alert. Returns whether it is known now.
+    fn store_entry(&mut self, fingerprint: AlertFingerprint, entry: AlertEntry, now: Timestamp) -> bool {
+        if let Some(known) = self.entries.get_mut(&fingerprint) {
+            if !is_same_alert(&known.labels, &entry.labels) {
+                self.counts.dropped += 1;
+                return false;
+            }
+            let before = known.bytes();
+            let change = known.update(entry, now);
+            self.entries_bytes = self.entries_bytes + known.bytes() - before.min(self.entries_bytes);
+            if change.is_durable {
+                let row = to_json_bytes(&known.to_stored());
+                self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, fingerprint), Some(row));
+            }
+            return true;
+        }
+        // Receivers know nothing about it.
+        if entry.is_resolved {
+            return false;
+        }
+        let bytes = entry.bytes();
+        if self.entries.len() >= ALERTS_MAX || self.entries_bytes + bytes > ALERTS_BYTES_MAX {
+            self.sweep(now);
+        }
+        if self.entries.len() >= ALERTS_MAX || self.entries_bytes + bytes > ALERTS_BYTES_MAX {
+            self.counts.dropped += 1;
+            return false;
+        }
+        self.entries_bytes += bytes;
+        self.entries.insert(fingerprint, entry);
+        true
+    }
+
+    /// Puts a firing alert into the groups of its routes.
+    pub(super) fn join_groups(&mut self, fingerprint: AlertFingerprint, now: Timestamp) {
+        let config = Arc::clone(&self.config);
+        let Some(entry) = self.entries.get(&fingerprint) else { return };
+        let (labels, starts_at) = (Arc::clone(&entry.labels), entry.starts_at);
+        for place in config.routes_of(&labels) {
+            let Some(route) = config.routes.get(place) else { continue };
+            let group_labels = route.group_labels(&labels);
+            let key: Arc<str> = format!("{}:{}", route.key, format_labels(&group_labels)).into();
+            let has_room = self.memberships < MEMBERSHIPS_MAX;
+            if !self.groups.contains_key(&key) {
+                if self.groups.len() >= GROUPS_MAX || !has_room {
+                    self.counts.dropped += 1;
+                    continue;
+                }
+                let outlets = config
+                    .integrations
+                    .iter()
+                    .enumerate()
+                    .filter(|(at, _)| {
+                        config.receivers.get(route.receiver).is_some_and(|one| one.integrations.contains(at))
+                    })
+                    .map(|(at, one)| GroupOutlet::new(at, Arc::clone(&one.id), ToldAlerts::new()))
+                    .collect();
+                let group = AlertGroup {
+                    route: place,
+                    labels: group_labels,
+                    members: std::collections::BTreeSet::new(),
+                    next_flush: now.plus_ms(route.times.group_wait_ms),
+                    wait_ms: route.times.group_wait_ms,
+                    has_flushed: false,
+                    outlets,
+                };
+                self.groups.insert(Arc::clone(&key), group);
+            }
+            let Some(group) = self.groups.get_mut(&key) else { continue };
+            if !group.members.contains(&fingerprint) {
+                if !has_room {
+                    self.counts.dropped += 1;
+                    continue;
+                }
+                group.members.insert(fingerprint);
+                self.memberships += 1;
+                if let Some(entry) = self.entries.get_mut(&fingerprint) {
+                    entry.groups += 1;
+                }
+            }
+            // As in Alertmanager: an alert that has waited long enough elsewhere does not wait here.
+            if !group.has_flushed && now.ms_since(starts_at) > route.times.group_wait_ms {
+                group.next_flush = now;
+                group.wait_ms = 0;
+            }
+        }
+    }
+
+    /// Removes the acknowledgement of an alert that does not fire any more.
+    pub(super) fn forget_acknowledgement(&mut self, fingerprint: AlertFingerprint, now: Timestamp) {
+        if self.entries.get(&fingerprint).is_none_or(|entry| !entry.is_firing(now)) {
+            self.withdraw_acknowledgement(fingerprint);
+        }
+    }
+
+    /// Removes alerts that neither fire nor concern a receiver.
+    pub(super) fn sweep(&mut self, now: Timestamp) {
+        let is_over = |entry: &AlertEntry| !entry.is_firing(now) && entry.groups == 0 && entry.told == 0;
+        let over: Vec<AlertFingerprint> =
+            self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(print, _)| *print).collect();
+        for fingerprint in over {
+            if let Some(entry) = self.entries.remove(&fingerprint) {
+                self.entries_bytes = self.entries_bytes.saturating_sub(entry.bytes());
+            }
+            self.withdraw_acknowledgement(fingerprint);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The notifications of one organisation, without a thread or a clock: alerts come in, deliveries
+//! go out, and outcomes come back.
+//!
+//! What has to be sent is always computed from the alerts and from what each integration was told,
+//! at the moment of sending. So a receiver that fails for an hour has no growing queue, and gets one
+//! message about the present when it works again.
+
+mod deliver;
+mod entry;
+mod flush;
+mod group;
+mod intake;
+mod mails;
+mod restore;
+mod suppress;
+mod views;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::alertmanager::discovery::AmEndpoint;
+use super::alertmanager::{AmQueue, DeliveryCounts, DeliveryError};
+use super::config::NotifyConfig;
+use super::labels::{AlertFingerprint, AlertLabels};
+use super::limits::COMMENT_BYTES_MAX;
+use super::message::DeliveryContent;
+use super::rows::{NotifyChanges, NotifyRowKey, NotifyRowKind, to_json_bytes};
+use super::silence::{AlertSilence, NewSilence, SilenceError, Silences};
+use crate::entropy::Entropy;
+use crate::model::Timestamp;
+use group::{AlertEntries, AlertGroup};
+use mails::MailBudget;
+use suppress::{AlertAcknowledgement as Acknowledgement, Inhibitors};
+
+pub use deliver::TestRefusal;
+pub use suppress::AlertAcknowledgement;
+pub use views::{AlertView, AmStatus, GroupView, IntegrationStatus, NotifyStatus};
+
+/// The settings of an organisation that are not in its configuration.
+#[derive(Clone, Debug)]
+pub struct OrgOptions {
+    /// The most mails in an hour, inclusive.
+    pub mails_per_hour: u32,
+    /// The page of the organisation's alerts, for links; may be empty.
+    pub external_url: String,
+    /// The page of an expression, before the expression in the form of a query; may be empty.
+    pub expr_url: String,
+}
+
+/// Something to deliver.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The number to report the outcome with.
+    pub number: u64,
+    /// Identifies the server among those of the organisation.
+    pub channel: String,
+    /// The contents.
+    pub content: DeliveryContent,
+}
+
+/// What a delivery is about.
+#[derive(Debug)]
+enum InFlight {
+    Group { group: Arc<str>, integration: Arc<str>, message: group::GroupMessage, at: Timestamp },
+    Alertmanager { key: String },
+}
+
+/// The state of an integration across groups.
+#[derive(Clone, Debug, Default)]
+struct Channel {
+    in_flight: usize,
+    failures: u32,
+    retry_at: Option<Timestamp>,
+    last_error: Option<DeliveryError>,
+    last_sent: Option<Timestamp>,
+    counts: DeliveryCounts,
+}
+
+/// Counters of an organisation, since the start of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OrgCounts {
+    /// Alerts that rules or clients sent.
+    pub received: u64,
+    /// Alerts that were dropped because of a limit.
+    pub dropped: u64,
+    /// Mails that waited for the next hour because of the limit.
+    pub mails_delayed: u64,
+}
+
+/// The notifications of one organisation.
+#[derive(Debug)]
+pub struct OrgNotifier {
+    options: OrgOptions,
+    config: Arc<NotifyConfig>,
+    entries: AlertEntries,
+    entries_bytes: usize,
+    memberships: usize,
+    groups: BTreeMap<Arc<str>, AlertGroup>,
+    silences: Silences,
+    acknowledgements: BTreeMap<AlertFingerprint, Acknowledgement>,
+    inhibitors: Inhibitors,
+    channels: BTreeMap<Arc<str>, Channel>,
+    alertmanagers: BTreeMap<String, AmQueue>,
+    in_flight: BTreeMap<u64, InFlight>,
+    next_number: u64,
+    mails: MailBudget,
+    changes: NotifyChanges,
+    counts: OrgCounts,
+    /// The time of the last step, which shows jumps of the clock.
+    stepped_at: Option<Timestamp>,
+    rng: Entropy,
+}
+
+/// The reason why an alert is not acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcknowledgeError {
+    /// `not_found`.
+    #[error("no such alert fires")]
+    NotFiring,
+    /// `invalid`.
+    #[error("a comment has at most {COMMENT_BYTES_MAX} bytes")]
+    TooLong,
+}
+
+impl OrgNotifier {
+    /// Returns the notifier of an organisation without configuration.
+    pub fn new(options: OrgOptions, rng: Entropy) -> OrgNotifier {
+        OrgNotifier {
+            mails: MailBudget::new(options.mails_per_hour),
+            options,
+            config: Arc::default(),
+            entries: AlertEntries::new(),
+            entries_bytes: 0,
+            memberships: 0,
+            groups: BTreeMap::new(),
+            silences: Silences::default(),
+            acknowledgements: BTreeMap::new(),
+            inhibitors: Inhibitors::default(),
+            channels: BTreeMap::new(),
+            alertmanagers: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            next_number: 1,
+            changes: NotifyChanges::new(),
+            counts: OrgCounts::default(),
+            stepped_at: None,
+            rng,
+        }
+    }
+
+    /// Returns the configuration in use.
+    pub const fn config(&self) -> &Arc<NotifyConfig> {
+        &self.config
+    }
+
+    /// Returns whether nothing happens before the next alert or change.
+    pub fn is_idle(&self) -> bool {
+        self.entries.is_empty()
+            && self.groups.is_empty()
+            && self.changes.is_empty()
+            && self.in_flight.is_empty()
+            && self.silences.list().next().is_none()
+            && self.alertmanagers.values().all(|queue| queue.len() == 0)
+    }
+
+    /// Sets the Alertmanagers. A queue stays while its Alertmanager does.
+    pub fn set_alertmanagers(&mut self, endpoints: Vec<AmEndpoint>) {
+        let mut before = std::mem::take(&mut self.alertmanagers);
+        for endpoint in endpoints {
+            let queue = match before.remove(&endpoint.key) {
+                Some(mut queue) => {
+                    queue.endpoint = endpoint;
+                    queue
+                }
+                None => AmQueue::new(endpoint),
+            };
+            self.alertmanagers.insert(queue.endpoint.key.clone(), queue);
+        }
+    }
+
+    /// Takes the changes of rows since the last call. The caller stores them, or gives them back
+    /// with [`OrgNotifier::return_changes`].
+    pub fn take_changes(&mut self) -> NotifyChanges {
+        std::mem::take(&mut self.changes)
+    }
+
+    /// Takes back changes that could not be stored. Newer ones prevail.
+    pub fn return_changes(&mut self, failed: NotifyChanges) {
+        let newer = std::mem::replace(&mut self.changes, failed);
+        self.changes.extend(newer);
+    }
+
+    /// Returns all silences in order of their ids.
+    pub fn silences(&self) -> impl Iterator<Item = &AlertSilence> {
+        self.silences.list()
+    }
+
+    /// Returns a silence.
+    pub fn silence(&self, id: &str) -> Option<&AlertSilence> {
+        self.silences.get(id)
+    }
+
+    /// Creates a silence, or changes the one with this id. Returns the id of the resulting one.
+    ///
+    /// # Errors
+    /// [`SilenceError`]; then nothing is changed.
+    pub fn set_silence(
+        &mut self,
+        id: Option<&str>,
+        new: NewSilence,
+        now: Timestamp,
+    ) -> Result<Arc<str>, SilenceError> {
+        match id {
+            Some(id) => self.silences.replace(id, new, now, &mut self.rng, &mut self.changes),
+            None => self.silences.create(new, now, &mut self.rng, &mut self.changes),
+        }
+    }
+
+    /// Ends a silence.
+    ///
+    /// # Errors
+    /// [`SilenceError::NotFound`].
+    pub fn expire_silence(&mut self, id: &str, now: Timestamp) -> Result<(), SilenceError> {
+        self.silences.expire(id, now, &mut self.changes)
+    }
+
+    /// Acknowledges a firing alert until it is resolved.
+    ///
+    /// # Errors
+    /// [`AcknowledgeError`].
+    pub fn acknowledge(
+        &mut self,
+        fingerprint: AlertFingerprint,
+        author: &str,
+        comment: &str,
+        now: Timestamp,
+    ) -> Result<AlertAcknowledgement, AcknowledgeError> {
+        if comment.len() > COMMENT_BYTES_MAX || author.len() > COMMENT_BYTES_MAX {
+            return Err(AcknowledgeError::TooLong);
+        }
+        let entry = self.entries.get(&fingerprint).filter(|entry| entry.is_firing(now));
+        let entry = entry.ok_or(AcknowledgeError::NotFiring)?;
+        let one = Acknowledgement {
+            starts_at: entry.starts_at,
+            author: author.to_owned(),
+            comment: comment.to_owned(),
+            at: now,
+        };
+        let key = NotifyRowKey::of_alert(NotifyRowKind::Acknowledgement, fingerprint);
+        self.changes.insert(key, Some(to_json_bytes(&one.to_stored())));
+        self.acknowledgements.insert(fingerprint, one.clone());
+        Ok(one)
+    }
+
+    /// Withdraws an acknowledgement. Returns whether there was one.
+    pub fn withdraw_acknowledgement(&mut self, fingerprint: AlertFingerprint) -> bool {
+        let had = self.acknowledgements.remove(&fingerprint).is_some();
+        if had {
+            self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Acknowledgement, fingerprint), None);
+        }
+        had
+    }
+
+    /// Returns the page of an expression.
+    fn expr_link(&self, expr: &str) -> String {
+        expr_link(&self.options.expr_url, expr)
+    }
+}
+
+/// Appends an expression to the address of its page, with all reserved characters escaped.
+fn expr_link(before: &str, expr: &str) -> String {
+    if before.is_empty() || expr.is_empty() {
+        return String::new();
+    }
+    let mut link = before.to_owned();
+    for byte in expr.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                link.push(char::from(byte))
+            }
+            other => link.push_str(&format!("%{other:02X}")),
+        }
+    }
+    link
+}
+
+/// Returns whether two label sets are equal; used where fingerprints could collide.
+fn is_same_alert(one: &AlertLabels, other: &AlertLabels) -> bool {
+    one == other
+}
+
+#[cfg(test)]
+mod tests;
