@@ -107,6 +107,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("totp_rs", &["identity"]),
     ("jsonwebtoken", &["identity"]),
     ("aes_gcm", &["identity"]),
+    ("md5", &["relabel"]),
     ("rand", &["entropy"]),
     ("governor", &["api"]),
     ("axum", &["api"]),

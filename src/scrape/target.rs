@@ -1,5 +1,12 @@
 //! A target: one URL that is scraped, with the labels that its samples get.
 
+mod build;
+mod set;
+mod url;
+
+pub use build::{RelabelStep, TargetOutcome, build_target, discovered_labels, relabel_steps};
+pub use set::{InvalidScrapeTarget, JobTargets, TARGETS_MAX, TARGETS_PER_JOB_MAX, job_targets};
+
 use std::sync::Arc;
 
 use super::config::ScrapeJob;
