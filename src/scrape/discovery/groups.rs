@@ -70,12 +70,9 @@ fn checked(texts: Vec<Option<GroupText>>) -> Result<Vec<TargetGroup>, String> {
 }
 
 impl TargetGroup {
-    /// Returns the group with a further label, if its labels do not have that name yet.
+    /// Returns the group with a further label, which replaces one of that name.
     #[must_use]
-    pub(super) fn with_default_label(self, name: &str, value: &str) -> TargetGroup {
-        if self.labels.get(name).is_some() {
-            return self;
-        }
+    pub(super) fn with_label(self, name: &str, value: &str) -> TargetGroup {
         let mut labels = self.labels.to_builder();
         labels.set(name, value);
         TargetGroup { labels: labels.build(), ..self }
