@@ -22,7 +22,10 @@ mod status;
 mod target_run;
 
 pub use batch::ScrapeBatch;
-pub use edge::ScrapeStored;
+pub use edge::{
+    ScrapeDeps, ScrapeFleet, ScrapeLiveSeries, ScrapePlan, ScrapeSink, ScrapeStored, ScrapeTargetReport,
+    ScrapeWork,
+};
 pub use error::ScrapeError;
 pub use metadata::{ScrapeMetadata, ScrapeMetadataEntry, ScrapeMetadataPool};
 pub use negotiate::{accept_header, response_format};

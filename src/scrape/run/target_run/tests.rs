@@ -100,7 +100,11 @@ impl Driver {
 
 /// Formats samples as `name{labels} value@ms`, with times relative to `at`; the labels are sorted.
 fn formatted(batch: &ScrapeBatch, at: Timestamp) -> Vec<String> {
-    let batch = batch.batch();
+    formatted_batch(&batch.batch(), at)
+}
+
+/// Formats the samples of a batch as [`formatted`] does.
+pub(in crate::scrape::run) fn formatted_batch(batch: &WriteBatch<'_>, at: Timestamp) -> Vec<String> {
     let mut lines = Vec::new();
     for (place, series) in batch.series.iter().enumerate() {
         let mut pairs = Vec::new();
