@@ -57,7 +57,7 @@ pub(super) fn client_settings(
     if let Some(headers) = yaml.http_headers {
         for (name, header) in &headers.value {
             let name = name.to_ascii_lowercase();
-            add_header(&mut settings.headers, name, header, files)
+            add_header(&mut settings.headers, &name, header, files)
                 .map_err(|message| problem(position(headers), message))?;
         }
         if settings.headers.len() > HEADERS_MAX {
@@ -299,7 +299,7 @@ fn tls_settings(spanned: &Spanned<YamlTls>, files: &ScrapeFiles) -> Result<Targe
 
 fn add_header(
     headers: &mut Vec<(String, TargetSecret)>,
-    name: String,
+    name: &str,
     yaml: &YamlHeader,
     files: &ScrapeFiles,
 ) -> Result<(), String> {
@@ -307,7 +307,7 @@ fn add_header(
     if name.is_empty() || name.len() > 256 || !name.bytes().all(is_token) {
         return Err(format!("{name:?} is not the name of a header"));
     }
-    if RESERVED_HEADERS.contains(&name.as_str()) {
+    if RESERVED_HEADERS.contains(&name) {
         return Err(format!("setting header {name:?} is not allowed"));
     }
     let texts = yaml.values.iter().chain(&yaml.secrets).flatten().cloned().map(Ok);
@@ -317,7 +317,7 @@ fn add_header(
         if !is_visible(&value) || value.trim() != value || value.len() > TARGET_TEXT_BYTES_MAX {
             return Err(format!("the value of header {name:?} must be visible ASCII"));
         }
-        headers.push((name.clone(), TargetSecret::new(value)));
+        headers.push((name.to_owned(), TargetSecret::new(value)));
     }
     Ok(())
 }

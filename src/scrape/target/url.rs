@@ -24,7 +24,7 @@ pub(super) fn path_and_query(job: &ScrapeJob, labels: &Labels, path: &str) -> St
             None => params.push((name, vec![label.value])),
         }
     }
-    params.sort_by(|(a, _), (b, _)| a.cmp(b));
+    params.sort_by_key(|(name, _)| *name);
     let mut out = String::new();
     if !path.starts_with('/') {
         out.push('/');
