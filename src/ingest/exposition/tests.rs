@@ -236,7 +236,7 @@ fn an_invalid_metric_is_refused_alone_with_its_series() {
         &body(&[
             family("g", 1, &[good.clone(), twice, named, metric()]),
             family("h", 4, &[metric().message(7, &wrong)]),
-            family("x", 77, &[good.clone()]),
+            family("x", 77, std::slice::from_ref(&good)),
             family("", 1, &[good]),
         ]),
         false,

@@ -110,12 +110,14 @@ struct TargetKey {
     hash: u64,
 }
 
+/// The client of a job, or the reason why there is none.
+type JobClient = Result<PullClient, Arc<str>>;
+
 /// What a task should do. The latest command counts.
 #[derive(Clone, Debug)]
 struct TargetCommand {
     plan: ScrapePlan,
-    /// The error of the job's client, or the client.
-    client: Result<PullClient, Arc<str>>,
+    client: JobClient,
     is_ending: bool,
 }
 
@@ -136,7 +138,7 @@ pub struct ScrapeFleet {
     deps: ScrapeDeps,
     running: Arc<Mutex<RunningTargets>>,
     /// The client of each job in use.
-    clients: Mutex<Vec<(Weak<ScrapeJob>, Result<PullClient, Arc<str>>)>>,
+    clients: Mutex<Vec<(Weak<ScrapeJob>, JobClient)>>,
 }
 
 impl Drop for ScrapeFleet {
@@ -160,7 +162,7 @@ impl ScrapeFleet {
     /// would have been due, unless they return before. Returns the number of plans with the same
     /// job and labels as one before them, which are ignored.
     pub fn apply(&self, plans: Vec<ScrapePlan>) -> usize {
-        let mut clients: HashMap<*const ScrapeJob, Result<PullClient, Arc<str>>> = HashMap::new();
+        let mut clients: HashMap<*const ScrapeJob, JobClient> = HashMap::new();
         let mut wanted: BTreeMap<TargetKey, TargetCommand> = BTreeMap::new();
         let mut repeated = 0;
         for plan in plans {
@@ -197,10 +199,10 @@ impl ScrapeFleet {
     }
 
     fn start(&self, key: TargetKey, command: TargetCommand) -> RunningTarget {
-        let (commands, received) = watch::channel(command.clone());
         let status = Arc::<Mutex<ScrapeStatus>>::default();
         let now = self.deps.clock.now();
         let target = Arc::clone(&command.plan.target);
+        let (commands, received) = watch::channel(command);
         let run = ScrapeRun::new(target, Arc::clone(&self.deps.settings), now);
         let task = TargetTask::new(self.org, self.deps.clone(), run, Arc::clone(&status), received);
         let running = Arc::downgrade(&self.running);
@@ -218,7 +220,7 @@ impl ScrapeFleet {
     }
 
     /// Returns the client of a job, which its targets share.
-    fn client(&self, job: &Arc<ScrapeJob>) -> Result<PullClient, Arc<str>> {
+    fn client(&self, job: &Arc<ScrapeJob>) -> JobClient {
         let mut clients = self.clients.lock().ignore_poison();
         clients.retain(|(known, _)| known.strong_count() > 0);
         let known = clients.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(job));

@@ -17,6 +17,7 @@ mod metadata;
 mod negotiate;
 mod resolution;
 mod response;
+mod samples;
 mod schedule;
 mod status;
 mod target_run;

@@ -10,12 +10,12 @@ use super::error::ScrapeError;
 use super::known::{KnownFate, KnownSeries, Recall, SeenOne};
 use super::labels::{LabelPolicy, SeriesFate};
 use super::metadata::ScrapeMetadataPool;
-use super::resolution::limited;
 use super::response::{NO_TIME, ScrapeBody};
+use super::samples::{SampleSink, ScrapeCounts, SentSeries, series_of};
 use super::schedule::ScrapeSchedule;
 use super::status::{ScrapeHealth, ScrapeStatus};
 use crate::ingest::{DecodeError, DecodeLimits, Translated};
-use crate::model::{HistogramSample, MetricKind, Sample, Timestamp, WriteBatch};
+use crate::model::{MetricKind, Timestamp, WriteBatch};
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 
@@ -73,23 +73,6 @@ pub struct ScrapeRun {
     metadata_at: Option<Timestamp>,
     has_reported: bool,
     status: ScrapeStatus,
-}
-
-/// The numbers of one scrape.
-#[derive(Clone, Copy, Debug, Default)]
-struct ScrapeCounts {
-    scraped: u64,
-    kept: u64,
-    added: u64,
-    duplicates: u64,
-}
-
-/// A decoded series.
-#[derive(Clone, Copy)]
-struct SentSeries<'a> {
-    raw: &'a [u8],
-    samples: &'a [Sample],
-    histograms: &'a [HistogramSample],
 }
 
 impl ScrapeRun {
@@ -255,16 +238,16 @@ impl ScrapeRun {
             None => false,
             Some(live) => {
                 for (series, known) in series.zip(live) {
-                    match known.fate {
-                        KnownFate::Dropped => sink.batch.skip_series(),
-                        KnownFate::Plain => drop(sink.batch.series([series.raw, &self.labels])),
-                        KnownFate::Changed(at) => {
-                            drop(sink.batch.series([self.known.changed_labels(at), &[]]));
+                    let parts = match known.fate {
+                        KnownFate::Dropped => {
+                            sink.batch.skip_series();
+                            continue;
                         }
-                    }
-                    if known.fate != KnownFate::Dropped {
-                        sink.add(&series, known.is_repeated)?;
-                    }
+                        KnownFate::Plain => [series.raw, &*self.labels],
+                        KnownFate::Changed(at) => [self.known.changed_labels(at), &[]],
+                    };
+                    sink.batch.series(parts);
+                    sink.add(&series, known.is_repeated)?;
                 }
                 true
             }
@@ -435,58 +418,6 @@ impl ScrapeRun {
         status.duplicates = status.duplicates.saturating_add(counts.duplicates);
         status.panics = status.panics.saturating_add(u64::from(error == Some(&ScrapeError::Panicked)));
     }
-}
-
-/// Adds the samples of series to a batch.
-struct SampleSink<'s> {
-    job: &'s ScrapeJob,
-    batch: &'s mut ScrapeBatch,
-    counts: &'s mut ScrapeCounts,
-}
-
-impl SampleSink<'_> {
-    /// Adds the samples and histograms of the last series of the batch. A sample without a time
-    /// counts only if it is the first one of its series in this scrape.
-    fn add(&mut self, series: &SentSeries<'_>, is_repeated: bool) -> Result<(), ScrapeError> {
-        let honor = self.job.honor_timestamps;
-        let mut is_first = !is_repeated;
-        let mut counts = |at: Timestamp| {
-            let is_taken = is_first || (honor && at != NO_TIME);
-            is_first = false;
-            is_taken
-        };
-        for sample in series.samples {
-            self.counts.kept += 1;
-            match counts(sample.at) {
-                true => self.batch.sample(self.batch.time(sample.at), sample.value),
-                false => self.counts.duplicates += 1,
-            }
-        }
-        for one in series.histograms {
-            self.counts.kept += 1;
-            let Ok(histogram) = &one.value else { continue };
-            match counts(one.at) {
-                true => {
-                    let histogram = limited(histogram.clone(), &self.job.limits)?;
-                    self.batch.histogram(self.batch.time(one.at), histogram);
-                }
-                false => self.counts.duplicates += 1,
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Iterates over the series of a response, in order.
-fn series_of<'a>(sent: &'a WriteBatch<'_>) -> impl Iterator<Item = SentSeries<'a>> {
-    let mut histograms = &*sent.histograms;
-    sent.series.iter().enumerate().map(move |(place, series)| {
-        let own = histograms.iter().take_while(|one| one.series == place).count();
-        let (own, rest) = histograms.split_at_checked(own).unwrap_or_default();
-        histograms = rest;
-        let samples = sent.samples.get(series.samples.clone()).unwrap_or_default();
-        SentSeries { raw: series.raw_labels, samples, histograms: own }
-    })
 }
 
 fn texts<'a>(pairs: &[(&'a [u8], &'a [u8])]) -> Option<Vec<(&'a str, &'a str)>> {

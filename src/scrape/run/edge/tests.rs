@@ -261,7 +261,14 @@ fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
             },
             "a redirect to 169.254.169.254; redirects are followed within",
         ),
-        ("garbage", |_, stream| stream.write_all(b"SSH-2.0-x\r\n\r\n\r\n").is_ok() && false, "the target"),
+        (
+            "garbage",
+            |_, stream| {
+                let _ = stream.write_all(b"SSH-2.0-x\r\n\r\n\r\n");
+                false
+            },
+            "the target",
+        ),
         ("slow", |_, _| true, "did not answer within 200 ms"),
     ];
     let stage = Stage::new(MemorySink::default());
