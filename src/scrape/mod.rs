@@ -2,4 +2,8 @@
 
 pub mod config;
 pub mod discovery;
+pub mod run;
+mod service;
 pub mod target;
+
+pub use service::{ScrapeMemory, ScrapePool, ScrapeSource, ScrapeTotals, ScrapeView, Scrapers, ScrapersDeps};

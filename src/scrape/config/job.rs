@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{Labels, TargetSecret, TargetTls, TargetUrl};
+use crate::outbound::{PullAuth, PullOptions};
 use crate::relabel::RelabelRules;
 use crate::scrape::discovery::DiscoveryConfig;
 
@@ -214,6 +215,29 @@ impl Default for ScrapeClientSettings {
             headers: Vec::new(),
             follow_redirects: true,
             enable_compression: true,
+        }
+    }
+}
+
+impl ScrapeClientSettings {
+    /// Returns the settings of a client.
+    pub(in crate::scrape) fn pull_options(&self) -> PullOptions {
+        let auth = match self.credential.clone() {
+            ScrapeCredential::None => PullAuth::None,
+            ScrapeCredential::Basic { username, password } => PullAuth::Basic { username, password },
+            ScrapeCredential::Authorization { scheme, credentials } => {
+                PullAuth::Authorization { scheme, credentials }
+            }
+            ScrapeCredential::OAuth2 { token_url, client_id, client_secret, scopes } => {
+                PullAuth::OAuth2 { token_url, client_id, client_secret, scopes }
+            }
+        };
+        PullOptions {
+            auth,
+            tls: self.tls.clone(),
+            accepts_any_certificate: self.insecure_skip_verify,
+            headers: self.headers.clone(),
+            follow_redirects: self.follow_redirects,
         }
     }
 }

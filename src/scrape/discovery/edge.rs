@@ -102,7 +102,9 @@ impl Discovery {
     /// Ends the thread and waits for it. Answers of requests in flight are ignored.
     pub fn stop(&self) {
         let _ = self.events.send(DiscoveryEvent::Stop);
-        if let Some(thread) = self.thread.lock().ignore_poison().take() {
+        let thread = self.thread.lock().ignore_poison().take();
+        // The thread itself may hold the last reference; it ends by the event.
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {
             // A panicked thread has already reported its panic.
             drop(thread.join());
         }
