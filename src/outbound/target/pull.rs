@@ -5,6 +5,7 @@
 //! credential never reaches another server.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
@@ -91,8 +92,62 @@ pub struct PullRequest {
     pub body_bytes_max: u64,
 }
 
-/// A response. The body is read only if the status is 200.
+/// A bound on the memory of all bodies at once. Clones share it.
 #[derive(Clone, Debug)]
+pub struct PullBudget(Arc<PullBudgetState>);
+
+#[derive(Debug)]
+struct PullBudgetState {
+    bytes: AtomicU64,
+    bytes_max: u64,
+}
+
+impl PullBudget {
+    /// Returns a budget of at most this many bytes, inclusive.
+    pub fn new(bytes_max: u64) -> PullBudget {
+        PullBudget(Arc::new(PullBudgetState { bytes: AtomicU64::new(0), bytes_max }))
+    }
+
+    /// Returns the bytes in use.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes.load(Ordering::Relaxed)
+    }
+}
+
+/// The part of a budget that a body uses. It is returned on drop.
+#[derive(Debug, Default)]
+struct PullCharge {
+    budget: Option<PullBudget>,
+    bytes: u64,
+}
+
+impl PullCharge {
+    /// # Errors
+    /// [`TargetError::InvalidResponse`], if the budget has fewer bytes left.
+    fn add(&mut self, bytes: u64) -> Result<(), TargetError> {
+        let Some(PullBudget(state)) = &self.budget else { return Ok(()) };
+        self.bytes = self.bytes.saturating_add(bytes);
+        let all = state.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        match all > state.bytes_max {
+            true => Err(TargetError::InvalidResponse(format!(
+                "the responses of all targets have more than {} bytes at once",
+                state.bytes_max
+            ))),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Drop for PullCharge {
+    fn drop(&mut self) {
+        if let Some(PullBudget(state)) = &self.budget {
+            state.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A response. The body is read only if the status is 200.
+#[derive(Debug)]
 pub struct PullResponse {
     /// The status.
     pub status: u16,
@@ -102,6 +157,7 @@ pub struct PullResponse {
     pub content_encoding: String,
     /// The body as sent.
     pub body: Vec<u8>,
+    charge: PullCharge,
 }
 
 /// The client of a job. Clones share its settings and its token.
@@ -170,6 +226,7 @@ impl PullClient {
             host: HeaderValue::try_from(url.authority()).map_err(|error| error.to_string())?,
             kept: None,
             last_body_bytes: 0,
+            budget: None,
         })
     }
 }
@@ -206,6 +263,7 @@ pub struct PullServer {
     host: HeaderValue,
     kept: Option<(OpenConnection, Stopwatch)>,
     last_body_bytes: usize,
+    budget: Option<PullBudget>,
 }
 
 impl std::fmt::Debug for PullServer {
@@ -215,6 +273,12 @@ impl std::fmt::Debug for PullServer {
 }
 
 impl PullServer {
+    /// Charges the bodies of responses to a budget, until each response is dropped.
+    #[must_use]
+    pub fn with_budget(self, budget: &PullBudget) -> PullServer {
+        PullServer { budget: Some(budget.clone()), ..self }
+    }
+
     /// Sends a request and reads the response. If the server has closed the kept connection, the
     /// request is sent once more. Dropping the future closes the connection.
     ///
@@ -294,6 +358,7 @@ impl PullServer {
             content_type: text(CONTENT_TYPE),
             content_encoding: text(CONTENT_ENCODING).to_ascii_lowercase(),
             body: Vec::new(),
+            charge: PullCharge { budget: self.budget.clone(), bytes: 0 },
         };
         if read.status != 200 {
             return Ok(read);
@@ -310,6 +375,7 @@ impl PullServer {
             if read.body.len().saturating_add(data.len()) as u64 > bytes_max {
                 return Err(TargetError::TooLarge(bytes_max));
             }
+            read.charge.add(data.len() as u64)?;
             read.body.extend_from_slice(&data);
         }
         self.last_body_bytes = read.body.len();

@@ -15,8 +15,8 @@ use super::status::ScrapeStatus;
 use super::target_run::{ScrapeRun, ScrapeRunSettings};
 use crate::clock::Clock;
 use crate::model::{Labels, OrgId, Timestamp, WriteBatch};
-use crate::outbound::{Egress, PullAuth, PullClient, PullOptions};
-use crate::scrape::config::{ScrapeClientSettings, ScrapeCredential, ScrapeJob};
+use crate::outbound::{Egress, PullClient};
+use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 use crate::sync::IgnorePoison as _;
 use task::TargetTask;
@@ -227,7 +227,7 @@ impl ScrapeFleet {
         if let Some((_, client)) = known {
             return client.clone();
         }
-        let client = PullClient::new(&pull_options(&job.client), self.deps.egress.clone());
+        let client = PullClient::new(&job.client.pull_options(), self.deps.egress.clone());
         let client = client.map_err(Arc::<str>::from);
         clients.push((Arc::downgrade(job), client.clone()));
         client
@@ -288,27 +288,6 @@ impl ScrapeFleet {
     pub fn stop(&self) {
         let stopped = std::mem::take(&mut *self.running());
         stopped.values().for_each(|running| running.task.abort());
-    }
-}
-
-/// Returns the settings of requests.
-fn pull_options(settings: &ScrapeClientSettings) -> PullOptions {
-    let auth = match settings.credential.clone() {
-        ScrapeCredential::None => PullAuth::None,
-        ScrapeCredential::Basic { username, password } => PullAuth::Basic { username, password },
-        ScrapeCredential::Authorization { scheme, credentials } => {
-            PullAuth::Authorization { scheme, credentials }
-        }
-        ScrapeCredential::OAuth2 { token_url, client_id, client_secret, scopes } => {
-            PullAuth::OAuth2 { token_url, client_id, client_secret, scopes }
-        }
-    };
-    PullOptions {
-        auth,
-        tls: settings.tls.clone(),
-        accepts_any_certificate: settings.insecure_skip_verify,
-        headers: settings.headers.clone(),
-        follow_redirects: settings.follow_redirects,
     }
 }
 

@@ -130,7 +130,10 @@ impl TargetTask {
         let client = command.client.as_ref().map_err(|reason| ScrapeError::Job(reason.to_string()))?;
         let connection = match &mut self.connection {
             Some(connection) => connection,
-            none => none.insert(client.server(&target.base).map_err(ScrapeError::Job)?),
+            none => {
+                let server = client.server(&target.base).map_err(ScrapeError::Job)?;
+                none.insert(server.with_budget(&self.deps.settings.bodies))
+            }
         };
         let job = &target.job;
         let timeout = Duration::from_millis(target.timeout_ms.unsigned_abs());

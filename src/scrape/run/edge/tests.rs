@@ -11,6 +11,7 @@ use flate2::write::GzEncoder;
 use super::*;
 use crate::clock::Stopwatch;
 use crate::model::EgressRules;
+use crate::outbound::PullBudget;
 use crate::scrape::run::ScrapeHealth;
 use crate::scrape::run::target_run::tests::{formatted_batch, job, target};
 
@@ -119,6 +120,10 @@ struct Stage {
 
 impl Stage {
     fn new(sink: MemorySink) -> Stage {
+        Stage::with(sink, ScrapeRunSettings::default())
+    }
+
+    fn with(sink: MemorySink, settings: ScrapeRunSettings) -> Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let sink = Arc::new(sink);
@@ -128,7 +133,7 @@ impl Stage {
             egress: Egress::new(rules, &[]),
             runtime: runtime.handle().clone(),
             clock: Clock::System,
-            settings: Arc::default(),
+            settings: Arc::new(settings),
         };
         Stage { fleet: ScrapeFleet::new(OrgId(1), deps), _runtime: runtime, sink }
     }
@@ -393,4 +398,19 @@ fn series_of_targets_that_are_gone_after_a_restart_get_markers() {
     stage.fleet.mark_lost(vec![before("1"), before("9"), Labels::default()]);
     stage.wait_for("markers", || stage.lines().len() >= 2);
     assert_eq!(stage.lines(), ["b{instance=9,job=j} stale", "up{instance=9,job=j} stale"]);
+}
+
+#[test]
+fn all_bodies_together_are_bounded() {
+    let large = FakeTarget::start(|_, stream| respond(stream, "text/plain", "", &[b'\n'; 2_000]));
+    let small = FakeTarget::text("a 1\n");
+    let settings = ScrapeRunSettings { bodies: PullBudget::new(1_000), ..ScrapeRunSettings::default() };
+    let stage = Stage::with(MemorySink::default(), settings);
+    stage.fleet.apply(vec![plan(large.address, 1, 100), plan(small.address, 2, 100)]);
+    stage.wait_for("both", || stage.status(1).failures >= 2 && stage.status(2).scrapes >= 5);
+    let error = stage.status(1).last_error.unwrap_or_default();
+    assert!(error.contains("more than 1000 bytes at once"), "{error}");
+    assert_eq!(stage.status(2).health, ScrapeHealth::Up);
+    stage.fleet.stop();
+    stage.wait_for("the return of all memory", || stage.fleet.deps.settings.bodies.bytes() == 0);
 }
