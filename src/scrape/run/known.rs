@@ -5,14 +5,11 @@
 //! same series in the same order, a scrape only compares hashes. The final labels of all series
 //! are compressed, because only markers need them.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
-/// The scrapes for which a series stays known after it disappeared. If it returns earlier, it does
-/// not count as added.
-const AGE_MAX: u8 = 2;
 /// The most bytes of final labels that are kept for markers, inclusive. Series beyond get none.
 const MARKER_BYTES_MAX: usize = 256 << 20;
 /// The level of compression.
@@ -41,18 +38,14 @@ pub(super) struct KnownOne {
     pub(super) is_histogram: bool,
     /// Whether a series before it in the scrape has the same labels.
     pub(super) is_repeated: bool,
-    /// The scrapes since it was seen.
-    age: u8,
 }
 
 /// The series of a target.
 #[derive(Debug)]
 pub(super) struct KnownSeries {
     secrets: RapidSecrets,
-    /// The series of the last scrape that succeeded, in order, then those that disappeared lately.
+    /// The series of the last scrape that succeeded, in order.
     all: Vec<KnownOne>,
-    /// The number of series of the last scrape that succeeded.
-    live: usize,
     /// The labels of changed series, each after its length.
     changed: Vec<u8>,
     /// The final labels of the live, tracked and not dropped series, each after its length,
@@ -104,7 +97,6 @@ impl KnownSeries {
         KnownSeries {
             secrets: RapidSecrets::seed(seed),
             all: Vec::new(),
-            live: 0,
             changed: Vec::new(),
             finals: Vec::new(),
             finals_bytes: 0,
@@ -119,25 +111,18 @@ impl KnownSeries {
 
     /// Returns the series if a scrape has the same ones as the last, in the same order.
     pub(super) fn unchanged(&self, seen: &[SeenOne]) -> Option<&[KnownOne]> {
-        let live = self.all.get(..self.live)?;
-        let is_same = live.len() == seen.len()
-            && live.iter().zip(seen).all(|(known, seen)| {
+        let is_same = self.all.len() == seen.len()
+            && self.all.iter().zip(seen).all(|(known, seen)| {
                 known.hash == seen.hash
                     && known.is_tracked == seen.is_tracked
                     && known.is_histogram == seen.is_histogram
             });
-        is_same.then_some(live)
+        is_same.then_some(&*self.all)
     }
 
     /// Records a scrape for which [`KnownSeries::unchanged`] returned the series.
     pub(super) fn keep(&mut self) {
         self.is_marked = false;
-        if self.all.len() > self.live {
-            for gone in self.all.iter_mut().skip(self.live) {
-                gone.age += 1;
-            }
-            self.all.retain(|one| one.age <= AGE_MAX);
-        }
     }
 
     /// Returns the final labels of a changed series.
@@ -192,38 +177,28 @@ impl KnownSeries {
             Recall::Known(fate) | Recall::Repeated(fate) => fate,
         };
         let SeenOne { hash, is_tracked, is_histogram } = seen;
-        change.all.push(KnownOne { hash, fate, is_tracked, is_histogram, is_repeated, age: 0 });
+        change.all.push(KnownOne { hash, fate, is_tracked, is_histogram, is_repeated });
         recall
     }
 
     /// Ends a scrape with changes. Calls `mark` with the final labels of each series that had no
-    /// marker and is not tracked any more, and whether it was one of native histograms.
-    pub(super) fn replace(&mut self, change: KnownChange, mark: impl FnMut(&[u8], bool)) {
-        let KnownChange { places, mut all, changed, finals, .. } = change;
+    /// marker and is not tracked any more, and whether it was one of native histograms. Series of
+    /// other lines that have the same final labels now count as well.
+    pub(super) fn replace(&mut self, change: KnownChange, mut mark: impl FnMut(&[u8], bool)) {
+        let KnownChange { places, mut all, mut changed, finals, .. } = change;
         let is_gone = |one: &KnownOne| match places.get(&one.hash) {
             Some(Place::Now(place)) => !all.get(*place).is_some_and(|now| now.is_tracked),
             Some(Place::Before(_)) | None => true,
         };
         if !self.is_marked {
-            self.for_each_final(is_gone, mark);
-        }
-        let mut changed = changed;
-        let gone: Vec<KnownOne> = self
-            .all
-            .iter()
-            .filter(|one| !one.is_repeated && one.age < AGE_MAX)
-            .filter(|one| matches!(places.get(&one.hash), Some(Place::Before(_))))
-            .map(|one| KnownOne { age: one.age + 1, is_tracked: false, ..*one })
-            .map(|one| match one.fate {
-                KnownFate::Changed(at) => {
-                    let fate = KnownFate::Changed(put_record(&mut changed, record_at(&self.changed, at)));
-                    KnownOne { fate, ..one }
+            let mut present = None;
+            self.for_each_final(is_gone, |labels, is_histogram| {
+                let present = present.get_or_insert_with(|| keys_of(&finals));
+                if !present.contains(&labels_key(labels)) {
+                    mark(labels, is_histogram);
                 }
-                _ => one,
-            })
-            .collect();
-        self.live = all.len();
-        all.extend(gone);
+            });
+        }
         all.shrink_to_fit();
         changed.shrink_to_fit();
         self.all = all;
@@ -244,16 +219,15 @@ impl KnownSeries {
         self.is_marked = true;
     }
 
-    /// Calls `each` with the final labels of the live and tracked series that `filter` selects.
+    /// Calls `each` with the final labels of the tracked series that `filter` selects.
     fn for_each_final(&self, filter: impl Fn(&KnownOne) -> bool, mut each: impl FnMut(&[u8], bool)) {
-        let live = self.all.get(..self.live).unwrap_or_default();
         let has_final = |one: &&KnownOne| one.has_final();
-        if !live.iter().filter(has_final).any(&filter) {
+        if !self.all.iter().filter(has_final).any(&filter) {
             return;
         }
         let finals = zstd::bulk::decompress(&self.finals, self.finals_bytes).unwrap_or_default();
         let mut at = 0;
-        for one in live.iter().filter(has_final) {
+        for one in self.all.iter().filter(has_final) {
             let Some(record) = next_record(&finals, &mut at) else { return };
             if filter(one) {
                 each(record, one.is_histogram);
@@ -303,6 +277,25 @@ impl KnownChange {
             false => last.is_tracked = false,
         }
     }
+}
+
+/// Returns a number that does not depend on the order of labels in the encoding of batches. Empty
+/// labels do not count.
+pub(super) fn labels_key(labels: &[u8]) -> u64 {
+    let (mut at, mut key) = (0, 0_u64);
+    while let Some(name) = next_record(labels, &mut at) {
+        let value = next_record(labels, &mut at).unwrap_or_default();
+        if !value.is_empty() {
+            let name = rapidhash_v3_seeded(name, &RapidSecrets::seed(0));
+            key = key.wrapping_add(rapidhash_v3_seeded(value, &RapidSecrets::seed(name)));
+        }
+    }
+    key
+}
+
+fn keys_of(finals: &[u8]) -> HashSet<u64> {
+    let mut at = 0;
+    std::iter::from_fn(|| next_record(finals, &mut at)).map(labels_key).collect()
 }
 
 /// Appends a record, and returns its place.

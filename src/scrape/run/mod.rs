@@ -33,4 +33,4 @@ pub use negotiate::{accept_header, response_format};
 pub use response::{ScrapeBody, ScrapeFormat};
 pub use schedule::{ScrapeSchedule, offset_seed};
 pub use status::{ScrapeHealth, ScrapeStatus};
-pub use target_run::{ScrapeOutcome, ScrapeRun, ScrapeRunSettings};
+pub use target_run::{ScrapeFacts, ScrapeOutcome, ScrapeRun, ScrapeRunSettings};

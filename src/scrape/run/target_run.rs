@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::batch::{ScrapeBatch, put_label};
 use super::edge::ScrapeStored;
 use super::error::ScrapeError;
-use super::known::{KnownFate, KnownSeries, Recall, SeenOne};
+use super::known::{KnownFate, KnownSeries, Recall, SeenOne, labels_key};
 use super::labels::{LabelPolicy, SeriesFate};
 use super::metadata::ScrapeMetadataPool;
 use super::response::{NO_TIME, ScrapeBody};
@@ -67,6 +67,17 @@ impl Default for ScrapeRunSettings {
             bodies: PullBudget::new(BODIES_BYTES_MAX),
         }
     }
+}
+
+/// What is known of a scrape besides its body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScrapeFacts {
+    /// The timestamp, from [`ScrapeRun::begin`].
+    pub at: Timestamp,
+    /// The time until the last byte of the response.
+    pub duration: Duration,
+    /// The bytes of the body after decompression; 0 if there is none.
+    pub body_bytes: u64,
 }
 
 /// The result of one scrape.
@@ -156,15 +167,13 @@ impl ScrapeRun {
         self.known.bytes()
     }
 
-    /// Ends a scrape that began at `at` and took `duration`. `fetched` is the body of the response,
-    /// or the reason why there is none.
+    /// Ends a scrape. `fetched` is the body of the response, or the reason why there is none.
     pub fn finish(
         &mut self,
-        at: Timestamp,
-        duration: Duration,
+        facts: ScrapeFacts,
         fetched: Result<ScrapeBody<'_>, ScrapeError>,
     ) -> ScrapeOutcome {
-        let body_bytes = fetched.as_ref().map_or(0, |body| body.bytes.len() as u64);
+        let at = facts.at;
         let mut counts = ScrapeCounts::default();
         let mut batch = ScrapeBatch::new(at, self.target.job.honor_timestamps);
         let result = fetched.and_then(|body| self.add_samples(body, &mut batch, &mut counts));
@@ -174,8 +183,8 @@ impl ScrapeRun {
             self.known.fail(|labels, is_histogram| batch.mark(labels, is_histogram));
         }
         self.mark_inherited(&mut batch);
-        self.report(&mut batch, (duration, counts, body_bytes), error.as_ref());
-        self.update_status(at, (duration, counts, body_bytes), error.as_ref());
+        self.report(&mut batch, facts, counts, error.as_ref());
+        self.update_status(facts, counts, error.as_ref());
         ScrapeOutcome { batch, error }
     }
 
@@ -358,21 +367,10 @@ impl ScrapeRun {
     /// Adds the markers of series of the run before this one that are not in the batch.
     fn mark_inherited(&mut self, batch: &mut ScrapeBatch) {
         let Some(mut inherited) = self.inherited.take() else { return };
-        let key = |raw: &[u8], parse: crate::model::ParseLabels| {
-            let mut pairs = Vec::new();
-            let _ = parse(raw, &mut pairs);
-            pairs.retain(|(_, value)| !value.is_empty());
-            pairs.sort_unstable();
-            pairs.into_iter().map(|(name, value)| (name.to_vec(), value.to_vec())).collect::<Vec<_>>()
-        };
-        let (parse, present) = {
-            let sent = batch.batch();
-            let present: HashSet<_> =
-                sent.series.iter().map(|series| key(series.raw_labels, sent.parse_labels)).collect();
-            (sent.parse_labels, present)
-        };
+        let present: HashSet<u64> =
+            batch.batch().series.iter().map(|series| labels_key(series.raw_labels)).collect();
         inherited.fail(|labels, is_histogram| {
-            if !present.contains(&key(labels, parse)) {
+            if !present.contains(&labels_key(labels)) {
                 batch.mark(labels, is_histogram);
             }
         });
@@ -395,9 +393,11 @@ impl ScrapeRun {
     fn report(
         &mut self,
         batch: &mut ScrapeBatch,
-        (duration, counts, body_bytes): (Duration, ScrapeCounts, u64),
+        facts: ScrapeFacts,
+        counts: ScrapeCounts,
         error: Option<&ScrapeError>,
     ) {
+        let ScrapeFacts { duration, body_bytes, .. } = facts;
         self.has_reported = true;
         let up = if error.is_none() { 1.0 } else { 0.0 };
         let values =
@@ -417,12 +417,8 @@ impl ScrapeRun {
         }
     }
 
-    fn update_status(
-        &mut self,
-        at: Timestamp,
-        (duration, counts, body_bytes): (Duration, ScrapeCounts, u64),
-        error: Option<&ScrapeError>,
-    ) {
+    fn update_status(&mut self, facts: ScrapeFacts, counts: ScrapeCounts, error: Option<&ScrapeError>) {
+        let ScrapeFacts { at, duration, body_bytes } = facts;
         let status = &mut self.status;
         status.health = if error.is_none() { ScrapeHealth::Up } else { ScrapeHealth::Down };
         status.last_scrape = Some(at);

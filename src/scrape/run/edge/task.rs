@@ -17,7 +17,7 @@ use crate::scrape::run::error::ScrapeError;
 use crate::scrape::run::negotiate::{accept_header, response_format};
 use crate::scrape::run::response::ScrapeBody;
 use crate::scrape::run::status::ScrapeStatus;
-use crate::scrape::run::target_run::ScrapeRun;
+use crate::scrape::run::target_run::{ScrapeFacts, ScrapeRun};
 use crate::scrape::target::ScrapeTarget;
 use crate::sync::IgnorePoison as _;
 
@@ -208,16 +208,22 @@ fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, org: OrgId, deps: &ScrapeD
     let worked = catch_unwind(AssertUnwindSafe(|| {
         let job = Arc::clone(&run.target().job);
         let mut scratch = Vec::new();
-        let body = match &fetched {
+        let bytes = match &fetched {
             Ok(response) => decompressed(response, &job, &deps.settings.limits, &mut scratch),
             Err(error) => Err(error.clone()),
         };
-        let outcome = run.finish(at, duration, body);
+        let body_bytes = bytes.as_ref().map_or(0, |bytes| bytes.len() as u64);
+        let content_type = fetched.as_ref().map_or("", |response| response.content_type.as_str());
+        let body = bytes.and_then(|bytes| {
+            let format = response_format(content_type, job.fallback_protocol)?;
+            Ok(ScrapeBody { format, bytes })
+        });
+        let outcome = run.finish(ScrapeFacts { at, duration, body_bytes }, body);
         let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
         run.stored(stored);
     }));
     if worked.is_err() {
-        let outcome = run.finish(at, duration, Err(ScrapeError::Panicked));
+        let outcome = run.finish(ScrapeFacts { at, duration, body_bytes: 0 }, Err(ScrapeError::Panicked));
         let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
         run.stored(stored);
     }
@@ -235,36 +241,34 @@ fn commit(
     sink.commit(org, &batch.batch(), now)
 }
 
-/// Returns the decompressed body and its format.
+/// Returns the decompressed body.
 fn decompressed<'b>(
     response: &'b PullResponse,
     job: &ScrapeJob,
     limits: &DecodeLimits,
     scratch: &'b mut Vec<u8>,
-) -> Result<ScrapeBody<'b>, ScrapeError> {
+) -> Result<&'b [u8], ScrapeError> {
     if response.status != 200 {
         return Err(ScrapeError::Status(response.status));
     }
     let bytes_max = body_bytes_max(job, limits);
-    let bytes = match response.content_encoding.as_str() {
-        "" | "identity" => response.body.as_slice(),
+    match response.content_encoding.as_str() {
+        "" | "identity" => Ok(&response.body),
         "gzip" | "x-gzip" => {
             let most = usize::try_from(bytes_max).unwrap_or(usize::MAX);
             let limits = DecodeLimits { decompressed_bytes_max: most, compressed_bytes_max: most, ..*limits };
             match gzip::decompress(&response.body, &limits, scratch) {
-                Ok(bytes) => bytes,
-                Err(DecodeError::Empty) => &[],
-                Err(DecodeError::TooLarge { .. }) => return Err(ScrapeError::BodySize(bytes_max)),
-                Err(error) => return Err(error.into()),
+                Ok(bytes) => Ok(bytes),
+                Err(DecodeError::Empty) => Ok(&[]),
+                Err(DecodeError::TooLarge { .. }) => Err(ScrapeError::BodySize(bytes_max)),
+                Err(error) => Err(error.into()),
             }
         }
         other => {
             let shown = other.get(..other.floor_char_boundary(64)).unwrap_or_default();
-            return Err(ScrapeError::ContentType(format!(
+            Err(ScrapeError::ContentType(format!(
                 "the response has the Content-Encoding {shown:?}; gzip is supported"
-            )));
+            )))
         }
-    };
-    let format = response_format(&response.content_type, job.fallback_protocol)?;
-    Ok(ScrapeBody { format, bytes })
+    }
 }
