@@ -198,10 +198,12 @@ fn a_target_is_scraped_over_one_connection_with_the_headers_of_prometheus() {
     assert_eq!((status.health, status.samples_scraped), (ScrapeHealth::Up, 1));
 }
 
-#[test]
-fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
-    type Respond = fn(&str, &mut TcpStream) -> bool;
-    let cases: [(&str, Respond, &str); 13] = [
+/// How a target responds.
+type Respond = fn(&str, &mut TcpStream) -> bool;
+
+/// Returns the responses of hostile targets: a name, the response, and a part of the error.
+fn hostile_responses() -> [(&'static str, Respond, &'static str); 13] {
+    [
         (
             "error",
             |_, stream| stream.write_all(b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n").is_ok(),
@@ -275,7 +277,12 @@ fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
             "the target",
         ),
         ("slow", |_, _| true, "did not answer within 200 ms"),
-    ];
+    ]
+}
+
+#[test]
+fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
+    let cases = hostile_responses();
     let stage = Stage::new(MemorySink::default());
     let mut limited = job();
     limited.limits.body_size_limit = 10_000;
