@@ -138,11 +138,29 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_header_size(HEAD_BYTES_MAX)
-        .handshake(TokioIo::new(stream))
-        .await?;
+    handshake_with_buffer(stream, None).await
+}
+
+/// Like [`handshake`], with a buffer of constant size, which also bounds the head of a response.
+/// Otherwise the buffer grows up to [`HEAD_BYTES_MAX`] and stays so while the connection is idle.
+///
+/// # Errors
+/// That of the connection.
+pub(super) async fn handshake_with_buffer<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    buffer_bytes: Option<usize>,
+) -> hyper::Result<(SendRequest<B>, ConnectionTask)>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX).max_header_size(HEAD_BYTES_MAX);
+    if let Some(bytes) = buffer_bytes {
+        builder.read_buf_exact_size(Some(bytes));
+    }
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     // The sender notices when the connection ends.
     let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
     Ok((sender, ConnectionTask(task)))

@@ -30,6 +30,9 @@ const REDIRECTS_MAX: usize = 10;
 /// The longest time that a connection waits for the next request. Servers close theirs after 60 s
 /// or more.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(300);
+/// The size of a connection's buffer, which is kept while the connection is idle. It also bounds the
+/// head of a response.
+const BUFFER_BYTES: usize = 16 << 10;
 
 /// The settings of a job.
 #[derive(Clone, Debug, Default)]
@@ -218,6 +221,7 @@ impl PullClient {
     pub fn server(&self, url: &TargetUrl) -> Result<PullServer, String> {
         let state = &self.0;
         let server = TargetServer::new(url, state.server_name.as_deref(), state.connector.clone())?;
+        let server = server.with_buffer(BUFFER_BYTES);
         let scheme = if url.is_tls() { "https" } else { "http" };
         Ok(PullServer {
             client: self.clone(),
