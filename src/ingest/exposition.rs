@@ -49,8 +49,8 @@ pub struct ExpositionOptions {
 /// Decodes a decompressed body.
 ///
 /// # Errors
-/// [`DecodeError`], if the body is empty, malformed, or exceeds a limit. Metrics that are invalid by
-/// themselves are in [`Translated::refusals`].
+/// [`DecodeError`], if the body is empty, malformed, or exceeds a limit. Metrics that are invalid
+/// by themselves are in [`Translated::refusals`].
 pub fn decode(
     body: &[u8],
     options: ExpositionOptions,

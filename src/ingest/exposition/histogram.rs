@@ -2,8 +2,8 @@
 //!
 //! Fields that are read: 1 count (uint64), 2 sum (double), 3 `Bucket`, 4 count (double), 5 schema
 //! (sint32), 6 zero threshold (double), 7 zero count (uint64), 8 zero count (double), 9 negative
-//! `BucketSpan`, 10 negative deltas (sint64), 11 negative counts (double), 12 to 14 the same for the
-//! positive side, 15 created `Timestamp`, 16 `Exemplar`.
+//! `BucketSpan`, 10 negative deltas (sint64), 11 negative counts (double), 12 to 14 the same for
+//! the positive side, 15 created `Timestamp`, 16 `Exemplar`.
 //!
 //! `Bucket`: 1 cumulative count (uint64), 2 upper bound (double), 3 `Exemplar`, 4 cumulative count
 //! (double). `BucketSpan`: 1 offset (sint32), 2 length (uint32). A positive count in field 4 or 8

@@ -30,8 +30,8 @@ const REDIRECTS_MAX: usize = 10;
 /// The longest time that a connection waits for the next request. Servers close theirs after 60 s
 /// or more.
 const IDLE_TIME_MAX: Duration = Duration::from_secs(300);
-/// The size of a connection's buffer, which is kept while the connection is idle. It also bounds the
-/// head of a response.
+/// The size of a connection's buffer, which is kept while the connection is idle. It also bounds
+/// the head of a response.
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// The settings of a job.

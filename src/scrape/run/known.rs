@@ -68,7 +68,7 @@ pub(super) struct SeenOne {
 #[derive(Debug)]
 pub(super) struct KnownChange {
     /// The place in `all` by hash, of series before and of this scrape.
-    places: HashMap<u64, Place>,
+    places: HashMap<u64, KnownPlace>,
     all: Vec<KnownOne>,
     changed: Vec<u8>,
     finals: Vec<u8>,
@@ -76,7 +76,7 @@ pub(super) struct KnownChange {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Place {
+enum KnownPlace {
     Before(usize),
     Now(usize),
 }
@@ -135,7 +135,7 @@ impl KnownSeries {
         let places = self.all.iter().enumerate();
         let mut by_hash = HashMap::with_capacity(self.all.len().max(series));
         for (place, one) in places.filter(|(_, one)| !one.is_repeated) {
-            by_hash.insert(one.hash, Place::Before(place));
+            by_hash.insert(one.hash, KnownPlace::Before(place));
         }
         KnownChange {
             places: by_hash,
@@ -148,14 +148,14 @@ impl KnownSeries {
 
     /// Returns what is known of the next series of a scrape, and remembers it with that fate.
     pub(super) fn recall(&self, change: &mut KnownChange, seen: SeenOne) -> Recall {
-        let now = Place::Now(change.all.len());
+        let now = KnownPlace::Now(change.all.len());
         let (recall, is_repeated) = match change.places.entry(seen.hash) {
             Entry::Vacant(vacant) => {
                 vacant.insert(now);
                 (Recall::New, false)
             }
             Entry::Occupied(mut occupied) => match *occupied.get() {
-                Place::Before(place) => {
+                KnownPlace::Before(place) => {
                     occupied.insert(now);
                     let fate = self.all.get(place).map_or(KnownFate::Dropped, |one| one.fate);
                     let fate = match fate {
@@ -166,7 +166,7 @@ impl KnownSeries {
                     };
                     (Recall::Known(fate), false)
                 }
-                Place::Now(place) => {
+                KnownPlace::Now(place) => {
                     let fate = change.all.get(place).map_or(KnownFate::Dropped, |one| one.fate);
                     (Recall::Repeated(fate), true)
                 }
@@ -187,8 +187,8 @@ impl KnownSeries {
     pub(super) fn replace(&mut self, change: KnownChange, mut mark: impl FnMut(&[u8], bool)) {
         let KnownChange { places, mut all, mut changed, finals, .. } = change;
         let is_gone = |one: &KnownOne| match places.get(&one.hash) {
-            Some(Place::Now(place)) => !all.get(*place).is_some_and(|now| now.is_tracked),
-            Some(Place::Before(_)) | None => true,
+            Some(KnownPlace::Now(place)) => !all.get(*place).is_some_and(|now| now.is_tracked),
+            Some(KnownPlace::Before(_)) | None => true,
         };
         if !self.is_marked {
             let mut present = None;

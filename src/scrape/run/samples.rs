@@ -18,7 +18,7 @@ pub(super) struct ScrapeCounts {
 
 /// A decoded series.
 #[derive(Clone, Copy)]
-pub(super) struct SentSeries<'a> {
+pub(super) struct DecodedSeries<'a> {
     pub(super) raw: &'a [u8],
     pub(super) samples: &'a [Sample],
     pub(super) histograms: &'a [HistogramSample],
@@ -34,7 +34,7 @@ pub(super) struct SampleSink<'s> {
 impl SampleSink<'_> {
     /// Adds the samples and histograms of the last series of the batch. A sample without a time
     /// counts only if it is the first one of its series in this scrape.
-    pub(super) fn add(&mut self, series: &SentSeries<'_>, is_repeated: bool) -> Result<(), ScrapeError> {
+    pub(super) fn add(&mut self, series: &DecodedSeries<'_>, is_repeated: bool) -> Result<(), ScrapeError> {
         let honor = self.job.honor_timestamps;
         let mut is_first = !is_repeated;
         let mut counts = |at: Timestamp| {
@@ -65,13 +65,13 @@ impl SampleSink<'_> {
 }
 
 /// Iterates over the series of a response, in order.
-pub(super) fn series_of<'a>(sent: &'a WriteBatch<'_>) -> impl Iterator<Item = SentSeries<'a>> {
+pub(super) fn series_of<'a>(sent: &'a WriteBatch<'_>) -> impl Iterator<Item = DecodedSeries<'a>> {
     let mut histograms = &*sent.histograms;
     sent.series.iter().enumerate().map(move |(place, series)| {
         let own = histograms.iter().take_while(|one| one.series == place).count();
         let (own, rest) = histograms.split_at_checked(own).unwrap_or_default();
         histograms = rest;
         let samples = sent.samples.get(series.samples.clone()).unwrap_or_default();
-        SentSeries { raw: series.raw_labels, samples, histograms: own }
+        DecodedSeries { raw: series.raw_labels, samples, histograms: own }
     })
 }

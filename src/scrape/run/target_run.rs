@@ -11,7 +11,7 @@ use super::known::{KnownFate, KnownSeries, Recall, SeenOne, labels_key};
 use super::labels::{LabelPolicy, SeriesFate};
 use super::metadata::ScrapeMetadataPool;
 use super::response::{NO_TIME, ScrapeBody};
-use super::samples::{SampleSink, ScrapeCounts, SentSeries, series_of};
+use super::samples::{DecodedSeries, SampleSink, ScrapeCounts, series_of};
 use super::schedule::ScrapeSchedule;
 use super::status::{ScrapeHealth, ScrapeStatus};
 use crate::ingest::{DecodeError, DecodeLimits, Translated};
@@ -296,7 +296,7 @@ impl ScrapeRun {
     fn seen(&self, sent: &WriteBatch<'_>) -> Vec<SeenOne> {
         let job = &self.target.job;
         let tracks_all = job.track_timestamps_staleness || !job.honor_timestamps;
-        let of = |series: SentSeries<'_>| SeenOne {
+        let of = |series: DecodedSeries<'_>| SeenOne {
             hash: self.known.hash(series.raw),
             is_tracked: tracks_all
                 || series.samples.iter().any(|sample| sample.at == NO_TIME)

@@ -18,15 +18,15 @@ use crate::scrape::run::target_run::tests::{formatted_batch, job, target};
 /// What a fake target does with a request.
 type Reply = dyn Fn(&str, &mut TcpStream) -> bool + Send + Sync;
 
-struct FakeTarget {
+struct FakeExporter {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
-impl FakeTarget {
+impl FakeExporter {
     /// Starts a target. `reply` writes the response and returns whether the connection stays open.
-    fn start(reply: impl Fn(&str, &mut TcpStream) -> bool + Send + Sync + 'static) -> FakeTarget {
+    fn start(reply: impl Fn(&str, &mut TcpStream) -> bool + Send + Sync + 'static) -> FakeExporter {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
         let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
@@ -38,11 +38,11 @@ impl FakeTarget {
                 std::thread::spawn(move || serve(stream, &seen, &*reply));
             }
         });
-        FakeTarget { address, connections, requests }
+        FakeExporter { address, connections, requests }
     }
 
-    fn text(text: &'static str) -> FakeTarget {
-        FakeTarget::start(move |_, stream| respond(stream, "text/plain", "", text.as_bytes()))
+    fn text(text: &'static str) -> FakeExporter {
+        FakeExporter::start(move |_, stream| respond(stream, "text/plain", "", text.as_bytes()))
     }
 
     /// Accepts connections and never answers.
@@ -176,7 +176,7 @@ fn plan_of(mut job: ScrapeJob, address: SocketAddr, hash: u64, interval_ms: i64)
 
 #[test]
 fn a_target_is_scraped_over_one_connection_with_the_headers_of_prometheus() {
-    let fake = FakeTarget::start(|_, stream| {
+    let fake = FakeExporter::start(|_, stream| {
         respond(stream, "text/plain; version=0.0.4", "content-encoding: gzip\r\n", &gzip(b"a 1\n"))
     });
     let stage = Stage::new(MemorySink::default());
@@ -286,7 +286,7 @@ fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
     let stage = Stage::new(MemorySink::default());
     let mut limited = job();
     limited.limits.body_size_limit = 10_000;
-    let fakes: Vec<FakeTarget> = cases.iter().map(|(_, reply, _)| FakeTarget::start(*reply)).collect();
+    let fakes: Vec<FakeExporter> = cases.iter().map(|(_, reply, _)| FakeExporter::start(*reply)).collect();
     let plans =
         fakes.iter().zip(1_u64..).map(|(fake, hash)| plan_of(limited.clone(), fake.address, hash, 200));
     stage.fleet.apply(plans.collect());
@@ -302,7 +302,7 @@ fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
 
 #[test]
 fn redirects_within_a_target_are_followed_unless_it_is_configured_otherwise() {
-    let fake = FakeTarget::start(|request, stream| match request.starts_with("GET /metrics ") {
+    let fake = FakeExporter::start(|request, stream| match request.starts_with("GET /metrics ") {
         true => stream
             .write_all(b"HTTP/1.1 301 Moved\r\nlocation: /real?x=1\r\ncontent-length: 0\r\n\r\n")
             .is_ok(),
@@ -323,8 +323,8 @@ fn redirects_within_a_target_are_followed_unless_it_is_configured_otherwise() {
 
 #[test]
 fn a_thousand_hanging_connections_delay_no_other_target() {
-    let hanging = FakeTarget::hanging();
-    let fake = FakeTarget::text("a 1\n");
+    let hanging = FakeExporter::hanging();
+    let fake = FakeExporter::text("a 1\n");
     let stage = Stage::new(MemorySink::default());
     let mut plans: Vec<ScrapePlan> = (10..1_010).map(|hash| plan(hanging, hash, 5_000)).collect();
     plans.push(plan(fake.address, 1, 100));
@@ -338,7 +338,7 @@ fn a_thousand_hanging_connections_delay_no_other_target() {
 
 #[test]
 fn equal_targets_keep_their_state_and_removed_ones_end_with_markers() {
-    let fake = FakeTarget::text("a 1\n");
+    let fake = FakeExporter::text("a 1\n");
     let stage = Stage::new(MemorySink::default());
     let (one, two) = (plan(fake.address, 1, 100), plan(fake.address, 2, 100));
     assert_eq!(stage.fleet.apply(vec![one.clone(), two.clone(), one.clone()]), 1, "a repeated target");
@@ -362,7 +362,7 @@ fn equal_targets_keep_their_state_and_removed_ones_end_with_markers() {
 
 #[test]
 fn a_changed_target_restarts_and_a_forced_error_fails_without_a_request() {
-    let fake = FakeTarget::text("a{job=\"own\"} 1\n");
+    let fake = FakeExporter::text("a{job=\"own\"} 1\n");
     let stage = Stage::new(MemorySink::default());
     stage.fleet.apply(vec![plan(fake.address, 1, 100)]);
     stage.wait_for("a scrape", || stage.count("a{exported_job=own,instance=1,job=j} 1") >= 1);
@@ -382,7 +382,7 @@ fn a_changed_target_restarts_and_a_forced_error_fails_without_a_request() {
 
 #[test]
 fn a_panic_fails_one_scrape_and_is_counted() {
-    let fake = FakeTarget::text("a 1\n");
+    let fake = FakeExporter::text("a 1\n");
     let stage = Stage::new(MemorySink { panics: AtomicBool::new(true), ..MemorySink::default() });
     stage.fleet.apply(vec![plan(fake.address, 1, 100)]);
     stage.wait_for("a failed scrape", || stage.count("up{instance=1,job=j} 0") == 1);
@@ -393,7 +393,7 @@ fn a_panic_fails_one_scrape_and_is_counted() {
 
 #[test]
 fn series_of_targets_that_are_gone_after_a_restart_get_markers() {
-    let fake = FakeTarget::text("a 1\n");
+    let fake = FakeExporter::text("a 1\n");
     let series = |name: &str, instance: &str| ScrapeLiveSeries {
         labels: Labels::from_pairs([("__name__", name), ("instance", instance), ("job", "j")]),
         is_histogram: false,
@@ -409,8 +409,8 @@ fn series_of_targets_that_are_gone_after_a_restart_get_markers() {
 
 #[test]
 fn all_bodies_together_are_bounded() {
-    let large = FakeTarget::start(|_, stream| respond(stream, "text/plain", "", &[b'\n'; 2_000]));
-    let small = FakeTarget::text("a 1\n");
+    let large = FakeExporter::start(|_, stream| respond(stream, "text/plain", "", &[b'\n'; 2_000]));
+    let small = FakeExporter::text("a 1\n");
     let settings = ScrapeRunSettings { bodies: PullBudget::new(1_000), ..ScrapeRunSettings::default() };
     let stage = Stage::with(MemorySink::default(), settings);
     stage.fleet.apply(vec![plan(large.address, 1, 100), plan(small.address, 2, 100)]);
