@@ -1,10 +1,12 @@
-//! Relabelling of series, with the rules of Prometheus' `write_relabel_configs`.
+//! Relabelling of series and targets, with the rules of Prometheus' `write_relabel_configs`,
+//! `relabel_configs` and `metric_relabel_configs`.
 //!
 //! Source: `relabel_config` in the documentation of Prometheus' configuration.
 //! Patterns are anchored at both ends. A label whose value becomes empty is removed.
 
 use std::borrow::Cow;
 
+use md5::{Digest as _, Md5};
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Captures, Pattern, PatternError};
@@ -35,7 +37,7 @@ pub struct RelabelRule {
     /// The text between joined values.
     #[serde(default = "default_separator")]
     pub separator: String,
-    /// The label that is set.
+    /// The label that is set. In `replace`, `$1` and `${1}` stand for groups of the pattern.
     #[serde(default)]
     pub target_label: String,
     /// The pattern, anchored at both ends.
@@ -67,6 +69,8 @@ pub enum RelabelAction {
     KeepEqual,
     /// Drops the series if the joined values equal the value of `target_label`.
     DropEqual,
+    /// Sets `target_label` to a hash of the joined values modulo `modulus`.
+    HashMod,
     /// Removes the labels whose names match.
     LabelDrop,
     /// Removes the labels whose names do not match.
@@ -160,14 +164,17 @@ fn check(rule: &RelabelRule) -> Result<(), String> {
     if rule.source_labels.len() > SOURCES_MAX {
         return Err(format!("at most {SOURCES_MAX} source labels are allowed"));
     }
-    if rule.modulus != 0 {
-        return Err("modulus belongs to hashmod, which is not supported".to_owned());
+    match (rule.action, rule.modulus) {
+        (RelabelAction::HashMod, 0) => return Err("hashmod needs a modulus that is not zero".to_owned()),
+        (RelabelAction::HashMod, _) | (_, 0) => {}
+        _ => return Err("modulus has no effect in this action".to_owned()),
     }
     let sets = matches!(
         rule.action,
         RelabelAction::Replace
             | RelabelAction::KeepEqual
             | RelabelAction::DropEqual
+            | RelabelAction::HashMod
             | RelabelAction::Lowercase
             | RelabelAction::Uppercase
     );
@@ -229,8 +236,13 @@ impl CompiledRule {
             RelabelAction::Replace => {
                 let source = joined(labels);
                 if let Some(captures) = pattern.captures(&source) {
-                    set(labels, &rule.target_label, expand(&rule.replacement, &captures));
+                    replace(labels, rule, &captures);
                 }
+                true
+            }
+            RelabelAction::HashMod => {
+                let remainder = hash_of(&joined(labels)).checked_rem(rule.modulus);
+                set(labels, &rule.target_label, remainder.unwrap_or_default().to_string());
                 true
             }
             RelabelAction::Lowercase => {
@@ -265,6 +277,24 @@ impl CompiledRule {
             }
         }
     }
+}
+
+/// Sets the label of a rule whose pattern matched. A name that is not valid is not set.
+fn replace(labels: &mut LabelPairs<'_>, rule: &RelabelRule, captures: &Captures<'_>) {
+    let new = expand(&rule.replacement, captures);
+    if !rule.target_label.contains('$') {
+        return set(labels, &rule.target_label, new);
+    }
+    let name = expand(&rule.target_label, captures);
+    if is_name(&name) && name.len() <= NAME_BYTES_MAX {
+        set(labels, &name, new);
+    }
+}
+
+/// Returns the last 8 bytes of the MD5 of a text, as `hashmod` of Prometheus uses them.
+fn hash_of(text: &str) -> u64 {
+    let digest = Md5::digest(text.as_bytes());
+    digest.iter().skip(8).fold(0, |hash, byte| hash << 8 | u64::from(*byte))
 }
 
 /// Appends as much of a text as fits into [`VALUE_BYTES_MAX`]. Returns whether it fitted.
@@ -383,6 +413,18 @@ mod tests {
                 Some("__name__=up,job=node-7,zone=eu"),
             ),
             (json!({"regex": ".*", "action": "labeldrop"}), None),
+            (
+                json!({"source_labels": ["job"], "regex": "(.+)-(.+)", "target_label": "${1}_id", "replacement": "$2"}),
+                Some("__name__=up,job=node-7,node_id=7,zone=eu"),
+            ),
+            (
+                json!({"source_labels": ["job"], "target_label": "$9", "replacement": "x"}),
+                Some("__name__=up,job=node-7,zone=eu"),
+            ),
+            (
+                json!({"source_labels": ["job", "zone"], "target_label": "shard", "modulus": 1000, "action": "hashmod"}),
+                Some("__name__=up,job=node-7,shard=591,zone=eu"),
+            ),
         ];
         for (rule, expected) in cases {
             assert_eq!(applied(std::slice::from_ref(&rule), &up).as_deref(), expected, "{rule}");
@@ -434,7 +476,8 @@ mod tests {
             (json!({"regex": "("}), "rule 1"),
             (json!({"source_labels": ["a"]}), "target_label"),
             (json!({"action": "keep", "target_label": "a"}), "no effect"),
-            (json!({"target_label": "a", "modulus": 3}), "hashmod"),
+            (json!({"target_label": "a", "modulus": 3}), "modulus has no effect"),
+            (json!({"target_label": "a", "action": "hashmod"}), "modulus that is not zero"),
             (json!({"target_label": "a", "regex": "x".repeat(5_000)}), "bytes"),
         ] {
             let error = RelabelRules::parse(&[rule(wrong)]).expect_err("wrong");
@@ -442,6 +485,6 @@ mod tests {
         }
         let keep = rule(json!({"action": "keep"}));
         assert_eq!(RelabelRules::parse(&vec![keep; RULES_MAX + 1]).unwrap_err(), RelabelError::TooMany);
-        assert!(serde_json::from_value::<RelabelRule>(json!({"action": "hashmod"})).is_err());
+        assert!(serde_json::from_value::<RelabelRule>(json!({"action": "hash"})).is_err());
     }
 }

@@ -202,7 +202,8 @@ fn count_entry(count: &mut usize, allowed: usize) -> Result<(), DecodeError> {
     Ok(())
 }
 
-fn span(message: &[u8]) -> Result<BucketSpan, WireError> {
+/// Decodes a `BucketSpan`.
+pub(super) fn span(message: &[u8]) -> Result<BucketSpan, WireError> {
     let mut span = BucketSpan::default();
     let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {

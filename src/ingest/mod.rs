@@ -7,6 +7,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod csv;
+pub mod exposition;
 pub mod gzip;
 mod histogram;
 pub mod influx;

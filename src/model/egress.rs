@@ -11,6 +11,8 @@ pub struct EgressRules {
     networks: Vec<CidrBlock>,
     /// Hosts, each with its port if the entry names one.
     hosts: Vec<(Box<str>, Option<u16>)>,
+    /// Whether loopback and private addresses are allowed without an entry.
+    allows_local: bool,
 }
 
 /// A block of addresses.
@@ -80,6 +82,13 @@ impl EgressRules {
         Ok(rules)
     }
 
+    /// Returns the rules for scraping: loopback and private addresses are allowed as well. Link-local
+    /// addresses and those of cloud metadata services still need an entry.
+    #[must_use]
+    pub fn for_scraping(self) -> EgressRules {
+        EgressRules { allows_local: true, ..self }
+    }
+
     /// Checks an address that `host` resolved to. `is_own` states that this server listens on it.
     ///
     /// # Errors
@@ -94,11 +103,39 @@ impl EgressRules {
         if is_own {
             return Err(AddressRefusal::Itself);
         }
-        let is_allowed = is_public(ip)
+        let is_allowed = (is_public(ip) && !(self.allows_local && is_metadata(ip)))
+            || (self.allows_local && is_local(ip))
             || self.networks.iter().any(|network| network.contains(ip))
             || self.hosts.iter().any(|(name, own)| own.is_none() && is_named(name));
         if is_allowed { Ok(()) } else { Err(AddressRefusal::NotPublic) }
     }
+}
+
+/// Returns whether an address is one at which a cloud offers the credentials of its machines.
+fn is_metadata(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => {
+            // Most clouds, Alibaba, Oracle, Azure.
+            let known = [[169, 254, 169, 254], [100, 100, 100, 200], [192, 0, 0, 192], [168, 63, 129, 16]];
+            known.contains(&ip.octets())
+        }
+        // AWS and Google.
+        IpAddr::V6(ip) => [[0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254], [0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254]]
+            .contains(&ip.segments()),
+    }
+}
+
+/// Returns whether an address is a loopback, private or shared one, and not that of a metadata
+/// service. Link-local addresses are not local in this sense.
+fn is_local(ip: IpAddr) -> bool {
+    let is_local = match ip {
+        IpAddr::V4(ip) => {
+            let [a, b, ..] = ip.octets();
+            ip.is_loopback() || ip.is_private() || (a == 100 && b & 0xc0 == 64)
+        }
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
+    };
+    is_local && !is_metadata(ip)
 }
 
 /// Returns whether an address is reachable on the public internet. An IPv6 address that embeds an
@@ -196,6 +233,32 @@ mod tests {
             "ff02::1",
         ] {
             assert!(!is_public(ip(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn scraping_reaches_local_addresses_but_no_metadata_service() {
+        let rules = EgressRules::parse(["169.254.7.7"]).expect("valid").for_scraping();
+        let check = |ip_text: &str, is_own: bool| rules.check("x", (ip(ip_text), 80).into(), is_own).is_ok();
+        for text in
+            ["127.0.0.1", "10.1.2.3", "192.168.0.1", "100.64.0.1", "::1", "fd00::1", "1.1.1.1", "169.254.7.7"]
+        {
+            assert!(check(text, false), "{text}");
+            assert!(!check(text, true), "{text} with the port of this server");
+        }
+        for text in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "100.100.100.200",
+            "168.63.129.16",
+            "fd00:ec2::254",
+            "169.254.1.1",
+            "fe80::1",
+            "0.0.0.0",
+            "224.0.0.1",
+            "64:ff9b::a9fe:a9fe",
+        ] {
+            assert!(!check(text, false), "{text}");
         }
     }
 

@@ -8,9 +8,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use tokio_rustls::rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::ring};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 
 /// The maximal length of a response head in bytes.
 pub(super) const HEAD_BYTES_MAX: usize = 64 * 1_024;
@@ -32,6 +34,20 @@ impl TlsSettings<'_> {
     /// # Errors
     /// A sentence, if a certificate or key cannot be read.
     pub(super) fn connector(&self) -> Result<TlsConnector, String> {
+        Ok(TlsConnector::from(Arc::new(self.config()?)))
+    }
+
+    /// Returns a connector that accepts any certificate of a server.
+    ///
+    /// # Errors
+    /// Those of [`TlsSettings::connector`].
+    pub(super) fn unverified_connector(&self) -> Result<TlsConnector, String> {
+        let mut config = self.config()?;
+        config.dangerous().set_certificate_verifier(Arc::new(AnyCertificate(ring::default_provider())));
+        Ok(TlsConnector::from(Arc::new(config)))
+    }
+
+    fn config(&self) -> Result<ClientConfig, String> {
         let is_public = self.with_public || self.roots.is_none();
         let public = if is_public { webpki_roots::TLS_SERVER_ROOTS } else { &[] };
         let mut roots = RootCertStore { roots: public.to_vec() };
@@ -44,14 +60,54 @@ impl TlsSettings<'_> {
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
             .with_root_certificates(roots);
-        let config = match self.identity {
-            None => config.with_no_client_auth(),
+        match self.identity {
+            None => Ok(config.with_no_client_auth()),
             Some((chain, key)) => {
                 let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| error.to_string())?;
-                config.with_client_auth_cert(certificates(chain)?, key).map_err(|error| error.to_string())?
+                config.with_client_auth_cert(certificates(chain)?, key).map_err(|error| error.to_string())
             }
-        };
-        Ok(TlsConnector::from(Arc::new(config)))
+        }
+    }
+}
+
+/// Accepts any certificate, but verifies that the server has its key.
+#[derive(Debug)]
+struct AnyCertificate(CryptoProvider);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -82,11 +138,29 @@ where
     B::Data: Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(HEAD_BYTES_MAX)
-        .max_header_size(HEAD_BYTES_MAX)
-        .handshake(TokioIo::new(stream))
-        .await?;
+    handshake_with_buffer(stream, None).await
+}
+
+/// Like [`handshake`], with a buffer of constant size, which also bounds the head of a response.
+/// Otherwise the buffer grows up to [`HEAD_BYTES_MAX`] and stays so while the connection is idle.
+///
+/// # Errors
+/// That of the connection.
+pub(super) async fn handshake_with_buffer<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    buffer_bytes: Option<usize>,
+) -> hyper::Result<(SendRequest<B>, ConnectionTask)>
+where
+    B: Body + Send + Unpin + 'static,
+    B::Data: Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let mut builder = http1::Builder::new();
+    builder.max_buf_size(HEAD_BYTES_MAX).max_header_size(HEAD_BYTES_MAX);
+    if let Some(bytes) = buffer_bytes {
+        builder.read_buf_exact_size(Some(bytes));
+    }
+    let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
     // The sender notices when the connection ends.
     let task = tokio::spawn(async move { drop(connection.await) }).abort_handle();
     Ok((sender, ConnectionTask(task)))

@@ -8,11 +8,13 @@ mod address;
 mod body;
 mod connections;
 mod error;
+mod pull;
 mod token;
 
 pub use address::Egress;
 pub use body::TargetBody;
 pub use error::TargetError;
+pub use pull::{PullAuth, PullBudget, PullClient, PullOptions, PullRequest, PullResponse, PullServer};
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -18,7 +18,7 @@ use super::address::Egress;
 use super::error::TargetError;
 use crate::clock::Stopwatch;
 use crate::model::TargetUrl;
-use crate::outbound::connection::{ConnectionTask, handshake};
+use crate::outbound::connection::{ConnectionTask, handshake_with_buffer};
 use crate::sync::IgnorePoison as _;
 
 /// The most connections to one target at once, inclusive. A further request waits within its
@@ -37,6 +37,8 @@ pub(super) struct TargetServer {
     port: u16,
     /// `None` connects without TLS.
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// The constant size of the buffer of a connection; `None` lets it grow.
+    buffer_bytes: Option<usize>,
 }
 
 impl TargetServer {
@@ -52,7 +54,12 @@ impl TargetServer {
         let name = server_name.unwrap_or(url.host()).to_owned();
         let name = || ServerName::try_from(name).map_err(|error| error.to_string());
         let tls = if url.is_tls() { Some((connector, name()?)) } else { None };
-        Ok(TargetServer { host: url.host().to_owned(), port: url.port(), tls })
+        Ok(TargetServer { host: url.host().to_owned(), port: url.port(), tls, buffer_bytes: None })
+    }
+
+    /// Gives each connection a buffer of this size.
+    pub(super) fn with_buffer(self, bytes: usize) -> TargetServer {
+        TargetServer { buffer_bytes: Some(bytes), ..self }
     }
 
     /// Returns `host:port`.
@@ -85,10 +92,11 @@ impl TargetServer {
         // Without it, small requests wait for the acknowledgement of the ones before.
         stream.set_nodelay(true).map_err(|error| TargetError::Unreachable(error.to_string()))?;
         let opened = match &self.tls {
-            None => handshake(stream).await,
+            None => handshake_with_buffer(stream, self.buffer_bytes).await,
             Some((connector, name)) => {
                 let stream = connector.connect(name.clone(), stream).await;
-                handshake(stream.map_err(|error| TargetError::Tls(error.to_string()))?).await
+                let stream = stream.map_err(|error| TargetError::Tls(error.to_string()))?;
+                handshake_with_buffer(stream, self.buffer_bytes).await
             }
         };
         let (sender, task) = opened.map_err(|error| TargetError::of_exchange(&error))?;

@@ -19,6 +19,8 @@ use tokio_rustls::rustls::{RootCertStore, ServerConfig, crypto::ring};
 use super::*;
 use crate::model::{EgressRules, TargetUrl};
 
+mod pulls;
+
 /// What the server does with a request: bytes to send, then whether the connection stays open.
 enum FakeReply {
     Keep(Vec<u8>),

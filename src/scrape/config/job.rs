@@ -1,0 +1,276 @@
+//! The checked configuration of scraping: jobs with compiled rules and secrets read from files.
+
+use std::sync::Arc;
+
+use crate::model::{Labels, TargetSecret, TargetTls, TargetUrl};
+use crate::outbound::{PullAuth, PullOptions};
+use crate::relabel::RelabelRules;
+use crate::scrape::discovery::DiscoveryConfig;
+
+/// A configuration that was read and checked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ScrapeConfig {
+    /// The jobs, in the order of the file. Their names are unique.
+    pub jobs: Vec<Arc<ScrapeJob>>,
+    /// The labels that distinguish this server from others. They change the offsets of scrapes.
+    pub external_labels: Labels,
+    /// Sentences about keys that have no effect here.
+    pub notices: Vec<String>,
+}
+
+/// A job: targets that are scraped in the same manner.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrapeJob {
+    /// The name, which is the default of the label `job`; not empty.
+    pub name: Arc<str>,
+    /// The time from one scrape of a target to the next, in milliseconds, if its labels do not say
+    /// otherwise; at least 1.
+    pub interval_ms: i64,
+    /// The longest time of a scrape in milliseconds, if the labels of the target do not say
+    /// otherwise; from 1 to the interval, inclusive.
+    pub timeout_ms: i64,
+    /// The default path, such as `/metrics`.
+    pub metrics_path: Arc<str>,
+    /// The default scheme.
+    pub scheme: ScrapeScheme,
+    /// The parameters of the URL, sorted by name.
+    pub params: Vec<(String, Vec<String>)>,
+    /// Whether scraped labels win over those of the target. Otherwise they get the prefix
+    /// `exported_`.
+    pub honor_labels: bool,
+    /// Whether timestamps of the exposition are used.
+    pub honor_timestamps: bool,
+    /// Whether samples with timestamps of the exposition become stale when they disappear.
+    pub track_timestamps_staleness: bool,
+    /// The limits.
+    pub limits: ScrapeLimits,
+    /// The formats to ask for, the preferred one first; not empty.
+    pub protocols: Vec<ScrapeProtocol>,
+    /// The format of responses whose `Content-Type` is absent or unknown. `None` fails the scrape.
+    pub fallback_protocol: Option<ScrapeProtocol>,
+    /// Whether classic buckets are stored beside native histograms of the same name.
+    pub classic_histograms: bool,
+    /// Whether classic histograms are stored as native ones with custom buckets.
+    pub convert_classic_histograms: bool,
+    /// How names and labels outside of the classic character set are handled.
+    pub name_validation: NameValidation,
+    /// How names are asked for (`escaping` of the `Accept` header).
+    pub name_escaping: NameEscaping,
+    /// How requests are made.
+    pub client: ScrapeClientSettings,
+    /// The rules for the labels of scraped samples.
+    pub metric_relabel: ScrapeRules,
+    /// The rules for the labels of targets.
+    pub relabel: ScrapeRules,
+    /// Where the targets come from.
+    pub discoveries: Vec<DiscoveryConfig>,
+}
+
+/// Compiled relabelling rules, which are equal if their configurations are.
+#[derive(Clone, Debug, Default)]
+pub struct ScrapeRules {
+    /// The rules as they are configured.
+    pub source: Vec<crate::relabel::RelabelRule>,
+    /// The compiled rules.
+    pub compiled: RelabelRules,
+}
+
+impl PartialEq for ScrapeRules {
+    fn eq(&self, other: &ScrapeRules) -> bool {
+        self.source == other.source
+    }
+}
+
+impl Eq for ScrapeRules {}
+
+/// The limits of a job. Zero is no limit of the operator; promlet's own limits hold always.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrapeLimits {
+    /// The most samples of a scrape after relabelling, inclusive.
+    pub sample_limit: u64,
+    /// The most labels of a sample, inclusive, the metric name not counted as in Prometheus.
+    pub label_limit: u64,
+    /// The most bytes of a label name, inclusive.
+    pub label_name_length_limit: u64,
+    /// The most bytes of a label value, inclusive.
+    pub label_value_length_limit: u64,
+    /// The most targets of the job, inclusive. With more targets, each scrape of the job fails.
+    pub target_limit: u64,
+    /// The most bytes of a decompressed body, inclusive.
+    pub body_size_limit: u64,
+    /// The most buckets of a native histogram, inclusive. Its resolution is reduced to fit.
+    pub native_histogram_bucket_limit: u64,
+    /// The smallest growth factor of native histograms, in units of 1/1,000,000,000; zero for none.
+    /// The resolution is reduced until the factor is reached.
+    pub native_histogram_min_bucket_factor_e9: u64,
+    /// The most dropped targets that are listed, inclusive.
+    pub keep_dropped_targets: u64,
+}
+
+/// The scheme of a target's URL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScrapeScheme {
+    /// Without TLS.
+    #[default]
+    Http,
+    /// With TLS.
+    Https,
+}
+
+impl ScrapeScheme {
+    /// Returns the word in a configuration and in URLs.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ScrapeScheme::Http => "http",
+            ScrapeScheme::Https => "https",
+        }
+    }
+}
+
+/// A format of metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ScrapeProtocol {
+    /// Delimited protobuf messages, with native histograms.
+    PrometheusProto,
+    /// Text 0.0.4.
+    PrometheusText004,
+    /// Text 1.0.0, which allows quoted names.
+    PrometheusText100,
+    /// OpenMetrics 0.0.1.
+    OpenMetrics001,
+    /// OpenMetrics 1.0.0.
+    OpenMetrics100,
+}
+
+impl ScrapeProtocol {
+    /// All formats, by their names in a configuration.
+    pub const ALL: [(&'static str, ScrapeProtocol); 5] = [
+        ("PrometheusProto", ScrapeProtocol::PrometheusProto),
+        ("PrometheusText0.0.4", ScrapeProtocol::PrometheusText004),
+        ("PrometheusText1.0.0", ScrapeProtocol::PrometheusText100),
+        ("OpenMetricsText0.0.1", ScrapeProtocol::OpenMetrics001),
+        ("OpenMetricsText1.0.0", ScrapeProtocol::OpenMetrics100),
+    ];
+}
+
+/// Which names of metrics and labels are accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameValidation {
+    /// Any UTF-8.
+    #[default]
+    Utf8,
+    /// Letters, digits, `_`, and `:` in metric names.
+    Legacy,
+}
+
+/// How targets are asked to escape names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NameEscaping {
+    /// Not at all.
+    #[default]
+    AllowUtf8,
+    /// Other characters become `_`.
+    Underscores,
+    /// `.` becomes `_dot_`, other characters `__`.
+    Dots,
+    /// `U__` and code points in hexadecimal.
+    Values,
+}
+
+impl NameEscaping {
+    /// Returns the word in a configuration and in the `Accept` header.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            NameEscaping::AllowUtf8 => "allow-utf-8",
+            NameEscaping::Underscores => "underscores",
+            NameEscaping::Dots => "dots",
+            NameEscaping::Values => "values",
+        }
+    }
+}
+
+/// How requests to targets or to an HTTP discovery are made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrapeClientSettings {
+    /// The credential.
+    pub credential: ScrapeCredential,
+    /// Certificates and the expected name. All files have been read.
+    pub tls: TargetTls,
+    /// Whether any certificate of the target is accepted.
+    pub insecure_skip_verify: bool,
+    /// Further headers with lower-case names; their values may be secret.
+    pub headers: Vec<(String, TargetSecret)>,
+    /// Whether redirects are followed.
+    pub follow_redirects: bool,
+    /// Whether compressed responses are asked for.
+    pub enable_compression: bool,
+}
+
+impl Default for ScrapeClientSettings {
+    fn default() -> ScrapeClientSettings {
+        ScrapeClientSettings {
+            credential: ScrapeCredential::None,
+            tls: TargetTls::default(),
+            insecure_skip_verify: false,
+            headers: Vec::new(),
+            follow_redirects: true,
+            enable_compression: true,
+        }
+    }
+}
+
+impl ScrapeClientSettings {
+    /// Returns the settings of a client.
+    pub(in crate::scrape) fn pull_options(&self) -> PullOptions {
+        let auth = match self.credential.clone() {
+            ScrapeCredential::None => PullAuth::None,
+            ScrapeCredential::Basic { username, password } => PullAuth::Basic { username, password },
+            ScrapeCredential::Authorization { scheme, credentials } => {
+                PullAuth::Authorization { scheme, credentials }
+            }
+            ScrapeCredential::OAuth2 { token_url, client_id, client_secret, scopes } => {
+                PullAuth::OAuth2 { token_url, client_id, client_secret, scopes }
+            }
+        };
+        PullOptions {
+            auth,
+            tls: self.tls.clone(),
+            accepts_any_certificate: self.insecure_skip_verify,
+            headers: self.headers.clone(),
+            follow_redirects: self.follow_redirects,
+        }
+    }
+}
+
+/// The credential of requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ScrapeCredential {
+    /// No credential.
+    #[default]
+    None,
+    /// `Authorization: Basic`. Both texts may be empty.
+    Basic {
+        /// The user name.
+        username: String,
+        /// The password.
+        password: TargetSecret,
+    },
+    /// `Authorization: <scheme> <credentials>`.
+    Authorization {
+        /// The scheme, such as `Bearer`; never `Basic`.
+        scheme: String,
+        /// What follows the scheme.
+        credentials: TargetSecret,
+    },
+    /// A token that the client requests with its own credentials (RFC 6749, section 4.4).
+    OAuth2 {
+        /// The URL of the token endpoint.
+        token_url: TargetUrl,
+        /// The id of the client.
+        client_id: String,
+        /// The secret of the client.
+        client_secret: TargetSecret,
+        /// The requested scopes; may be empty.
+        scopes: Vec<String>,
+    },
+}

@@ -1,0 +1,423 @@
+//! Targets on the loopback interface that answer, hang, flood and lie, and a sink in memory.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+use super::*;
+use crate::clock::Stopwatch;
+use crate::model::EgressRules;
+use crate::outbound::PullBudget;
+use crate::scrape::run::ScrapeHealth;
+use crate::scrape::run::target_run::tests::{formatted_batch, job, target};
+
+/// What a fake target does with a request.
+type Reply = dyn Fn(&str, &mut TcpStream) -> bool + Send + Sync;
+
+struct FakeExporter {
+    address: SocketAddr,
+    connections: Arc<AtomicUsize>,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeExporter {
+    /// Starts a target. `reply` writes the response and returns whether the connection stays open.
+    fn start(reply: impl Fn(&str, &mut TcpStream) -> bool + Send + Sync + 'static) -> FakeExporter {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (connections, requests) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<String>>>::default());
+        let (counted, seen, reply) = (Arc::clone(&connections), Arc::clone(&requests), Arc::new(reply));
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                counted.fetch_add(1, Ordering::SeqCst);
+                let (seen, reply) = (Arc::clone(&seen), Arc::clone(&reply));
+                std::thread::spawn(move || serve(stream, &seen, &*reply));
+            }
+        });
+        FakeExporter { address, connections, requests }
+    }
+
+    fn text(text: &'static str) -> FakeExporter {
+        FakeExporter::start(move |_, stream| respond(stream, "text/plain", "", text.as_bytes()))
+    }
+
+    /// Accepts connections and never answers.
+    fn hanging() -> SocketAddr {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("bound");
+        std::thread::spawn(move || listener.incoming().flatten().collect::<Vec<_>>());
+        address
+    }
+}
+
+fn serve(mut stream: TcpStream, seen: &Mutex<Vec<String>>, reply: &Reply) {
+    let (mut buffer, mut request) = ([0; 4_096], Vec::new());
+    while let Ok(read @ 1..) = stream.read(&mut buffer) {
+        request.extend_from_slice(&buffer[..read]);
+        if request.ends_with(b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&request).into_owned();
+            seen.lock().expect("no panic").push(text.clone());
+            request.clear();
+            if !reply(&text, &mut stream) {
+                return;
+            }
+        }
+    }
+}
+
+fn respond(stream: &mut TcpStream, content_type: &str, more: &str, body: &[u8]) -> bool {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\ncontent-type: {content_type}\r\ncontent-length: {}\r\n{more}\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body)).is_ok()
+}
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    encoder.write_all(bytes).expect("memory");
+    encoder.finish().expect("memory")
+}
+
+/// Keeps all samples as text, with the time of their commit.
+#[derive(Default)]
+struct MemorySink {
+    lines: Mutex<Vec<String>>,
+    panics: AtomicBool,
+    live: Vec<ScrapeLiveSeries>,
+}
+
+impl ScrapeSink for MemorySink {
+    fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
+        std::thread::spawn(work);
+        true
+    }
+
+    fn commit(&self, _: OrgId, batch: &WriteBatch<'_>, _: Timestamp) -> Result<ScrapeStored, String> {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "the panic of a test");
+        let at = batch.samples.first().map_or(Timestamp::MIN, |sample| sample.at);
+        self.lines.lock().expect("no panic").extend(formatted_batch(batch, at));
+        Ok(ScrapeStored::default())
+    }
+
+    fn live_series(&self, _: OrgId, labels: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {
+        let has_all = |series: &&ScrapeLiveSeries| {
+            labels.iter().all(|label| series.labels.value(label.name) == label.value)
+        };
+        self.live.iter().filter(has_all).cloned().collect()
+    }
+}
+
+struct Stage {
+    _runtime: tokio::runtime::Runtime,
+    sink: Arc<MemorySink>,
+    fleet: ScrapeFleet,
+}
+
+impl Stage {
+    fn new(sink: MemorySink) -> Stage {
+        Stage::with(sink, ScrapeRunSettings::default())
+    }
+
+    fn with(sink: MemorySink, settings: ScrapeRunSettings) -> Stage {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        let runtime = runtime.expect("a runtime");
+        let sink = Arc::new(sink);
+        let rules = EgressRules::parse(["127.0.0.0/8"]).expect("valid");
+        let deps = ScrapeDeps {
+            sink: Arc::clone(&sink) as Arc<dyn ScrapeSink>,
+            egress: Egress::new(rules, &[]),
+            runtime: runtime.handle().clone(),
+            clock: Clock::System,
+            settings: Arc::new(settings),
+        };
+        Stage { fleet: ScrapeFleet::new(OrgId(1), deps), _runtime: runtime, sink }
+    }
+
+    fn lines(&self) -> Vec<String> {
+        self.sink.lines.lock().expect("no panic").clone()
+    }
+
+    fn count(&self, prefix: &str) -> usize {
+        self.lines().iter().filter(|line| line.starts_with(prefix)).count()
+    }
+
+    fn wait_for(&self, what: &str, is_done: impl Fn() -> bool) {
+        let watch = Stopwatch::start();
+        while !is_done() {
+            assert!(watch.elapsed() < Duration::from_secs(30), "{what}: {:?}", self.lines());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn status(&self, hash: u64) -> ScrapeStatus {
+        let reports = self.fleet.reports();
+        let found = reports.into_iter().find(|report| report.target.hash == hash);
+        found.map(|report| report.status).unwrap_or_default()
+    }
+}
+
+/// Returns the plan of a target that is scraped every `interval_ms`.
+fn plan(address: SocketAddr, hash: u64, interval_ms: i64) -> ScrapePlan {
+    plan_of(job(), address, hash, interval_ms)
+}
+
+fn plan_of(mut job: ScrapeJob, address: SocketAddr, hash: u64, interval_ms: i64) -> ScrapePlan {
+    (job.interval_ms, job.timeout_ms) = (interval_ms, interval_ms.min(job.timeout_ms));
+    let mut target = ScrapeTarget::clone(&target(job, &address.to_string()));
+    target.hash = hash;
+    target.labels = Labels::from_pairs([("instance", hash.to_string()), ("job", "j".to_owned())]);
+    ScrapePlan { target: Arc::new(target), forced_error: None }
+}
+
+#[test]
+fn a_target_is_scraped_over_one_connection_with_the_headers_of_prometheus() {
+    let fake = FakeExporter::start(|_, stream| {
+        respond(stream, "text/plain; version=0.0.4", "content-encoding: gzip\r\n", &gzip(b"a 1\n"))
+    });
+    let stage = Stage::new(MemorySink::default());
+    stage.fleet.apply(vec![plan(fake.address, 1, 100)]);
+    stage.wait_for("three scrapes", || stage.count("a{instance=1,job=j} 1") >= 3);
+    assert_eq!(fake.connections.load(Ordering::SeqCst), 1);
+    let request = fake.requests.lock().expect("no panic")[0].clone();
+    for header in [
+        "GET /metrics HTTP/1.1\r\n",
+        "accept: application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,",
+        "accept-encoding: gzip\r\n",
+        "x-prometheus-scrape-timeout-seconds: 0.1\r\n",
+        "user-agent: promlet/",
+    ] {
+        assert!(request.contains(header), "{header}: {request}");
+    }
+    assert!(stage.count("up{instance=1,job=j} 1") >= 3);
+    let status = stage.status(1);
+    assert_eq!((status.health, status.samples_scraped), (ScrapeHealth::Up, 1));
+}
+
+/// How a target responds.
+type Respond = fn(&str, &mut TcpStream) -> bool;
+
+/// Returns the responses of hostile targets: a name, the response, and a part of the error.
+fn hostile_responses() -> [(&'static str, Respond, &'static str); 13] {
+    [
+        (
+            "error",
+            |_, stream| stream.write_all(b"HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n").is_ok(),
+            "status 503",
+        ),
+        (
+            "endless",
+            |_, stream| {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\n\r\n");
+                while stream.write_all(b"# endless\n").is_ok() {}
+                false
+            },
+            "more than 10000 bytes (body_size_limit)",
+        ),
+        (
+            "declared",
+            |_, stream| stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n").is_ok(),
+            "more than 10000 bytes (body_size_limit)",
+        ),
+        (
+            "truncated",
+            |_, stream| {
+                let _ = stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\na 1\n");
+                false
+            },
+            "the body ended early",
+        ),
+        (
+            "bomb",
+            |_, stream| {
+                respond(stream, "text/plain", "content-encoding: gzip\r\n", &gzip(&vec![b'\n'; 1 << 20]))
+            },
+            "more than 10000 bytes (body_size_limit)",
+        ),
+        (
+            "no gzip",
+            |_, stream| respond(stream, "text/plain", "content-encoding: gzip\r\n", b"a 1\n"),
+            "not valid gzip",
+        ),
+        (
+            "other encoding",
+            |_, stream| respond(stream, "text/plain", "content-encoding: br\r\n", b"x"),
+            "\"br\"",
+        ),
+        ("invalid line", |_, stream| respond(stream, "text/plain", "", b"a 1\nb ?\n"), "line 2: column 3"),
+        ("no type", |_, stream| respond(stream, "text/html", "", b"a 1\n"), "fallback_scrape_protocol"),
+        (
+            "redirect loop",
+            |_, stream| {
+                stream
+                    .write_all(b"HTTP/1.1 302 Found\r\nlocation: /metrics\r\ncontent-length: 0\r\n\r\n")
+                    .is_ok()
+            },
+            "more than 10 redirects",
+        ),
+        (
+            "redirect away",
+            |_, stream| {
+                let location =
+                    b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(location).is_ok()
+            },
+            "a redirect to 169.254.169.254; redirects are followed within",
+        ),
+        (
+            "garbage",
+            |_, stream| {
+                let _ = stream.write_all(b"SSH-2.0-x\r\n\r\n\r\n");
+                false
+            },
+            "the target",
+        ),
+        ("slow", |_, _| true, "did not answer within 200 ms"),
+    ]
+}
+
+#[test]
+fn hostile_targets_fail_their_own_scrapes_with_a_reason() {
+    let cases = hostile_responses();
+    let stage = Stage::new(MemorySink::default());
+    let mut limited = job();
+    limited.limits.body_size_limit = 10_000;
+    let fakes: Vec<FakeExporter> = cases.iter().map(|(_, reply, _)| FakeExporter::start(*reply)).collect();
+    let plans =
+        fakes.iter().zip(1_u64..).map(|(fake, hash)| plan_of(limited.clone(), fake.address, hash, 200));
+    stage.fleet.apply(plans.collect());
+    for ((name, _, expected), hash) in cases.iter().zip(1_u64..) {
+        stage.wait_for(name, || stage.status(hash).failures >= 2);
+        let status = stage.status(hash);
+        let error = status.last_error.unwrap_or_default();
+        assert!(error.contains(expected), "{name}: {error}");
+        assert_eq!(status.health, ScrapeHealth::Down, "{name}");
+        assert!(stage.count(&format!("up{{instance={hash},job=j}} 0")) >= 2, "{name}");
+    }
+}
+
+#[test]
+fn redirects_within_a_target_are_followed_unless_it_is_configured_otherwise() {
+    let fake = FakeExporter::start(|request, stream| match request.starts_with("GET /metrics ") {
+        true => stream
+            .write_all(b"HTTP/1.1 301 Moved\r\nlocation: /real?x=1\r\ncontent-length: 0\r\n\r\n")
+            .is_ok(),
+        false => {
+            assert!(request.starts_with("GET /real?x=1 "), "{request}");
+            respond(stream, "text/plain", "", b"a 1\n")
+        }
+    });
+    let stage = Stage::new(MemorySink::default());
+    let mut strict = job();
+    strict.client.follow_redirects = false;
+    stage.fleet.apply(vec![plan(fake.address, 1, 100), plan_of(strict, fake.address, 2, 100)]);
+    stage.wait_for("followed", || stage.count("a{instance=1,job=j} 1") >= 1);
+    stage.wait_for("refused", || stage.status(2).failures >= 1);
+    let error = stage.status(2).last_error.unwrap_or_default();
+    assert!(error.contains("redirects are not followed"), "{error}");
+}
+
+#[test]
+fn a_thousand_hanging_connections_delay_no_other_target() {
+    let hanging = FakeExporter::hanging();
+    let fake = FakeExporter::text("a 1\n");
+    let stage = Stage::new(MemorySink::default());
+    let mut plans: Vec<ScrapePlan> = (10..1_010).map(|hash| plan(hanging, hash, 5_000)).collect();
+    plans.push(plan(fake.address, 1, 100));
+    stage.fleet.apply(plans);
+    std::thread::sleep(Duration::from_secs(3));
+    let before = stage.status(1).scrapes;
+    std::thread::sleep(Duration::from_secs(2));
+    let scrapes = stage.status(1).scrapes - before;
+    assert!((17..=23).contains(&scrapes), "{scrapes} scrapes in 2 s");
+}
+
+#[test]
+fn equal_targets_keep_their_state_and_removed_ones_end_with_markers() {
+    let fake = FakeExporter::text("a 1\n");
+    let stage = Stage::new(MemorySink::default());
+    let (one, two) = (plan(fake.address, 1, 100), plan(fake.address, 2, 100));
+    assert_eq!(stage.fleet.apply(vec![one.clone(), two.clone(), one.clone()]), 1, "a repeated target");
+    stage.wait_for("both", || stage.status(1).scrapes >= 2 && stage.status(2).scrapes >= 2);
+    // An equal target of a configuration that was read again.
+    let again = ScrapePlan { target: Arc::new(ScrapeTarget::clone(&one.target)), ..one.clone() };
+    stage.fleet.apply(vec![again]);
+    assert!(stage.status(1).scrapes >= 2, "it keeps its state");
+    assert_eq!(stage.fleet.reports().len(), 1);
+    stage.wait_for("markers", || stage.count("up{instance=2,job=j} stale") == 1);
+    assert_eq!(stage.count("a{instance=2,job=j} stale"), 1);
+    stage.wait_for("removal", || stage.fleet.target_labels().len() == 1);
+    assert_eq!(stage.count("up{instance=1,job=j} stale"), 0);
+    // A target that returns before its markers are due continues without them.
+    let scrapes = stage.status(1).scrapes;
+    stage.fleet.apply(Vec::new());
+    stage.fleet.apply(vec![one]);
+    stage.wait_for("another scrape", || stage.status(1).scrapes > scrapes);
+    assert_eq!(stage.count("up{instance=1,job=j} stale"), 0);
+}
+
+#[test]
+fn a_changed_target_restarts_and_a_forced_error_fails_without_a_request() {
+    let fake = FakeExporter::text("a{job=\"own\"} 1\n");
+    let stage = Stage::new(MemorySink::default());
+    stage.fleet.apply(vec![plan(fake.address, 1, 100)]);
+    stage.wait_for("a scrape", || stage.count("a{exported_job=own,instance=1,job=j} 1") >= 1);
+    let mut changed = job();
+    changed.honor_labels = true;
+    let changed = plan_of(changed, fake.address, 1, 100);
+    stage.fleet.apply(vec![changed.clone()]);
+    stage.wait_for("the changed target", || stage.count("a{instance=1,job=own} 1") >= 1);
+    assert_eq!(stage.count("a{exported_job=own,instance=1,job=j} stale"), 1);
+    stage.fleet.apply(vec![ScrapePlan { forced_error: Some("target_limit exceeded".into()), ..changed }]);
+    stage.wait_for("the error", || stage.status(1).health == ScrapeHealth::Down);
+    assert_eq!(stage.status(1).last_error.as_deref(), Some("target_limit exceeded"));
+    let requests = fake.requests.lock().expect("no panic").len();
+    stage.wait_for("more failures", || stage.status(1).failures >= 3);
+    assert_eq!(fake.requests.lock().expect("no panic").len(), requests);
+}
+
+#[test]
+fn a_panic_fails_one_scrape_and_is_counted() {
+    let fake = FakeExporter::text("a 1\n");
+    let stage = Stage::new(MemorySink { panics: AtomicBool::new(true), ..MemorySink::default() });
+    stage.fleet.apply(vec![plan(fake.address, 1, 100)]);
+    stage.wait_for("a failed scrape", || stage.count("up{instance=1,job=j} 0") == 1);
+    stage.wait_for("a scrape", || stage.status(1).health == ScrapeHealth::Up);
+    let status = stage.status(1);
+    assert_eq!((status.panics, status.last_error), (1, None));
+}
+
+#[test]
+fn series_of_targets_that_are_gone_after_a_restart_get_markers() {
+    let fake = FakeExporter::text("a 1\n");
+    let series = |name: &str, instance: &str| ScrapeLiveSeries {
+        labels: Labels::from_pairs([("__name__", name), ("instance", instance), ("job", "j")]),
+        is_histogram: false,
+    };
+    let live = vec![series("b", "1"), series("b", "9"), series("up", "9")];
+    let stage = Stage::new(MemorySink { live, ..MemorySink::default() });
+    stage.fleet.apply(vec![plan(fake.address, 1, 60_000)]);
+    let before = |instance: &str| Labels::from_pairs([("instance", instance), ("job", "j")]);
+    stage.fleet.mark_lost(vec![before("1"), before("9"), Labels::default()]);
+    stage.wait_for("markers", || stage.lines().len() >= 2);
+    assert_eq!(stage.lines(), ["b{instance=9,job=j} stale", "up{instance=9,job=j} stale"]);
+}
+
+#[test]
+fn all_bodies_together_are_bounded() {
+    let large = FakeExporter::start(|_, stream| respond(stream, "text/plain", "", &[b'\n'; 2_000]));
+    let small = FakeExporter::text("a 1\n");
+    let settings = ScrapeRunSettings { bodies: PullBudget::new(1_000), ..ScrapeRunSettings::default() };
+    let stage = Stage::with(MemorySink::default(), settings);
+    stage.fleet.apply(vec![plan(large.address, 1, 100), plan(small.address, 2, 100)]);
+    stage.wait_for("both", || stage.status(1).failures >= 2 && stage.status(2).scrapes >= 5);
+    let error = stage.status(1).last_error.unwrap_or_default();
+    assert!(error.contains("more than 1000 bytes at once"), "{error}");
+    assert_eq!(stage.status(2).health, ScrapeHealth::Up);
+    stage.fleet.stop();
+    stage.wait_for("the return of all memory", || stage.fleet.deps.settings.bodies.bytes() == 0);
+}

@@ -1,0 +1,142 @@
+//! The times of a target's scrapes.
+
+use std::time::Duration;
+
+use crate::model::{Labels, Timestamp};
+
+/// A scrape that begins at most this late has the timestamp that was planned, in milliseconds.
+/// Equal distances between timestamps compress better.
+const TOLERANCE_MS: i64 = 2;
+
+/// Returns the seed of all offsets of this server: servers with other external labels or another
+/// name scrape at other times. FNV-1a over the labels and the name.
+pub fn offset_seed(external: &Labels, host: &str) -> u64 {
+    let texts = external.iter().flat_map(|label| [label.name, label.value]).chain([host]);
+    texts.fold(0xcbf2_9ce4_8422_2325, |hash, text| {
+        text.bytes()
+            .chain([0xff])
+            .fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
+    })
+}
+
+/// The times of a target's scrapes: an interval, and an offset that depends on the target, so that
+/// the scrapes of many targets are spread over the interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeSchedule {
+    interval_ms: i64,
+    offset_ms: i64,
+    next: Timestamp,
+}
+
+impl ScrapeSchedule {
+    /// Returns the schedule of a target. The first scrape is less than an interval after `now`.
+    pub fn new(interval_ms: i64, target_hash: u64, seed: u64, now: Timestamp) -> ScrapeSchedule {
+        let interval_ms = interval_ms.max(1);
+        let offset = (target_hash ^ seed) % interval_ms.unsigned_abs();
+        let mut schedule =
+            ScrapeSchedule { interval_ms, offset_ms: i64::try_from(offset).unwrap_or(0), next: now };
+        schedule.align(now);
+        schedule
+    }
+
+    /// Plans the next scrape at the first time from `now` on that has the offset.
+    fn align(&mut self, now: Timestamp) {
+        let phase = now.plus_ms(-self.offset_ms).as_ms().rem_euclid(self.interval_ms);
+        let wait = if phase == 0 { 0 } else { self.interval_ms - phase };
+        self.next = now.plus_ms(wait);
+    }
+
+    /// Returns the planned time of the next scrape.
+    pub const fn next(&self) -> Timestamp {
+        self.next
+    }
+
+    /// Returns the interval in milliseconds.
+    pub const fn interval_ms(&self) -> i64 {
+        self.interval_ms
+    }
+
+    /// Returns the time from `now` to the next scrape: at most the interval, because a clock that
+    /// was set back starts a new plan.
+    pub fn wait(&mut self, now: Timestamp) -> Duration {
+        if self.next.ms_since(now) > self.interval_ms {
+            self.align(now);
+        }
+        Duration::from_millis(u64::try_from(self.next.ms_since(now).max(0)).unwrap_or(0))
+    }
+
+    /// Begins the scrape that is due, and plans the next one. Returns the timestamp of its samples.
+    /// Scrapes that were missed are skipped.
+    pub fn begin(&mut self, now: Timestamp) -> Timestamp {
+        let late = now.ms_since(self.next);
+        if late < -self.interval_ms {
+            self.align(now);
+        } else if late >= self.interval_ms {
+            self.next = self.next.plus_ms(late - late % self.interval_ms);
+        }
+        let planned = self.next;
+        self.next = planned.plus_ms(self.interval_ms);
+        let tolerance = TOLERANCE_MS.min(self.interval_ms / 100);
+        if now.ms_since(planned).abs() <= tolerance { planned } else { now }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_123);
+
+    #[test]
+    fn a_scrape_that_is_at_most_two_milliseconds_late_has_the_planned_timestamp() {
+        let mut schedule = ScrapeSchedule::new(10_000, 4_321, 0, NOW);
+        assert_eq!(schedule.next(), Timestamp::from_ms(1_700_000_004_321));
+        assert_eq!(schedule.wait(NOW), Duration::from_millis(4_198));
+        let planned = schedule.next();
+        assert_eq!(schedule.begin(planned.plus_ms(2)), planned);
+        assert_eq!(schedule.begin(planned.plus_ms(10_003)), planned.plus_ms(10_003));
+        assert_eq!(schedule.next(), planned.plus_ms(20_000), "lateness does not add up");
+        let mut fast = ScrapeSchedule::new(100, 0, 0, NOW);
+        let planned = fast.next();
+        assert_eq!(fast.begin(planned.plus_ms(2)), planned.plus_ms(2), "the tolerance is 1 % at most");
+    }
+
+    #[test]
+    fn missed_scrapes_are_skipped_and_a_clock_that_is_set_back_starts_a_new_plan() {
+        let mut schedule = ScrapeSchedule::new(10_000, 0, 0, NOW);
+        let planned = schedule.next();
+        assert_eq!(schedule.begin(planned.plus_ms(35_000)), planned.plus_ms(35_000));
+        assert_eq!(schedule.next(), planned.plus_ms(40_000));
+        let back = planned.plus_ms(-3_600_000);
+        assert!(schedule.wait(back) <= Duration::from_secs(10));
+    }
+
+    #[test]
+    fn external_labels_and_the_host_change_the_seed() {
+        let labels = Labels::from_pairs([("replica", "a")]);
+        let seeds = [
+            offset_seed(&labels, "x"),
+            offset_seed(&labels, "y"),
+            offset_seed(&Labels::default(), "x"),
+            offset_seed(&Labels::from_pairs([("replica", "b")]), "x"),
+        ];
+        assert!((1..4).all(|n| !seeds[..n].contains(&seeds[n])), "{seeds:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_scrape_is_within_an_interval_and_all_have_the_offset(
+            interval in 1_i64..100_000, hash: u64, seed: u64, now in 0_i64..2_000_000_000_000, late in 0_i64..500_000,
+        ) {
+            let now = Timestamp::from_ms(now);
+            let mut schedule = ScrapeSchedule::new(interval, hash, seed, now);
+            let first = schedule.next();
+            prop_assert!((0..interval).contains(&first.ms_since(now)));
+            schedule.begin(first.plus_ms(late));
+            prop_assert_eq!(schedule.next().ms_since(first) % interval, 0);
+            prop_assert!((1..=interval).contains(&schedule.next().ms_since(first.plus_ms(late))));
+        }
+    }
+}

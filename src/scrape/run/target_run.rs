@@ -1,0 +1,453 @@
+//! The state of one target between its scrapes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::batch::{ScrapeBatch, put_label};
+use super::edge::ScrapeStored;
+use super::error::ScrapeError;
+use super::known::{KnownFate, KnownSeries, Recall, SeenOne, labels_key};
+use super::labels::{LabelPolicy, SeriesFate};
+use super::metadata::ScrapeMetadataPool;
+use super::response::{NO_TIME, ScrapeBody};
+use super::samples::{DecodedSeries, SampleSink, ScrapeCounts, series_of};
+use super::schedule::ScrapeSchedule;
+use super::status::{ScrapeHealth, ScrapeStatus};
+use crate::ingest::{DecodeError, DecodeLimits, Translated};
+use crate::model::{MetricKind, Timestamp, WriteBatch};
+use crate::outbound::PullBudget;
+use crate::scrape::config::ScrapeJob;
+use crate::scrape::target::ScrapeTarget;
+
+/// The longest time between two batches with the metadata of a target, in milliseconds. Metadata
+/// that changed is stored at once.
+const METADATA_EVERY_MS: i64 = 3_600_000;
+
+/// The series about each scrape.
+const REPORTS: [&str; 5] = [
+    "up",
+    "scrape_duration_seconds",
+    "scrape_samples_scraped",
+    "scrape_samples_post_metric_relabeling",
+    "scrape_series_added",
+];
+/// The further series of [`ScrapeRunSettings::extra_metrics`].
+const EXTRA_REPORTS: [&str; 3] = ["scrape_timeout_seconds", "scrape_sample_limit", "scrape_body_size_bytes"];
+
+/// The most bytes of all bodies at once, inclusive, unless it is configured otherwise: 1 GiB.
+const BODIES_BYTES_MAX: u64 = 1 << 30;
+
+/// What all targets have in common.
+#[derive(Debug)]
+pub struct ScrapeRunSettings {
+    /// The seed of all offsets ([`super::offset_seed`]).
+    pub offset_seed: u64,
+    /// A secret number, so that no target can choose labels with equal hashes.
+    pub hash_seed: u64,
+    /// Whether the series `scrape_timeout_seconds`, `scrape_sample_limit` and
+    /// `scrape_body_size_bytes` are stored, too.
+    pub extra_metrics: bool,
+    /// The limits of one response, which hold beside those of the job.
+    pub limits: DecodeLimits,
+    /// The metadata of all targets.
+    pub metadata: ScrapeMetadataPool,
+    /// The bound on the memory of all bodies as sent, until they are decoded.
+    pub bodies: PullBudget,
+}
+
+impl Default for ScrapeRunSettings {
+    fn default() -> ScrapeRunSettings {
+        ScrapeRunSettings {
+            offset_seed: 0,
+            hash_seed: 0,
+            extra_metrics: false,
+            limits: DecodeLimits::default(),
+            metadata: ScrapeMetadataPool::default(),
+            bodies: PullBudget::new(BODIES_BYTES_MAX),
+        }
+    }
+}
+
+/// What is known of a scrape besides its body.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScrapeFacts {
+    /// The timestamp, from [`ScrapeRun::begin`].
+    pub at: Timestamp,
+    /// The time until the last byte of the response.
+    pub duration: Duration,
+    /// The bytes of the body after decompression; 0 if there is none.
+    pub body_bytes: u64,
+}
+
+/// The result of one scrape.
+#[derive(Debug)]
+pub struct ScrapeOutcome {
+    /// The samples to store. A failed scrape has some, too: `up`, and staleness markers.
+    pub batch: ScrapeBatch,
+    /// The reason why the scrape failed.
+    pub error: Option<ScrapeError>,
+}
+
+/// The state of one target.
+#[derive(Debug)]
+pub struct ScrapeRun {
+    target: Arc<ScrapeTarget>,
+    settings: Arc<ScrapeRunSettings>,
+    schedule: ScrapeSchedule,
+    known: KnownSeries,
+    /// The series of the run that this one replaced, until its first scrape.
+    inherited: Option<KnownSeries>,
+    /// The labels of the target, in the encoding of batches.
+    labels: Box<[u8]>,
+    metadata_at: Option<Timestamp>,
+    has_reported: bool,
+    status: ScrapeStatus,
+}
+
+impl ScrapeRun {
+    /// Starts the scrapes of a target.
+    pub fn new(target: Arc<ScrapeTarget>, settings: Arc<ScrapeRunSettings>, now: Timestamp) -> ScrapeRun {
+        let mut labels = Vec::new();
+        for label in &target.labels {
+            put_label(&mut labels, label.name, label.value);
+        }
+        ScrapeRun {
+            schedule: ScrapeSchedule::new(target.interval_ms, target.hash, settings.offset_seed, now),
+            known: KnownSeries::new(settings.hash_seed),
+            inherited: None,
+            labels: labels.into(),
+            metadata_at: None,
+            has_reported: false,
+            status: ScrapeStatus::default(),
+            target,
+            settings,
+        }
+    }
+
+    /// Starts the scrapes of a target whose configuration changed, but not its labels. Series of
+    /// the run before get their markers after the first scrape, unless they are in it.
+    pub fn replacing(before: ScrapeRun, target: Arc<ScrapeTarget>, now: Timestamp) -> ScrapeRun {
+        let mut run = ScrapeRun::new(target, before.settings, now);
+        run.inherited = Some(before.known);
+        run.status = before.status;
+        run.has_reported = before.has_reported;
+        run
+    }
+
+    /// Returns the target.
+    pub fn target(&self) -> &Arc<ScrapeTarget> {
+        &self.target
+    }
+
+    /// Returns the state for pages and the API.
+    pub fn status(&self) -> &ScrapeStatus {
+        &self.status
+    }
+
+    /// Returns the time from `now` until the next scrape.
+    pub fn wait(&mut self, now: Timestamp) -> Duration {
+        self.schedule.wait(now)
+    }
+
+    /// Begins the scrape that is due. Returns the timestamp of its samples.
+    pub fn begin(&mut self, now: Timestamp) -> Timestamp {
+        self.schedule.begin(now)
+    }
+
+    /// Returns the time of the markers of a target that is removed now, and when they may be
+    /// stored: two intervals and a tenth later, because another server may have taken it over.
+    pub fn end_times(&self) -> (Timestamp, Timestamp) {
+        let (at, interval) = (self.schedule.next(), self.schedule.interval_ms());
+        (at, at.plus_ms(interval.saturating_add(interval / 10)))
+    }
+
+    /// Returns the memory of the series that it remembers, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.known.bytes()
+    }
+
+    /// Ends a scrape. `fetched` is the body of the response, or the reason why there is none.
+    pub fn finish(
+        &mut self,
+        facts: ScrapeFacts,
+        fetched: Result<ScrapeBody<'_>, ScrapeError>,
+    ) -> ScrapeOutcome {
+        let at = facts.at;
+        let mut counts = ScrapeCounts::default();
+        let mut batch = ScrapeBatch::new(at, self.target.job.honor_timestamps);
+        let result = fetched.and_then(|body| self.add_samples(body, &mut batch, &mut counts));
+        let error = result.err();
+        if error.is_some() {
+            batch = ScrapeBatch::new(at, self.target.job.honor_timestamps);
+            self.known.fail(|labels, is_histogram| batch.mark(labels, is_histogram));
+        }
+        self.mark_inherited(&mut batch);
+        self.report(&mut batch, facts, counts, error.as_ref());
+        self.update_status(facts, counts, error.as_ref());
+        ScrapeOutcome { batch, error }
+    }
+
+    /// Records what became of the batch of the last scrape.
+    pub fn stored(&mut self, stored: Result<ScrapeStored, String>) {
+        match stored {
+            Ok(ScrapeStored { refused, reason }) => {
+                self.status.refused = self.status.refused.saturating_add(refused);
+                self.status.store_error = reason;
+            }
+            Err(error) => {
+                self.status.store_error = Some(error);
+                self.metadata_at = None;
+            }
+        }
+    }
+
+    /// Returns the staleness markers of all series of a removed target.
+    pub fn end(&mut self, at: Timestamp) -> ScrapeBatch {
+        let mut batch = ScrapeBatch::new(at, false);
+        self.known.fail(|labels, is_histogram| batch.mark(labels, is_histogram));
+        self.mark_inherited(&mut batch);
+        if self.has_reported {
+            let extra = if self.settings.extra_metrics { &EXTRA_REPORTS[..] } else { &[] };
+            for name in REPORTS.iter().chain(extra) {
+                batch.report(name, &self.labels, crate::model::stale_nan());
+            }
+        }
+        batch
+    }
+
+    fn add_samples(
+        &mut self,
+        body: ScrapeBody<'_>,
+        batch: &mut ScrapeBatch,
+        counts: &mut ScrapeCounts,
+    ) -> Result<(), ScrapeError> {
+        let job = Arc::clone(&self.target.job);
+        let limits = self.limits(&job);
+        let translated = body.decode(job.classic_histograms, &limits)?;
+        self.add_translated(&translated, batch, counts)?;
+        let allowed = job.limits.sample_limit;
+        if allowed > 0 && counts.kept > allowed {
+            return Err(ScrapeError::SampleLimit { found: counts.kept, allowed });
+        }
+        batch.set_translated(translated);
+        Ok(())
+    }
+
+    /// Returns the limits of one response.
+    fn limits(&self, job: &ScrapeJob) -> DecodeLimits {
+        let mut limits = self.settings.limits;
+        if let Ok(bytes @ 1..) = usize::try_from(job.limits.body_size_limit) {
+            limits.decompressed_bytes_max = limits.decompressed_bytes_max.min(bytes);
+        }
+        limits
+    }
+
+    fn add_translated(
+        &mut self,
+        translated: &Translated,
+        batch: &mut ScrapeBatch,
+        counts: &mut ScrapeCounts,
+    ) -> Result<(), ScrapeError> {
+        let sent = translated.batch.batch();
+        counts.scraped = sent.samples.len().saturating_add(sent.histograms.len()) as u64;
+        let all = self.seen(&sent);
+        let raw_bytes: usize = sent.series.iter().map(|series| series.raw_labels.len()).sum();
+        let found = raw_bytes.saturating_add(all.len().saturating_mul(self.labels.len()));
+        let allowed = self.settings.limits.label_bytes_max;
+        if found > allowed {
+            return Err(DecodeError::TooLarge { what: "bytes of labels", found, allowed }.into());
+        }
+        batch.reserve(all.len(), sent.samples.len(), found);
+        let series = series_of(&sent);
+        let job = Arc::clone(&self.target.job);
+        let sink = &mut SampleSink { job: &job, batch, counts };
+        let is_unchanged = match self.known.unchanged(&all) {
+            None => false,
+            Some(live) => {
+                for (series, known) in series.zip(live) {
+                    let parts = match known.fate {
+                        KnownFate::Dropped => {
+                            sink.batch.skip_series();
+                            continue;
+                        }
+                        KnownFate::Plain => [series.raw, &*self.labels],
+                        KnownFate::Changed(at) => [self.known.changed_labels(at), &[]],
+                    };
+                    sink.batch.series(parts);
+                    sink.add(&series, known.is_repeated)?;
+                }
+                true
+            }
+        };
+        let is_over = job.limits.sample_limit > 0 && counts.kept > job.limits.sample_limit;
+        match is_unchanged {
+            true if is_over => {}
+            true => self.known.keep(),
+            false => self.add_changed(&sent, &all, batch, counts)?,
+        }
+        if !is_over {
+            self.add_metadata(&sent, batch);
+        }
+        Ok(())
+    }
+
+    /// Returns what identifies each series of a response.
+    fn seen(&self, sent: &WriteBatch<'_>) -> Vec<SeenOne> {
+        let job = &self.target.job;
+        let tracks_all = job.track_timestamps_staleness || !job.honor_timestamps;
+        let of = |series: DecodedSeries<'_>| SeenOne {
+            hash: self.known.hash(series.raw),
+            is_tracked: tracks_all
+                || series.samples.iter().any(|sample| sample.at == NO_TIME)
+                || series.histograms.iter().any(|one| one.at == NO_TIME),
+            is_histogram: series.samples.is_empty(),
+        };
+        series_of(sent).map(of).collect()
+    }
+
+    /// Adds a response whose series are not those of the last one.
+    fn add_changed(
+        &mut self,
+        sent: &WriteBatch<'_>,
+        all: &[SeenOne],
+        batch: &mut ScrapeBatch,
+        counts: &mut ScrapeCounts,
+    ) -> Result<(), ScrapeError> {
+        let job = Arc::clone(&self.target.job);
+        let policy = LabelPolicy { job: &job, target: &self.target.labels };
+        let kinds: HashMap<&str, MetricKind> = sent.metadata.iter().map(|one| (one.name, one.kind)).collect();
+        let kind_of = |family: &str| kinds.get(family).copied().unwrap_or_default();
+        let mut change = self.known.change(all.len());
+        let sink = &mut SampleSink { job: &job, batch, counts };
+        let mut scratch = Vec::new();
+        for (series, seen) in series_of(sent).zip(all) {
+            let recall = self.known.recall(&mut change, *seen);
+            let (fate, is_repeated) = match recall {
+                Recall::Known(fate) => (fate, false),
+                Recall::Repeated(fate) => (fate, true),
+                Recall::New => {
+                    let mut pairs = Vec::new();
+                    (sent.parse_labels)(series.raw, &mut pairs).map_err(unreadable)?;
+                    let pairs = texts(&pairs).ok_or_else(|| unreadable("a label is not UTF-8"))?;
+                    let fate = match policy.apply(&pairs, &kind_of)? {
+                        SeriesFate::Plain => KnownFate::Plain,
+                        SeriesFate::Dropped => KnownFate::Dropped,
+                        SeriesFate::Changed(pairs) => {
+                            scratch.clear();
+                            pairs.iter().for_each(|(name, value)| put_label(&mut scratch, name, value));
+                            change.changed(&scratch)
+                        }
+                    };
+                    change.set(fate);
+                    (fate, false)
+                }
+            };
+            let labels = match fate {
+                KnownFate::Dropped => {
+                    sink.batch.skip_series();
+                    continue;
+                }
+                KnownFate::Plain => sink.batch.series([series.raw, &self.labels]),
+                KnownFate::Changed(at) => sink.batch.series([change.changed_labels(at), &[]]),
+            };
+            change.put_final(sink.batch.labels(labels));
+            sink.add(&series, is_repeated)?;
+        }
+        let allowed = job.limits.sample_limit;
+        if allowed > 0 && counts.kept > allowed {
+            // The caller fails the scrape; the series of the last one stay known.
+            return Ok(());
+        }
+        counts.added = change.added;
+        self.known.replace(change, |labels, is_histogram| batch.mark(labels, is_histogram));
+        Ok(())
+    }
+
+    /// Adds the markers of series of the run before this one that are not in the batch.
+    fn mark_inherited(&mut self, batch: &mut ScrapeBatch) {
+        let Some(mut inherited) = self.inherited.take() else { return };
+        let present: HashSet<u64> =
+            batch.batch().series.iter().map(|series| labels_key(series.raw_labels)).collect();
+        inherited.fail(|labels, is_histogram| {
+            if !present.contains(&labels_key(labels)) {
+                batch.mark(labels, is_histogram);
+            }
+        });
+    }
+
+    fn add_metadata(&mut self, sent: &WriteBatch<'_>, batch: &mut ScrapeBatch) {
+        let is_same = self.status.metadata.is_of(&sent.metadata);
+        if !is_same {
+            self.status.metadata = self.settings.metadata.shared(&sent.metadata);
+        }
+        let now = batch.time(NO_TIME);
+        let is_due = self.metadata_at.is_none_or(|at| now.ms_since(at) >= METADATA_EVERY_MS);
+        if !is_same || is_due {
+            self.metadata_at = Some(now);
+            batch.with_metadata = true;
+        }
+    }
+
+    /// Adds the samples about the scrape.
+    fn report(
+        &mut self,
+        batch: &mut ScrapeBatch,
+        facts: ScrapeFacts,
+        counts: ScrapeCounts,
+        error: Option<&ScrapeError>,
+    ) {
+        let ScrapeFacts { duration, body_bytes, .. } = facts;
+        self.has_reported = true;
+        let up = if error.is_none() { 1.0 } else { 0.0 };
+        let values =
+            [up, duration.as_secs_f64(), number(counts.scraped), number(counts.kept), number(counts.added)];
+        for (name, value) in REPORTS.into_iter().zip(values) {
+            batch.report(name, &self.labels, value);
+        }
+        if !self.settings.extra_metrics {
+            return;
+        }
+        let timeout = Duration::from_millis(self.target.timeout_ms.unsigned_abs()).as_secs_f64();
+        let limit = number(self.target.job.limits.sample_limit);
+        let is_too_long = error.is_some_and(ScrapeError::is_body_size);
+        let bytes = if is_too_long { -1.0 } else { number(body_bytes) };
+        for (name, value) in EXTRA_REPORTS.into_iter().zip([timeout, limit, bytes]) {
+            batch.report(name, &self.labels, value);
+        }
+    }
+
+    fn update_status(&mut self, facts: ScrapeFacts, counts: ScrapeCounts, error: Option<&ScrapeError>) {
+        let ScrapeFacts { at, duration, body_bytes } = facts;
+        let status = &mut self.status;
+        status.health = if error.is_none() { ScrapeHealth::Up } else { ScrapeHealth::Down };
+        status.last_scrape = Some(at);
+        status.last_duration_s = duration.as_secs_f64();
+        status.last_error = error.map(ScrapeError::shown);
+        status.samples_scraped = counts.scraped;
+        status.samples_kept = counts.kept;
+        status.series_added = counts.added;
+        status.body_bytes = body_bytes;
+        status.scrapes = status.scrapes.saturating_add(1);
+        status.failures = status.failures.saturating_add(u64::from(error.is_some()));
+        status.duplicates = status.duplicates.saturating_add(counts.duplicates);
+        status.panics = status.panics.saturating_add(u64::from(error == Some(&ScrapeError::Panicked)));
+    }
+}
+
+fn texts<'a>(pairs: &[(&'a [u8], &'a [u8])]) -> Option<Vec<(&'a str, &'a str)>> {
+    let text = |bytes| std::str::from_utf8(bytes).ok();
+    pairs.iter().map(|(name, value)| Some((text(name)?, text(value)?))).collect()
+}
+
+fn unreadable(reason: &str) -> ScrapeError {
+    ScrapeError::Invalid { reason: reason.to_owned(), series: String::new() }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "numbers of samples and bytes are below 2^53")]
+const fn number(count: u64) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,372 @@
+//! The scraped targets of all organisations: their configurations, discoveries and fleets.
+//!
+//! An organisation has up to two configurations: that of `--scrape-config` and one that was set by
+//! the API. Each has its own discoveries; the targets of both are one fleet.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use super::config::ScrapeConfig;
+use super::discovery::{
+    DiscoveredTargets, Discovery, DiscoveryDeps, DiscoveryStatus, DnsResolver, JobDiscoveries,
+};
+use super::run::{ScrapeDeps, ScrapeFleet, ScrapeHealth, ScrapePlan, ScrapeTargetReport};
+use super::target::JobTargets;
+use crate::entropy::Entropy;
+use crate::model::{Labels, OrgId};
+use crate::sync::IgnorePoison as _;
+
+/// Where a configuration comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ScrapeSource {
+    /// The file of `--scrape-config`.
+    File,
+    /// The API.
+    Api,
+}
+
+/// Stores the labels of targets, so that a target that disappears while the server is stopped gets
+/// its staleness markers at the next start.
+pub trait ScrapeMemory: Send + Sync + 'static {
+    /// Returns the labels that were stored last. Blocks.
+    fn load(&self, org: OrgId) -> Vec<Labels>;
+
+    /// Stores the labels of all targets. Blocks. A failure is reported by the implementation.
+    fn store(&self, org: OrgId, targets: &[Labels]);
+}
+
+/// What scraping needs of the process.
+#[derive(Clone)]
+pub struct ScrapersDeps {
+    /// What targets need.
+    pub fleet: ScrapeDeps,
+    /// The labels of targets before a restart.
+    pub memory: Arc<dyn ScrapeMemory>,
+    /// The name servers; `None` reads `/etc/resolv.conf`.
+    pub resolver: Option<DnsResolver>,
+}
+
+impl std::fmt::Debug for ScrapersDeps {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ScrapersDeps").field("fleet", &self.fleet).finish_non_exhaustive()
+    }
+}
+
+/// One configuration of an organisation.
+#[derive(Debug)]
+struct ConfiguredSource {
+    discovery: Arc<Discovery>,
+    config: Arc<ScrapeConfig>,
+    /// `None` until the targets are published for the first time.
+    targets: Option<DiscoveredTargets>,
+}
+
+#[derive(Debug)]
+struct OrgScrapes {
+    fleet: ScrapeFleet,
+    sources: Mutex<BTreeMap<ScrapeSource, ConfiguredSource>>,
+    remembered: Mutex<RememberedTargets>,
+}
+
+/// The labels that are stored for the next start.
+#[derive(Debug, Default)]
+struct RememberedTargets {
+    /// Whether the targets before the start were compared with those after it.
+    is_compared: bool,
+    stored: Vec<Labels>,
+}
+
+/// The scraped targets of all organisations. They stop when it is dropped.
+#[derive(Debug)]
+pub struct Scrapers {
+    deps: ScrapersDeps,
+    orgs: Mutex<BTreeMap<OrgId, Arc<OrgScrapes>>>,
+    /// The scrapers themselves, for the threads of discoveries.
+    own: Weak<Scrapers>,
+}
+
+/// The targets of one job, for display.
+#[derive(Clone, Debug)]
+pub struct ScrapePool {
+    /// Where the job is configured.
+    pub source: ScrapeSource,
+    /// Its targets, the dropped ones included.
+    pub targets: Arc<JobTargets>,
+    /// Its discoveries.
+    pub discoveries: Vec<DiscoveryStatus>,
+}
+
+/// The scraped targets of an organisation, for display.
+#[derive(Clone, Debug, Default)]
+pub struct ScrapeView {
+    /// The jobs, in the order of their configuration.
+    pub pools: Vec<ScrapePool>,
+    /// The running targets with their states.
+    pub reports: Vec<ScrapeTargetReport>,
+}
+
+/// The totals of an organisation's targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrapeTotals {
+    /// Targets whose last scrape succeeded.
+    pub up: u64,
+    /// Targets whose last scrape failed.
+    pub down: u64,
+    /// Targets that were not scraped yet.
+    pub unknown: u64,
+    /// Scrapes of the running targets.
+    pub scrapes: u64,
+    /// Failed scrapes of the running targets.
+    pub failures: u64,
+    /// Samples that the store refused.
+    pub refused: u64,
+    /// Refreshes of discoveries that failed.
+    pub discovery_failures: u64,
+}
+
+impl Scrapers {
+    /// Creates a set without targets.
+    pub fn new(deps: ScrapersDeps) -> Arc<Scrapers> {
+        Arc::new_cyclic(|own| Scrapers { deps, orgs: Mutex::default(), own: own.clone() })
+    }
+
+    fn orgs(&self) -> MutexGuard<'_, BTreeMap<OrgId, Arc<OrgScrapes>>> {
+        self.orgs.lock().ignore_poison()
+    }
+
+    fn org(&self, org: OrgId) -> Option<Arc<OrgScrapes>> {
+        self.orgs().get(&org).cloned()
+    }
+
+    /// Takes over a configuration. Targets and discoveries that are equal to those before continue.
+    ///
+    /// # Errors
+    /// That of the thread of discoveries.
+    pub fn configure(
+        &self,
+        org: OrgId,
+        source: ScrapeSource,
+        config: Arc<ScrapeConfig>,
+        rng: Entropy,
+    ) -> std::io::Result<()> {
+        let scrapes = Arc::clone(self.orgs().entry(org).or_insert_with(|| {
+            Arc::new(OrgScrapes {
+                fleet: ScrapeFleet::new(org, self.deps.fleet.clone()),
+                sources: Mutex::default(),
+                remembered: Mutex::default(),
+            })
+        }));
+        let mut sources = scrapes.sources.lock().ignore_poison();
+        if let Some(known) = sources.get_mut(&source) {
+            known.config = Arc::clone(&config);
+            known.discovery.configure(config);
+            return Ok(());
+        }
+        let discovery = Arc::new(self.start_discovery(org, source, rng)?);
+        discovery.configure(Arc::clone(&config));
+        sources.insert(source, ConfiguredSource { discovery, config, targets: None });
+        Ok(())
+    }
+
+    fn start_discovery(&self, org: OrgId, source: ScrapeSource, rng: Entropy) -> std::io::Result<Discovery> {
+        let own = self.own.clone();
+        let deps = DiscoveryDeps {
+            runtime: self.deps.fleet.runtime.clone(),
+            egress: self.deps.fleet.egress.clone(),
+            clock: self.deps.fleet.clock.clone(),
+            resolver: self.deps.resolver.clone(),
+            publish: Box::new(move |targets| {
+                if let Some(scrapers) = own.upgrade() {
+                    scrapers.published(org, source, targets);
+                }
+            }),
+        };
+        Discovery::start(deps, rng)
+    }
+
+    /// Applies the targets of a configuration.
+    fn published(&self, org: OrgId, source: ScrapeSource, targets: DiscoveredTargets) {
+        let Some(scrapes) = self.org(org) else { return };
+        let mut sources = scrapes.sources.lock().ignore_poison();
+        // The source may have been removed meanwhile.
+        let Some(known) = sources.get_mut(&source) else { return };
+        report_problems(&targets);
+        known.targets = Some(targets);
+        scrapes.apply(&sources);
+        let is_complete = sources.values().all(|source| source.targets.is_some());
+        drop(sources);
+        if is_complete {
+            self.remember(org, &scrapes);
+        }
+    }
+
+    /// Compares the targets before the start with those after it, once, and stores what changed.
+    fn remember(&self, org: OrgId, scrapes: &OrgScrapes) {
+        let mut remembered = scrapes.remembered.lock().ignore_poison();
+        if !std::mem::replace(&mut remembered.is_compared, true) {
+            remembered.stored = self.deps.memory.load(org);
+            scrapes.fleet.mark_lost(remembered.stored.clone());
+        }
+        let now = scrapes.fleet.target_labels();
+        if remembered.stored != now {
+            self.deps.memory.store(org, &now);
+            remembered.stored = now;
+        }
+    }
+
+    /// Removes a configuration. Its targets end with staleness markers.
+    pub fn remove(&self, org: OrgId, source: ScrapeSource) {
+        let Some(scrapes) = self.org(org) else { return };
+        let mut sources = scrapes.sources.lock().ignore_poison();
+        let removed = sources.remove(&source);
+        scrapes.apply(&sources);
+        drop(sources);
+        // The thread of the discovery may be waiting for the lock, so it is released first.
+        if let Some(removed) = removed {
+            removed.discovery.stop();
+            self.remember(org, &scrapes);
+        }
+    }
+
+    /// Stops the targets of an organisation without staleness markers.
+    pub fn forget(&self, org: OrgId) {
+        let removed = self.orgs().remove(&org);
+        if let Some(removed) = removed {
+            removed.stop();
+        }
+    }
+
+    /// Stops all targets without staleness markers, at the end of the process.
+    pub fn stop_all(&self) {
+        let removed = std::mem::take(&mut *self.orgs());
+        removed.values().for_each(|scrapes| scrapes.stop());
+    }
+
+    /// Returns the organisations with a configuration, by source.
+    pub fn configured(&self) -> Vec<(OrgId, ScrapeSource)> {
+        let orgs = self.orgs().clone();
+        let sources = |(org, scrapes): (OrgId, Arc<OrgScrapes>)| {
+            let sources: Vec<_> = scrapes.sources.lock().ignore_poison().keys().copied().collect();
+            sources.into_iter().map(move |source| (org, source))
+        };
+        orgs.into_iter().flat_map(sources).collect()
+    }
+
+    /// Returns the configuration of an organisation.
+    pub fn config(&self, org: OrgId, source: ScrapeSource) -> Option<Arc<ScrapeConfig>> {
+        let scrapes = self.org(org)?;
+        let sources = scrapes.sources.lock().ignore_poison();
+        sources.get(&source).map(|source| Arc::clone(&source.config))
+    }
+
+    /// Returns the jobs and targets of an organisation.
+    pub fn view(&self, org: OrgId) -> ScrapeView {
+        let Some(scrapes) = self.org(org) else { return ScrapeView::default() };
+        let sources = scrapes.sources.lock().ignore_poison();
+        let pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
+        drop(sources);
+        ScrapeView { pools, reports: scrapes.fleet.reports() }
+    }
+
+    /// Returns the totals of each organisation's targets.
+    pub fn totals(&self) -> Vec<(OrgId, ScrapeTotals)> {
+        let orgs = self.orgs().clone();
+        orgs.into_iter().map(|(org, scrapes)| (org, scrapes.totals())).collect()
+    }
+}
+
+impl Drop for Scrapers {
+    fn drop(&mut self) {
+        self.stop_all();
+    }
+}
+
+/// Reports problems of targets in the log of the program.
+fn report_problems(targets: &DiscoveredTargets) {
+    for job in &targets.jobs {
+        let name = &*job.job.name;
+        if let Some(failure) = &job.failure {
+            tracing::warn!(job = name, "every scrape of this job fails: {failure}");
+        }
+        if let Some(first) = job.invalid.first() {
+            let count = job.invalid_count;
+            tracing::warn!(job = name, count, "targets are not valid; the first one: {}", first.reason);
+        }
+        if let Some(first) = job.duplicates.first() {
+            let (count, address) = (job.duplicate_count, first.value("__address__"));
+            tracing::warn!(
+                job = name,
+                count,
+                address,
+                "targets are given more than once; each is scraped once"
+            );
+        }
+        if let Some(first) = job.shared_labels.first() {
+            tracing::warn!(
+                job = name,
+                labels = %first,
+                "several targets have the same labels, so their samples contradict each other"
+            );
+        }
+        if job.excess_count > 0 {
+            tracing::warn!(job = name, count = job.excess_count, "targets beyond the limit are not scraped");
+        }
+    }
+}
+
+impl ConfiguredSource {
+    fn pools(&self, source: ScrapeSource) -> Vec<ScrapePool> {
+        let statuses = self.discovery.statuses();
+        let of_job = |name: &str| {
+            let found: Option<&JobDiscoveries> = statuses.iter().find(|status| &*status.job == name);
+            found.map(|found| found.discoveries.clone()).unwrap_or_default()
+        };
+        let jobs = self.targets.iter().flat_map(|targets| &targets.jobs);
+        jobs.map(|targets| ScrapePool {
+            source,
+            targets: Arc::clone(targets),
+            discoveries: of_job(&targets.job.name),
+        })
+        .collect()
+    }
+}
+
+impl OrgScrapes {
+    /// Replaces the targets of the fleet by those of all sources.
+    fn apply(&self, sources: &BTreeMap<ScrapeSource, ConfiguredSource>) {
+        let jobs = sources.values().filter_map(|source| source.targets.as_ref()).flat_map(|all| &all.jobs);
+        let plans = jobs.flat_map(|job| {
+            let forced_error: Option<Arc<str>> = job.failure.as_deref().map(Arc::from);
+            job.active.iter().map(move |target| ScrapePlan {
+                target: Arc::clone(target),
+                forced_error: forced_error.clone(),
+            })
+        });
+        self.fleet.apply(plans.collect());
+    }
+
+    fn stop(&self) {
+        let sources = std::mem::take(&mut *self.sources.lock().ignore_poison());
+        sources.values().for_each(|source| source.discovery.stop());
+        self.fleet.stop();
+    }
+
+    fn totals(&self) -> ScrapeTotals {
+        let mut totals = ScrapeTotals::default();
+        for ScrapeTargetReport { status, .. } in self.fleet.reports() {
+            match status.health {
+                ScrapeHealth::Up => totals.up += 1,
+                ScrapeHealth::Down => totals.down += 1,
+                ScrapeHealth::Unknown => totals.unknown += 1,
+            }
+            totals.scrapes += status.scrapes;
+            totals.failures += status.failures;
+            totals.refused += status.refused;
+        }
+        let sources = self.sources.lock().ignore_poison();
+        let statuses = sources.values().flat_map(|source| source.discovery.statuses());
+        totals.discovery_failures =
+            statuses.flat_map(|job| job.discoveries).map(|discovery| discovery.failures).sum();
+        totals
+    }
+}
