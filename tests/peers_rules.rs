@@ -2,8 +2,8 @@
 //! series and `ALERTS` are equal at every evaluation.
 //!
 //! Prometheus receives the samples by remote write before their times, so that each evaluation sees
-//! all of them. Each of its groups records its evaluation times; the same group is evaluated here at
-//! these times.
+//! all of them. Each of its groups records its evaluation times; the same group is evaluated here
+//! at these times.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -309,7 +309,7 @@ fn random_groups_write_what_a_real_prometheus_writes() {
             [format!("{{__name__=~\"r{number}_.*\"}}"), format!("ALERTS{{alertname=~\"a{number}_.*\"}}")]
         {
             let (mut ours, mut theirs) = (raw(&tsdb, &selector), upstream.raw(&selector, end));
-            // Prometheus writes no alerts before it has tried to restore them, in its first seconds.
+            // In its first seconds, before it tried to restore them, Prometheus writes no alerts.
             for all in [&mut ours, &mut theirs] {
                 all.values_mut().for_each(|samples| samples.retain(|at, _| *at >= first.as_ms()));
                 all.retain(|_, samples| !samples.is_empty());

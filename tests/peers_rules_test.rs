@@ -5,9 +5,14 @@
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
+#[path = "differential/chance.rs"]
+#[expect(dead_code, reason = "shared: random expressions use more of it")]
+mod chance;
 #[path = "peers/packages.rs"]
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
+#[path = "peers/random_rules.rs"]
+mod random_rules;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,4 +71,29 @@ fn files_of_unit_tests_have_the_verdicts_and_messages_of_promtool() {
         }
     }
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), files.len(), wrong.join("\n\n"));
+}
+
+/// The numbers of random rule files.
+const SEEDS: std::ops::Range<u64> = 0..60;
+
+#[test]
+fn random_groups_raise_the_alerts_and_write_the_series_of_prometheus() {
+    let promtool = packages::prometheus().join("promtool");
+    let ours = Path::new(env!("CARGO_BIN_EXE_promlet"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut wrong = Vec::new();
+    for seed in SEEDS {
+        let random = random_rules::random_rules(seed);
+        let file = folder.path().join("rules.test.yml");
+        std::fs::write(folder.path().join("rules.yml"), &random.rules).expect("written");
+        std::fs::write(&file, &random.tests).expect("written");
+        let (_, expected) = verdict(&promtool, &["test", "rules"], &file);
+        let (_, found) = verdict(ours, &["rules", "test"], &file);
+        assert!(!expected.is_empty(), "seed {seed}: {}\n{}", expected.join("\n"), random.rules);
+        if expected != found {
+            let differing = expected.iter().zip(&found).find(|(expected, found)| expected != found);
+            wrong.push(format!("seed {seed}: {differing:#?}\n{}", random.rules));
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
 }

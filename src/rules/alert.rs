@@ -3,7 +3,8 @@
 //! Source: Prometheus' documentation of alerting rules, and the observed series of Prometheus 3.5.
 //! A series that is in the result makes a pending alert, which fires once it has been pending for
 //! `for`. An alert that fires stays firing for `keep_firing_for` after its series left the result.
-//! A resolved alert is remembered for [`RESOLVED_RETENTION_MS`], so that receivers learn of its end.
+//! A resolved alert is remembered for [`RESOLVED_RETENTION_MS`], so that receivers learn of its
+//! end.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};

@@ -234,8 +234,8 @@ impl RuleEngine {
         slots.map(|(_, slot)| Arc::clone(&slot.view)).collect()
     }
 
-    /// Locks changes of groups: a caller that stores a group holds it until the engine has the group
-    /// too, so that the engine ends with the newest version.
+    /// Locks changes of groups. A caller that stores a group holds the lock until the engine has the
+    /// group too, so that the engine ends with the newest version.
     pub fn changes(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().ignore_poison()
     }

@@ -1,8 +1,8 @@
 //! The past of rules: what a rule would have done over a range, and the series of a recording rule
 //! for times before it existed.
 //!
-//! The expression is evaluated as range queries of bounded slices, whose steps equal instant queries
-//! at the same times. An expression that depends on the range of its query (`start()`, `end()`,
+//! The expression is evaluated as range queries of bounded slices, whose steps equal instant
+//! queries at the same times. An expression that depends on the range of its query (`start()`, `end()`,
 //! `step()`, `range()`) is evaluated step by step instead. The alerts are stepped by the same code
 //! as live ones.
 

@@ -226,6 +226,7 @@ impl<'t> Executor<'t, '_> {
                 Box::new((0..).map_while(item))
             }
             TemplateValue::Labels(labels) => {
+                self.steps = self.steps.saturating_add(labels.len());
                 let pairs: Vec<RangeItem> = labels
                     .iter()
                     .map(|(name, value)| RangeItem {
@@ -236,6 +237,7 @@ impl<'t> Executor<'t, '_> {
                 Box::new(pairs.into_iter())
             }
             TemplateValue::Args(args) => {
+                self.steps = self.steps.saturating_add(args.values.len());
                 let pairs: Vec<RangeItem> = args
                     .values
                     .iter()

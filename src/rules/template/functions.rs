@@ -15,6 +15,9 @@ use crate::rules::TemplateQuery;
 /// The most samples that one query may return to a template.
 const SAMPLES_MAX: usize = 10_000;
 
+/// The most bytes of a text that is converted to a number or duration.
+const NUMBER_BYTES_MAX: usize = 1_024;
+
 type Outcome = Result<TemplateValue, String>;
 type Context<'a, 'c> = &'a mut FunctionContext<'c>;
 type Run = fn(&mut FunctionContext<'_>, &[TemplateValue]) -> Outcome;
@@ -55,7 +58,7 @@ impl<'c> FunctionContext<'c> {
         self.produced_left = self
             .produced_left
             .checked_sub(bytes)
-            .ok_or_else(|| format!("the expansion makes more than {PRODUCED_BYTES_MAX} bytes"))?;
+            .ok_or_else(|| format!("the expansion reads and makes more than {PRODUCED_BYTES_MAX} bytes"))?;
         Ok(())
     }
 }
@@ -212,6 +215,9 @@ fn number_of(args: &[TemplateValue]) -> Result<f64, String> {
 
 /// Parses a number like Go's strconv.ParseFloat; hexadecimal floats are not supported.
 fn parse_number(text: &str) -> Option<f64> {
+    if text.len() > NUMBER_BYTES_MAX {
+        return None;
+    }
     let unsigned = text.strip_prefix(['+', '-']).unwrap_or(text);
     let word = matches!(unsigned.to_ascii_lowercase().as_str(), "inf" | "infinity" | "nan");
     let digits = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.');
@@ -227,7 +233,13 @@ fn query(context: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     if found.len() > SAMPLES_MAX {
         return Err(format!("the query returns {} samples, more than {SAMPLES_MAX}", found.len()));
     }
-    Ok(TemplateValue::Samples(found.into_iter().map(|sample| Arc::new(sample.into())).collect()))
+    let mut samples: Vec<Arc<TemplateSample>> = Vec::with_capacity(found.len());
+    for sample in found {
+        let sample = TemplateSample::from(sample);
+        context.spend(sample.bytes())?;
+        samples.push(Arc::new(sample));
+    }
+    Ok(TemplateValue::Samples(samples.into()))
 }
 
 fn first(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
@@ -248,10 +260,9 @@ fn text_value_of(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     Ok(label(&sample_at(args, 0)?.labels, "__value__"))
 }
 
-fn sort_by_label(context: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
+fn sort_by_label(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     let name = text_at(args, 0)?;
     let mut samples = samples_at(args, 1).to_vec();
-    context.spend(samples.len().saturating_mul(size_of::<usize>()))?;
     samples.sort_by(|a, b| a.labels.get(name).cmp(&b.labels.get(name)));
     Ok(TemplateValue::Samples(samples.into()))
 }
@@ -276,6 +287,9 @@ fn parse_duration_of(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     let text = text_at(args, 0)?;
     if text.is_empty() {
         return Err("empty duration string".into());
+    }
+    if text.len() > NUMBER_BYTES_MAX {
+        return Err(format!("a duration has more than {NUMBER_BYTES_MAX} bytes"));
     }
     let (sign, rest) = text.strip_prefix('-').map_or((1.0, text), |rest| (-1.0, rest));
     let ms = parse_duration(rest).map_err(|error| match error {

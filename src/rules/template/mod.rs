@@ -38,8 +38,9 @@ const NESTING_MAX: usize = 40;
 const STEPS_MAX: usize = 100_000;
 /// The most bytes of an expanded text.
 pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
-/// The most bytes of all texts that the functions of one expansion make.
-const PRODUCED_BYTES_MAX: usize = 4 << 20;
+/// The most bytes of all texts that the functions of one expansion read and make, and of the labels
+/// that its queries return.
+const PRODUCED_BYTES_MAX: usize = 8 << 20;
 /// The most nodes, pipelines and templates that are being executed inside each other.
 const DEPTH_MAX: usize = 120;
 /// The most queries of one expansion.

@@ -48,6 +48,15 @@ pub(super) struct TemplateSample {
     pub(super) value: TemplateValue,
 }
 
+impl TemplateSample {
+    /// Returns the bytes of the labels, with an estimate of what holds them.
+    pub(super) fn bytes(&self) -> usize {
+        /// The bytes of an entry of a map without its texts.
+        const ENTRY_BYTES: usize = 64;
+        self.labels.iter().map(|(name, value)| name.len() + value.len() + ENTRY_BYTES).sum()
+    }
+}
+
 impl From<VectorSample> for TemplateSample {
     fn from(sample: VectorSample) -> TemplateSample {
         let labels = sample.labels.iter().map(|label| (label.name.to_owned(), label.value.to_owned()));
@@ -103,6 +112,15 @@ impl TemplateValue {
         }
     }
 
+    /// Returns the bytes that a function reads at least if it gets the value.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            TemplateValue::Text(text) => text.len(),
+            TemplateValue::Samples(samples) => samples.len().saturating_mul(size_of::<usize>()),
+            _ => 0,
+        }
+    }
+
     /// Returns whether `if` takes the value for true: anything but zero, empty and missing.
     pub(super) fn is_true(&self) -> bool {
         match self {
@@ -145,7 +163,6 @@ impl TemplateValue {
                 "ZeroCount" => Some(TemplateValue::Float(histogram.zero_count())),
                 "ZeroThreshold" => Some(TemplateValue::Float(histogram.zero_threshold())),
                 "Schema" => Some(TemplateValue::Int(i64::from(histogram.schema()))),
-                "String" => Some(TemplateValue::text(histogram.to_string())),
                 _ => None,
             },
             _ => None,

@@ -154,6 +154,7 @@ pub(in crate::api::orgs) async fn rules(
     let (deadline, _guard) = QueryDeadline::start(deps.options.timeout);
     let lanes = deps.lanes.clone();
     let work = move || {
+        deadline.admit(0)?;
         if !texts.is_empty() {
             let parse = || selectors(&deps.expressions, org, &texts, "match[]", &deps.options.caps);
             let parsed = deadline.with_patterns(&deps.patterns, org, parse);

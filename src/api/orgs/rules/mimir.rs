@@ -1,8 +1,8 @@
 //! The ruler configuration of Mimir, as mimirtool and Grafana send it (Mimir's HTTP API, "Ruler
 //! rules API"): groups of rules in namespaces, as YAML.
 //!
-//! Members and API keys with the scope `read` may read; editors and API keys with the scope `ingest`
-//! may change. A change replaces any version.
+//! Members and API keys with the scope `read` may read; editors and API keys with the scope
+//! `ingest` may change. A change replaces any version.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! The rules of an organisation (docs/specification.md C13): groups, their versions, and the past of
-//! a rule.
+//! The rules of an organisation (docs/specification.md C13): groups, their versions, and the past
+//! of a rule.
 
 mod json;
 pub mod listing;

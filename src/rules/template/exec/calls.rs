@@ -37,7 +37,11 @@ impl<'t> Executor<'t, '_> {
             let parameter = function.parameters.get(args.len()).copied().or(function.variadic);
             values.push(self.check_type(last, parameter.unwrap_or(ParameterType::Any))?);
         }
-        let result = (function.run)(&mut self.context, &values);
+        let read = values.iter().map(TemplateValue::bytes).sum();
+        let result = match self.context.spend(read) {
+            Ok(()) => (function.run)(&mut self.context, &values),
+            Err(message) => Err(message),
+        };
         result.map_err(|message| {
             // Only a failed call is the place of a message; otherwise it stays its last argument.
             self.place = site.place;

@@ -4,6 +4,9 @@ use crate::rules::template::number::to_float;
 use crate::rules::template::times::{TemplateDuration, TemplateTime};
 use crate::rules::template::value::TemplateValue;
 
+/// The most bytes of the layout of a time.
+const LAYOUT_BYTES_MAX: usize = 256;
+
 /// Calls a method. `None`: the value has no method of this name.
 pub(super) fn call(
     value: &TemplateValue,
@@ -34,6 +37,9 @@ fn time_method(
     match name {
         "Format" => {
             return Some(match args {
+                [TemplateValue::Text(layout)] if layout.len() > LAYOUT_BYTES_MAX => {
+                    Err(format!("a layout has more than {LAYOUT_BYTES_MAX} bytes"))
+                }
                 [TemplateValue::Text(layout)] => Ok(TemplateValue::text(time.format(layout))),
                 [_] => expected("string"),
                 _ => wrong_count(name, 1, args),

@@ -79,12 +79,18 @@ fn steps_output_texts_queries_and_patterns_are_bounded() {
     let patterns = "{{ range $i := 40 }}{{ $x := match (printf \"a%d+.?\" $i) \"b\" }}{{ end }}";
     let arguments = "{{ $x := args 1 }}{{ range 40 }}{{ $x = args $x $x }}{{ end }}";
     let endless = "{{ range 9000000000000000000 }}x{{ end }}";
+    let slices = "{{ $x := printf \"%60000d\" 1 }}{{ range 30000 }}{{ $y := slice $x 1 }}{{ end }}";
+    let layout = "{{ (toTime $value).Format (printf \"%300d\" 1) }}";
     for (template, expected) in [
+        (slices, "more than 8388608 bytes"),
+        (layout, "a layout has more than 256 bytes"),
+        ("{{ humanize (printf \"%02000d\" 1) }}", "invalid syntax"),
+        ("{{ parseDuration (printf \"%02000ds\" 1) }}", "a duration has more than 1024 bytes"),
         (many, "more than 100000 steps"),
         (nested, "more than 100000 steps"),
         (queries, "more than 100 queries"),
         (doubling, "more than 65536 bytes"),
-        (texts, "makes more than 4194304 bytes"),
+        (texts, "more than 8388608 bytes"),
         (patterns, "more than 16 regular expressions"),
         (arguments, "nested more than 16 levels"),
         (endless, "more than"),
