@@ -306,6 +306,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
                 "user_id" => "The id of the user",
                 "uid" => "The uid of the dashboard",
                 "version" => "The number of the version",
+                "fingerprint" => "The fingerprint of the alert: 16 hexadecimal digits",
                 _ => "The id of the object",
             };
             json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })
@@ -456,7 +457,8 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    if row.auth == Auth::IngestCaller && row.method != "GET" {
+    let takes_samples = row.auth == Auth::IngestCaller && !row.path.contains("/alertmanager/");
+    if takes_samples && row.method != "GET" {
         codes.extend([Code::ShuttingDown, Code::EngineUpstream]);
     }
     codes.extend(upstream_refusals(row, &codes));

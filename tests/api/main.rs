@@ -27,6 +27,7 @@ mod matrix;
 mod members;
 mod mistakes;
 mod names;
+mod notifications;
 mod oauth;
 mod openapi;
 mod organisations;

@@ -137,6 +137,7 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
     let document = document(&server).await;
     let media = |row: &RouteDoc| match row.auth {
         Auth::IngestCaller if row.path.contains("/import") || row.path.contains("/influx/") => "text/plain",
+        Auth::IngestCaller if row.path.contains("/alertmanager/") => "application/json",
         Auth::IngestCaller => "application/x-protobuf",
         Auth::PrometheusCaller(_) if !row.path.ends_with("/batch") => "application/x-www-form-urlencoded",
         _ => "application/json",

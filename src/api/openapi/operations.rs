@@ -466,8 +466,7 @@ const ORGANISATIONS: &[Operation] = &[
         .responses(RULER_DONE)
         .errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/notifications")
-        .responses(&[(200, "NotifyConfiguration", "The configuration without its secrets; ETag is its version")])
-        .errors(&[Code::Conflict]),
+        .responses(&[(200, "NotifyConfiguration", "The configuration without its secrets; ETag is its version")]),
     at("PUT /orgs/{slug}/notifications")
         .body("NotifyConfiguration")
         .responses(&[(200, "NotifyConfiguration", "The new configuration without its secrets; ETag is its version")])
@@ -485,7 +484,7 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/silences")
         .body("NewSilence")
         .responses(&[(201, "Silence", "The silence")])
-        .errors(&[Code::LimitReached, Code::NotFound]),
+        .errors(&[Code::LimitReached]),
     at("GET /orgs/{slug}/silences/{id}").responses(&[(200, "Silence", "The silence")]).errors(&[Code::NotFound]),
     at("PUT /orgs/{slug}/silences/{id}")
         .body("NewSilence")
@@ -511,7 +510,7 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/alertmanager/api/v2/alerts")
         .body("any[]")
         .responses(&[(200, "", "The alerts are taken")])
-        .errors(&[Code::InvalidJson, Code::ValidationFailed]),
+        .errors(&[Code::IngestThrottled]),
     at("GET /orgs/{slug}/alertmanager/api/v2/alerts/groups")
         .query(&[parameters::ALERTS])
         .responses(&[(200, "any[]", "The groups with firing alerts, as Alertmanager has them")])
@@ -519,17 +518,17 @@ const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs/{slug}/alertmanager/api/v2/silences")
         .query(&[parameters::SILENCES])
         .responses(&[(200, "Silence[]", "The silences")])
-        .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
+        .errors(&[Code::InvalidParameter]),
     at("POST /orgs/{slug}/alertmanager/api/v2/silences")
         .body("NewSilence")
         .responses(&[(200, "{ silenceID: string }", "The id of the resulting silence")])
-        .errors(&[Code::NotFound, Code::LimitReached]),
+        .errors(&[Code::NotFound, Code::LimitReached, Code::IngestThrottled]),
     at("GET /orgs/{slug}/alertmanager/api/v2/silence/{id}")
         .responses(&[(200, "Silence", "The silence")])
         .errors(&[Code::NotFound]),
     at("DELETE /orgs/{slug}/alertmanager/api/v2/silence/{id}")
         .responses(&[(200, "", "The silence has ended")])
-        .errors(&[Code::NotFound]),
+        .errors(&[Code::NotFound, Code::IngestThrottled]),
     at("GET /orgs/{slug}/prometheus/api/v1/alertmanagers")
         .responses(&[(200, "any", "The Alertmanagers in use, as Prometheus has them")]),
     at("GET /orgs/{slug}/audit")

@@ -8,14 +8,14 @@ pub mod store;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use axum::extract::{Request, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
-use crate::api::body::{Json, read_json};
+use crate::api::body::Json;
 use crate::api::callers::{MemberCaller, org_not_found};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
@@ -173,7 +173,7 @@ async fn show(State(deps): State<AlertApiDeps>, caller: MemberCaller) -> ApiResu
     let Some(stored) = stored else { return Ok(document_response(&NotifyDocument::default(), 0)) };
     let Some(document) = stored_document(&stored) else {
         let detail = "the configuration was sealed with another master key; replace it with If-Match: *";
-        return Err(ApiError::new(Code::Conflict, detail));
+        return Err(ApiError::new(Code::StorageDegraded, detail));
     };
     Ok(document_response(&document, stored.version))
 }
@@ -194,12 +194,10 @@ async fn set(
     State(deps): State<AlertApiDeps>,
     caller: MemberCaller,
     headers: HeaderMap,
-    request: Request,
+    Json(body): Json<Value>,
 ) -> ApiResult<Response> {
     let replaces = required_if_match(&headers)?;
-    let bytes = read_json(request).await?;
-    let text = String::from_utf8(bytes.to_vec());
-    let text = text.map_err(|_| ApiError::new(Code::InvalidJson, "the body is not UTF-8"))?;
+    let text = body.to_string();
     let (org, user, now) = (caller.org().id, caller.user(), deps.orgs.clock.now());
     let (hub, changing) = (Arc::clone(&deps.hub), Arc::clone(&deps.changing));
     let change = move |identity: &Identity| -> ApiResult<(NotifyDocument, u32)> {

@@ -88,7 +88,7 @@ impl AlertGroup {
                 continue;
             }
             let is_due = outlet.told.get(fingerprint).is_none_or(|told| {
-                told.starts_at != entry.starts_at || now.ms_since(told.at) >= context.repeat_interval_ms
+                told.starts_at < entry.starts_at || now.ms_since(told.at) >= context.repeat_interval_ms
             });
             let one = (*fingerprint, entry.starts_at);
             if is_due { due.push(one) } else { known.push(one) }

@@ -44,6 +44,22 @@ fn a_group_waits_then_reports_changes_and_repeats() {
 }
 
 #[test]
+fn an_earlier_start_of_a_firing_alert_is_no_new_alert_and_a_later_one_after_its_end_is() {
+    let mut world = World::new(one_hook());
+    world.fire("A", &[], 100..300);
+    world.run(100..200);
+    // Another source knows an earlier start.
+    world.offer("A", &[], 50, false);
+    world.run(200..1_000);
+    let seen = world.seen("hook", "A");
+    assert_eq!(times(&seen), [130, 430]);
+    assert_eq!((seen[1].firing.len(), seen[1].resolved.len()), (0, 1));
+    world.fire("A", &[], 2_000..2_600);
+    world.run(2_000..2_100);
+    assert_eq!(times(&world.seen("hook", "A"))[2..], [2_030]);
+}
+
+#[test]
 fn an_alert_that_ends_before_the_wait_is_never_reported() {
     let mut world = World::new(one_hook());
     world.fire("A", &[], 0..20);
