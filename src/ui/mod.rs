@@ -346,6 +346,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/result_table.js" => ["/components/result_table.js"];
     Module own "components/rule_preview.js" => ["/components/rule_preview.js"];
     Module own "components/running.js" => ["/components/running.js"];
+    Module own "components/scrape_config.js" => ["/components/scrape_config.js"];
     Module own "components/shell.js" => ["/components/shell.js"];
     Module own "components/refresh_timer.js" => ["/components/refresh_timer.js"];
     Module own "components/save_dashboard.js" => ["/components/save_dashboard.js"];

@@ -212,6 +212,7 @@ export function cannedAnswers() {
     },
     version: 1,
     tested: [],
+    scraping: null,
   };
   const success = (data) => ({ body: { status: 'success', data } });
 
@@ -271,6 +272,27 @@ export function cannedAnswers() {
     return { body, headers: { ETag: `"${state.version}"` } };
   }
 
+  function scrapeAnswer(method, body) {
+    if (method === 'GET' && state.scraping === null) return problem(404, 'no configuration is set');
+    if (method === 'DELETE') {
+      state.scraping = null;
+      return { status: 204 };
+    }
+    if (method === 'PUT') {
+      if (body.text.includes('job_nam:'))
+        return problem(422, 'the body is invalid', {
+          errors: [{ field: 'text', code: 'invalid', message: 'line 2, column 5: unknown key "job_nam"' }],
+        });
+      state.scraping = body.text;
+    }
+    const discoveries = [{ title: 'file_sd_configs', targets: 0, error: 'targets.json: no such file' }];
+    const job = { name: 'node', targets: 1, dropped: 41, invalid: 0, duplicates: 2, failure: null, discoveries };
+    return { body: {
+      text: state.scraping, version: 1, updated_at: past(1), problem: null, jobs: [job],
+      notices: ['line 1: alerting has no effect here'],
+    } };
+  }
+
   function answer(method, path, search, body, headers) {
     const own = /^\/api\/v1\/orgs\/[^/]+(\/.*)$/.exec(path)?.[1] ?? '';
     const [, api] = /^\/prometheus\/api\/v1\/(.*)$/.exec(own) ?? [];
@@ -292,6 +314,7 @@ export function cannedAnswers() {
       return { body: { data: { resultType: 'matrix', result }, query } };
     }
     if (own === '/rule-groups') return { body: { data: state.isEmpty ? [] : [...state.groups.values()] } };
+    if (own === '/scrape-config') return scrapeAnswer(method, body);
     if (own === '/rules/preview') return preview(body);
     const [, list, rest = ''] = /^\/(rule-groups|silences|notifications|alerts)(\/.*)?$/.exec(own) ?? [];
     const name = decodeURIComponent(rest.slice(1));

@@ -12,7 +12,7 @@ import { FIRING, HOSTILE, cannedAnswers } from './alerting_answers.mjs';
 import { check, scenario } from './scenario.mjs';
 
 const given = JSON.parse(process.argv[2]);
-const announced = ['/api/v1/auth/me', '/rules/preview', '/rule-groups/', '/notifications', '/targets', '/scrape_pools'];
+const announced = ['/api/v1/auth/me', '/rules/preview', '/rule-groups/', '/notifications', '/targets', '/scrape_pools', '/scrape-config'];
 const { page, checkLooks, run } = await scenario('alerting', given, { announced });
 const canned = cannedAnswers();
 /** Requests that wait until they are let go. @type {{part: string, go: () => void}[]} */
@@ -115,7 +115,29 @@ async function targetsFlow() {
   await page.locator('.alert', { hasText: 'The disk is full' }).waitFor({ timeout: 20_000 });
   check(await page.locator('.target').count() === 2, 'what was known stays');
   canned.state.fails = false;
-  await page.waitForFunction(() => !document.querySelector('main > .alert')?.textContent, null, { timeout: 20_000 });
+  await page.waitForFunction(() => !document.querySelector('.tab-panel > .alert')?.textContent, null, { timeout: 20_000 });
+}
+
+/** The configuration of the organisation: wrong texts are placed, and a stored one is shown with its jobs. */
+async function scrapeConfigFlow() {
+  await open('/targets');
+  await page.getByRole('tab', { name: 'Configuration' }).click();
+  const text = page.getByLabel('YAML');
+  const example = await text.inputValue();
+  await text.fill(example.replace('job_name', 'job_nam'));
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('button', { name: 'Go to line 2, column 5' }).waitFor();
+  await see('Not saved yet.');
+  check(canned.state.scraping === null, 'nothing was saved');
+  await text.fill(example);
+  await page.getByRole('button', { name: 'Save' }).click();
+  await see('Saved. The targets are scraped now.');
+  await see('targets.json: no such file');
+  await looks('scrape-config');
+  await page.getByRole('button', { name: 'Remove' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Remove configuration' }).click();
+  await see('Removed. Nothing of it is scraped any more.');
+  check(canned.state.scraping === null, 'it is removed');
 }
 
 /** Alerts by state with the graph and transitions; one is acknowledged and silenced. */
@@ -280,4 +302,4 @@ async function notificationsFlow() {
   await see('Saved.');
 }
 
-await run(start, [emptyFlow, targetsFlow, alertsFlow, rulesFlow, groupsFlow, notificationsFlow]);
+await run(start, [emptyFlow, targetsFlow, scrapeConfigFlow, alertsFlow, rulesFlow, groupsFlow, notificationsFlow]);

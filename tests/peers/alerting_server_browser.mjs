@@ -48,7 +48,7 @@ async function start() {
 async function targetsFlow() {
   await open('/targets');
   await page.getByText(/Nothing is scraped yet|\d+ targets? in \d+ pools?/).first().waitFor();
-  check((await page.locator('main > .alert').allTextContents()).join('') === '', 'there is no error');
+  check((await page.locator('.tab-panel > .alert').allTextContents()).join('') === '', 'there is no error');
   await looks('targets');
 }
 

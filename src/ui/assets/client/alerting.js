@@ -186,7 +186,7 @@ export const endSilence = (org, id) => send('DELETE', at(org, `/silences/${encod
  */
 export async function readHandling(org, signal) {
   /** @type {any[]} */
-  const all = await readOrg(org, '/alertmanager/api/v2/alerts', {}, signal);
+  const all = await send('GET', at(org, '/alertmanager/api/v2/alerts'), undefined, { signal });
   return new Map(
     all.map(({ fingerprint, status, acknowledgement }) => [
       fingerprint,

@@ -163,6 +163,8 @@ function entriesOf(stored, groups) {
 function groupList({ org, edits, signedOut, open, create }) {
   /** @type {Entry[]} */
   let entries = [];
+  /** @type {StoredGroup[]|null} */
+  let stored = null;
   const place = h('div', { class: 'stack' });
   const none = h('p', { class: 'hint' });
   const rows = () => {
@@ -198,9 +200,15 @@ function groupList({ org, edits, signedOut, open, create }) {
   const refreshing = live({
     every: EVERY,
     signedOut,
-    load: (signal) => Promise.all([listGroups(org, signal), readRules(org, {}, signal)]),
-    show([stored, groups]) {
-      entries = entriesOf(stored, groups);
+    load: async (signal) => {
+      const groups = await readRules(org, {}, signal);
+      // The texts of all groups are read again only if there are others.
+      const isSame = stored?.length === groups.length && groups.every((one) => stored?.some((own) => isOf(own, one)));
+      return { groups, stored: isSame && stored ? stored : await listGroups(org, signal) };
+    },
+    show(loaded) {
+      stored = loaded.stored;
+      entries = entriesOf(stored, loaded.groups);
       update();
     },
   });

@@ -4,8 +4,11 @@ import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
 import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
+import { card } from '../components/parts.js';
+import { addressTabs } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
+import { permits } from '../model/routes.js';
 import { labelChanges, poolsOf, ruleLines } from '../model/targets.js';
 
 /**
@@ -202,10 +205,11 @@ function poolCard(org, first) {
 }
 
 /**
- * @param {{org: string, signedOut: () => void}} context
+ * @param {{org: string, role: import('../client/types.js').Role, me: import('../client/types.js').Me,
+ *   signedOut: () => void}} context
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
-export function targetsPage({ org, signedOut }) {
+export function targetsPage({ org, role, me, signedOut }) {
   /** @type {{data: any, names: string[]}|null} */
   let loaded = null;
   const pools = h('div', { class: 'stack' });
@@ -250,14 +254,36 @@ export function targetsPage({ org, signedOut }) {
       show();
     },
   });
+  const shown = [...refreshing.nodes, filter.node, empty, pools];
+  const configures = me.user.is_admin || permits(role, 'admin');
+  const configuration = () =>
+    card({
+      heading: 'Configuration of this organisation',
+      intro: 'Jobs as Prometheus has them in scrape_configs. They are scraped beside those of the file of the server.',
+      fill: async (part) => {
+        const { scrapeConfig } = await import('../components/scrape_config.js');
+        return scrapeConfig({ base: `/orgs/${encodeURIComponent(org)}`, example: EXAMPLE }, part);
+      },
+      signedOut,
+    });
+  const tabs =
+    configures &&
+    addressTabs('Targets', [
+      { id: 'targets', text: 'Targets', panel: () => shown },
+      { id: 'configuration', text: 'Configuration', panel: () => [configuration()] },
+    ]);
   const node = h(
     'main',
     { class: 'explore cabinet alerting' },
     h('div', { class: 'page-head' }, h('h1', { text: 'Targets' }), total),
-    ...refreshing.nodes,
-    filter.node,
-    empty,
-    pools,
+    ...(tabs ? [tabs.node] : shown),
   );
-  return { node, start: () => void refreshing.refresh(), stop: refreshing.stop };
+  return {
+    node,
+    start: () => void refreshing.refresh(),
+    stop() {
+      if (tabs) tabs.stop();
+      refreshing.stop();
+    },
+  };
 }
