@@ -1,4 +1,4 @@
-//! Notifications of an organisation (docs/specification.md C13).
+//! Notifications of an organisation (docs/specification.md C14).
 
 use std::time::Duration;
 

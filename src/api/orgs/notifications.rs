@@ -1,4 +1,4 @@
-//! The notifications of an organisation (docs/specification.md C13): the configuration, silences,
+//! The notifications of an organisation (docs/specification.md C14): the configuration, silences,
 //! acknowledgements, and the state of the receivers.
 
 pub mod alertmanager;

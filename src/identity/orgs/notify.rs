@@ -1,5 +1,5 @@
 //! The notifications of an organisation: the stored configuration and state
-//! (docs/specification.md C13). Their meaning belongs to the room `notify`.
+//! (docs/specification.md C14). Their meaning belongs to the room `notify`.
 
 use std::collections::BTreeSet;
 

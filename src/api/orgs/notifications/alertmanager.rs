@@ -1,5 +1,5 @@
 //! The API of Alertmanager, version 2, for each organisation, so that amtool and the Alertmanager
-//! data source of Grafana work (docs/specification.md C13). Embed tokens see no alerts, because
+//! data source of Grafana work (docs/specification.md C14). Embed tokens see no alerts, because
 //! their restrictions concern series.
 
 use std::sync::Arc;
