@@ -21,8 +21,8 @@ pub mod kv;
 
 pub mod dashboards;
 pub mod forward;
-pub mod identity;
 pub mod history;
+pub mod identity;
 pub mod ingest;
 pub mod moves;
 pub mod promql;

@@ -72,7 +72,8 @@ const LAYERS: &[(&str, &[&str])] = &[
         "server",
         &[
             "config", "tasks", "forward", "scrape", "rules", "notify", "push", "history", "yaml", "api",
-            "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "relabel", "standby", "upkeep", "moves", "model", "clock", "entropy", "sync",
+            "promql", "ingest", "tsdb", "identity", "kv", "outbound", "ui", "relabel", "standby", "upkeep",
+            "moves", "model", "clock", "entropy", "sync",
         ],
     ),
     (
@@ -120,7 +121,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("qrcodegen", &["api/auth/two_factor"]),
     ("form_urlencoded", &["api", "outbound"]),
     ("flate2", &["api", "ingest/gzip", "ui/tests", "render/png"]),
-    ("zstd", &["api", "identity/dashboards", "forward/encode"]),
+    ("zstd", &["api", "identity/dashboards", "identity/orgs/push", "ingest/zstd_frames", "forward/encode"]),
     ("lettre", &["outbound"]),
     ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),

@@ -62,6 +62,9 @@ pub(crate) struct TestServer {
     pub(crate) counters: Arc<Counters>,
     /// Uptime of the store in seconds.
     pub(crate) ran_s: Arc<AtomicU64>,
+    pub(crate) deps: api::Deps,
+    rooms: Rooms,
+    options: ApiOptions,
     /// Dropped last, because the other fields have files open in it.
     _folder: tempfile::TempDir,
 }
@@ -175,6 +178,13 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
 }
 
 impl TestServer {
+    /// Replaces everything above the stores, as a restart does.
+    pub(crate) fn restart(&mut self) {
+        self.deps = api::Deps::new(&self.rooms, &self.options);
+        let table = api::table(&self.rooms, &self.deps).merge(probes());
+        self.router = api::app(table, &self.rooms, &self.deps, &self.options).expect("options fit");
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one server")]
     pub(crate) fn build(plan: TestServerOptions) -> TestServer {
         secrets::watch();
@@ -248,9 +258,12 @@ impl TestServer {
             contract: Contract::of(&rows),
             rows,
             control,
-            identity: rooms.identity,
-            tsdb: rooms.tsdb,
-            forwarders: rooms.forwarders,
+            identity: Arc::clone(&rooms.identity),
+            tsdb: Arc::clone(&rooms.tsdb),
+            forwarders: Arc::clone(&rooms.forwarders),
+            deps,
+            rooms,
+            options: plan.options.clone(),
             clock,
             outbox,
             counters: rooms.counters,

@@ -8,8 +8,8 @@ use crate::identity::{
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
     IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
     OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError,
-    PublicLinkRefusal, ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError,
-    UnlinkError, WeakPassword,
+    PublicLinkRefusal, ReauthError, SetUpError, SignupError, StoreError, StoredPushError, TokenRefusal,
+    TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
 use crate::model::SlugError;
@@ -419,6 +419,16 @@ impl From<ForwardTargetError> for ApiError {
             ForwardTargetError::MovedThere => ApiError::new(Code::Conflict, detail),
             ForwardTargetError::TooMany => ApiError::new(Code::LimitReached, detail),
             ForwardTargetError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoredPushError> for ApiError {
+    fn from(error: StoredPushError) -> ApiError {
+        match error {
+            StoredPushError::UnknownOrg => org_not_found(),
+            StoredPushError::TooLarge => ApiError::new(Code::BodyTooLarge, error.to_string()),
+            StoredPushError::Store(error) => error.into(),
         }
     }
 }

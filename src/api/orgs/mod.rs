@@ -14,6 +14,7 @@ pub mod members;
 pub mod metrics;
 pub mod organisations;
 pub mod prometheus;
+pub mod push;
 pub mod query;
 pub mod rejects;
 pub mod settings;

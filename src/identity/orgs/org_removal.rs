@@ -136,6 +136,7 @@ impl Identity {
         self.remove_dashboards_of(org)?;
         let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
+        self.remove_pushes_of(org)?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {
@@ -158,7 +159,7 @@ impl Identity {
     }
 
     /// Applies `each` to all items, at most `at_once` in a change.
-    fn in_steps<T: Clone + Send + 'static>(
+    pub(in crate::identity) fn in_steps<T: Clone + Send + 'static>(
         &self,
         all: &[T],
         at_once: usize,
