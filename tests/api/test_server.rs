@@ -262,11 +262,11 @@ impl TestServer {
             tsdb: Arc::clone(&rooms.tsdb),
             forwarders: Arc::clone(&rooms.forwarders),
             deps,
-            rooms,
+            rooms: rooms.clone(),
             options: plan.options.clone(),
             clock,
             outbox,
-            counters: rooms.counters,
+            counters: Arc::clone(&rooms.counters),
             ran_s,
             _folder: folder,
         };
