@@ -487,6 +487,7 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         trusted_proxies: tidy_list(flags.trusted_proxies),
         outbound_allow: outbound_allow(&flags.outbound_allow)?,
         connections_max: flags.connections_max,
+        push_ttl: flags.push_ttl,
         live_streams_per_key: flags.live_streams_per_key,
         org_create: flags.org_create,
         signup: flags.signup,

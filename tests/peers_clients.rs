@@ -1,5 +1,6 @@
-//! Real clients of other servers write to promlet: InfluxDB's library for Python, and the migration
-//! tool of VictoriaMetrics, which copies a Prometheus.
+//! Real clients of other servers use promlet: InfluxDB's library for Python, the migration tool of
+//! VictoriaMetrics, which copies a Prometheus, the library of Prometheus for Python, which pushes to
+//! a Pushgateway, prometheus-api-client, and OpenTelemetry's SDK for Python with deltas.
 //!
 //! The programs come from Debian and PyPI into a folder below `target/`; if they are unavailable,
 //! the test fails and reports it.
@@ -137,4 +138,73 @@ fn vmctl_copies_a_prometheus_into_an_organisation() {
     let there = content(&answer.json()["data"]["result"]);
     assert_eq!(there.len(), 20, "{}", json!(there));
     assert_eq!(here, there, "{said}");
+}
+
+/// Runs a program of `tests/peers` with the URL of the server, without an organisation, and a key.
+fn run_python(script: &str, packages: (&str, &str), server: &Server, secret: &str) -> String {
+    run(
+        Command::new("python3")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script))
+            .args([server.url.as_str(), secret])
+            .env("PYTHONPATH", pypi(packages.0, packages.1)),
+        "it is a client of promlet",
+    )
+}
+
+/// Returns the only value of an expression.
+fn value(server: &Server, secret: &str, expr: &str) -> String {
+    let found = query(server, secret, expr, Clock::System.now().as_s() + 1);
+    let one = found.as_array().filter(|all| all.len() == 1).unwrap_or_else(|| panic!("{expr}: {found}"));
+    one[0]["value"][1].as_str().expect("a value").to_owned()
+}
+
+const PROMETHEUS_CLIENT: &str = "prometheus-client==0.26.0";
+const API_CLIENT: &str = "prometheus-api-client==0.7.2";
+
+#[test]
+fn the_client_of_prometheus_pushes_groups_and_they_are_found_value_for_value() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = serve(folder.path());
+    let (_, secret) = server.api_key(&server.sign_in());
+    run_python("push.py", ("push", PROMETHEUS_CLIENT), &server, &secret);
+    let group = "job=\"backup/nightly\",instance=\"a/b\"";
+    for (expr, expected) in [
+        (format!("backup_bytes{{disk=\"home \\\"a\\\"\",{group}}}"), "1250000000"),
+        (format!("backup_files{{{group}}}"), "7"),
+        (format!("backup_seconds_bucket{{le=\"1.0\",{group}}}"), "1"),
+        (format!("backup_seconds_bucket{{le=\"10.0\",{group}}}"), "2"),
+        (format!("backup_seconds_bucket{{le=\"+Inf\",{group}}}"), "3"),
+        (format!("backup_seconds_sum{{{group}}}"), "55.5"),
+        (format!("backup_seconds_count{{{group}}}"), "3"),
+        (format!("push_failure_time_seconds{{{group}}}"), "0"),
+    ] {
+        assert_eq!(value(&server, &secret, &expr), expected, "{expr}");
+    }
+    let now = Clock::System.now().as_s() + 1;
+    assert_eq!(query(&server, &secret, "{job=\"brief\"}", now), json!([]), "a deleted group");
+    let said = run_python("api_client.py", ("api-client", API_CLIENT), &server, &secret);
+    let said: Json = serde_json::from_str(&said).expect("JSON");
+    assert_eq!((&said["connected"], &said["value"]), (&json!(true), &json!("7")));
+    assert!(said["names"].as_array().expect("a list").contains(&json!("backup_bytes")), "{said}");
+}
+
+#[test]
+fn the_sdk_of_opentelemetry_sends_deltas_and_their_totals_are_found_value_for_value() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let server = serve(folder.path());
+    let (_, secret) = server.api_key(&server.sign_in());
+    let packages = ("otlp-delta", "opentelemetry-exporter-otlp-proto-http==1.45.2");
+    let said = run_python("otlp_delta.py", packages, &server, &secret);
+    let totals: Json = serde_json::from_str(said.lines().last().unwrap_or_default()).expect("JSON");
+    for (expr, expected) in [
+        ("orders_total{shop=\"oslo\"}", &totals["orders"]),
+        ("open_orders", &totals["open"]),
+        ("latency_seconds_count", &totals["latency"]),
+        ("latency_seconds_sum", &totals["latency_sum"]),
+        ("latency_seconds_bucket{le=\"+Inf\"}", &totals["latency"]),
+        ("histogram_count(sizes)", &totals["sizes"]),
+    ] {
+        let found: f64 = value(&server, &secret, expr).parse().expect("a number");
+        assert_eq!(Some(found), expected.as_f64(), "{expr}");
+    }
 }

@@ -81,6 +81,7 @@ pub fn app(rooms: &AgentRooms, options: &ApiOptions) -> Result<App, OptionsError
         limits: options.write,
         rejects: Arc::default(),
         engines: Arc::new(Engines::local()),
+        totals: None,
         relabel: rooms.relabel.clone(),
     });
     let metrics = AgentMetrics {

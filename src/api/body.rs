@@ -200,7 +200,7 @@ impl BodyClass {
         let Some(parts) = of_org(path) else { return BodyClass::Other };
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            (Some("write" | "import" | "otlp" | "influx"), ..) => BodyClass::Ingest,
+            (Some("write" | "import" | "otlp" | "influx" | "push"), ..) => BodyClass::Ingest,
             (Some("dashboards"), Some(_), Some("data"), None) => BodyClass::QueryBatch,
             (Some("dashboards"), Some(_), Some("live" | "options"), None) => BodyClass::QueryForm,
             (Some("dashboards"), ..) => BodyClass::Dashboard,

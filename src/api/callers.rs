@@ -31,8 +31,9 @@ use std::sync::{Arc, OnceLock};
 use axum::body::Body;
 use axum::extract::Request;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, HeaderName, Method, header};
 use axum::response::{IntoResponse, Response};
+use data_encoding::BASE64URL_NOPAD;
 
 use super::cookies::{self, Cookies, NoCookies};
 use super::cors::AllowedOrigins;
@@ -151,6 +152,13 @@ enum Credential {
     },
     Key(Arc<ApiKey>),
 }
+
+/// The error of a request without a credential.
+const NO_CREDENTIAL: &str = "no credential was sent: send an API key or an embed token as `Authorization: Bearer …`, \
+                             or an API key as the password of `Authorization: Basic …`; people sign in for a session cookie";
+
+/// The header with which clients of Mimir name an organisation.
+const TENANT: HeaderName = HeaderName::from_static("x-scope-orgid");
 
 /// Returns the values of the parameter `token`.
 pub(super) fn token_parameters(query: Option<&str>) -> impl Iterator<Item = Cow<'_, str>> {
@@ -343,6 +351,7 @@ impl Callers {
         } else {
             self.cookie(&parts.headers, logout, now).await
         };
+        let credential = credential.and_then(|sent| agrees_with_tenant(&parts.headers, sent));
         let local = self.local.includes(peer, parts.version, &parts.headers);
         let from_page = parts.headers.contains_key(header::ORIGIN);
         let coding = Coding::of(&parts.headers);
@@ -357,6 +366,20 @@ impl Callers {
             sole_connection,
             token_charge,
             charge: OnceLock::new(),
+        }
+    }
+
+    /// Returns the slug of the organisation that a credential names, which is not verified. A session
+    /// names none.
+    pub(super) fn named_org(&self, headers: &HeaderMap) -> Option<String> {
+        headers.get(header::AUTHORIZATION)?;
+        match authorization(headers).ok()? {
+            AuthorizationHeader::Key { secret, .. } => {
+                let key = self.identity.api_key(&secret, self.clock.now())?;
+                Some(key.slug.as_str().to_owned())
+            }
+            AuthorizationHeader::Jwt(token) => claimed_org(&token),
+            AuthorizationHeader::Link(_) => None,
         }
     }
 
@@ -469,7 +492,7 @@ impl Callers {
     /// prevents that. If no session is live, a logout gets the ended one whose row is still on
     /// disk, so that it removes that row as well.
     async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Credential> {
-        let mut refused = ApiError::new(Code::Unauthenticated, "no credential was sent");
+        let mut refused = ApiError::new(Code::Unauthenticated, NO_CREDENTIAL);
         let mut left = None;
         for cookie in cookies::values(headers, cookies::SESSION, 4) {
             let identity = Arc::clone(&self.identity);
@@ -499,6 +522,32 @@ impl Callers {
         }
         left.ok_or(refused)
     }
+}
+
+/// Returns the claim `org` of a token that is not verified yet.
+fn claimed_org(token: &str) -> Option<String> {
+    let claims = BASE64URL_NOPAD.decode(token.split('.').nth(1)?.as_bytes()).ok()?;
+    let claims: serde_json::Value = serde_json::from_slice(&claims).ok()?;
+    claims.get("org")?.as_str().map(str::to_owned)
+}
+
+/// Refuses a key, token or link if `X-Scope-OrgID` names another organisation. The header is never a
+/// credential, and a session belongs to no single organisation.
+fn agrees_with_tenant(headers: &HeaderMap, sent: Credential) -> ApiResult<Credential> {
+    let Some(named) = headers.get(TENANT) else { return Ok(sent) };
+    let own = match &sent {
+        Credential::Session { .. } => return Ok(sent),
+        Credential::Token { slug, .. } => slug.as_str(),
+        Credential::Link { link, .. } => link.slug().as_str(),
+        Credential::Key(key) => key.slug.as_str(),
+    };
+    if named.as_bytes() == own.as_bytes() {
+        return Ok(sent);
+    }
+    Err(ApiError::new(
+        Code::OrgMismatch,
+        "X-Scope-OrgID names another organisation than the credential belongs to; leave the header out",
+    ))
 }
 
 /// Returns the slug of the organisation in a path, percent-decoded like a handler's path

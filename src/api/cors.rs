@@ -27,8 +27,11 @@ impl AllowedOrigins {
 pub(super) fn is_open(path: &str) -> bool {
     match ErrorFormat::of_path(path) {
         ErrorFormat::Data => true,
-        // `{org}/prometheus/api/v1/admin/…`. Other paths that write have another format.
-        ErrorFormat::Prometheus => of_org(path).and_then(|mut pieces| pieces.nth(4)) != Some("admin"),
+        // `{org}/prometheus/api/v1/admin/…`, and the paths that write.
+        ErrorFormat::Prometheus => {
+            let below = of_org(path).and_then(|mut pieces| pieces.nth(4));
+            !matches!(below, Some("admin" | "write" | "import"))
+        }
         ErrorFormat::Problem => is_picture(path),
         ErrorFormat::Otlp(_) => false,
     }

@@ -382,7 +382,8 @@ impl ApiError {
     }
 
     /// Returns the value of `WWW-Authenticate` (RFC 6750, section 3): `Bearer`, with an error only
-    /// if a token was sent. Never `Basic`, which would open a browser's login dialog.
+    /// if a token was sent. The outermost layer adds `Basic` for programs; browsers would open a
+    /// login dialog.
     fn challenge(&self) -> HeaderValue {
         let presented = matches!(
             self.0.code,
@@ -448,7 +449,9 @@ impl ErrorFormat {
             return ErrorFormat::of_path(path);
         }
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-        content_type.and_then(otlp::Encoding::of).map_or(ErrorFormat::Problem, ErrorFormat::Otlp)
+        content_type
+            .and_then(otlp::Encoding::of)
+            .map_or_else(|| ErrorFormat::of_path(path), ErrorFormat::Otlp)
     }
 
     /// Returns the format of errors of a path.
@@ -456,9 +459,8 @@ impl ErrorFormat {
         let Some(parts) = of_org(path) else { return ErrorFormat::Problem };
         let mut parts = parts.skip(1);
         match (parts.next(), parts.next(), parts.next(), parts.next()) {
-            // Writes on the mount are ingestion: their senders read only the status and the first
-            // line.
-            (Some("prometheus"), Some("api"), Some("v1"), Some("write" | "otlp")) => ErrorFormat::Problem,
+            // Without a known encoding the sender is no OTLP client.
+            (Some("prometheus"), Some("api"), Some("v1"), Some("otlp")) => ErrorFormat::Problem,
             (Some("prometheus"), ..) => ErrorFormat::Prometheus,
             (Some("metrics" | "labels" | "query"), ..)
             | (Some("dashboards"), Some(_), Some("view" | "data" | "options" | "live"), None) => {
@@ -496,7 +498,7 @@ mod tests {
             ("/api/v1/orgs/acme/labels/job/values", ErrorFormat::Data),
             ("/api/v1/orgs/acme/query/range", ErrorFormat::Data),
             ("/api/v1/orgs/acme/prometheus/api/v1/query", ErrorFormat::Prometheus),
-            ("/api/v1/orgs/acme/prometheus/api/v1/write", ErrorFormat::Problem),
+            ("/api/v1/orgs/acme/prometheus/api/v1/write", ErrorFormat::Prometheus),
             ("/api/v1/orgs/acme/write", ErrorFormat::Problem),
         ];
         for (path, form) in cases {

@@ -11,11 +11,12 @@ use std::task::{Context, Poll};
 
 use axum::extract::Request;
 use axum::http::uri::PathAndQuery;
-use axum::http::{HeaderName, Method, Uri, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use tower::Service;
 use tracing::Instrument;
 
+use super::aliases;
 use super::body::{self, BodyBytes, BodyDeadlines, Drains};
 use super::callers::{self, Callers};
 use super::cors;
@@ -133,6 +134,18 @@ struct RequestContext<'a> {
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const URI_BYTES_MAX: usize = 16 * 1024;
 
+/// Offers programs the second way to send an API key.
+const BASIC_CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"metrics\", charset=\"UTF-8\"");
+
+/// Returns whether a browser sent a request: a page, or its script. Browsers without `Sec-Fetch`
+/// headers, which plain HTTP omits, still have a cookie or the name `Mozilla`.
+fn is_browser(headers: &HeaderMap) -> bool {
+    let names_itself = |value: &HeaderValue| value.as_bytes().starts_with(b"Mozilla/");
+    [header::ORIGIN, header::COOKIE].iter().any(|name| headers.contains_key(name))
+        || headers.contains_key("sec-fetch-mode")
+        || headers.get(header::USER_AGENT).is_some_and(names_itself)
+}
+
 impl Pipeline {
     /// Runs a request through all layers: id, span, error body, security headers, counters.
     async fn pass(&self, mut request: Request) -> Response {
@@ -140,6 +153,7 @@ impl Pipeline {
         let id = RequestId::of(request.headers().get(REQUEST_ID), &self.ids);
         self.policy.prefix.strip(request.uri_mut());
         without_trailing_slash(request.uri_mut());
+        self.resolve_alias(&mut request);
         let method = request.method().clone();
         let uri = request.uri().clone();
         let route = self.routes.find(uri.path());
@@ -147,6 +161,7 @@ impl Pipeline {
             && callers::token_parameters(uri.query()).next().is_some();
         let context = RequestContext { id: &id, route, token_parameter };
         let form = ErrorFormat::of(uri.path(), request.headers());
+        let is_browser = is_browser(request.headers());
         // The query string stays out: it may hold the token of a sign-in link.
         let span =
             tracing::info_span!("request", id = id.as_str(), method = %method, route = tracing::field::Empty);
@@ -176,6 +191,13 @@ impl Pipeline {
             body.extensions_mut().insert(error.code());
             response = body;
         }
+        // A browser would ask for a password.
+        if response.status() == StatusCode::UNAUTHORIZED
+            && context.route.is_some_and(|route| route.takes_api_keys())
+            && !is_browser
+        {
+            response.headers_mut().append(header::WWW_AUTHENTICATE, BASIC_CHALLENGE);
+        }
         self.policy.prefix.add_to_headers(response.headers_mut());
         response.headers_mut().insert(REQUEST_ID, id.header());
         security_headers::set(response.headers_mut());
@@ -198,6 +220,14 @@ impl Pipeline {
             }
         });
         response
+    }
+
+    /// Replaces a path without an organisation by the path of the credential's organisation.
+    fn resolve_alias(&self, request: &mut Request) {
+        let Some(auth) = &self.auth else { return };
+        let mut uri = std::mem::take(request.uri_mut());
+        aliases::resolve(&mut uri, || auth.callers.named_org(request.headers()));
+        *request.uri_mut() = uri;
     }
 
     /// Runs the inner layers and turns a panic into a 500 response.
@@ -311,10 +341,16 @@ fn without_trailing_slash(uri: &mut Uri) {
 
 /// Returns the error for a path below `/api` or `/auth` that matches no route.
 pub(super) fn not_found(method: &Method, uri: &Uri) -> ApiError {
-    ApiError::new(
-        Code::NotFound,
-        format!("there is nothing at {} {}", super::own_metrics::method_label(method), shown(uri.path())),
-    )
+    let path = uri.path();
+    let asked = format!("there is nothing at {} {}", super::own_metrics::method_label(method), shown(path));
+    // Clients join `api/v1/...` to the URL that they are configured with.
+    let detail = match path.matches("/api/v1").count() {
+        0 => asked,
+        _ => format!(
+            "{asked}; the base URL of an organisation's Prometheus API is <public URL>/api/v1/orgs/<slug>/prometheus"
+        ),
+    };
+    ApiError::new(Code::NotFound, detail)
 }
 
 /// Returns the first 200 characters of a path, for an error body.

@@ -7,6 +7,7 @@
 pub mod access;
 pub mod admin;
 pub mod agent;
+mod aliases;
 pub mod auth;
 pub mod body;
 pub mod callers;
@@ -65,6 +66,7 @@ use orgs::dashboards::viewer::ViewerDeps;
 use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
 use orgs::notifications::AlertApiDeps;
+use orgs::push::PushDeps;
 use orgs::query::engines::Engines;
 use orgs::query::{QueriedMetrics, ReadDeps, ReadOptions};
 use orgs::write::WriteDeps;
@@ -78,7 +80,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
-use crate::model::{EgressRules, PatternCache};
+use crate::model::{EgressRules, PatternCache, Timestamp};
 use crate::notify::edge::NotifyHub;
 use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
@@ -146,6 +148,8 @@ pub struct ApiOptions {
     pub read: ReadOptions,
     /// The limits of one write request.
     pub write: ingest::DecodeLimits,
+    /// The time to live of pushed groups that state none; `None` means without end.
+    pub push_ttl: Option<Duration>,
     /// The requests a second of embed tokens, for new API keys that set no rate.
     pub embed_rps_default: u32,
     /// Whether the OpenAPI document is served.
@@ -180,6 +184,7 @@ impl ApiOptions {
             link_ttl: Duration::from_secs(600),
             read: ReadOptions::default(),
             write: ingest::DecodeLimits::default(),
+            push_ttl: None,
             embed_rps_default: EmbedSettings::default().rate_limit_rps,
             docs: true,
             providers: auth::oauth::Providers::default(),
@@ -234,6 +239,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
+        .merge(orgs::push::routes().with(deps.push.clone()).below("/api/v1"))
         .merge(orgs::demo_data::routes().with(deps.demo.clone()).below("/api/v1"))
         .merge(admin::routes().with(deps.admin.clone()).below("/api/v1"))
         .merge(health::routes().with(deps.health(rooms)));
@@ -252,6 +258,7 @@ pub struct Deps {
     viewer: ViewerDeps,
     read: ReadDeps,
     write: Arc<WriteDeps>,
+    push: PushDeps,
     demo: DemoDeps,
     admin: AdminDeps,
     limits: Arc<Limits>,
@@ -329,8 +336,16 @@ impl Deps {
             limits: options.write,
             rejects,
             engines,
+            totals: Some(Arc::default()),
             relabel: None,
         });
+        let push = PushDeps {
+            write: Arc::clone(&write),
+            identity: Arc::clone(&rooms.identity),
+            groups: Arc::default(),
+            ttl: options.push_ttl,
+            started: rooms.clock.now(),
+        };
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),
@@ -351,6 +366,7 @@ impl Deps {
             viewer,
             read,
             write,
+            push,
             demo,
             admin,
             limits,
@@ -369,6 +385,15 @@ impl Deps {
     pub fn sweep(&self) {
         self.limits.sweep();
         self.embeds.sweep();
+        if let Some(totals) = &self.write.totals {
+            totals.sweep(self.write.clock.now());
+        }
+    }
+
+    /// Repeats the samples of pushed groups that are due, and ends groups whose time to live is
+    /// over. To be called every few seconds; blocks.
+    pub fn repeat_pushes(&self, now: Timestamp) {
+        self.push.repeat(now);
     }
 
     /// Ends the responses that have no end of their own, because the server shuts down.
@@ -387,6 +412,7 @@ impl Deps {
             memory: Arc::clone(&self.read.memory),
             cache: Arc::clone(&self.read.cache),
             live: Arc::clone(&self.read.live),
+            totals: self.write.totals.clone(),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             forwarders: Arc::clone(&rooms.forwarders),
             rules: Arc::clone(&rooms.rules),

@@ -277,7 +277,12 @@ fn tag(path: &str) -> &'static str {
     match path {
         _ if path.starts_with("/api/v1/admin/") => "Operations",
         _ if below("/auth/") => "Authentication",
-        _ if path.ends_with("/write") || below("/import") || below("/otlp/") || below("/ingest/") => {
+        _ if path.ends_with("/write")
+            || below("/import")
+            || below("/otlp/")
+            || below("/ingest/")
+            || below("/push/") =>
+        {
             "Ingestion"
         }
         _ if below("/prometheus") => "Prometheus",
@@ -307,6 +312,7 @@ fn path_parameters(path: &str) -> Vec<Value> {
                 "uid" => "The uid of the dashboard",
                 "version" => "The number of the version",
                 "fingerprint" => "The fingerprint of the alert: 16 hexadecimal digits",
+                "group" => "The labels of the group: job/<job>{/<label>/<value>}, with slashes as they are or percent-encoded",
                 _ => "The id of the object",
             };
             json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })

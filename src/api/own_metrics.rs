@@ -28,6 +28,7 @@ use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, MetricKind, OrgId, Sample, Timestamp};
 use crate::notify::edge::NotifyHub;
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
+use crate::push::totals::SeriesTotals;
 use crate::rules::{RuleCounters, RuleEngine};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
@@ -136,6 +137,8 @@ pub struct OwnMetrics {
     pub cache: Arc<RangeCache>,
     /// The queries whose points are streamed.
     pub live: Arc<LiveQueries>,
+    /// The totals of series whose senders report changes.
+    pub totals: Option<Arc<SeriesTotals>>,
     /// The slugs of organisations.
     pub slugs: Slugs,
     /// The running forwarding targets.
@@ -472,7 +475,31 @@ impl OwnMetrics {
             }
             family
         };
+        let mut points = MetricFamily::new(
+            "promlet_otlp_delta_points_total",
+            MetricKind::Counter,
+            "OTLP points of delta temporality after a gap, with an overlap, or refused as reordered or repeated.",
+        );
+        let deltas = self.totals.as_ref().map(|totals| &totals.counts);
+        let read = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
+        if let Some(counts) = deltas {
+            for (kind, counter) in [
+                ("gap", &counts.gaps),
+                ("overlap", &counts.overlaps),
+                ("reordered", &counts.reordered),
+                ("repeated", &counts.repeated),
+            ] {
+                points.row(vec![("kind", kind.to_owned())], read(counter));
+            }
+        }
         vec![
+            points,
+            single(
+                "promlet_otlp_delta_evicted_series_total",
+                MetricKind::Counter,
+                "Series with OTLP deltas whose totals left memory for others; they are read again.",
+                deltas.map_or(0.0, |counts| read(&counts.evicted)),
+            ),
             single(
                 "promlet_query_brief_total",
                 MetricKind::Counter,

@@ -123,6 +123,12 @@ impl Route {
         self.methods.iter().any(|row| row.method == *get && matches!(row.auth, Auth::PictureCaller(_)))
     }
 
+    /// Returns whether any method of the route takes API keys.
+    pub(super) fn takes_api_keys(&self) -> bool {
+        let takes = |auth| matches!(auth, Auth::PrometheusCaller(_) | Auth::IngestCaller | Auth::MintCaller);
+        self.methods.iter().any(|row| takes(row.auth))
+    }
+
     /// Runs the handler of the request's method. `HEAD` runs that of `GET` and drops the body.
     pub(super) fn answer(self: &Arc<Route>, mut request: Request) -> ResponseFuture {
         let of = |method: &Method| self.methods.iter().find(|row| row.method == *method);

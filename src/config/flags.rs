@@ -51,6 +51,9 @@ pub(super) struct Flags {
     /// host:port, which this server itself needs
     #[arg(long, env = "PROMLET_OUTBOUND_ALLOW", value_name = "CIDR|HOST[:PORT],..", value_delimiter = ',')]
     pub(super) outbound_allow: Vec<String>,
+    /// Time after which pushed groups that state none end [default: never]
+    #[arg(long, env = "PROMLET_PUSH_TTL", value_name = "DURATION", value_parser = duration)]
+    pub(super) push_ttl: Option<Duration>,
     /// Streams of live queries of one API key and its tokens at once
     #[arg(long, env = "PROMLET_LIVE_STREAMS_PER_KEY", value_name = "N", default_value = "10000",
           value_parser = clap::value_parser!(u32).range(1..=1_000_000))]

@@ -31,6 +31,8 @@ pub struct Settings {
     pub trusted_proxies: Vec<String>,
     /// The addresses beside public ones that targets of organisations may have.
     pub outbound_allow: EgressRules,
+    /// The time to live of pushed groups that state none; `None` means without end.
+    pub push_ttl: Option<Duration>,
     /// The number of streams of live queries of one API key and its tokens at once.
     pub live_streams_per_key: u32,
     /// The number of connections open at once; `None` decides by the memory.

@@ -103,6 +103,7 @@ pub use orgs::notify::{AlertActor, NotificationsError, NotifyStateChange, Stored
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
+pub use orgs::push::{StoredPush, StoredPushError};
 pub use orgs::rule_group::{
     NewRuleGroup, RULE_GROUPS_STORED_MAX, RULE_TEXTS_BYTES_MAX, RULES_STORED_MAX, RuleGroupError,
     RuleGroupPlace, StoredRuleGroup,

@@ -146,6 +146,11 @@ impl JsonLineError {
                 let message = e.to_string();
                 let position = format!(" at line {} column {}", e.line(), e.column());
                 let message = message.strip_suffix(&position).unwrap_or(&message);
+                // The parser expects the rest of `null`, `true` or `false`.
+                let message = match message {
+                    "expected ident" | "expected value" => "expected a number or null",
+                    other => other,
+                };
                 format!("column {}: {}", e.column(), truncated(message, REASON_MAX))
             }
             JsonLineError::Labels(problem) => line.pairs.message(*problem),

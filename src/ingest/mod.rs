@@ -8,6 +8,7 @@
 
 pub mod csv;
 pub mod exposition;
+pub mod graphite;
 pub mod gzip;
 mod histogram;
 pub mod influx;
@@ -23,10 +24,12 @@ pub mod remote_write;
 pub mod remote_write2;
 mod snappy;
 pub mod text;
+mod zstd_frames;
 
 pub use protobuf::WireError;
 pub(crate) use protobuf::{put_bytes, put_varint};
 pub use snappy::SnappyError;
+pub use zstd_frames::ZstdError;
 
 use crate::model::{BatchBuilder, GuessedBatch, OutOfMemory, Refusal, WriteBatch, check_available};
 
@@ -109,6 +112,9 @@ pub enum DecodeError {
     /// The gzip body is invalid: 400.
     #[error("gzip: {0}")]
     Gzip(#[from] gzip::GzipError),
+    /// The zstd body is invalid: 400.
+    #[error("zstd: {0}")]
+    Zstd(#[from] ZstdError),
     /// The description of the CSV columns is invalid: 400.
     #[error("csv: {0}")]
     Columns(#[from] csv::ColumnsError),
@@ -262,4 +268,25 @@ pub const PROTOCOLS: &[Protocol] = &[
         decode: remote_write2::decode,
         guess: None,
     },
+    Protocol {
+        name: "remote_write_zstd",
+        accepts_type: remote_write::accepts_type,
+        accepts_encoding: is_zstd,
+        reports_written: false,
+        decode: remote_write::decode_zstd,
+        guess: Some(remote_write::guess_zstd),
+    },
+    Protocol {
+        name: "remote_write_2_zstd",
+        accepts_type: remote_write2::accepts_type,
+        accepts_encoding: is_zstd,
+        reports_written: true,
+        decode: remote_write2::decode_zstd,
+        guess: None,
+    },
 ];
+
+/// Returns whether a `Content-Encoding` is zstd, which vmagent prefers.
+fn is_zstd(content_encoding: &str) -> bool {
+    content_encoding.eq_ignore_ascii_case("zstd")
+}

@@ -46,6 +46,7 @@
 //!   that is sent is stored.
 
 mod attributes;
+mod delta;
 mod exemplars;
 mod exponential;
 mod histograms;
@@ -54,6 +55,8 @@ mod names;
 mod points;
 mod resource;
 mod translate;
+
+pub use delta::{DeltaRefusal, DeltaTimes, DeltaTotals};
 
 use super::protobuf::{WireError, put_bytes, put_varint};
 use super::{DecodeError, DecodeLimits, Translated};
@@ -85,11 +88,24 @@ impl Encoding {
     }
 }
 
-/// Translates one request; `body` is decompressed.
+/// Translates one request; `body` is decompressed. Points of delta temporality are refused.
 ///
 /// # Errors
 /// [`DecodeError`], if the whole request is refused.
 pub fn decode(body: &[u8], encoding: Encoding, limits: &DecodeLimits) -> Result<Translated, DecodeError> {
+    decode_with_totals(body, encoding, limits, None)
+}
+
+/// Like [`decode`], but points of delta temporality are added up in `totals`.
+///
+/// # Errors
+/// Those of [`decode`].
+pub fn decode_with_totals<'t>(
+    body: &[u8],
+    encoding: Encoding,
+    limits: &'t DecodeLimits,
+    totals: Option<&'t mut (dyn DeltaTotals + 't)>,
+) -> Result<Translated, DecodeError> {
     if body.is_empty() {
         return Err(DecodeError::Empty);
     }
@@ -98,8 +114,8 @@ pub fn decode(body: &[u8], encoding: Encoding, limits: &DecodeLimits) -> Result<
         return Err(DecodeError::TooLarge { what: "bytes after decompression", found, allowed });
     }
     match encoding {
-        Encoding::Protobuf => translate::translate(body, limits),
-        Encoding::Json => translate::translate(&json::to_protobuf(body, limits)?, limits),
+        Encoding::Protobuf => translate::translate(body, limits, totals),
+        Encoding::Json => translate::translate(&json::to_protobuf(body, limits)?, limits, totals),
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) mod fast_path;
 mod side_data;
 
 use super::protobuf::{WireError, WireReader};
-use super::{DecodeError, DecodeLimits, DecodeScratch, snappy};
+use super::{DecodeError, DecodeLimits, DecodeScratch, snappy, zstd_frames};
 use crate::model::{GuessedBatch, MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteSeries};
 
 /// [`WriteBatch::encoding`] of label bytes of remote write 1.0.
@@ -71,7 +71,19 @@ pub fn decode<'a>(
     limits: &DecodeLimits,
     scratch: &'a mut DecodeScratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    decode_with::<false>(body, limits, scratch)
+    decode_message::<false>(snappy::decompress(body, limits, &mut scratch.body)?, limits)
+}
+
+/// Like [`decode`], for a body in zstd.
+///
+/// # Errors
+/// Those of [`decode`].
+pub fn decode_zstd<'a>(
+    body: &[u8],
+    limits: &DecodeLimits,
+    scratch: &'a mut DecodeScratch,
+) -> Result<WriteBatch<'a>, DecodeError> {
+    decode_message::<false>(zstd_frames::decompress(body, limits, &mut scratch.body)?, limits)
 }
 
 /// Like [`decode`], but if the last bytes of a series look like its only sample, the series is
@@ -86,15 +98,26 @@ pub fn guess<'a>(
     limits: &DecodeLimits,
     scratch: &'a mut DecodeScratch,
 ) -> Result<GuessedBatch<'a>, DecodeError> {
-    decode_with::<true>(body, limits, scratch).map(GuessedBatch)
+    decode_message::<true>(snappy::decompress(body, limits, &mut scratch.body)?, limits).map(GuessedBatch)
 }
 
-fn decode_with<'a, const GUESS: bool>(
+/// Like [`guess`], for a body in zstd.
+///
+/// # Errors
+/// Those of [`guess`].
+pub fn guess_zstd<'a>(
     body: &[u8],
     limits: &DecodeLimits,
     scratch: &'a mut DecodeScratch,
+) -> Result<GuessedBatch<'a>, DecodeError> {
+    decode_message::<true>(zstd_frames::decompress(body, limits, &mut scratch.body)?, limits)
+        .map(GuessedBatch)
+}
+
+fn decode_message<'a, const GUESS: bool>(
+    message: &'a [u8],
+    limits: &DecodeLimits,
 ) -> Result<WriteBatch<'a>, DecodeError> {
-    let message = snappy::decompress(body, limits, &mut scratch.body)?;
     // The vectors grow if a request has more series than usual.
     let expected_series = (message.len() / TYPICAL_SERIES_BYTES).min(PREALLOCATED_SERIES_MAX);
     let mut batch = WriteBatch::new(ENCODING, parse_labels, is_labels, expected_series);

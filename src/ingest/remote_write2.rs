@@ -25,7 +25,7 @@ mod symbols;
 use super::histogram::{self, check_count};
 use super::protobuf::{Field, WireError, WireReader};
 use super::remote_write::{fast_path as samples, metric_kind};
-use super::{DecodeError, DecodeLimits, DecodeScratch, snappy};
+use super::{DecodeError, DecodeLimits, DecodeScratch, snappy, zstd_frames};
 use crate::model::{
     METRIC_NAME, MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, WriteExemplar, WriteSeries,
     WriteStart,
@@ -123,7 +123,27 @@ pub fn decode<'a>(
     scratch: &'a mut DecodeScratch,
 ) -> Result<WriteBatch<'a>, DecodeError> {
     let DecodeScratch { body: bytes, labels } = scratch;
-    let message = snappy::decompress(body, limits, bytes)?;
+    decode_message(snappy::decompress(body, limits, bytes)?, limits, labels)
+}
+
+/// Like [`decode`], for a body in zstd.
+///
+/// # Errors
+/// Those of [`decode`].
+pub fn decode_zstd<'a>(
+    body: &[u8],
+    limits: &DecodeLimits,
+    scratch: &'a mut DecodeScratch,
+) -> Result<WriteBatch<'a>, DecodeError> {
+    let DecodeScratch { body: bytes, labels } = scratch;
+    decode_message(zstd_frames::decompress(body, limits, bytes)?, limits, labels)
+}
+
+fn decode_message<'a>(
+    message: &'a [u8],
+    limits: &DecodeLimits,
+    labels: &'a mut Vec<u8>,
+) -> Result<WriteBatch<'a>, DecodeError> {
     let (symbols, series) = split_request(message, limits)?;
     let series_count = series.len();
     let batch = WriteBatch::new(ENCODING, parse_labels, is_labels, series_count);

@@ -30,7 +30,8 @@ pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};
 pub use standby::{StandbyClient, StandbyRequestError, StandbyResponse};
 pub use target::{
-    Egress, PullAuth, PullBudget, PullClient, PullOptions, PullRequest, PullResponse, PullServer, TargetBody, TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse,
+    Egress, PullAuth, PullBudget, PullClient, PullOptions, PullRequest, PullResponse, PullServer, TargetBody,
+    TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse,
 };
 
 use std::io::Write as _;

@@ -44,6 +44,7 @@ pub(super) fn api_options(settings: &Settings, address: SocketAddr) -> Result<Ap
     options.limits.cabinet_rps = settings.rate_cabinet_rps;
     options.embed_rps_default = settings.rate_embed_default_rps;
     options.docs = settings.docs;
+    options.push_ttl = settings.push_ttl;
     options.read.live_streams_per_key = settings.live_streams_per_key as usize;
     options.trusted_proxies = trusted_proxies(&settings.trusted_proxies)?;
     Ok(options)

@@ -24,6 +24,8 @@ use crate::ui::Ui;
 const WARMING_MAX: Duration = Duration::from_millis(100);
 /// How often targets and pins of removed organisations, and a promotion, are looked for.
 const FORWARD_PERIOD: Duration = Duration::from_secs(10);
+/// How often pushed groups are looked for whose samples are to be repeated, or whose time is over.
+const PUSH_PERIOD: Duration = Duration::from_secs(5);
 /// How often the rate limiters remove idle entries.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);
 
@@ -99,6 +101,8 @@ impl Server {
                 deps.close_streams();
             }
         });
+        let pushed = deps.clone();
+        self.start_task("push", PUSH_PERIOD, move |now| pushed.repeat_pushes(now))?;
         self.start_task("limits", SWEEP_PERIOD, move |_| deps.sweep())?;
         // The first queries would otherwise compete with this prefetch for the disk, and take
         // longer.

@@ -85,6 +85,9 @@ fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static s
     if row.path.contains("/influx/") {
         return text("text/plain", "precision=s", &format!("up value=1 {at}"));
     }
+    if row.path.contains("/push/") {
+        return text("text/plain", "", "up 1\n");
+    }
     let is_mounted = row.path.contains("/prometheus/");
     match row.path.rsplit('/').next() {
         Some("write") => {
@@ -97,6 +100,7 @@ fn sample_at(row: &RouteDoc, at: i64) -> (&'static str, &'static str, &'static s
             let export = json!({ "resourceMetrics": [{ "scopeMetrics": [{ "metrics": [metric] }] }] });
             text("application/json", "", &export.to_string())
         }
+        Some("graphite") => text("text/plain", "", &format!("up 1 {at}\n")),
         Some("csv") => text("text/csv", "format=1:metric:up,2:time:unix_s", &format!("1,{at}\n")),
         Some("jsonl" | "import") if row.path.ends_with("jsonl") || is_mounted => {
             let line = json!({ "metric": { "__name__": "up" }, "values": [1], "timestamps": [at * 1_000] });
@@ -115,7 +119,7 @@ fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
 /// Like [`request`], for another metric or label in the path.
 fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
-    let path = path.replace("{uid}", VIEWED);
+    let path = path.replace("{uid}", VIEWED).replace("{group}", "job/sent");
     let post = |body: Value| {
         ask(row.method, &path, who)
             .header(header::CONTENT_TYPE, "application/json")
@@ -420,7 +424,8 @@ async fn for_fifteen_minutes_after_a_start_samples_ahead_of_the_clock_are_refuse
         };
         walk(&stage, &document, Code::ClockUnconfirmed, ahead).await;
         stage.server.ran_s.store(899, Ordering::Relaxed);
-        let row = rows(&stage.server).into_iter().find(|row| row.path.ends_with("/write")).expect("a way in");
+        let row =
+            rows(&stage.server).into_iter().find(|row| row.path.ends_with("{slug}/write")).expect("a way in");
         let retried = stage.server.send(ahead(&row).expect("a request")).await;
         retried.is(503, "clock_unconfirmed");
         assert!(!retried.header("retry-after").is_empty());

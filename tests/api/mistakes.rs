@@ -23,7 +23,7 @@ async fn identity_headers_are_ignored() {
     let cabinet = server.log_in().await;
     assert_eq!(server.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
     let (_, secret) = server.key(&cabinet, json!({ "scopes": ["read"] })).await;
-    let headers = ["x-scope-orgid", "x-org-id", "x-grafana-org-id", "x-webauth-user", "x-forwarded-user"];
+    let headers = ["x-org-id", "x-grafana-org-id", "x-webauth-user", "x-forwarded-user"];
     let more = ["remote-user", "x-remote-user", "x-auth-request-email", "x-forwarded-email", "x-user-id"];
     for header in headers.into_iter().chain(more) {
         for value in ["other", "acme", EMAIL, "1"] {
@@ -38,6 +38,34 @@ async fn identity_headers_are_ignored() {
         assert_eq!(server.send(asked(own)).await.status, 200, "{header}");
         assert_eq!(server.send(asked(foreign)).await.status, 403, "{header}");
     }
+}
+
+/// Clients of Mimir send the organisation in a header. It is compared with the credential, so that
+/// samples never end in another organisation than their sender believes.
+#[tokio::test]
+async fn a_tenant_header_never_selects_an_organisation_and_must_agree_with_the_credential() {
+    let server = TestServer::new();
+    let cabinet = server.log_in().await;
+    assert_eq!(server.post("/api/v1/orgs", &cabinet, json!({ "slug": "other" })).await.status, 201);
+    let (_, secret) = server.key(&cabinet, json!({ "scopes": ["read", "embed"] })).await;
+    let status = async |path: &str, who: &Who, tenant: &str| {
+        let request = ask("GET", path, who).header("x-scope-orgid", tenant);
+        server.send(request.body(Body::empty()).expect("a request")).await.status.as_u16()
+    };
+    let (own, foreign) =
+        ("/api/v1/orgs/acme/prometheus/api/v1/probe", "/api/v1/orgs/other/prometheus/api/v1/probe");
+    let key = Who::Bearer(secret);
+    for (path, tenant, expected) in [
+        (own, "acme", 200),
+        (own, "other", 403),
+        (own, "acme|other", 403),
+        (foreign, "other", 403),
+        (foreign, "acme", 403),
+    ] {
+        assert_eq!(status(path, &key, tenant).await, expected, "{path} {tenant}");
+    }
+    assert_eq!(status(own, &cabinet, "other").await, 200, "a session belongs to no single organisation");
+    assert_eq!(status("/api/v1/auth/me", &Who::Nobody, "acme").await, 401);
 }
 
 /// Grafana #31360, #15316, #18644, #23233: a dashboard sends many requests at once, which must not

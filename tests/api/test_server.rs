@@ -67,6 +67,9 @@ pub(crate) struct TestServer {
     pub(crate) counters: Arc<Counters>,
     /// Uptime of the store in seconds.
     pub(crate) ran_s: Arc<AtomicU64>,
+    pub(crate) deps: api::Deps,
+    rooms: Rooms,
+    options: ApiOptions,
     /// Dropped last, because the other fields have files open in it.
     _folder: tempfile::TempDir,
 }
@@ -180,6 +183,13 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
 }
 
 impl TestServer {
+    /// Replaces everything above the stores, as a restart does.
+    pub(crate) fn restart(&mut self) {
+        self.deps = api::Deps::new(&self.rooms, &self.options);
+        let table = api::table(&self.rooms, &self.deps).merge(probes());
+        self.router = api::app(table, &self.rooms, &self.deps, &self.options).expect("options fit");
+    }
+
     #[expect(clippy::needless_pass_by_value, reason = "a plan is made for one server")]
     pub(crate) fn build(plan: TestServerOptions) -> TestServer {
         secrets::watch();
@@ -279,14 +289,17 @@ impl TestServer {
             contract: Contract::of(&rows),
             rows,
             control,
-            identity: rooms.identity,
-            tsdb: rooms.tsdb,
-            forwarders: rooms.forwarders,
-            rules: rooms.rules,
-            notify: rooms.notify,
+            identity: Arc::clone(&rooms.identity),
+            tsdb: Arc::clone(&rooms.tsdb),
+            forwarders: Arc::clone(&rooms.forwarders),
+            deps,
+            rooms: rooms.clone(),
+            options: plan.options.clone(),
+            rules: Arc::clone(&rooms.rules),
+            notify: Arc::clone(&rooms.notify),
             clock,
             outbox,
-            counters: rooms.counters,
+            counters: Arc::clone(&rooms.counters),
             ran_s,
             _folder: folder,
         };

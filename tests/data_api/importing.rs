@@ -70,7 +70,7 @@ fn is_accepted(reply: &Reply, samples: u64) {
 #[tokio::test]
 async fn the_error_of_a_body_that_is_too_large_suggests_gzip_and_splitting() {
     let fixture = DataFixture::new().await;
-    for path in ["import", "import/jsonl", "import/csv", "prometheus/api/v1/write"] {
+    for path in ["import", "import/jsonl", "import/csv", "import/graphite", "write", "push/metrics/job/a"] {
         let request = ask("POST", &format!("/api/v1/orgs/acme/{path}"), &fixture.agent)
             .header("content-length", (9 << 20).to_string())
             .body(Body::from(vec![b'x'; 9 << 20]));

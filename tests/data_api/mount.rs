@@ -363,3 +363,116 @@ async fn a_request_can_set_the_lookback() {
         0
     );
 }
+
+#[tokio::test]
+async fn parse_query_returns_the_tree_of_prometheus() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
+    let reply = ask_mount(&fixture, &who, &format!("parse_query?query={}", escaped("-(a + 1)"))).await;
+    let selector = json!({
+        "type": "vectorSelector", "name": "a", "offset": 0, "timestamp": null, "startOrEnd": null,
+        "matchers": [{ "name": "__name__", "value": "a", "type": "=" }],
+    });
+    let sum = json!({
+        "type": "binaryExpr", "op": "+", "lhs": selector, "bool": false, "matching": null,
+        "rhs": { "type": "numberLiteral", "val": "1" },
+    });
+    let inner = json!({ "type": "parenExpr", "expr": sum });
+    assert_eq!(reply["data"], json!({ "type": "unaryExpr", "op": "-", "expr": inner }));
+    let wrong = fixture.get_as(&who, &format!("{MOUNT}/parse_query?query=up%7B")).await;
+    assert_eq!((wrong.status.as_u16(), wrong.text("errorType")), (400, "bad_data".into()));
+    let token = fixture.embed(json!({ "exprs": ["sum(up)"] })).await;
+    assert_eq!(fixture.get_as(&token, &format!("{MOUNT}/parse_query?query=up")).await.status, 403);
+}
+
+#[tokio::test]
+async fn status_pages_have_the_members_that_clients_read() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
+    assert_eq!(ask_mount(&fixture, &who, "status/config").await["data"], json!({ "yaml": "" }));
+    let flags = ask_mount(&fixture, &who, "status/flags").await["data"].clone();
+    assert_eq!((&flags["query.lookback-delta"], &flags["query.timeout"]), (&json!("5m"), &json!("30s")));
+    let info = ask_mount(&fixture, &who, "status/runtimeinfo").await["data"].clone();
+    assert!(info["startTime"].is_string() && info["reloadConfigSuccess"] == true, "{info}");
+    assert_eq!((&info["CWD"], &info["hostname"]), (&json!(""), &json!("")), "no secrets of the host");
+    let replay = ask_mount(&fixture, &who, "status/walreplay").await["data"].clone();
+    assert_eq!(replay, json!({ "min": 0, "max": 0, "current": 0 }));
+    assert_eq!(ask_mount(&fixture, &who, "notifications").await["data"], json!([]));
+    let metrics = fixture.get_as(&who, "prometheus/metrics").await;
+    assert_eq!(metrics.status, 200);
+    assert!(metrics.body.contains("prometheus_build_info{version=\"3.5.0\"} 1"), "{}", metrics.body);
+    assert!(!metrics.body.contains("acme"), "{}", metrics.body);
+}
+
+#[tokio::test]
+async fn a_query_has_statistics_if_the_client_asks_for_them() {
+    let fixture = DataFixture::with_shop().await;
+    let who = reader(&fixture).await;
+    let plain = ask_mount(&fixture, &who, "query?query=up").await;
+    assert_eq!(plain["data"].get("stats"), None);
+    for stats in ["all", "true"] {
+        let reply = ask_mount(&fixture, &who, &format!("query?query=up&stats={stats}")).await;
+        let found = &reply["data"]["stats"];
+        assert_eq!(found["samples"]["totalQueryableSamples"], 2, "{reply}");
+        assert!(found["timings"]["evalTotalTime"].is_number(), "{reply}");
+        assert_eq!(reply["data"]["result"], plain["data"]["result"]);
+    }
+    let range = "query_range?query=up&start=1799999970&end=1800000000&step=15&stats=all";
+    assert!(ask_mount(&fixture, &who, range).await["data"]["stats"]["samples"].is_object());
+}
+
+#[tokio::test]
+async fn writes_below_the_mount_are_refused_in_the_format_of_prometheus() {
+    let fixture = DataFixture::new().await;
+    for (path, media, body, status, kind) in [
+        ("write", "application/json", "{}", 415, "bad_data"),
+        ("import/prometheus", "text/plain", "up x\n", 400, "bad_data"),
+    ] {
+        let request = ask("POST", &format!("/api/v1/orgs/acme/{MOUNT}/{path}"), &fixture.agent)
+            .header("content-type", media)
+            .body(Body::from(body));
+        let reply = fixture.server.send(request.expect("a request")).await;
+        assert_eq!(reply.status, status, "{path}: {}", reply.body);
+        assert_eq!((reply.text("status"), reply.text("errorType")), ("error".into(), kind.into()), "{path}");
+        assert!(!reply.text("error").is_empty());
+    }
+}
+
+#[tokio::test]
+async fn federation_returns_the_newest_samples_with_their_times_within_the_scope() {
+    let fixture = DataFixture::with_shop().await;
+    let stale = f64::from_bits(0x7ff0_0000_0000_0002);
+    let gone = [("__name__", "gone"), ("job", "api")];
+    let slow = [("__name__", "slow"), ("instance", "i")];
+    fixture
+        .write(&[
+            (&gone, &[((NOW - 60) * 1_000, 1.0), ((NOW - 30) * 1_000, stale)]),
+            (&slow, &[((NOW - 200) * 1_000, 7.5)]),
+        ])
+        .await;
+    let who = reader(&fixture).await;
+    let path = format!("prometheus/federate?match[]={}&match[]=up&match[]=slow", escaped("{job=\"api\"}"));
+    let reply = fixture.get_as(&who, &path).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert!(reply.header("content-type").starts_with("text/plain; version=0.0.4"));
+    let ms = NOW * 1_000;
+    assert_eq!(
+        reply.body,
+        format!(
+            "# TYPE http_requests_total untyped\n\
+             http_requests_total{{instance=\"\",job=\"api\",tenant=\"a\"}} 900 {ms}\n\
+             http_requests_total{{instance=\"\",job=\"api\",tenant=\"b\"}} 1800 {ms}\n\
+             # TYPE slow untyped\n\
+             slow{{instance=\"i\"}} 7.5 {}\n\
+             # TYPE up untyped\n\
+             up{{instance=\"\",job=\"api\"}} 1 {ms}\n\
+             up{{instance=\"\",job=\"web\"}} 1 {ms}\n",
+            ms - 200_000
+        )
+    );
+    let token = fixture.embed(json!({ "match": ["tenant=\"b\""] })).await;
+    let scoped = fixture.get_as(&token, &path).await.body;
+    assert_eq!(scoped.lines().count(), 2, "{scoped}");
+    let wrong = fixture.get_as(&who, "prometheus/federate?match[]=up%7B").await;
+    assert_eq!((wrong.status.as_u16(), wrong.text("errorType")), (400, "bad_data".into()));
+}

@@ -95,7 +95,7 @@ pub(crate) async fn post_typed(
 }
 
 pub(crate) fn write_request(who: &Who, block: Vec<u8>, content_type: &str, encoding: &str) -> Request<Body> {
-    ask("POST", "/api/v1/orgs/acme/prometheus/api/v1/write", who)
+    ask("POST", "/api/v1/orgs/acme/write", who)
         .header("content-type", content_type)
         .header("content-encoding", encoding)
         .header("x-prometheus-remote-write-version", "0.1.0")

@@ -61,9 +61,9 @@ async fn unknown_encodings_and_versions_are_refused_with_415() {
     let fixture = DataFixture::new().await;
     let cases = [
         ("application/x-protobuf;proto=io.prometheus.write.v3.Request", "snappy"),
-        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "zstd"),
+        ("application/x-protobuf;proto=io.prometheus.write.v2.Request", "br"),
         ("application/json", "snappy"),
-        ("application/x-protobuf", "zstd"),
+        ("application/x-protobuf", "br"),
         ("application/x-protobuf", "gzip"),
     ];
     for (content_type, encoding) in cases {
@@ -71,6 +71,24 @@ async fn unknown_encodings_and_versions_are_refused_with_415() {
             .await
             .is(415, "unsupported_media_type");
     }
+}
+
+/// vmagent tries zstd first.
+#[tokio::test]
+async fn bodies_in_zstd_are_stored_and_bombs_are_refused() {
+    let fixture = DataFixture::new().await;
+    let send = async |bytes: &[u8]| {
+        let body = zstd::bulk::compress(bytes, 3).expect("memory");
+        post_typed(&fixture.server, &fixture.agent, body, "application/x-protobuf", "zstd").await
+    };
+    for _ in 0..2 {
+        let reply = send(&encode(&[(UP, ONE)])).await;
+        assert_eq!(reply.status, 204, "{}", reply.body);
+    }
+    assert_eq!(stored(&fixture).await.as_array().expect("a list").len(), 1);
+    send(&vec![0; (64 << 20) + 1]).await.is(413, "body_too_large");
+    let reply = post_typed(&fixture.server, &fixture.agent, up(), "application/x-protobuf", "zstd").await;
+    reply.is(400, "bad_request");
 }
 
 #[tokio::test]

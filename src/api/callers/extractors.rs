@@ -8,6 +8,7 @@ use axum::http::request::Parts;
 use super::grant::{Grant, Permission};
 use super::permissions::{IngestAccess, QueryAccess, Quota};
 use super::{Credential, Payer, RequestIdentity};
+use crate::api::aliases::NO_SLUG;
 use crate::api::cookies;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::limits::Charge;
@@ -372,6 +373,13 @@ impl RequestIdentity {
     }
 
     fn membership(&self, user: UserId, slug: &str, needed: Role) -> ApiResult<Membership> {
+        if slug == NO_SLUG {
+            return Err(ApiError::new(
+                Code::OrgNotFound,
+                "this path takes its organisation from an API key or an embed token, and a session names none: \
+                 use <public URL>/api/v1/orgs/<slug>/…",
+            ));
+        }
         let found = self.callers.identity.membership(user, slug)?;
         let member = found.ok_or_else(org_not_found)?;
         if !member.role.allows(needed) {

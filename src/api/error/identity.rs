@@ -8,8 +8,8 @@ use crate::identity::{
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
     IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, NotificationsError,
     OauthError, OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError,
-    PublicLinkError, PublicLinkRefusal, ReauthError, RuleGroupError, SetUpError, SignupError, StoreError, TokenRefusal,
-    TwoFactorError, UnlinkError, WeakPassword,
+    PublicLinkError, PublicLinkRefusal, ReauthError, RuleGroupError, SetUpError, SignupError, StoreError,
+    StoredPushError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
 use crate::model::SlugError;
@@ -450,6 +450,16 @@ impl From<NotificationsError> for ApiError {
                 ApiError::new(Code::VersionConflict, detail).with("version", stored)
             }
             NotificationsError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<StoredPushError> for ApiError {
+    fn from(error: StoredPushError) -> ApiError {
+        match error {
+            StoredPushError::UnknownOrg => org_not_found(),
+            StoredPushError::TooLarge => ApiError::new(Code::BodyTooLarge, error.to_string()),
+            StoredPushError::Store(error) => error.into(),
         }
     }
 }

@@ -98,6 +98,7 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
     ("Query", &[(200, "Query", "The result, and statistics of the query")]),
     ("PrometheusQuery", &[(200, "PrometheusQuery", "The result, in Prometheus' format")]),
     ("PrometheusData", &[(200, "PrometheusData", "The data, in Prometheus' format")]),
+    ("text", &[(200, "text", "The samples in the Prometheus text format")]),
     ("events", &[(200, "events", "Server-sent events: `points`, `error`, `gap` and `end`")]),
     (
         "image/svg+xml",
@@ -742,6 +743,7 @@ const ORGANISATIONS: &[Operation] = &[
         "Lines with the columns of `format`; optionally in gzip",
         &[parameters::COLUMNS, parameters::IMPORT],
     ),
+    import("POST /orgs/{slug}/import/graphite", &["text/plain"], GRAPHITE, &[parameters::IMPORT]),
     import_without_counts(
         "POST /orgs/{slug}/prometheus/api/v1/import",
         &["application/x-ndjson", "application/json"],
@@ -766,6 +768,17 @@ const ORGANISATIONS: &[Operation] = &[
         INFLUX,
         &[parameters::INFLUX, parameters::IMPORT],
     ),
+    pushed("PUT /orgs/{slug}/push/metrics/{group}"),
+    pushed("POST /orgs/{slug}/push/metrics/{group}"),
+    at("DELETE /orgs/{slug}/push/metrics/{group}")
+        .responses(&[(202, "", "The group is deleted, and its series are stale")])
+        .errors(&[Code::IngestThrottled, Code::AtCapacity]),
+    at("GET /orgs/{slug}/push/api/v1/metrics")
+        .responses(&[(200, "{ status: \"success\", data: any[] }", "The groups, as a Pushgateway lists them")])
+        .errors(&[Code::IngestThrottled]),
+    at("GET /orgs/{slug}/push/api/v1/status")
+        .responses(&[(200, "{ status: \"success\", data: any }", "The version and the start of the server")])
+        .errors(&[Code::IngestThrottled]),
     at("GET /orgs/{slug}/influx/ping").responses(&[(204, "", "The server answers")]),
     at("GET /orgs/{slug}/influx/health").responses(&[(
         200,
@@ -776,9 +789,24 @@ const ORGANISATIONS: &[Operation] = &[
 ];
 
 const LINES: &str = "Lines of `{\"metric\":{…},\"values\":[…],\"timestamps\":[…]}`, times in milliseconds; optionally in gzip";
+const GRAPHITE: &str = "Lines of `path;tag=value number seconds`; optionally in gzip";
 const INFLUX: &str = "Line protocol of InfluxDB; optionally in gzip";
 
 const TEXT: &str = "The Prometheus text format or OpenMetrics; optionally in gzip";
+
+const fn pushed(path: &'static str) -> Operation {
+    Operation { body: BodySchema::Bytes { media: &["text/plain"], description: TEXT }, ..at(path) }
+        .query(&[parameters::PUSH])
+        .responses(&[(200, "", "Every sample is stored; the header Durability is synced or buffered")])
+        .errors(&[
+            Code::IngestThrottled,
+            Code::AtCapacity,
+            Code::UnsupportedMediaType,
+            Code::InvalidParameter,
+            Code::DuplicateParameter,
+            Code::LimitReached,
+        ])
+}
 
 const fn import(
     path: &'static str,
@@ -820,7 +848,7 @@ const fn remote_write(path: &'static str) -> Operation {
     Operation {
         body: BodySchema::Bytes {
             media: &["application/x-protobuf"],
-            description: "A protobuf message in one snappy block: a prometheus.WriteRequest, or the message that the \
+            description: "A protobuf message in one snappy block, or in zstd: a prometheus.WriteRequest, or the message that the \
                 media type names with proto=io.prometheus.write.v2.Request",
         },
         ..at(path)

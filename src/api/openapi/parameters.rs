@@ -246,6 +246,7 @@ const MOUNT_COSTS: &[Parameter] = &[
     ),
     p("limit", ParameterKind::Least(0), "The maximum number of series; 0 means no limit"),
     p("lookback_delta", ParameterKind::Duration, "The lookback of instant selectors"),
+    p("stats", ParameterKind::OneOf(&["", "true", "all"]), "Whether to add statistics; any value does"),
 ];
 const MOUNT_RANGE: &[Parameter] = &[
     p("start", ParameterKind::Required, "The time of the first step"),
@@ -302,6 +303,11 @@ pub(super) const IMPORT: &[Parameter] = &[
         "A label name=value that replaces the sender's label on every series; labels of the API key take precedence",
     ),
 ];
+pub(super) const PUSH: &[Parameter] = &[p(
+    "ttl",
+    ParameterKind::Duration,
+    "The time after which the group ends and its series become stale; 0 means without end. The header X-Push-TTL does the same",
+)];
 pub(super) const COLUMNS: &[Parameter] = &[p(
     "format",
     ParameterKind::Text,
@@ -480,6 +486,13 @@ const EXEMPLARS: &[Code] = &[
     Code::QueryTooExpensive,
     Code::QueryTimeout,
 ];
+const FEDERATE: &[Code] = &[
+    Code::InvalidParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::QueryTooExpensive,
+    Code::QueryTimeout,
+];
 const DELETE: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
@@ -525,6 +538,14 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN], EXEMPLARS),
     ("prometheus/api/v1/rules", "PrometheusData", &[MOUNT_RULES], RULES),
     ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/parse_query", "PrometheusData", &[MOUNT_QUERY], FORMAT),
+    ("prometheus/api/v1/status/config", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/status/flags", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/status/runtimeinfo", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/status/walreplay", "PrometheusData", &[], UNREAD),
+    ("prometheus/api/v1/notifications", "PrometheusData", &[], UNREAD),
+    ("prometheus/metrics", "text", &[], UNREAD),
+    ("prometheus/federate", "text", &[MOUNT_MATCH], FEDERATE),
 ];
 
 /// Returns the data endpoint with this path relative to `/api/v1/orgs/{slug}/`.

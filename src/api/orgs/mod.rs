@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod notifications;
 pub mod organisations;
 pub mod prometheus;
+pub mod push;
 pub mod query;
 pub mod rejects;
 pub mod rules;

@@ -4,7 +4,12 @@
 //! The parameters of the URL and of the form are one list, whatever the content type. Unknown
 //! parameters are ignored.
 
+mod federate;
+mod parsed_tree;
+mod status;
+
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::handler::Handler;
@@ -25,9 +30,13 @@ use crate::api::params::{Params, PathOf, unescape_name};
 use crate::api::prom_json;
 use crate::api::router::ResponseFuture;
 use crate::api::routes::{Auth, Routes};
+use crate::clock::Stopwatch;
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
-use crate::promql::Query;
+use crate::promql::{Query, QueryStats};
 use crate::tsdb::{SeriesExemplars, Tally};
+
+/// The version of Prometheus whose requests are understood and whose bodies are returned.
+const PROMETHEUS_VERSION: &str = "3.5.0";
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
@@ -110,12 +119,18 @@ pub fn routes() -> Routes<ReadDeps> {
         "Prometheus: list rules and their state",
         rules::listing::rules,
     );
-    both(
+    let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/alerts",
         None,
         "Prometheus: list pending and firing alerts",
         rules::listing::alerts,
+    );
+    status::routes(routes).get(
+        "/orgs/{slug}/prometheus/federate",
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
+        "Prometheus: get the newest samples in the text format",
+        federate::federate,
     )
 }
 
@@ -219,6 +234,8 @@ struct MountQuery {
     instant: bool,
     limit: Option<usize>,
     eval: EvalOptions,
+    /// The client asked for statistics, with any value of `stats`.
+    has_stats: bool,
 }
 
 impl MountQuery {
@@ -229,7 +246,8 @@ impl MountQuery {
         }
         let text = params.one(&["query"])?.unwrap_or_default();
         let eval = EvalOptions { lookback_ms, nocache: flag(params, "nocache")? };
-        Ok(MountQuery { text, steps, instant, limit: limit(params)?, eval })
+        let has_stats = params.one(&["stats"])?.is_some();
+        Ok(MountQuery { text, steps, instant, limit: limit(params)?, eval, has_stats })
     }
 
     async fn respond(self, deps: &ReadDeps, request: QueryRequest) -> ApiResult<Response> {
@@ -242,12 +260,31 @@ impl MountQuery {
     fn execute(self, run: &mut QueryRun) -> ApiResult<QueryBody> {
         let expr = run.expression("query", &self.text).map_err(in_parameter("query"))?;
         let query = Query { expr, text: self.text, steps: self.steps, instant: self.instant };
+        let since = Stopwatch::start();
         let answer = run.evaluate(&query, self.eval).map_err(in_parameter("query"))?;
+        let stats = self.has_stats.then(|| statistics(&answer.stats, since.elapsed()).to_string());
         let infos = run.annotate(answer.annotations);
         let mut value = answer.value;
         run.truncate(&mut value, self.limit);
-        run.result(value, &infos, BodyFormat::Prometheus, |_| {})
+        run.prometheus_result(value, &infos, stats.as_deref())
     }
+}
+
+/// Returns the statistics of a query in Prometheus' form. promlet measures the evaluation as a
+/// whole; the times of its parts are 0.
+fn statistics(stats: &QueryStats, evaluation: Duration) -> serde_json::Value {
+    let seconds = evaluation.as_secs_f64();
+    json!({
+        "timings": {
+            "evalTotalTime": seconds,
+            "resultSortTime": 0,
+            "queryPreparationTime": 0,
+            "innerEvalTime": seconds,
+            "execQueueTime": 0,
+            "execTotalTime": seconds,
+        },
+        "samples": { "totalQueryableSamples": stats.samples, "peakSamples": stats.peak_samples },
+    })
 }
 
 /// The parameters `match[]`, `start`, `end` and `limit` of a listing.
@@ -375,6 +412,19 @@ async fn format_query(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiRes
     deps.respond(query, work).await
 }
 
+async fn parse_query(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
+    let ReadRequest { query, mut params, .. } = read;
+    let text = params.one(&["query"])?.unwrap_or_default();
+    let work = move |run: &mut QueryRun| {
+        let expr = run.expression("query", &text).map_err(in_parameter("query"))?;
+        run.body(&[], BodyFormat::Prometheus, |out| {
+            out.raw(br#""data":"#);
+            out.write(|out| out.extend_from_slice(parsed_tree::tree(&expr).to_string().as_bytes()))
+        })
+    };
+    deps.respond(query, work).await
+}
+
 /// Returns the version of Prometheus whose response bodies promlet has. Clients choose their
 /// requests by it. There is no member `features`, because Grafana takes a server with that member
 /// for Mimir.
@@ -382,7 +432,7 @@ async fn buildinfo(_: ReadRequest) -> ApiResult<Response> {
     let names = ["revision", "branch", "buildUser", "buildDate", "goVersion"];
     let mut data: serde_json::Map<_, _> =
         names.map(|name| (name.to_owned(), json!(""))).into_iter().collect();
-    data.insert("version".into(), json!("3.5.0"));
+    data.insert("version".into(), json!(PROMETHEUS_VERSION));
     Ok(success(&data.into()))
 }
 

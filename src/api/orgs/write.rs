@@ -29,8 +29,10 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::{Lanes, Reply};
 use crate::api::routes::Routes;
 use crate::clock::Clock;
+use crate::ingest::otlp::{self as otlp_format, DeltaTotals};
 use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
 use crate::model::{GuessedBatch, Refusal, WriteBatch};
+use crate::push::totals::{RequestTotals, SeriesTotals, StoredTotals};
 use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, GuessOutcome, Tsdb};
 
 /// The dependencies of the ingestion routes.
@@ -48,6 +50,8 @@ pub struct WriteDeps {
     pub rejects: Arc<Rejects>,
     /// Where the samples of each organisation are.
     pub engines: Arc<Engines>,
+    /// The totals of series whose senders report changes; `None` in an agent, which stores none.
+    pub totals: Option<Arc<SeriesTotals>>,
     /// Changes the labels of each series before it is stored, in an agent with rules.
     pub relabel: Option<Relabel>,
 }
@@ -73,6 +77,8 @@ enum BodyDecoder {
     Borrowing(&'static Protocol),
     /// Translates the body to a batch of its own.
     Translating { gzip: bool, decode: TranslateFn },
+    /// Translates OTLP, whose points may be changes of totals.
+    Otlp { gzip: bool, encoding: otlp_format::Encoding },
 }
 
 type TranslateFn = Box<dyn Fn(&[u8], &ingest::DecodeLimits) -> Result<Translated, DecodeError> + Send + Sync>;
@@ -108,7 +114,7 @@ async fn handle(
     job.finish(result)
 }
 
-const DURABILITY: HeaderName = HeaderName::from_static("durability");
+pub(super) const DURABILITY: HeaderName = HeaderName::from_static("durability");
 
 /// Returns a header's text: empty if it is missing, `?` if it is not ASCII. Nothing accepts `?`.
 fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
@@ -117,7 +123,7 @@ fn text_of<'h>(headers: &'h HeaderMap, name: &HeaderName) -> &'h str {
 
 /// Returns 415, after which a sender tries another encoding or version. After 400 it would drop the
 /// batch.
-fn unsupported(expected: &'static str) -> ApiError {
+pub(super) fn unsupported(expected: &'static str) -> ApiError {
     ApiError::new(Code::UnsupportedMediaType, format!("send {expected}"))
 }
 
@@ -143,22 +149,86 @@ struct IngestJob {
     access: IngestAccess,
 }
 
-type AppendResult = Result<Appended, ApiError>;
+/// A stored request, before or after its refused series were named.
+enum WriteResult {
+    Applied(Appended),
+    Reported(AppendReport),
+}
+
+impl WriteResult {
+    fn report(self) -> AppendReport {
+        match self {
+            WriteResult::Applied(appended) => appended.report(),
+            WriteResult::Reported(report) => report,
+        }
+    }
+}
+
+type AppendResult = Result<WriteResult, ApiError>;
 
 impl IngestJob {
     /// Decodes and appends the samples, and replies once they are durable. Another thread may write
     /// the log; then the reply comes after this function has returned.
     fn start(self: &Arc<Self>, body: &[u8], scratch: &mut DecodeScratch, reply: Reply<AppendResult>) {
-        let appending = match self.prepare(body, scratch) {
-            Ok(appending) => appending,
-            Err(error) => return self.reply(reply, Err(error)),
-        };
+        if let (Some(totals), BodyDecoder::Otlp { .. }) = (&self.deps.totals, &self.body.decoder) {
+            return self.start_with_totals(totals, (body, scratch), reply);
+        }
+        match self.prepare(body, scratch, None) {
+            Ok(appending) => self.commit(appending, reply),
+            Err(error) => self.reply(reply, Err(error)),
+        }
+    }
+
+    fn commit(self: &Arc<Self>, appending: Appending, reply: Reply<AppendResult>) {
         let job = Arc::clone(self);
-        let done = move |result: Result<Appended, AppendError>| job.reply(reply, result.map_err(Into::into));
+        let done = move |result: Result<Appended, AppendError>| {
+            job.reply(reply, result.map(WriteResult::Applied).map_err(Into::into));
+        };
         self.deps.tsdb.commit_then(appending, done);
     }
 
-    fn prepare(&self, body: &[u8], scratch: &mut DecodeScratch) -> ApiResult<Appending> {
+    /// Like [`IngestJob::start`]. A request whose points are changes holds the totals of its
+    /// organisation until its samples are durable, so this thread waits for them.
+    fn start_with_totals(
+        self: &Arc<Self>,
+        totals: &SeriesTotals,
+        (body, scratch): (&[u8], &mut DecodeScratch),
+        reply: Reply<AppendResult>,
+    ) {
+        let now = self.deps.clock.now();
+        let org = totals.of(self.access.org);
+        let forced_labels = self.forced_labels();
+        let stored = StoredTotals::new(&self.deps.tsdb, self.access.org, &forced_labels, now);
+        let mut changes = RequestTotals::new(&org, &totals.counts, stored, now);
+        let appending = match self.prepare(body, scratch, Some(&mut changes)) {
+            Ok(appending) => appending,
+            Err(error) => return self.reply(reply, Err(error)),
+        };
+        if !changes.is_used() {
+            return self.commit(appending, reply);
+        }
+        let (done, result) = std::sync::mpsc::channel();
+        // The receiver outlives the call.
+        self.deps.tsdb.commit_then(appending, move |result| drop(done.send(result)));
+        let result = match result.recv() {
+            Ok(result) => result.map(Appended::report).map_err(ApiError::from),
+            Err(_) => Err(ApiError::internal("the thread of the log dropped a write")),
+        };
+        match &result {
+            Ok(report) if report.refused == 0 => changes.keep(),
+            Ok(_) => changes.forget(),
+            // The totals are as before, and the sender sends the request again.
+            Err(_) => drop(changes),
+        }
+        self.reply(reply, result.map(WriteResult::Reported));
+    }
+
+    fn prepare<'t>(
+        &'t self,
+        body: &[u8],
+        scratch: &mut DecodeScratch,
+        totals: Option<&'t mut (dyn DeltaTotals + 't)>,
+    ) -> ApiResult<Appending> {
         let IngestJob { deps, body: description, access } = self;
         // One charge for all samples: refused ones were sent and decoded as well, and a request
         // with more than one second's samples is charged for one second.
@@ -193,13 +263,20 @@ impl IngestJob {
                     prepare(batch, charged, 0)
                 })
             }
-            BodyDecoder::Translating { gzip, decode } => {
+            BodyDecoder::Translating { gzip, .. } | BodyDecoder::Otlp { gzip, .. } => {
                 let plain = match gzip {
                     true => ingest::gzip::decompress(body, limits, &mut scratch.body)?,
                     false if body.is_empty() => return Err(DecodeError::Empty.into()),
                     false => body,
                 };
-                let Translated { batch, refusals, refused, skipped } = decode(plain, limits)?;
+                let translated = match &description.decoder {
+                    BodyDecoder::Translating { decode, .. } => decode(plain, limits)?,
+                    BodyDecoder::Otlp { encoding, .. } => {
+                        otlp_format::decode_with_totals(plain, *encoding, limits, totals)?
+                    }
+                    BodyDecoder::Borrowing(_) => Translated::default(),
+                };
+                let Translated { batch, refusals, refused, skipped } = translated;
                 let appending = prepare(batch.batch(), 0, refused)?;
                 Ok(appending.with_skipped(skipped as u64).with_unreadable(refused as u64, refusals))
             }
@@ -224,7 +301,7 @@ impl IngestJob {
 
     /// Records the refusals of the request.
     fn finish(&self, result: AppendResult) -> ApiResult<IngestOutcome> {
-        let report = result.map(Appended::report);
+        let report = result.map(WriteResult::report);
         let refusals = match &report {
             Ok(report) if report.refusals.is_empty() && report.refused == 0 => Vec::new(),
             Ok(report) if !report.refusals.is_empty() => report.refusals.clone(),
@@ -236,21 +313,28 @@ impl IngestJob {
         if let Some(sender) = self.access.sender().filter(|_| !refusals.is_empty()) {
             self.deps.rejects.record(self.access.org, &sender, refusals, self.deps.clock.now());
         }
-        let durability = self.durability();
+        let durability = self.deps.durability();
         report.map(|report| IngestOutcome { report, durability })
     }
+}
 
+impl WriteDeps {
     /// Returns the value of the header `Durability`.
-    fn durability(&self) -> HeaderValue {
-        HeaderValue::from_static(match self.deps.tsdb.durability() {
+    pub(super) fn durability(&self) -> HeaderValue {
+        HeaderValue::from_static(match self.tsdb.durability() {
             Durability::Interval(_) => "buffered",
             _ => "synced",
         })
     }
 }
 
+/// Returns 400 with the counts of stored and refused samples, and the refusals.
+pub(super) fn partial_error(deps: &WriteDeps, report: AppendReport) -> ApiError {
+    IngestOutcome { report, durability: deps.durability() }.partial_error("accepted", "rejected")
+}
+
 /// Returns a refusal of the whole request, which names no series.
-fn request_refusal(code: &'static str, reason: String) -> Refusal {
+pub(super) fn request_refusal(code: &'static str, reason: String) -> Refusal {
     Refusal { series: String::new(), code, reason }
 }
 
@@ -309,17 +393,17 @@ impl IngestOutcome {
 }
 
 /// Returns `Content-Type` and `Content-Encoding`, empty if missing.
-fn media(headers: &HeaderMap) -> (&str, &str) {
+pub(super) fn media(headers: &HeaderMap) -> (&str, &str) {
     (text_of(headers, &header::CONTENT_TYPE), text_of(headers, &header::CONTENT_ENCODING))
 }
 
 /// Returns a media type without its parameters, in lower case.
-fn essence(content_type: &str) -> String {
+pub(super) fn essence(content_type: &str) -> String {
     content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
 /// Returns whether a body is compressed with gzip; `None` for any other content coding.
-fn gzip(content_encoding: &str) -> Option<bool> {
+pub(super) fn gzip(content_encoding: &str) -> Option<bool> {
     match &*content_encoding.trim().to_ascii_lowercase() {
         "" | "identity" => Some(false),
         "gzip" | "x-gzip" => Some(true),

@@ -10,4 +10,5 @@ pub(super) mod notify;
 pub(super) mod org;
 pub(super) mod org_removal;
 pub(super) mod org_settings;
+pub(super) mod push;
 pub(super) mod rule_group;

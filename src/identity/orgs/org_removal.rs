@@ -142,6 +142,7 @@ impl Identity {
         self.in_steps(&groups, ROWS_A_CHANGE, |txn, key| txn.remove::<RuleGroupRow>(key))?;
         let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&notify, ROWS_A_CHANGE, |txn, key| txn.remove::<NotifyStateRow>(key))?;
+        self.remove_pushes_of(org)?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {
@@ -165,7 +166,7 @@ impl Identity {
     }
 
     /// Applies `each` to all items, at most `at_once` in a change.
-    fn in_steps<T: Clone + Send + 'static>(
+    pub(in crate::identity) fn in_steps<T: Clone + Send + 'static>(
         &self,
         all: &[T],
         at_once: usize,

@@ -24,6 +24,7 @@ use crate::identity::tables::org::{
     SlugRow,
 };
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
+use crate::identity::tables::push::{PushHead, PushRow};
 use crate::identity::tables::rule_group::RuleGroupRow;
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::target::SealedTarget;
@@ -231,14 +232,24 @@ fn version_1_of_groups_of_rules_is_readable() {
     check(
         0x38,
         "01670207fd00a0b8304603000001 01010101010101010101".replace(' ', "").as_str(),
-        &RuleGroupRow {
-            yaml: "g".into(),
-            rules: 2,
-            version: 7,
-            updated_at: at(0),
-            updated_by: Some(USER),
-        },
+        &RuleGroupRow { yaml: "g".into(), rules: 2, version: 7, updated_at: at(0), updated_by: Some(USER) },
     );
+}
+
+#[test]
+fn version_1_of_pushed_groups_is_readable() {
+    let head = PushHead {
+        labels: vec![("job".into(), "a".into())],
+        ttl_ms: None,
+        pushed_at: at(0),
+        failed_at: Some(at(1)),
+        text_bytes: 5,
+        first_piece: 1_024,
+        pieces: 1,
+    };
+    let written = "0001036a6f62016100fd00a0b8304603000001fdd0a7b8304603000005fb000401";
+    check(0x3b, written, &PushRow::Head(head));
+    check(0x3b, "01020102", &PushRow::Piece(vec![1, 2]));
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn words_for_numbers_need_no_quotes() {
 fn an_invalid_json_line_is_refused_with_its_position_and_the_others_are_stored() {
     let good = r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[1]}"#;
     let cases = [
-        ("nonsense", "column 2: expected ident", 1),
+        ("nonsense", "column 2: expected a number or null", 1),
         ("[1]", "column 0: invalid type: sequence, expected an object with metric, values and timestamps", 1),
         (r#"{"metric":{"__name__":"up"},"values":[1]}"#, "column 41: missing field `timestamps`", 1),
         (

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::super::protobuf::{WireReader, unzigzag};
+use super::delta::check_change;
 use super::points::PointHeader;
 use super::translate::{MetricNames, Translator};
 use super::{TranslateError, add_count, exemplars};
@@ -80,7 +81,18 @@ impl Translator<'_> {
             fields.build(&mut self.sink.buckets, self.sink.limits.buckets_max)?
         };
         let [own, shared] = self.labels.parts(&self.resource);
-        self.sink.add_histogram(&[&metric.name, own, shared], at, histogram, header.start(true))?;
+        let series = [&metric.name, own, shared];
+        let (mut histogram, mut start) = (histogram, header.start(true));
+        if let Some(totals) = Translator::totals(&mut self.totals, self.is_delta) {
+            if header.is_stale {
+                totals.end(&series);
+            } else {
+                check_change(histogram.sum(), false)?;
+                start = totals.admit(&series, header.interval(at))?;
+                histogram = totals.add_histogram(&series, at, histogram)?;
+            }
+        }
+        self.sink.add_histogram(&series, at, histogram, start)?;
         if has_exemplars {
             exemplars::each(message, 11, at, &mut self.sink, |exemplar, sink| sink.add_exemplar(exemplar))?;
         }

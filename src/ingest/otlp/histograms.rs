@@ -3,6 +3,7 @@
 
 use super::super::DecodeError;
 use super::super::protobuf::WireReader;
+use super::delta::check_change;
 use super::points::{PointHeader, double};
 use super::translate::{MetricNames, Translator};
 use super::{TranslateError, add_count, exemplars};
@@ -123,27 +124,41 @@ impl Translator<'_> {
         exemplars_by_bucket.sort_by_key(|(bucket, _)| *bucket);
 
         let [own, shared] = self.labels.parts(&self.resource);
-        if let Some(sum) = sum {
-            self.sink.add(&[name_sum, own, shared], header.sample(at, sum), start)?;
+        let mut totals = Translator::totals(&mut self.totals, self.is_delta);
+        let mut start = start;
+        if let Some(totals) = totals.as_mut().filter(|_| !header.is_stale) {
+            check_change(sum.unwrap_or_default(), false)?;
+            start = totals.admit(&[name_count, own, shared], header.interval(at))?;
         }
-        let all = header.sample(at, double(count));
-        self.sink.add(&[name_count, own, shared], all, start)?;
+        let mut total = |series: &[&RenderedLabels], value: f64| match totals.as_mut() {
+            None => value,
+            Some(totals) if header.is_stale => {
+                totals.end(series);
+                value
+            }
+            Some(totals) => totals.add(series, at, value),
+        };
+        if let Some(sum) = sum {
+            let series = [name_sum, own, shared];
+            self.sink.add(&series, header.sample(at, total(&series, sum)), start)?;
+        }
+        let series = [name_count, own, shared];
+        let all = header.sample(at, total(&series, double(count)));
+        self.sink.add(&series, all, start)?;
         let (mut cumulative, mut exemplars_by_bucket) = (0_u64, exemplars_by_bucket.into_iter().peekable());
         let counts = self.buckets.counts.iter().copied().chain(std::iter::repeat(0));
         for (place, (label, count)) in self.buckets.rendered.iter().zip(counts).enumerate() {
             cumulative = cumulative.saturating_add(count);
-            self.sink.add(
-                &[name_bucket, own, shared, label],
-                header.sample(at, double(cumulative)),
-                start,
-            )?;
+            let series = [name_bucket, own, shared, label];
+            self.sink.add(&series, header.sample(at, total(&series, double(cumulative))), start)?;
             while let Some((_, exemplar)) =
                 exemplars_by_bucket.next_if(|(bucket, _): &(usize, Exemplar)| *bucket == place)
             {
                 self.sink.add_exemplar(exemplar)?;
             }
         }
-        self.sink.add(&[name_bucket, own, shared, &self.buckets.infinity], all, start)?;
+        let series = [name_bucket, own, shared, &self.buckets.infinity];
+        self.sink.add(&series, header.sample(at, total(&series, double(count))), start)?;
         for (_, exemplar) in exemplars_by_bucket {
             self.sink.add_exemplar(exemplar)?;
         }

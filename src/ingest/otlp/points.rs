@@ -2,6 +2,7 @@
 
 use super::super::DecodeError;
 use super::super::protobuf::{Field, WireError, WireReader};
+use super::delta::{DeltaTimes, check_change};
 use super::translate::{MetricNames, Translator};
 use super::{TranslateError, exemplars};
 use crate::model::{RenderedLabels, Sample, Timestamp, stale_nan};
@@ -55,6 +56,11 @@ impl PointHeader {
     /// Returns the start timestamp; `None` if it is absent or the metric is not cumulative.
     pub(super) fn start(&self, is_cumulative: bool) -> Option<Timestamp> {
         Some(from_ns(self.start_ns)).filter(|start| is_cumulative && start.as_ms() != 0)
+    }
+
+    /// Returns the interval of a point of delta temporality.
+    pub(super) fn interval(&self, at: Timestamp) -> DeltaTimes {
+        DeltaTimes { start: self.start(true), at }
     }
 
     /// Returns a sample of this value, or a staleness marker if the point has no recorded value.
@@ -114,11 +120,19 @@ impl Translator<'_> {
             ));
         };
         let [own, shared] = self.labels.parts(&self.resource);
-        self.sink.add(
-            &[&metric.name, own, shared],
-            header.sample(at, value),
-            header.start(metric.is_cumulative),
-        )?;
+        let series = [&metric.name, own, shared];
+        let (mut value, mut start) = (value, header.start(metric.is_cumulative));
+        if let Some(totals) = Translator::totals(&mut self.totals, self.is_delta) {
+            if header.is_stale {
+                totals.end(&series);
+            } else {
+                check_change(value, metric.is_cumulative)?;
+                let origin = totals.admit(&series, header.interval(at))?;
+                value = totals.add(&series, at, value);
+                start = origin.filter(|_| metric.is_cumulative);
+            }
+        }
+        self.sink.add(&series, header.sample(at, value), start)?;
         if has_exemplars {
             exemplars::each(message, 5, at, &mut self.sink, |exemplar, sink| sink.add_exemplar(exemplar))?;
         }

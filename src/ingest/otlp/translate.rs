@@ -9,6 +9,7 @@ use std::collections::HashSet;
 use super::super::protobuf::{WireError, WireReader};
 use super::super::{DecodeError, DecodeLimits, Translated};
 use super::attributes::PointLabels;
+use super::delta::DeltaTotals;
 use super::histograms::BucketBuffers;
 use super::names::{self, Suffix};
 use super::resource::Resource;
@@ -19,13 +20,19 @@ use crate::model::{
 
 /// Interval between two samples of `target_info`: half of the default lookback of a query.
 const TARGET_INFO_INTERVAL_MS: i64 = 150_000;
+/// The number of delta temporality.
+const DELTA: i64 = 1;
 /// Samples of one `target_info`, at most; the newest are kept. They cover a day, and only mistakes
 /// send more at once.
 const TARGET_INFO_MAX: i64 = 576;
 
 /// Translates a request in protobuf.
-pub(super) fn translate(message: &[u8], limits: &DecodeLimits) -> Result<Translated, DecodeError> {
-    let mut translator = Translator::new(limits);
+pub(super) fn translate<'l>(
+    message: &[u8],
+    limits: &'l DecodeLimits,
+    totals: Option<&'l mut (dyn DeltaTotals + 'l)>,
+) -> Result<Translated, DecodeError> {
+    let mut translator = Translator::new(limits, totals);
     let mut request = WireReader::new(message);
     while let Some(field) = request.field()? {
         if field.number == 1 {
@@ -177,6 +184,10 @@ pub(super) struct Translator<'l> {
     pub(super) resource: Resource,
     pub(super) labels: PointLabels,
     pub(super) buckets: BucketBuffers,
+    /// Adds up points of delta temporality; `None` if they are refused.
+    pub(super) totals: Option<&'l mut (dyn DeltaTotals + 'l)>,
+    /// The current metric has delta temporality.
+    pub(super) is_delta: bool,
     /// The oldest and the newest time of the points of the current resource.
     time_range: Option<(Timestamp, Timestamp)>,
     /// The reason why all points of the current resource are refused.
@@ -184,7 +195,7 @@ pub(super) struct Translator<'l> {
 }
 
 impl<'l> Translator<'l> {
-    fn new(limits: &'l DecodeLimits) -> Translator<'l> {
+    fn new(limits: &'l DecodeLimits, totals: Option<&'l mut (dyn DeltaTotals + 'l)>) -> Translator<'l> {
         let sink = BatchSink {
             limits,
             out: Translated::default(),
@@ -202,6 +213,8 @@ impl<'l> Translator<'l> {
             resource: Resource::default(),
             labels: PointLabels::default(),
             buckets: BucketBuffers::default(),
+            totals,
+            is_delta: false,
             time_range: None,
             refused: None,
         }
@@ -294,8 +307,12 @@ impl<'l> Translator<'l> {
         if let DataKind::Sum { monotonic } = &mut data {
             *monotonic = is_monotonic;
         }
+        let has_temporality =
+            matches!(data, DataKind::Sum { .. } | DataKind::Histogram | DataKind::Exponential);
+        self.is_delta = has_temporality && temporality == DELTA && self.totals.is_some();
         if let (Some(why), DataKind::Sum { .. } | DataKind::Histogram | DataKind::Exponential) =
             (not_cumulative(temporality), data)
+            && !self.is_delta
         {
             return self.refuse_points(message, header.name, why);
         }
@@ -397,7 +414,7 @@ const fn data_kind(field: u32) -> Option<DataKind> {
 fn not_cumulative(temporality: i64) -> Option<(&'static str, String)> {
     let (code, what) = match temporality {
         2 => return None,
-        1 => ("delta_temporality", "delta temporality (changes since the previous point)"),
+        DELTA => ("delta_temporality", "delta temporality (changes since the previous point)"),
         _ => ("unknown_temporality", "no known aggregation temporality"),
     };
     let reason = format!(

@@ -73,7 +73,7 @@ impl Display for Expr {
             Expr::Subquery(subquery) => print_subquery(f, subquery),
             Expr::Negate(operand) => {
                 f.write_char('-')?;
-                within(f, operand, strength_of(operand) <= SIGN && !has_sign(operand))
+                within(f, operand, operand.needs_parentheses_after_minus())
             }
             Expr::Binary(binary) => print_binary(f, binary),
             Expr::Call(call) => {
@@ -88,8 +88,35 @@ impl Display for Expr {
     }
 }
 
+impl Subquery {
+    /// Returns whether its text has parentheses around the inner expression.
+    pub fn needs_parentheses(&self) -> bool {
+        strength_of(&self.expr) < PRIMARY
+    }
+}
+
+impl Binary {
+    /// Returns whether its text has parentheses around the left and around the right operand.
+    pub fn need_parentheses(&self) -> (bool, bool) {
+        let own = strength(self.op);
+        let right_associative = self.op == BinaryOp::Pow;
+        let (left, right) = (strength_of(&self.lhs), strength_of(&self.rhs));
+        // A sign on the right needs no parentheses, because no operator to its left can bind its
+        // operand.
+        let loose = right < own || (right == own && !right_associative);
+        (left < own || (left == own && right_associative), loose && !has_sign(&self.rhs))
+    }
+}
+
+impl Expr {
+    /// Returns whether its text has parentheses as the operand of a minus.
+    pub fn needs_parentheses_after_minus(&self) -> bool {
+        strength_of(self) <= SIGN && !has_sign(self)
+    }
+}
+
 fn print_subquery(f: &mut Formatter<'_>, subquery: &Subquery) -> Result {
-    within(f, &subquery.expr, strength_of(&subquery.expr) < PRIMARY)?;
+    within(f, &subquery.expr, subquery.needs_parentheses())?;
     write!(f, "[{}:", subquery.range)?;
     if let Some(step) = &subquery.step {
         write!(f, "{step}")?;
@@ -99,10 +126,8 @@ fn print_subquery(f: &mut Formatter<'_>, subquery: &Subquery) -> Result {
 }
 
 fn print_binary(f: &mut Formatter<'_>, binary: &Binary) -> Result {
-    let own = strength(binary.op);
-    let right_associative = binary.op == BinaryOp::Pow;
-    let (left, right) = (strength_of(&binary.lhs), strength_of(&binary.rhs));
-    within(f, &binary.lhs, left < own || (left == own && right_associative))?;
+    let (left, right) = binary.need_parentheses();
+    within(f, &binary.lhs, left)?;
     write!(f, " {} ", binary.op.as_str())?;
     if binary.returns_bool {
         f.write_str("bool ")?;
@@ -110,10 +135,7 @@ fn print_binary(f: &mut Formatter<'_>, binary: &Binary) -> Result {
     if let Some(matching) = &binary.matching {
         print_matching(f, matching)?;
     }
-    // A sign on the right needs no parentheses, because no operator to its left can bind its
-    // operand.
-    let loose = right < own || (right == own && !right_associative);
-    within(f, &binary.rhs, loose && !has_sign(&binary.rhs))
+    within(f, &binary.rhs, right)
 }
 
 fn print_matching(f: &mut Formatter<'_>, matching: &Matching) -> Result {

@@ -63,6 +63,24 @@ impl QueryRun {
         Ok(out)
     }
 
+    /// Encodes a response body without an envelope.
+    ///
+    /// # Errors
+    /// Those of [`QueryRun::body`].
+    pub(in crate::api::orgs) fn plain_body(
+        &self,
+        write: impl FnOnce(&mut BodyWriter<'_>) -> ApiResult<()>,
+    ) -> ApiResult<Vec<u8>> {
+        self.deadline.admit(0)?;
+        let mut text = BodyWriter { run: self, out: Vec::new(), check_at: 0 };
+        write(&mut text)?;
+        if text.out.len() > self.options.body_bytes_max {
+            return Err(prom_json::BodyTooLarge { bytes_max: self.options.body_bytes_max }.into());
+        }
+        self.admit_inline_body(text.out.len())?;
+        Ok(text.out)
+    }
+
     /// Ends inline work if a body of `bytes` is too large to be encoded inline.
     fn admit_inline_body(&self, bytes: usize) -> ApiResult<()> {
         let most = if self.coding == Coding::Identity { BODY_BYTES_MAX } else { CODED_BYTES_MAX };
@@ -70,18 +88,24 @@ impl QueryRun {
         if bytes > most { self.leave_inline() } else { Ok(()) }
     }
 
-    /// Encodes the response body of a result: `write` appends the members after `data`.
+    /// Encodes the response body of a result on the Prometheus mount. `stats` is the JSON of the
+    /// member `data.stats`.
     ///
     /// # Errors
     /// Those of [`QueryRun::encode`].
-    pub(in crate::api::orgs) fn result(
+    pub(in crate::api::orgs) fn prometheus_result(
         &self,
         value: Value,
         infos: &[String],
-        style: BodyFormat,
-        write: impl FnOnce(&mut Vec<u8>),
+        stats: Option<&str>,
     ) -> ApiResult<QueryBody> {
-        self.encode(self.envelope(value, infos, style, write))
+        let mut envelope = self.envelope(value, infos, BodyFormat::Prometheus, |_| {});
+        if let Some(stats) = stats {
+            let mut tail = format!(",\"stats\":{stats}").into_bytes();
+            tail.append(&mut envelope.tail);
+            envelope.tail = tail;
+        }
+        self.encode(envelope)
     }
 
     /// Returns a result with the text around it: `write` appends the members after `data`.

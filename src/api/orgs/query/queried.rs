@@ -102,6 +102,11 @@ impl QueriedMetrics {
         self.table.lock().ignore_poison()
     }
 
+    /// Returns the start of the server.
+    pub(in crate::api::orgs) fn started_at(&self) -> Timestamp {
+        self.start
+    }
+
     /// Records a query of an organisation with these selectors.
     pub(super) fn record(&self, org: OrgId, selectors: &[&[Matcher]], now: Timestamp) {
         let named = |matcher: &&Matcher| matcher.name() == METRIC_NAME && matcher.op() == MatchOp::Equal;

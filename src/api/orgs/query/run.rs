@@ -44,7 +44,7 @@ pub(in crate::api::orgs) struct QueryRun {
     pub(super) access: Access,
     pub(super) deadline: QueryDeadline,
     pub(super) samples_max: u64,
-    pub(super) coding: Coding,
+    pub(in crate::api::orgs) coding: Coding,
     pub(super) lease: Arc<Lease>,
     cache: Arc<RangeCache>,
     patterns: Arc<PatternCache>,

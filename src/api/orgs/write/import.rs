@@ -18,7 +18,7 @@ use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf, shortened};
 use crate::api::routes::{Auth, Routes};
-use crate::ingest::{csv, influx, json_lines, text};
+use crate::ingest::{csv, graphite, influx, json_lines, text};
 use crate::model::Timestamp;
 
 /// A text format.
@@ -32,6 +32,8 @@ pub(in crate::api) enum ImportFormat {
     Csv,
     /// InfluxDB's line protocol.
     Influx,
+    /// Graphite's plaintext protocol.
+    Graphite,
 }
 
 /// The response after every sample was stored.
@@ -49,6 +51,7 @@ const ROWS: &[(&str, ImportFormat, ImportReply, &str)] = &[
     ("/orgs/{slug}/import/prometheus", ImportFormat::Text, ImportReply::Counts, TEXT),
     ("/orgs/{slug}/import/jsonl", ImportFormat::JsonLines, ImportReply::Counts, JSON_LINES),
     ("/orgs/{slug}/import/csv", ImportFormat::Csv, ImportReply::Counts, "Write samples: CSV"),
+    ("/orgs/{slug}/import/graphite", ImportFormat::Graphite, ImportReply::Counts, GRAPHITE),
     ("/orgs/{slug}/prometheus/api/v1/import", ImportFormat::JsonLines, ImportReply::Empty, JSON_LINES),
     ("/orgs/{slug}/prometheus/api/v1/import/prometheus", ImportFormat::Text, ImportReply::Empty, TEXT),
     ("/orgs/{slug}/influx/write", ImportFormat::Influx, ImportReply::Empty, INFLUX),
@@ -57,6 +60,7 @@ const ROWS: &[(&str, ImportFormat, ImportReply, &str)] = &[
 
 const TEXT: &str = "Write samples: Prometheus text format or OpenMetrics";
 const JSON_LINES: &str = "Write samples: JSON lines in the export format of VictoriaMetrics";
+const GRAPHITE: &str = "Write samples: plaintext protocol of Graphite";
 const INFLUX: &str = "Write samples: line protocol of InfluxDB";
 
 pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
@@ -154,7 +158,12 @@ fn describe_body(format: ImportFormat, parts: &Parts, now: Timestamp) -> ApiResu
             let options = influx::InfluxOptions { precision: unit, database, default_at: at };
             Box::new(move |body, limits| influx::decode(body, &options, limits))
         }
-        ImportFormat::Influx => return Err(unsupported("Content-Type: text/plain")),
+        ImportFormat::Graphite if is_one_of(&["text/plain"]) => {
+            Box::new(move |body, limits| graphite::decode(body, at, limits))
+        }
+        ImportFormat::Influx | ImportFormat::Graphite => {
+            return Err(unsupported("Content-Type: text/plain"));
+        }
     };
     let gzip = gzip(encoding).ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
     Ok(BodyDescription { decoder: BodyDecoder::Translating { gzip, decode }, labels })

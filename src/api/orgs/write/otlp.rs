@@ -11,9 +11,7 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{
-    BodyDecoder, BodyDescription, DURABILITY, TranslateFn, WriteDeps, gzip, handle, media, unsupported,
-};
+use super::{BodyDecoder, BodyDescription, DURABILITY, WriteDeps, gzip, handle, media, unsupported};
 use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
@@ -50,8 +48,7 @@ pub(in crate::api) async fn export_as(
         let encoding = encoding
             .ok_or_else(|| unsupported("Content-Type: application/x-protobuf or application/json"))?;
         let gzip = gzip.ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
-        let decode: TranslateFn = Box::new(move |body, limits| otlp::decode(body, encoding, limits));
-        Ok(BodyDescription { decoder: BodyDecoder::Translating { gzip, decode }, labels: Vec::new() })
+        Ok(BodyDescription { decoder: BodyDecoder::Otlp { gzip, encoding }, labels: Vec::new() })
     })
     .await?;
     let encoding = encoding.unwrap_or(otlp::Encoding::Protobuf);

@@ -16,7 +16,7 @@ use crate::ingest::{PROTOCOLS, Protocol};
 use crate::tsdb::AppendReport;
 
 const SUMMARY: &str = "Write samples: Prometheus remote write 1.0 and 2.0";
-const EXPECTED: &str = "Content-Encoding: snappy and Content-Type: application/x-protobuf, for remote write 2.0 with \
+const EXPECTED: &str = "Content-Encoding: snappy or zstd, and Content-Type: application/x-protobuf, for remote write 2.0 with \
     proto=io.prometheus.write.v2.Request";
 
 pub(super) fn routes() -> Routes<Arc<WriteDeps>> {

@@ -1,0 +1,412 @@
+//! The Pushgateway of an organisation (docs/specification.md C7): jobs that end before anything
+//! could scrape them push their metrics here.
+//!
+//! The path of a group has any number of labels. The outermost layer makes one segment of them
+//! ([`aliases`](crate::api::aliases)), so that a route has one parameter for the group.
+//!
+//! A change of a group writes its samples first and its row afterwards; if the row cannot be stored,
+//! the client gets 503 and pushes again, which writes the same once more.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderName, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+
+use super::write::{
+    DURABILITY, WriteDeps, essence, gzip, media, partial_error, request_refusal, unsupported,
+};
+use crate::api::body::{self, Json};
+use crate::api::callers::{IngestAccess, IngestCaller};
+use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::Lane;
+use crate::api::params::{Params, PathOf, parse_span};
+use crate::api::routes::{Auth, Routes};
+use crate::identity::{Identity, StoredPush};
+use crate::ingest::gzip::decompress;
+use crate::ingest::text;
+use crate::model::{OrgId, Timestamp};
+use crate::push::{Exposition, GroupingLabels, OrgPushes, Push, PushChange, PushGroup, PushKind};
+use crate::sync::IgnorePoison as _;
+use crate::tsdb::AppendReport;
+
+/// The longest time to live of a group.
+const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The request header with the time to live, for clients that cannot add a parameter.
+const TTL_HEADER: HeaderName = HeaderName::from_static("x-push-ttl");
+
+/// The dependencies of the routes of pushed groups.
+#[derive(Clone, Debug)]
+pub struct PushDeps {
+    /// The dependencies of writing samples.
+    pub write: Arc<WriteDeps>,
+    /// The stored groups.
+    pub identity: Arc<Identity>,
+    /// The groups in memory.
+    pub groups: Arc<PushedGroups>,
+    /// The time to live of groups that state none; `None` means without end.
+    pub ttl: Option<Duration>,
+    /// The time at which the server started.
+    pub started: Timestamp,
+}
+
+/// The groups of all organisations in memory. They are loaded for the first request or repetition.
+#[derive(Debug, Default)]
+pub struct PushedGroups {
+    orgs: Mutex<HashMap<OrgId, Arc<AsyncMutex<OrgPushes>>>>,
+    is_loaded: AtomicBool,
+}
+
+impl PushedGroups {
+    /// Loads the stored groups unless they are loaded. Reads from disk.
+    fn load(&self, identity: &Identity) -> ApiResult<()> {
+        if self.is_loaded.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // Changes wait for the map, so nothing is stored while rows are read.
+        let mut orgs = self.orgs.lock().ignore_poison();
+        if self.is_loaded.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for (org, stored) in identity.all_pushes()? {
+            let mut pushes = OrgPushes::default();
+            for one in stored {
+                let StoredPush { number, labels, text, ttl_ms, pushed_at, failed_at } = one;
+                let group =
+                    PushGroup { number, text: text.into(), ttl_ms, pushed_at, failed_at, sent_at: None };
+                pushes.load(GroupingLabels::of_stored(labels), group);
+            }
+            orgs.insert(org, Arc::new(AsyncMutex::new(pushes)));
+        }
+        self.is_loaded.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn of(&self, org: OrgId) -> Arc<AsyncMutex<OrgPushes>> {
+        Arc::clone(self.orgs.lock().ignore_poison().entry(org).or_default())
+    }
+
+    fn all(&self) -> Vec<(OrgId, Arc<AsyncMutex<OrgPushes>>)> {
+        self.orgs.lock().ignore_poison().iter().map(|(org, pushes)| (*org, Arc::clone(pushes))).collect()
+    }
+
+    fn forget(&self, org: OrgId) {
+        self.orgs.lock().ignore_poison().remove(&org);
+    }
+}
+
+/// The routes, relative to `/api/v1`.
+pub fn routes() -> Routes<PushDeps> {
+    let path = "/orgs/{slug}/push/metrics/{group}";
+    Routes::new()
+        .put(path, Auth::IngestCaller, "Pushgateway: replace the metrics of a group", push)
+        .post(path, Auth::IngestCaller, "Pushgateway: replace metrics of the same name in a group", push)
+        .delete(path, Auth::IngestCaller, "Pushgateway: delete a group", delete)
+        .get(
+            "/orgs/{slug}/push/api/v1/metrics",
+            Auth::IngestCaller,
+            "Pushgateway: list the groups and their metrics",
+            list,
+        )
+        .get("/orgs/{slug}/push/api/v1/status", Auth::IngestCaller, "Pushgateway: get the version", status)
+}
+
+/// Locks the groups of an organisation. The future waits, no thread does.
+async fn locked(deps: &PushDeps, org: OrgId) -> ApiResult<OwnedMutexGuard<OrgPushes>> {
+    if !deps.groups.is_loaded.load(Ordering::Acquire) {
+        let (groups, identity) = (Arc::clone(&deps.groups), Arc::clone(&deps.identity));
+        deps.write.lanes.run(Lane::Account, move || groups.load(&identity)).await??;
+    }
+    Ok(deps.groups.of(org).lock_owned().await)
+}
+
+/// The labels of a group: those of the path, and those that the API key forces on series.
+fn grouping(path: &str, access: &IngestAccess) -> ApiResult<GroupingLabels> {
+    let wrong = |error: crate::push::GroupingError| ApiError::new(Code::BadRequest, error.to_string());
+    let labels = GroupingLabels::parse(path).map_err(wrong)?;
+    Ok(labels.with(access.forced_labels.iter().map(|(name, value)| (&**name, &**value))))
+}
+
+/// Parses the time to live of a push in milliseconds: the parameter `ttl`, the header, or the
+/// default. Zero stands for no end.
+fn ttl_ms(request: &Request, default: Option<Duration>) -> ApiResult<Option<i64>> {
+    let mut params = Params::of_query(request.uri().query())?;
+    let wrong = |text: &str| {
+        ApiError::invalid_parameter(
+            "ttl",
+            format!("{text:?} is no duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
+        )
+    };
+    let header = request.headers().get(TTL_HEADER).map(|value| value.to_str().unwrap_or("?").to_owned());
+    let Some(text) = params.one(&["ttl"])?.or(header) else {
+        return Ok(default.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()));
+    };
+    match parse_span(text.trim()) {
+        Some(0) => Ok(None),
+        Some(ms) if ms >= 1_000 && u128::from(ms.unsigned_abs()) <= TTL_MAX.as_millis() => Ok(Some(ms)),
+        _ => Err(wrong(&text)),
+    }
+}
+
+async fn push(
+    State(deps): State<PushDeps>,
+    machine: IngestCaller,
+    PathOf((slug, group)): PathOf<(String, String)>,
+    request: Request,
+) -> ApiResult<Response> {
+    let access = machine.enter(&slug)?;
+    deps.write.engines.require_local_writes(access.org)?;
+    let ttl_ms = ttl_ms(&request, deps.ttl)?;
+    let labels = grouping(&group, &access)?;
+    let kind = if *request.method() == Method::PUT { PushKind::Replace } else { PushKind::Merge };
+    let (content_type, coding) = media(request.headers());
+    if essence(content_type) == "application/vnd.google.protobuf" {
+        return Err(unsupported("Content-Type: text/plain; the protobuf format is not supported"));
+    }
+    if text::Format::of(content_type, b"").is_none() {
+        return Err(unsupported("Content-Type: text/plain"));
+    }
+    let is_gzip = gzip(coding).ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
+    let content_type = content_type.to_owned();
+    let bytes = body::read(request.into_body(), deps.write.limits.compressed_bytes_max).await?;
+    let mut pushes = locked(&deps, access.org).await?;
+    let lanes = deps.write.lanes.clone();
+    let org = access.org;
+    let work = move || {
+        let now = deps.write.clock.now();
+        let read = read_metrics(&deps, &bytes, is_gzip, &content_type, &labels);
+        let metrics = match read {
+            Ok(metrics) => metrics,
+            Err(refused) => return Err(record_failure(&deps, &access, &mut pushes, &labels, refused)),
+        };
+        access.charge_samples(metrics.series_len())?;
+        let change = pushes.push(labels, Push { kind, metrics, ttl_ms }, now).map_err(|error| {
+            let code = match error {
+                crate::push::PushLimitError::Groups => Code::LimitReached,
+                _ => Code::BodyTooLarge,
+            };
+            ApiError::new(code, error.to_string())
+        })?;
+        let report = deps.store(access.org, &mut pushes, change, now)?;
+        deps.respond(&access, report)
+    };
+    lanes.run(Lane::Ingest(org), work).await?
+}
+
+fn read_metrics(
+    deps: &PushDeps,
+    bytes: &[u8],
+    is_gzip: bool,
+    content_type: &str,
+    labels: &GroupingLabels,
+) -> ApiResult<Exposition> {
+    let limits = &deps.write.limits;
+    let mut plain = Vec::new();
+    let body = match is_gzip {
+        true => decompress(bytes, limits, &mut plain)?,
+        false => bytes,
+    };
+    let format = text::Format::of(content_type, body).unwrap_or(text::Format::Prometheus);
+    Exposition::read(body, format, labels, limits).map_err(|error| match error {
+        crate::push::PushBodyError::Decode(error) => error.into(),
+        other => ApiError::new(Code::BadRequest, other.to_string()),
+    })
+}
+
+/// Records a refused push: the time of the failure in its group, and the reason in the list of
+/// refusals. Returns the refusal.
+fn record_failure(
+    deps: &PushDeps,
+    access: &IngestAccess,
+    pushes: &mut OrgPushes,
+    labels: &GroupingLabels,
+    refused: ApiError,
+) -> ApiError {
+    let now = deps.write.clock.now();
+    if let Some(sender) = access.sender() {
+        let refusal = request_refusal(refused.code().as_str(), refused.detail().to_owned());
+        deps.write.rejects.record(access.org, &sender, vec![refusal], now);
+    }
+    if let Some(change) = pushes.fail(labels, now) {
+        let stored = deps.identity.fail_push(access.org, change.number, now).map_err(ApiError::from);
+        match stored.and_then(|()| deps.append(access.org, &change, now)) {
+            Ok(_) => pushes.apply(change),
+            Err(error) => tracing::warn!(%error, "the time of a refused push was not stored"),
+        }
+    }
+    refused
+}
+
+async fn delete(
+    State(deps): State<PushDeps>,
+    machine: IngestCaller,
+    PathOf((slug, group)): PathOf<(String, String)>,
+) -> ApiResult<Response> {
+    let access = machine.enter(&slug)?;
+    deps.write.engines.require_local_writes(access.org)?;
+    let labels = grouping(&group, &access)?;
+    let org = access.org;
+    let mut pushes = locked(&deps, org).await?;
+    let lanes = deps.write.lanes.clone();
+    let work = move || {
+        let now = deps.write.clock.now();
+        // A group that does not exist is deleted already, as in a Pushgateway.
+        if let Some(change) = pushes.delete(&labels, now) {
+            deps.store(org, &mut pushes, change, now)?;
+        }
+        Ok(StatusCode::ACCEPTED.into_response())
+    };
+    lanes.run(Lane::Ingest(org), work).await?
+}
+
+impl PushDeps {
+    /// Writes the samples of a change.
+    fn append(&self, org: OrgId, change: &PushChange, now: Timestamp) -> ApiResult<AppendReport> {
+        let mut batch = change.batch.batch();
+        batch.forced_labels = change.labels.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        Ok(self.write.tsdb.append(org, &batch, now)?)
+    }
+
+    /// Writes the samples of a change, stores its row, and applies it.
+    fn store(
+        &self,
+        org: OrgId,
+        pushes: &mut OrgPushes,
+        change: PushChange,
+        now: Timestamp,
+    ) -> ApiResult<AppendReport> {
+        let report = self.append(org, &change, now)?;
+        match &change.group {
+            Some(group) => self.identity.put_push(
+                org,
+                &StoredPush {
+                    number: group.number,
+                    labels: owned(&change.labels),
+                    text: group.text.to_string(),
+                    ttl_ms: group.ttl_ms,
+                    pushed_at: group.pushed_at,
+                    failed_at: group.failed_at,
+                },
+            )?,
+            None => self.identity.remove_push(org, change.number)?,
+        }
+        pushes.apply(change);
+        Ok(report)
+    }
+
+    fn respond(&self, access: &IngestAccess, report: AppendReport) -> ApiResult<Response> {
+        if report.refused > 0 || !report.refusals.is_empty() {
+            if let Some(sender) = access.sender() {
+                let now = self.write.clock.now();
+                self.write.rejects.record(access.org, &sender, report.refusals.clone(), now);
+            }
+            return Err(partial_error(&self.write, report));
+        }
+        Ok((StatusCode::OK, [(DURABILITY, self.write.durability())]).into_response())
+    }
+
+    /// Repeats the samples of the groups that are due, and ends the groups whose time to live is
+    /// over. Blocks; called by a task.
+    pub fn repeat(&self, now: Timestamp) {
+        if !self.identity.accepts_changes() {
+            return;
+        }
+        if let Err(error) = self.groups.load(&self.identity) {
+            return tracing::warn!(%error, "pushed groups are not loaded");
+        }
+        for (org, pushes) in self.groups.all() {
+            if !matches!(self.identity.org(org), Ok(Some(_))) {
+                self.groups.forget(org);
+                continue;
+            }
+            if self.write.engines.require_local_writes(org).is_err() {
+                continue;
+            }
+            let due = pushes.blocking_lock().due(now);
+            for labels in due {
+                // Locked for one group at a time, so that pushes wait for one append at most.
+                let mut pushes = pushes.blocking_lock();
+                let Some(change) = pushes.repeat(&labels, now) else { continue };
+                let done = match change.group {
+                    Some(_) => self.append(org, &change, now).map(|_| pushes.apply(change)),
+                    None => self.store(org, &mut pushes, change, now).map(|_| ()),
+                };
+                if let Err(error) = done {
+                    tracing::warn!(%error, "the samples of a pushed group were not repeated");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn owned(labels: &GroupingLabels) -> Vec<(String, String)> {
+    labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+}
+
+async fn list(
+    State(deps): State<PushDeps>,
+    machine: IngestCaller,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
+    let org = machine.enter(&slug)?.org;
+    let pushes = locked(&deps, org).await?;
+    let lanes = deps.write.lanes.clone();
+    let work = move || pushes.iter().map(|(labels, group)| view(labels, group)).collect::<Vec<_>>();
+    let data = lanes.run(Lane::Ingest(org), work).await?;
+    Ok(Json(json!({ "status": "success", "data": data })))
+}
+
+/// Returns a group as a Pushgateway lists it. The parts of a histogram or a summary are listed by
+/// the names of their series.
+fn view(labels: &GroupingLabels, group: &PushGroup) -> Value {
+    let own: Map<String, Value> =
+        labels.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let time = group.pushed_at.to_rfc3339();
+    let is_last_good = group.failed_at.is_none_or(|failed| failed < group.pushed_at);
+    let mut view = Map::new();
+    let metrics = Exposition::of_stored(group.text.as_bytes(), labels).unwrap_or_default();
+    metrics.each_family(|family| {
+        for (name, pairs, value) in &family.series {
+            let entry = view.entry((*name).to_owned()).or_insert_with(|| {
+                json!({
+                    "time_stamp": time,
+                    "type": family.kind.as_str().to_ascii_uppercase(),
+                    "help": family.help,
+                    "metrics": [],
+                })
+            });
+            let mut all = own.clone();
+            all.extend(pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+            if let Some(metrics) = entry.get_mut("metrics").and_then(Value::as_array_mut) {
+                metrics.push(json!({ "labels": all, "value": value.to_string() }));
+            }
+        }
+    });
+    let gauge = |at: Option<Timestamp>| {
+        let seconds = at.map_or(0.0, Timestamp::as_seconds);
+        let metric = json!({ "labels": own, "value": seconds.to_string() });
+        json!({ "time_stamp": time, "type": "GAUGE", "metrics": [metric] })
+    };
+    view.insert("push_time_seconds".to_owned(), gauge(Some(group.pushed_at)));
+    view.insert("push_failure_time_seconds".to_owned(), gauge(group.failed_at));
+    view.insert("labels".to_owned(), own.into());
+    view.insert("last_push_successful".to_owned(), is_last_good.into());
+    view.into()
+}
+
+async fn status(
+    State(deps): State<PushDeps>,
+    machine: IngestCaller,
+    PathOf(slug): PathOf<String>,
+) -> ApiResult<Json<Value>> {
+    machine.enter(&slug)?;
+    let build = json!({ "version": env!("CARGO_PKG_VERSION") });
+    let data = json!({ "build_information": build, "flags": {}, "start_time": deps.started.to_rfc3339() });
+    Ok(Json(json!({ "status": "success", "data": data })))
+}

@@ -1,0 +1,227 @@
+//! The labels of a group, as the path of a push names them: `job/<job>{/<label>/<value>}`.
+//!
+//! A name that ends in `@base64` has a value in base64url, with or without padding; `=` stands for
+//! the empty text (Pushgateway, README, "URL").
+
+use std::collections::BTreeMap;
+
+/// The most labels of a group, inclusive.
+const LABELS_MAX: usize = 32;
+/// The most bytes of a path with labels, inclusive.
+const PATH_BYTES_MAX: usize = 8 * 1_024;
+
+/// The labels of a group; they always have `job`. Labels of the API key replace those of the path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupingLabels(BTreeMap<String, String>);
+
+/// The reason why a path names no group.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GroupingError {
+    /// The first label is not `job`, or it is empty.
+    #[error("the path begins with job/<name>, and the name is not empty: /metrics/job/<job>/<label>/<value>")]
+    Job,
+    /// A label has no value.
+    #[error("the label {0:?} has no value; labels and values alternate: /metrics/job/<job>/<label>/<value>")]
+    NoValue(String),
+    /// A label name is invalid.
+    #[error("{0:?} is no label name: letters, digits and _, without a digit or __ at the start")]
+    Name(String),
+    /// A label occurs twice.
+    #[error("the label {0:?} occurs twice")]
+    Twice(String),
+    /// A value is not base64url.
+    #[error("the value of the label {0:?} is not base64 with the URL alphabet")]
+    Base64(String),
+    /// A segment is not UTF-8.
+    #[error("the value of the label {0:?} is not UTF-8")]
+    Utf8(String),
+    /// The path is too long.
+    #[error("the path of a group has at most {PATH_BYTES_MAX} bytes and {LABELS_MAX} labels")]
+    TooLong,
+}
+
+impl GroupingLabels {
+    /// Parses the path below `/metrics/`, whose segments are percent-encoded.
+    ///
+    /// # Errors
+    /// [`GroupingError`].
+    pub fn parse(path: &str) -> Result<GroupingLabels, GroupingError> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(GroupingError::TooLong);
+        }
+        let mut segments = path.split('/');
+        let mut labels = BTreeMap::new();
+        while let Some(segment) = segments.next() {
+            let (name, is_base64) = match segment.strip_suffix("@base64") {
+                Some(name) => (name, true),
+                None => (segment, false),
+            };
+            if labels.is_empty() && name != "job" {
+                return Err(GroupingError::Job);
+            }
+            if !is_label_name(name) {
+                return Err(GroupingError::Name(name.to_owned()));
+            }
+            let Some(encoded) = segments.next() else { return Err(GroupingError::NoValue(name.to_owned())) };
+            let bytes = percent_decoded(encoded);
+            let bytes = match is_base64 {
+                true => base64_decoded(&bytes).ok_or_else(|| GroupingError::Base64(name.to_owned()))?,
+                false => bytes,
+            };
+            let value = String::from_utf8(bytes).map_err(|_| GroupingError::Utf8(name.to_owned()))?;
+            if labels.len() >= LABELS_MAX {
+                return Err(GroupingError::TooLong);
+            }
+            if labels.insert(name.to_owned(), value).is_some() {
+                return Err(GroupingError::Twice(name.to_owned()));
+            }
+        }
+        match labels.get("job") {
+            Some(job) if !job.is_empty() => Ok(GroupingLabels(labels)),
+            _ => Err(GroupingError::Job),
+        }
+    }
+
+    /// Returns labels that were stored.
+    pub fn of_stored(labels: impl IntoIterator<Item = (String, String)>) -> GroupingLabels {
+        GroupingLabels(labels.into_iter().collect())
+    }
+
+    /// Adds labels, which replace those of the same name.
+    #[must_use]
+    pub fn with<'l>(mut self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> GroupingLabels {
+        self.0.extend(labels.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())));
+        self
+    }
+
+    /// Returns the labels in order of their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    /// Returns whether a label with this name is one of the group.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+}
+
+fn is_label_name(name: &str) -> bool {
+    let fits = |(at, byte): (usize, u8)| {
+        byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit())
+    };
+    !name.is_empty() && !name.starts_with("__") && name.bytes().enumerate().all(fits)
+}
+
+/// Decodes `%41`; a percent sign without two hexadecimal digits stands for itself.
+fn percent_decoded(text: &str) -> Vec<u8> {
+    let digit =
+        |byte: Option<&u8>| char::from(*byte?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while let Some(byte) = bytes.get(at) {
+        let pair = (*byte == b'%').then(|| Some((digit(bytes.get(at + 1))?, digit(bytes.get(at + 2))?)));
+        match pair.flatten() {
+            Some((high, low)) => {
+                out.push(high << 4 | low);
+                at += 3;
+            }
+            None => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+/// Decodes base64url, and the standard alphabet, with or without padding. Bits that the last
+/// character has too many are ignored.
+fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let trimmed = text.iter().rposition(|byte| *byte != b'=').map_or(&[][..], |last| &text[..=last]);
+    let mut out = Vec::with_capacity(trimmed.len() * 3 / 4);
+    let (mut bits, mut count) = (0_u32, 0_u32);
+    for byte in trimmed {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'-' | b'+' => 62,
+            b'_' | b'/' => 63,
+            _ => return None,
+        };
+        bits = (bits << 6 | u32::from(value)) & 0xff_ffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            out.push(u8::try_from(bits >> count & 0xff).unwrap_or_default());
+        }
+    }
+    // A single character is no byte.
+    (trimmed.len() % 4 != 1).then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(path: &str) -> Result<Vec<(String, String)>, GroupingError> {
+        let labels = GroupingLabels::parse(path)?;
+        Ok(labels.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    }
+
+    #[test]
+    fn a_path_names_the_labels_of_a_group() {
+        let pairs = |all: &[(&str, &str)]| -> Vec<(String, String)> {
+            all.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        };
+        for (path, labels) in [
+            ("job/backup", &[("job", "backup")][..]),
+            ("job/a/instance/b", &[("instance", "b"), ("job", "a")]),
+            (
+                "job@base64/YmF0Y2gvam9i/path@base64/L3Zhci90bXA",
+                &[("job", "batch/job"), ("path", "/var/tmp")],
+            ),
+            ("job/a/b@base64/=", &[("b", ""), ("job", "a")]),
+            ("job/a/b@base64/", &[("b", ""), ("job", "a")]),
+            ("job@base64/YQ==", &[("job", "a")]),
+            ("job@base64/4pyT", &[("job", "✓")]),
+            ("job/a%20b%2fc", &[("job", "a b/c")]),
+            ("job/100%", &[("job", "100%")]),
+        ] {
+            assert_eq!(parsed(path), Ok(pairs(labels)), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_path_without_a_job_or_with_invalid_labels_is_refused() {
+        for (path, error) in [
+            ("", GroupingError::Job),
+            ("job/", GroupingError::Job),
+            ("job@base64/=", GroupingError::Job),
+            ("instance/a", GroupingError::Job),
+            ("job/a/b", GroupingError::NoValue("b".into())),
+            ("job/a//c", GroupingError::Name(String::new())),
+            ("job/a/__name__/c", GroupingError::Name("__name__".into())),
+            ("job/a/1b/c", GroupingError::Name("1b".into())),
+            ("job/a/job/b", GroupingError::Twice("job".into())),
+            ("job@base64/a", GroupingError::Base64("job".into())),
+            ("job@base64/a%20b", GroupingError::Base64("job".into())),
+            ("job@base64/_w", GroupingError::Utf8("job".into())),
+            ("job/%ff", GroupingError::Utf8("job".into())),
+        ] {
+            assert_eq!(parsed(path), Err(error), "{path}");
+        }
+        let many: String = (0..40).map(|n| format!("/l{n}/v")).collect();
+        assert_eq!(parsed(&format!("job/a{many}")), Err(GroupingError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn no_path_panics(path in "[a-z@%/=0-9_]{0,60}|\\PC{0,60}|job@base64/[A-Za-z0-9_-]{0,20}") {
+            let _ = GroupingLabels::parse(&path);
+        }
+    }
+}

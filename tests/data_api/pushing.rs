@@ -1,0 +1,233 @@
+//! The Pushgateway through the router (docs/specification.md C7).
+
+use std::time::Duration;
+
+use axum::body::Body;
+use promlet::api::ApiOptions;
+use serde_json::{Value, json};
+
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
+use crate::wire::{DataFixture, escaped};
+
+const JOB: &str = "push/metrics/job/backup/instance/a";
+
+async fn send(fixture: &DataFixture, method: &str, path: &str, body: impl Into<Body>) -> Reply {
+    let path = format!("/api/v1/orgs/acme/{path}");
+    fixture.server.send(ask(method, &path, &fixture.agent).body(body.into()).expect("a request")).await
+}
+
+async fn is_pushed(fixture: &DataFixture, method: &str, path: &str, body: &str) {
+    let reply = send(fixture, method, path, body.to_owned()).await;
+    assert_eq!(
+        (reply.status.as_u16(), reply.header("durability")),
+        (200, "synced"),
+        "{path}: {}",
+        reply.body
+    );
+}
+
+/// Returns the series that an expression selects now, each as labels and value.
+async fn found(fixture: &DataFixture, expr: &str) -> Vec<String> {
+    let at = fixture.server.clock.now().as_seconds();
+    let reply = fixture.get(&format!("query/expr-instant?expr={}&time={at}", escaped(expr))).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    let mut found: Vec<String> = reply.value()["data"]["result"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|series| format!("{} {}", series["metric"], series["value"][1].as_str().expect("a value")))
+        .collect();
+    found.sort();
+    found
+}
+
+#[tokio::test]
+async fn pushed_metrics_have_the_labels_of_their_group() {
+    let fixture = DataFixture::new().await;
+    is_pushed(&fixture, "PUT", JOB, "# TYPE done gauge\ndone{job=\"other\",disk=\"b\"} 1\n").await;
+    assert_eq!(
+        found(&fixture, "done").await,
+        [r#"{"__name__":"done","disk":"b","instance":"a","job":"backup"} 1"#]
+    );
+    assert_eq!(found(&fixture, "push_time_seconds").await.len(), 1);
+    assert!(found(&fixture, "push_failure_time_seconds").await[0].ends_with(" 0"));
+    // Clients of a Pushgateway encode values with slashes, and send to a URL without organisation.
+    let alias = "/metrics/job@base64/YmF0Y2gvam9i/path@base64/L3Zhci90bXA";
+    let request = ask("POST", alias, &fixture.agent).body(Body::from("encoded 2\n"));
+    let reply = fixture.server.send(request.expect("a request")).await;
+    assert_eq!(reply.status, 200, "{}", reply.body);
+    assert_eq!(
+        found(&fixture, "encoded").await,
+        [r#"{"__name__":"encoded","job":"batch/job","path":"/var/tmp"} 2"#]
+    );
+}
+
+#[tokio::test]
+async fn put_replaces_post_merges_and_delete_ends_a_group() {
+    let fixture = DataFixture::new().await;
+    is_pushed(&fixture, "PUT", JOB, "a 1\nb{x=\"1\"} 1\n").await;
+    fixture.server.pass(Duration::from_secs(1));
+    is_pushed(&fixture, "POST", JOB, "b{x=\"2\"} 2\n").await;
+    let names = "{__name__=~\"a|b|c\"}";
+    assert_eq!(found(&fixture, names).await.len(), 2, "a, and the new b");
+    fixture.server.pass(Duration::from_secs(1));
+    is_pushed(&fixture, "PUT", JOB, "c 3\n").await;
+    assert_eq!(found(&fixture, names).await.len(), 1);
+    fixture.server.pass(Duration::from_secs(1));
+    for _ in 0..2 {
+        assert_eq!(send(&fixture, "DELETE", JOB, "").await.status, 202);
+    }
+    assert_eq!(found(&fixture, "{job=\"backup\"}").await, Vec::<String>::new());
+    is_pushed(&fixture, "PUT", "push/metrics/job/empty", "").await;
+    assert_eq!(found(&fixture, "push_time_seconds").await.len(), 1);
+}
+
+#[tokio::test]
+async fn bodies_that_a_pushgateway_refuses_are_refused_and_the_time_is_recorded() {
+    let fixture = DataFixture::new().await;
+    is_pushed(&fixture, "PUT", JOB, "a 1\n").await;
+    fixture.server.pass(Duration::from_secs(5));
+    for (body, word) in [("a 1 1000\n", "timestamp"), ("nonsense\n", "line 1"), ("a 1\na 2\n", "twice")] {
+        let reply = send(&fixture, "PUT", JOB, body).await;
+        reply.is(400, "bad_request");
+        assert!(reply.body.contains(word), "{}", reply.body);
+    }
+    let now = fixture.server.clock.now().as_seconds();
+    assert!(found(&fixture, "push_failure_time_seconds").await[0].ends_with(&format!(" {now}")));
+    assert_eq!(found(&fixture, "a").await.len(), 1, "the metrics are as before");
+    for (path, word) in
+        [("push/metrics/job/", "job"), ("push/metrics/job/a/b", "no value"), ("push/metrics/x/y", "job/")]
+    {
+        let reply = send(&fixture, "PUT", path, "a 1\n").await;
+        assert!(reply.status == 400 || reply.status == 404, "{path}: {}", reply.body);
+        assert!(reply.body.contains(word), "{path}: {}", reply.body);
+    }
+    let request = ask("PUT", &format!("/api/v1/orgs/acme/{JOB}"), &fixture.agent)
+        .header(
+            "content-type",
+            "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
+        )
+        .body(Body::from("x"));
+    fixture.server.send(request.expect("a request")).await.is(415, "unsupported_media_type");
+    let reader = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await.1;
+    let request =
+        ask("PUT", &format!("/api/v1/orgs/acme/{JOB}"), &Who::Bearer(reader)).body(Body::from("a 1\n"));
+    fixture.server.send(request.expect("a request")).await.is(403, "forbidden");
+}
+
+/// A group stays visible as if it were scraped, and ends after its time to live.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_is_repeated_until_its_time_to_live_is_over_also_after_a_restart() {
+    let mut fixture = DataFixture::new().await;
+    let brief = "push/metrics/job/brief?ttl=20m";
+    is_pushed(&fixture, "PUT", brief, "a 1\n").await;
+    is_pushed(&fixture, "PUT", "push/metrics/job/lasting", "b 2\nc{q=\"\\\"\"} 3\n").await;
+    let tick = async |fixture: &DataFixture, seconds: u64| {
+        fixture.server.pass(Duration::from_secs(seconds));
+        let (deps, now) = (fixture.server.deps.clone(), fixture.server.clock.now());
+        tokio::task::spawn_blocking(move || deps.repeat_pushes(now)).await.expect("a tick");
+    };
+    for _ in 0..9 {
+        tick(&fixture, 60).await;
+    }
+    assert_eq!(found(&fixture, "{__name__=~\"a|b|c\"}").await.len(), 3, "nine minutes later");
+    fixture.server.restart();
+    for _ in 0..9 {
+        tick(&fixture, 60).await;
+    }
+    assert_eq!(found(&fixture, "{__name__=~\"a|b|c\"}").await.len(), 3, "after a restart");
+    let count = found(&fixture, "count_over_time(b[20m])").await;
+    assert!(count[0].ends_with(" 19"), "one push and eighteen repetitions: {count:?}");
+    tick(&fixture, 180).await;
+    assert_eq!(found(&fixture, "{job=\"brief\"}").await, Vec::<String>::new(), "its time is over");
+    assert_eq!(found(&fixture, "{job=\"lasting\"}").await.len(), 4);
+    fixture.server.restart();
+    tick(&fixture, 60).await;
+    assert_eq!(found(&fixture, "{job=\"brief\"}").await, Vec::<String>::new(), "and its row is removed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_time_to_live_comes_from_the_parameter_the_header_or_the_setting() {
+    let mut options = ApiOptions::new("http://127.0.0.1:8095");
+    options.push_ttl = Some(Duration::from_secs(100));
+    let server = TestServer::build(TestServerOptions { options, ..TestServerOptions::default() });
+    let fixture = DataFixture::of(server).await;
+    is_pushed(&fixture, "PUT", "push/metrics/job/default", "a 1\n").await;
+    is_pushed(&fixture, "PUT", "push/metrics/job/never?ttl=0", "a 1\n").await;
+    let request = ask("PUT", "/api/v1/orgs/acme/push/metrics/job/header", &fixture.agent)
+        .header("x-push-ttl", "1h")
+        .body(Body::from("a 1\n"));
+    assert_eq!(fixture.server.send(request.expect("a request")).await.status, 200);
+    fixture.server.pass(Duration::from_secs(120));
+    let (deps, now) = (fixture.server.deps.clone(), fixture.server.clock.now());
+    tokio::task::spawn_blocking(move || deps.repeat_pushes(now)).await.expect("a tick");
+    assert_eq!(found(&fixture, "count(a)").await, ["{} 2"], "the default is over");
+    for wrong in ["ttl=x", "ttl=1ms", "ttl=11y", "ttl=-1h"] {
+        send(&fixture, "PUT", &format!("{JOB}?{wrong}"), "a 1\n").await.is(400, "invalid_parameter");
+    }
+}
+
+#[tokio::test]
+async fn labels_of_the_api_key_belong_to_the_group() {
+    let fixture = DataFixture::new().await;
+    let fields = json!({ "scopes": ["ingest"], "ingest": { "labels": { "source": "laptop" } } });
+    let key = Who::Bearer(fixture.server.key(&fixture.cabinet, fields).await.1);
+    let path = format!("/api/v1/orgs/acme/{JOB}");
+    for (who, value) in [(&fixture.agent, 1), (&key, 2)] {
+        let request = ask("PUT", &path, who).body(Body::from(format!("a {value}\n")));
+        assert_eq!(fixture.server.send(request.expect("a request")).await.status, 200);
+    }
+    assert_eq!(found(&fixture, "count(a)").await, ["{} 2"], "two groups");
+    assert!(found(&fixture, "a{source=\"laptop\"}").await[0].ends_with(" 2"));
+}
+
+#[tokio::test]
+async fn pushed_groups_are_listed_as_a_pushgateway_lists_them() {
+    let fixture = DataFixture::new().await;
+    is_pushed(&fixture, "PUT", JOB, "# HELP done Whether.\n# TYPE done gauge\ndone{disk=\"b\"} 1.5\n").await;
+    let reply = fixture.server.get("/api/v1/orgs/acme/push/api/v1/metrics", &fixture.agent).await;
+    let group = reply.value()["data"][0].clone();
+    assert_eq!(group["labels"], json!({ "job": "backup", "instance": "a" }));
+    assert_eq!(group["last_push_successful"], true);
+    let done = &group["done"];
+    assert_eq!((&done["type"], &done["help"]), (&json!("GAUGE"), &json!("Whether.")));
+    let labels = json!({ "job": "backup", "instance": "a", "disk": "b" });
+    assert_eq!(done["metrics"], json!([{ "labels": labels, "value": "1.5" }]));
+    assert!(group["push_time_seconds"]["metrics"][0]["value"].is_string());
+    let status = fixture.server.get("/api/v1/status", &fixture.agent).await;
+    assert!(status.value()["data"]["build_information"]["version"].is_string(), "{}", status.body);
+}
+
+/// Bodies of pushes may be as large as those of other writes.
+#[tokio::test]
+async fn a_large_group_is_stored_and_read_again() {
+    let mut fixture = DataFixture::new().await;
+    let lines: String =
+        (0..20_000).map(|n| format!("m{{n=\"{n}\",text=\"{}\"}} {n}\n", "x".repeat(40 + n % 7))).collect();
+    assert!(lines.len() > 1 << 20);
+    is_pushed(&fixture, "PUT", JOB, &lines).await;
+    is_pushed(&fixture, "POST", JOB, "n 1\n").await;
+    fixture.server.restart();
+    let reply = fixture.server.get("/api/v1/orgs/acme/push/api/v1/metrics", &fixture.agent).await;
+    let group: Value = reply.value()["data"][0].clone();
+    assert_eq!(group["m"]["metrics"].as_array().map(Vec::len), Some(20_000));
+    assert_eq!(group["n"]["metrics"].as_array().map(Vec::len), Some(1));
+}
+
+#[tokio::test]
+async fn an_organisation_has_a_thousand_groups_at_most() {
+    let fixture = DataFixture::new().await;
+    let editor = fixture.cabinet.clone();
+    for n in 0..1_000 {
+        let path = format!("/api/v1/orgs/acme/push/metrics/job/{n}");
+        let request = ask("POST", &path, &fixture.agent).body(Body::from("a 1\n"));
+        let reply = fixture.server.send(request.expect("a request")).await;
+        assert_eq!(reply.status, 200, "{n}: {}", reply.body);
+        fixture.server.pass(Duration::from_millis(20));
+    }
+    for method in ["PUT", "POST"] {
+        let request =
+            ask(method, "/api/v1/orgs/acme/push/metrics/job/more", &editor).body(Body::from("a 1\n"));
+        fixture.server.send(request.expect("a request")).await.is(409, "limit_reached");
+    }
+}
