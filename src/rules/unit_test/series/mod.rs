@@ -199,8 +199,6 @@ fn histogram(text: &str) -> Result<(HistogramLiteral, &str), String> {
 
 /// Parses `{{...}}`, `{{...}}xN` or `{{...}}+{{...}}xN`. Returns the rest of the text.
 fn histograms<'t>(text: &'t str, items: &mut Vec<SeriesItem>) -> Result<&'t str, String> {
-    /// The most repetitions of a histogram, which has many buckets.
-    const REPEATED_MAX: usize = 100_000;
     let (mut literal, mut rest) = histogram(text)?;
     let mut step = None;
     let sign = if rest.starts_with('-') { -1.0 } else { 1.0 };
@@ -215,8 +213,9 @@ fn histograms<'t>(text: &'t str, items: &mut Vec<SeriesItem>) -> Result<&'t str,
         None if tail.is_empty() => 0,
         None => return Err(format!("unexpected text {tail:?} behind a histogram")),
     };
-    if times > REPEATED_MAX {
-        return Err(format!("a histogram is repeated more than {REPEATED_MAX} times"));
+    let buckets = literal.positive.len() + literal.negative.len() + 1;
+    if times.saturating_add(1).saturating_mul(buckets) > UNIT_TEST_SAMPLES_MAX {
+        return Err(format!("a histogram is repeated to more than {UNIT_TEST_SAMPLES_MAX} buckets"));
     }
     if let Some(other) = &step {
         literal.compare_reset_like(other);
