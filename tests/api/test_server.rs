@@ -39,7 +39,7 @@ use promlet::identity::{
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
-use promlet::rules::{MissedPolicy, RuleEngine, RuleEngineParts, RuleSettings};
+use promlet::rules::RuleEngine;
 use promlet::tsdb::{self, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -228,14 +228,7 @@ impl TestServer {
             runtime: runtime(),
             clock: clock.clone(),
         }));
-        let rules = RuleEngine::new(RuleEngineParts {
-            tsdb: Arc::clone(&tsdb),
-            sink: None,
-            settings: RuleSettings::default(),
-            clock: clock.clone(),
-            missed: MissedPolicy::Skip,
-            resend_delay_ms: 60_000,
-        });
+        let rules = RuleEngine::scaffold(&tsdb, &clock);
         let rooms = Rooms {
             identity: Arc::new(identity),
             tsdb,

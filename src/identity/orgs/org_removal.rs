@@ -138,7 +138,8 @@ impl Identity {
         let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
         let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&groups, ROWS_A_CHANGE, |txn, key| txn.remove::<RuleGroupRow>(key))?;
+        // A group may fill a change by itself.
+        self.in_steps(&groups, 1, |txn, key| txn.remove::<RuleGroupRow>(key))?;
         let invites = self.rows::<InviteRow>(&org)?;
         self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {

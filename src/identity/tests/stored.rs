@@ -231,13 +231,7 @@ fn version_1_of_groups_of_rules_is_readable() {
     check(
         0x38,
         "01670207fd00a0b8304603000001 01010101010101010101".replace(' ', "").as_str(),
-        &RuleGroupRow {
-            yaml: "g".into(),
-            rules: 2,
-            version: 7,
-            updated_at: at(0),
-            updated_by: Some(USER),
-        },
+        &RuleGroupRow { yaml: "g".into(), rules: 2, version: 7, updated_at: at(0), updated_by: Some(USER) },
     );
 }
 
