@@ -46,11 +46,14 @@ pub fn parse(line: &str) -> Result<DescribedSeries, String> {
     Ok(DescribedSeries { labels, items, starts: Vec::new() })
 }
 
-/// Parses a metric without values, as expected samples name it.
+/// Parses a metric without values, as expected samples name it; no text is a metric without labels.
 ///
 /// # Errors
 /// The message for another text.
 pub fn parse_metric(text: &str) -> Result<Labels, String> {
+    if text.trim().is_empty() {
+        return Ok(Labels::default());
+    }
     let mut parser = SeriesParser { rest: text.trim() };
     let labels = parser.metric()?;
     let rest = parser.rest.trim();
