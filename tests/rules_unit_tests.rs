@@ -1,5 +1,5 @@
-//! Unit tests of rules in promtool's files: those of `tests/fixtures/rules/succeed` succeed and those
-//! of `fail` fail. `tests/peers_rules_test.rs` runs the same files with promtool.
+//! Unit tests of rules in promtool's files: those of `tests/fixtures/rules/succeed` succeed and
+//! those of `fail` fail. `tests/peers_rules_test.rs` runs the same files with promtool.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -83,10 +83,23 @@ fn diff(before: &Path, after: &Path) -> anyhow::Result<bool> {
             text.iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
         };
         let (old, new) = (lines(old), lines(new));
-        old.iter().filter(|line| !new.contains(line)).for_each(|line| println!("  - {line}"));
-        new.iter().filter(|line| !old.contains(line)).for_each(|line| println!("  + {line}"));
+        without(&old, &new).iter().for_each(|line| println!("  - {line}"));
+        without(&new, &old).iter().for_each(|line| println!("  + {line}"));
     }
     Ok(is_same)
+}
+
+/// Returns the lines of one text that the other does not have, or has less often.
+fn without<'l>(lines: &'l [String], other: &'l [String]) -> Vec<&'l String> {
+    let mut left: Vec<&String> = other.iter().collect();
+    let is_new = |line: &&String| match left.iter().position(|known| known == line) {
+        Some(place) => {
+            left.swap_remove(place);
+            false
+        }
+        None => true,
+    };
+    lines.iter().filter(is_new).collect()
 }
 
 /// Returns the groups of a file or folder as text, by file name and group name.

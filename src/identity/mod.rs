@@ -105,8 +105,8 @@ pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use orgs::push::{StoredPush, StoredPushError};
 pub use orgs::rule_group::{
-    NewRuleGroup, RULE_GROUPS_STORED_MAX, RULE_TEXTS_BYTES_MAX, RULES_STORED_MAX, RuleGroupError,
-    RuleGroupPlace, StoredRuleGroup,
+    NewRuleGroup, RULE_GROUP_BYTES_MAX, RULE_GROUPS_STORED_MAX, RULE_TEXTS_BYTES_MAX, RULES_STORED_MAX,
+    RuleGroupError, RuleGroupPlace, StoredRuleGroup,
 };
 pub use origin::{Origin, with_origin};
 pub use tables::dashboard::is_dashboard_uid;

@@ -115,10 +115,14 @@ async fn an_organisation_has_a_limit_of_rules() {
     let many = |name: &str, count: usize| {
         format!("name: {name}\nrules:\n{}", "- {record: a, expr: '1'}\n".repeat(count))
     };
-    for group in ["a", "b"] {
-        assert_eq!(put(&server, &owner, group, &many(group, 10_000), None).await.status, 201);
+    for group in 0..5 {
+        let made = put(&server, &owner, &format!("g{group}"), &many(&format!("g{group}"), 4_000), None).await;
+        assert_eq!(made.status, 201, "{}", made.body);
     }
-    put(&server, &owner, "c", &many("c", 1), None).await.is(409, "limit_reached");
+    put(&server, &owner, "more", &many("more", 1), None).await.is(409, "limit_reached");
+    put(&server, &owner, "large", &many("large", 6_000), None).await.is(422, "validation_failed");
+    let name = "n".repeat(201);
+    put(&server, &owner, &name, &many(&name, 1), None).await.is(422, "validation_failed");
 }
 
 #[tokio::test]
@@ -201,7 +205,7 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
     let mut named = all;
     named["metrics"] = json!(["x"]);
     for (policy, expected) in [(scoped, vec!["a"]), (named, vec![])] {
-        let token = server.token(&owner, &key, json!({ "policy": policy })).await;
+        let token = server.token(&owner, &key, json!({ "ms": policy })).await;
         let rules = server.get(&format!("{MOUNT}/api/v1/rules"), &token).await.value();
         assert_eq!(rules["data"], json!({ "groups": [] }));
         let alerts = server.get(&format!("{MOUNT}/api/v1/alerts"), &token).await.value();
@@ -209,7 +213,7 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
         let jobs: Vec<&str> = alerts.iter().filter_map(|alert| alert["labels"]["job"].as_str()).collect();
         assert_eq!(jobs, expected);
         assert!(alerts.iter().all(|alert| alert["annotations"] == json!({}) && alert["value"] == "1e+00"));
-        server.get(RULER, &token).await.is(403, "embed_restricted");
+        assert_eq!(server.get(RULER, &token).await.status, 403);
     }
 }
 
@@ -219,7 +223,7 @@ async fn mimirtool_lists_sets_and_removes_groups_by_namespace() {
     let owner = server.log_in().await;
     let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest", "read"] })).await;
     let tool = Who::Basic("acme".into(), secret);
-    server.get(RULER, &tool).await.is(404, "not_found");
+    assert_eq!(server.get(RULER, &tool).await.status, 404);
     let send = async |namespace: &str, yaml: &str| {
         let request = ask("POST", &format!("{RULER}/{namespace}"), &tool)
             .header(header::CONTENT_TYPE, "application/yaml")
@@ -241,14 +245,14 @@ async fn mimirtool_lists_sets_and_removes_groups_by_namespace() {
     assert_eq!(server.get(&format!("{RULER}/infra"), &tool).await.body, all.body);
     let one = server.get(&format!("{RULER}/infra/g"), &tool).await;
     assert!(one.body.starts_with("name: g\n"), "{}", one.body);
-    server.get(&format!("{RULER}/other"), &tool).await.is(404, "not_found");
-    server.get(&format!("{RULER}/infra/other"), &tool).await.is(404, "not_found");
+    assert_eq!(server.get(&format!("{RULER}/other"), &tool).await.status, 404);
+    assert_eq!(server.get(&format!("{RULER}/infra/other"), &tool).await.status, 404);
     assert_eq!(server.get(&format!("{GROUPS}/infra%2Fg"), &owner).await.value()["version"], 2);
     assert_eq!(server.delete(&format!("{RULER}/infra/g"), &tool).await.status, 202);
-    server.delete(&format!("{RULER}/infra/g"), &tool).await.is(404, "not_found");
+    assert_eq!(server.delete(&format!("{RULER}/infra/g"), &tool).await.status, 404);
     send("infra", GROUP).await;
     assert_eq!(server.delete(&format!("{RULER}/infra"), &tool).await.status, 202);
-    server.delete(&format!("{RULER}/infra"), &tool).await.is(404, "not_found");
+    assert_eq!(server.delete(&format!("{RULER}/infra"), &tool).await.status, 404);
     assert_eq!(server.rules.counters().groups, 0);
 }
 

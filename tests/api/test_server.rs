@@ -41,7 +41,7 @@ use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
 use promlet::model::{OrgSlug, Timestamp};
 use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
-use promlet::rules::{MissedPolicy, RuleEngine, RuleEngineParts, RuleSettings};
+use promlet::rules::RuleEngine;
 use promlet::tsdb::{self, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -241,14 +241,7 @@ impl TestServer {
             runtime: runtime(),
             clock: clock.clone(),
         }));
-        let rules = RuleEngine::new(RuleEngineParts {
-            tsdb: Arc::clone(&tsdb),
-            sink: None,
-            settings: RuleSettings::default(),
-            clock: clock.clone(),
-            missed: MissedPolicy::Skip,
-            resend_delay_ms: 60_000,
-        });
+        let rules = RuleEngine::scaffold(&tsdb, &clock);
         let identity = Arc::new(identity);
         let store = AccountsNotifyStore {
             identity: Arc::clone(&identity),

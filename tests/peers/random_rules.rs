@@ -14,8 +14,8 @@ pub(crate) struct RandomRules {
 /// The minutes of a test.
 const MINUTES: usize = 13;
 
-/// Makes the files of a seed. Alerts of two rules have different names, as promtool takes samples of
-/// the same series for an error; no expression depends on the order of equal values.
+/// Makes the files of a seed. Alerts of two rules have different names, as promtool takes samples
+/// of the same series for an error; no expression depends on the order of equal values.
 pub(crate) fn random_rules(seed: u64) -> RandomRules {
     let mut chance = Chance::new(seed);
     let mut names = vec!["x".to_owned(), "y".to_owned()];

@@ -139,7 +139,8 @@ impl Identity {
         let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
         let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&groups, ROWS_A_CHANGE, |txn, key| txn.remove::<RuleGroupRow>(key))?;
+        // A group may fill a change by itself.
+        self.in_steps(&groups, 1, |txn, key| txn.remove::<RuleGroupRow>(key))?;
         let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&notify, ROWS_A_CHANGE, |txn, key| txn.remove::<NotifyStateRow>(key))?;
         self.remove_pushes_of(org)?;

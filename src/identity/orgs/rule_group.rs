@@ -8,13 +8,14 @@ use crate::identity::tables::id::UserId;
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::rule_group::RuleGroupRow;
 use crate::identity::tables::store::{StoreError, read};
-use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 
 /// The most stored groups of an organisation, inclusive.
 pub const RULE_GROUPS_STORED_MAX: usize = 1_000;
 /// The most rules of all stored groups of an organisation, inclusive.
 pub const RULES_STORED_MAX: u32 = 20_000;
+/// The most bytes of the text of a stored group, inclusive: what fits into one change.
+pub const RULE_GROUP_BYTES_MAX: usize = 128 << 10;
 /// The most bytes of the texts of all stored groups of an organisation, inclusive.
 pub const RULE_TEXTS_BYTES_MAX: usize = 10 << 20;
 
@@ -106,17 +107,6 @@ fn check_version(
     }
 }
 
-fn remove(
-    txn: &mut Txn<'_>,
-    actor: Option<UserId>,
-    place: &RuleGroupPlace,
-    now: Timestamp,
-) -> Result<(), RuleGroupError> {
-    txn.remove::<RuleGroupRow>(&key_of(place));
-    let event = Event::by_actor(actor, "rules.removed").of(place.org).target(&place.name);
-    Ok(audit::record(txn, &event.detail(&place.namespace), now)?)
-}
-
 impl Identity {
     /// Returns the groups of an organisation in the order of namespace and name.
     ///
@@ -205,30 +195,38 @@ impl Identity {
         self.change(move |txn| {
             let row = read::<RuleGroupRow>(txn, &key_of(&place))?.ok_or(RuleGroupError::NotFound)?;
             check_version(Some(&row), Some(expected))?;
-            remove(txn, actor, &place, now)
+            txn.remove::<RuleGroupRow>(&key_of(&place));
+            let event = Event::by_actor(actor, "rules.removed").of(place.org).target(&place.name);
+            Ok(audit::record(txn, &event.detail(&place.namespace), now)?)
         })
     }
 
-    /// Removes all groups of a namespace, and returns their places. Blocks (commit).
+    /// Removes all groups of a namespace one after another, and calls `removed` for each. Blocks
+    /// (commits).
     ///
     /// # Errors
-    /// [`RuleGroupError`]; then nothing is changed.
+    /// [`RuleGroupError`]; then the groups before it are removed.
     pub fn remove_rule_namespace(
         &self,
         actor: Option<UserId>,
-        org: OrgId,
-        namespace: String,
+        (org, namespace): (OrgId, String),
         now: Timestamp,
-    ) -> Result<Vec<RuleGroupPlace>, RuleGroupError> {
-        self.change(move |txn| {
-            let rows = txn.scan::<RuleGroupRow>(&(org, namespace)).map_err(StoreError::from)?;
-            let places = rows.into_iter().map(|(key, row)| stored(key, row).place);
-            let places: Vec<RuleGroupPlace> = places.collect();
-            if places.is_empty() {
-                return Err(RuleGroupError::NotFound);
+        mut removed: impl FnMut(&RuleGroupPlace),
+    ) -> Result<(), RuleGroupError> {
+        let rows = self.rows::<RuleGroupRow>(&(org, namespace))?;
+        if rows.is_empty() {
+            return Err(RuleGroupError::NotFound);
+        }
+        for (key, row) in rows {
+            let place = stored(key, row).place;
+            let gone = self.remove_rule_group(actor, place.clone(), ExpectedVersion::Any, now);
+            match gone {
+                Ok(()) => removed(&place),
+                // Another request removed it meanwhile.
+                Err(RuleGroupError::NotFound) => {}
+                Err(error) => return Err(error),
             }
-            places.iter().try_for_each(|place| remove(txn, actor, place, now))?;
-            Ok(places)
-        })
+        }
+        Ok(())
     }
 }

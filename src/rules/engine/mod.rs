@@ -145,6 +145,18 @@ impl RuleEngine {
         })
     }
 
+    /// Creates an engine without groups, threads and a receiver of alerts, for tests of other rooms.
+    pub fn scaffold(tsdb: &Arc<Tsdb>, clock: &Clock) -> Arc<RuleEngine> {
+        RuleEngine::new(RuleEngineParts {
+            tsdb: Arc::clone(tsdb),
+            sink: None,
+            settings: RuleSettings::default(),
+            clock: clock.clone(),
+            missed: MissedPolicy::Skip,
+            resend_delay_ms: 60_000,
+        })
+    }
+
     /// Starts threads that evaluate groups.
     ///
     /// # Errors

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Access, BatchBuilder, Labels, OrgId, Sample, TimeRange, Timestamp, is_stale, stale_nan};
+use crate::model::{
+    Access, BatchBuilder, BucketSpan, CounterReset, Histogram, HistogramColumns, HistogramCounts,
+    HistogramShape, Labels, OrgId, Sample, TimeRange, Timestamp, is_stale, stale_nan,
+};
 use crate::promql::syntax::{Caps, parse_selector};
 use crate::rules::file::{RuleFileOptions, decode_rule_group};
 use crate::rules::{AlertPhase, RuleGroup};
@@ -124,6 +127,36 @@ rules:
         bench.series("{__name__=~'[ae]'}"),
         "{__name__=\"a\", kind=\"y\"} 2@0 stale@10\n{__name__=\"e\"} 1@0 stale@10"
     );
+}
+
+#[test]
+fn native_histograms_are_recorded_with_all_buckets() {
+    let bench = Bench::new();
+    let spans = vec![BucketSpan { offset: -2, length: 2 }, BucketSpan { offset: 3, length: 1 }];
+    let shape = HistogramShape::new(1, 0.001, Vec::new(), spans.clone(), spans).expect("valid");
+    let buckets = vec![1, 2, 3, 4, 5, 6];
+    let counts = HistogramCounts::Integer { count: 28, zero: 7, buckets };
+    let histogram = Histogram::new(Arc::new(shape), CounterReset::Unknown, 5.5, counts).expect("valid");
+    let mut batch = BatchBuilder::default();
+    for job in ["a", "b"] {
+        let labels = Labels::from_pairs([("__name__", "h"), ("job", job)]);
+        batch.series(&labels, []).histograms([(at(0), histogram.clone())]);
+    }
+    bench.tsdb.append(ORG, &batch.batch(), at(0)).expect("stored");
+    let mut run = GroupRun::new(group("name: g\nrules: [{record: r, expr: sum(h)}]\n"), &bench.settings);
+    run.evaluate(bench.context(), at(0), at(0));
+    run.evaluate(bench.context(), at(400), at(400));
+    let snapshot = bench.tsdb.snapshot(&Access::whole(ORG));
+    let found = snapshot.select(&parse_selector("r", &Caps::default()).expect("valid"), TimeRange::ALL);
+    let (mut floats, mut histograms) = (SampleColumns::default(), HistogramColumns::default());
+    snapshot.read_both(found[0].id, TimeRange::ALL, Timestamp::MIN, &mut floats, &mut histograms);
+    assert_eq!(floats.values.iter().filter(|value| is_stale(**value)).count(), 1, "the marker");
+    let recorded = histograms.histograms.first().expect("one");
+    assert_eq!((recorded.count(), recorded.sum()), (56.0, 11.0));
+    let doubled = [2.0, 4.0, 6.0, 8.0, 10.0, 12.0];
+    let HistogramCounts::Float { zero, buckets, .. } = recorded.counts() else { panic!("{recorded:?}") };
+    assert_eq!((*zero, &buckets[..]), (14.0, &doubled[..]));
+    assert_eq!(recorded.shape().positive(), histogram.shape().positive());
 }
 
 #[test]

@@ -286,15 +286,17 @@ impl<'t> Executor<'t, '_> {
         };
         for (name, value) in branch.pipeline.variables.iter().zip(values) {
             // The innermost variable of the name is the one of this `range`, or the assigned one.
-            self.assign(name, value);
+            self.assign(name, value)?;
         }
         self.nodes(&value, &branch.body)
     }
 
-    fn assign(&mut self, name: &str, value: TemplateValue) {
-        if let Some(variable) = self.variables.iter_mut().rev().find(|variable| variable.name == name) {
-            variable.value = value;
+    fn assign(&mut self, name: &str, value: TemplateValue) -> Result<(), TemplateError> {
+        match self.variables.iter_mut().rev().find(|variable| variable.name == name) {
+            Some(variable) => variable.value = value,
+            None => return Err(self.error(format!("undefined variable: {name}"))),
         }
+        Ok(())
     }
 
     fn call_template(&mut self, dot: &TemplateValue, call: &'t TemplateCall) -> Result<(), TemplateError> {
@@ -322,7 +324,7 @@ impl<'t> Executor<'t, '_> {
         let value = value.unwrap_or(TemplateValue::Missing);
         for name in &pipeline.variables {
             if pipeline.assigns {
-                self.assign(name, value.clone());
+                self.assign(name, value.clone())?;
             } else {
                 self.variables.push(TemplateVariable { name, value: value.clone() });
             }

@@ -335,9 +335,8 @@ impl<'t> TemplateParser<'t> {
             }
         }
         self.check_pipeline(&pipeline, context)?;
-        if !pipeline.assigns {
-            self.variables.extend(pipeline.variables.iter().cloned());
-        }
+        // Go takes an assigned variable for defined, too; the expansion fails if it is not.
+        self.variables.extend(pipeline.variables.iter().cloned());
         self.nesting -= 1;
         Ok(pipeline)
     }
@@ -383,10 +382,6 @@ impl<'t> TemplateParser<'t> {
         pipeline: &mut TemplatePipeline,
     ) -> Result<(), TemplateError> {
         for name in names {
-            let known = self.variables.iter().any(|known| known == name.text);
-            if pipeline.assigns && !known {
-                return Err(self.error_at(name.at, format!("undefined variable {:?}", name.text)));
-            }
             pipeline.variables.push(name.text.to_owned());
         }
         if names.len() > 1 && context != "range" {

@@ -1,4 +1,4 @@
-//! Comparison of results with the histograms of scripts: `{{schema:0 sum:5 count:4 buckets:[1 2 1]}}`.
+//! Comparison of results with the histograms of scripts.
 
 use std::collections::BTreeMap;
 

@@ -22,12 +22,11 @@ use crate::api::lanes::Lane;
 use crate::api::orgs::OrgDeps;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
-use crate::identity::{ExpectedVersion, Identity, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId};
+use crate::identity::{
+    ExpectedVersion, Identity, RULE_GROUP_BYTES_MAX, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId,
+};
 use crate::model::OrgId;
 use crate::rules::{RuleFileOptions, RuleGroup, decode_rule_group, group_text};
-
-/// The most bytes of a group, inclusive.
-const GROUP_BYTES_MAX: usize = 1 << 20;
 
 const READS: Auth = Auth::PrometheusCaller(None);
 const WRITES: Auth = Auth::IngestCaller;
@@ -172,7 +171,7 @@ async fn set(
 ) -> ApiResult<Response> {
     let org = caller.enter(&slug)?.org;
     check_namespace(&namespace)?;
-    let bytes = read(body, GROUP_BYTES_MAX).await?;
+    let bytes = read(body, RULE_GROUP_BYTES_MAX).await?;
     let caps = deps.rules.settings().caps;
     let decode = move |_: &Identity| {
         let invalid = |message: String| ApiError::invalid_parameter("body", message);
@@ -218,9 +217,8 @@ async fn remove_namespace(
     let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
     let change = move |identity: &Identity, org, user| {
         let _changing = engine.changes();
-        let places = identity.remove_rule_namespace(user, org, namespace, now)?;
-        places.iter().for_each(|place| engine.remove_group(&key_of(place)));
-        Ok(())
+        let removed = |place: &RuleGroupPlace| engine.remove_group(&key_of(place));
+        identity.remove_rule_namespace(user, (org, namespace), now, removed)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())

@@ -24,7 +24,8 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{
-    ExpectedVersion, Identity, NewRuleGroup, Role, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId,
+    ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError, RuleGroupPlace,
+    StoredRuleGroup, UserId,
 };
 use crate::model::OrgId;
 use crate::promql::syntax::Caps;
@@ -33,7 +34,9 @@ use crate::rules::{RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, RuleSou
 /// The namespace of groups that are sent without one.
 const NAMESPACE: &str = "api";
 /// The most bytes of a namespace, inclusive.
-const NAMESPACE_BYTES_MAX: usize = 256;
+const NAMESPACE_BYTES_MAX: usize = 200;
+/// The most bytes of the name of a stored group, inclusive.
+const NAME_BYTES_MAX: usize = 200;
 
 const READS: Auth = Auth::Member(Role::Viewer, Login::Any);
 const WRITES: Auth = Auth::Member(Role::Editor, Login::Any);
@@ -74,12 +77,25 @@ struct CheckedGroup {
 
 /// Decodes a group and checks that it has the name of its place.
 fn checked(yaml: String, name: &str, caps: &Caps) -> ApiResult<CheckedGroup> {
+    if yaml.len() > RULE_GROUP_BYTES_MAX {
+        return wrong("yaml", format!("a group has at most {RULE_GROUP_BYTES_MAX} bytes"));
+    }
     let group = decode_rule_group(&yaml, RuleFileOptions::within(caps))
         .or_else(|error| wrong("yaml", error.to_string()))?;
     if group.name != name {
         return wrong("yaml", format!("the group has the name {:?}, and the path has {name:?}", group.name));
     }
+    check_name(&group.name)?;
     Ok(CheckedGroup { group, yaml })
+}
+
+/// Checks the name of a group.
+fn check_name(name: &str) -> ApiResult<()> {
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let message = format!("1 to {NAME_BYTES_MAX} bytes without control characters are expected");
+        return wrong("name", message);
+    }
+    Ok(())
 }
 
 fn check_namespace(namespace: &str) -> ApiResult<()> {

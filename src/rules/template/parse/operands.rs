@@ -18,15 +18,8 @@ impl TemplateParser<'_> {
             match token.kind {
                 TemplateTokenKind::Space => continue,
                 TemplateTokenKind::Close | TemplateTokenKind::RightParen => self.next -= 1,
-                TemplateTokenKind::Pipe => {
-                    let after = self.peek_word();
-                    if matches!(
-                        after.kind,
-                        TemplateTokenKind::Close | TemplateTokenKind::RightParen | TemplateTokenKind::End
-                    ) {
-                        return Err(self.error_at(after.at, "missing value for command"));
-                    }
-                }
+                // A pipeline may end with `|`, as in Go.
+                TemplateTokenKind::Pipe => {}
                 _ => return Err(self.unexpected(token, "operand")),
             }
             if operands.is_empty() {

@@ -46,11 +46,14 @@ pub fn parse(line: &str) -> Result<DescribedSeries, String> {
     Ok(DescribedSeries { labels, items, starts: Vec::new() })
 }
 
-/// Parses a metric without values, as expected samples name it.
+/// Parses a metric without values, as expected samples name it; no text is a metric without labels.
 ///
 /// # Errors
 /// The message for another text.
 pub fn parse_metric(text: &str) -> Result<Labels, String> {
+    if text.trim().is_empty() {
+        return Ok(Labels::default());
+    }
     let mut parser = SeriesParser { rest: text.trim() };
     let labels = parser.metric()?;
     let rest = parser.rest.trim();
@@ -199,8 +202,6 @@ fn histogram(text: &str) -> Result<(HistogramLiteral, &str), String> {
 
 /// Parses `{{...}}`, `{{...}}xN` or `{{...}}+{{...}}xN`. Returns the rest of the text.
 fn histograms<'t>(text: &'t str, items: &mut Vec<SeriesItem>) -> Result<&'t str, String> {
-    /// The most repetitions of a histogram, which has many buckets.
-    const REPEATED_MAX: usize = 100_000;
     let (mut literal, mut rest) = histogram(text)?;
     let mut step = None;
     let sign = if rest.starts_with('-') { -1.0 } else { 1.0 };
@@ -215,8 +216,9 @@ fn histograms<'t>(text: &'t str, items: &mut Vec<SeriesItem>) -> Result<&'t str,
         None if tail.is_empty() => 0,
         None => return Err(format!("unexpected text {tail:?} behind a histogram")),
     };
-    if times > REPEATED_MAX {
-        return Err(format!("a histogram is repeated more than {REPEATED_MAX} times"));
+    let buckets = literal.positive.len() + literal.negative.len() + 1;
+    if times.saturating_add(1).saturating_mul(buckets) > UNIT_TEST_SAMPLES_MAX {
+        return Err(format!("a histogram is repeated to more than {UNIT_TEST_SAMPLES_MAX} buckets"));
     }
     if let Some(other) = &step {
         literal.compare_reset_like(other);

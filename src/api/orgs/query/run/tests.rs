@@ -13,13 +13,16 @@ use crate::clock::Clock;
 use crate::model::{OrgId, TimeRange, Timestamp};
 use crate::promql::MemoryPool;
 use crate::promql::syntax::Caps;
+use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
 
 fn deps() -> ReadDeps {
+    let (tsdb, clock) = (Arc::new(Tsdb::scaffold()), Clock::manual(Timestamp::from_s(0)));
     ReadDeps {
-        tsdb: Arc::new(Tsdb::scaffold()),
+        rules: RuleEngine::scaffold(&tsdb, &clock),
+        tsdb,
         lanes: Lanes::start(&LanesOptions::for_cores(1)).expect("threads"),
-        clock: Clock::manual(Timestamp::from_s(0)),
+        clock,
         options: Arc::new(ReadOptions::default()),
         active: Arc::default(),
         memory: MemoryPool::new(1 << 30),
