@@ -2,8 +2,8 @@
 //! go out, and outcomes come back.
 //!
 //! What has to be sent is always computed from the alerts and from what each integration was told,
-//! at the moment of sending. So a receiver that fails for an hour has no growing queue, and gets one
-//! message about the present when it works again.
+//! at the moment of sending. So a receiver that fails for an hour has no growing queue, and gets
+//! one message about the present when it works again.
 
 mod deliver;
 mod entry;
