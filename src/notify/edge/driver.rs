@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::hub::{FinishedDelivery, HubShared, NotifyUnavailable, OrgSlot};
 use crate::clock::Stopwatch;
 use crate::model::{Alert, OrgId};
+use crate::notify::limits::INBOX_MAX;
 use crate::notify::org::Delivery;
 use crate::sync::IgnorePoison as _;
 
@@ -119,7 +120,10 @@ impl HubShared {
             Err(NotifyUnavailable::NoOrg | NotifyUnavailable::Inactive) => return,
         };
         let deliveries = {
-            let mut state = slot.state.lock().ignore_poison();
+            // A request reads this organisation: the others do not wait for it.
+            let Some(mut state) = slot.state.try_lock().ignore_poison() else {
+                return self.put_back(org, alerts, finished);
+            };
             let has_work = !alerts.is_empty() || !finished.is_empty();
             for one in finished {
                 if one.generation == slot.generation {
@@ -142,6 +146,22 @@ impl HubShared {
         // A failure is logged, and storing is tried again in the next round.
         let _ = self.save(&slot);
         self.deliver(&slot, deliveries);
+    }
+
+    /// Puts events back before newer ones.
+    fn put_back(&self, org: OrgId, mut alerts: VecDeque<Alert>, finished: Vec<FinishedDelivery>) {
+        let mut inbox = self.inbox.lock().ignore_poison();
+        if !alerts.is_empty() {
+            let newer = inbox.alerts.entry(org).or_default();
+            alerts.append(newer);
+            let excess = alerts.len().saturating_sub(INBOX_MAX);
+            alerts.drain(..excess);
+            self.inbox_dropped.fetch_add(excess as u64, Ordering::Relaxed);
+            *newer = alerts;
+        }
+        self.in_flight.fetch_add(finished.len() as u64, Ordering::SeqCst);
+        inbox.finished.extend(finished);
+        inbox.is_woken = true;
     }
 
     /// Starts deliveries, whose outcomes come back as events.
