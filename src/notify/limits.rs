@@ -34,7 +34,11 @@ pub const ALERTS_MAX: usize = 10_000;
 /// The most bytes of one alert's labels and annotations.
 pub const ALERT_BYTES_MAX: usize = 32 << 10;
 /// The most bytes of the labels and annotations of all alerts.
-pub const ALERTS_BYTES_MAX: usize = 32 << 20;
+pub const ALERTS_BYTES_MAX: usize = 16 << 20;
+/// The most bytes of the compiled matchers of a configuration, and of all silences.
+pub const MATCHERS_MEMORY_MAX: usize = 8 << 20;
+/// The most tests of a silence against an alert in one step; the rest follows in the next one.
+pub const STEP_TESTS_MAX: usize = 500_000;
 /// The most labels, and the most annotations, of an alert.
 pub const ALERT_PAIRS_MAX: usize = 64;
 /// The most groups.

@@ -93,6 +93,11 @@ impl AlertMatchers {
         self.0.iter().all(|one| one.matches(""))
     }
 
+    /// Returns the memory of the compiled matchers, in bytes.
+    pub fn memory_usage(&self) -> usize {
+        self.0.iter().map(Matcher::memory_usage).sum()
+    }
+
     /// Returns whether there is no matcher.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::labels::AlertLabels;
-use super::limits::{COMMENT_BYTES_MAX, SILENCES_MAX};
+use super::limits::{COMMENT_BYTES_MAX, MATCHERS_MEMORY_MAX, SILENCES_MAX};
 use super::matcher::AlertMatchers;
 use super::rows::{NotifyChanges, NotifyRowKey, NotifyRowKind, to_json_bytes};
 use crate::entropy::Entropy;
@@ -104,7 +104,9 @@ pub enum SilenceError {
     #[error("no such silence")]
     NotFound,
     /// `limit_reached`.
-    #[error("an organisation has at most {SILENCES_MAX} silences")]
+    #[error(
+        "an organisation has at most {SILENCES_MAX} silences, and {MATCHERS_MEMORY_MAX} bytes of patterns"
+    )]
     TooMany,
     /// `invalid`.
     #[error("{field}: {message}")]
@@ -241,7 +243,8 @@ impl Silences {
         changes: &mut NotifyChanges,
     ) -> Result<Arc<str>, SilenceError> {
         new.check(now)?;
-        if self.all.len() >= SILENCES_MAX {
+        let memory: usize = self.all.values().map(|one| one.matchers.memory_usage()).sum();
+        if self.all.len() >= SILENCES_MAX || memory + new.matchers.memory_usage() > MATCHERS_MEMORY_MAX {
             return Err(SilenceError::TooMany);
         }
         let id: Arc<str> = id_text(new_id(rng)).into();
@@ -333,6 +336,11 @@ impl Silences {
             self.active = active;
             self.epoch += 1;
         }
+    }
+
+    /// Returns the number of active silences at the last [`Silences::tick`].
+    pub(super) fn active_count(&self) -> usize {
+        self.active.len()
     }
 
     /// Returns the number of the current set of active silences; see [`Silences::tick`].

@@ -129,7 +129,8 @@ impl Identity {
         Ok(rows.into_iter().map(|((_, kind, id), row)| (kind, id, row.value)).collect())
     }
 
-    /// Changes rows of the state. Has no effect if the organisation does not exist. Blocks (commit).
+    /// Changes rows of the state. Has no effect if the organisation does not exist. Blocks
+    /// (commit).
     ///
     /// # Errors
     /// [`StoreError`]. Up to [`ROWS_A_COMMIT`] changes are stored together or not at all.

@@ -19,7 +19,7 @@ pub use route::{GroupBy, NotifyRoute, RouteTimes};
 
 use super::alertmanager::discovery::is_file_name;
 use super::labels::AlertLabels;
-use super::limits::{ALERTMANAGERS_MAX, DOCUMENT_BYTES_MAX, INHIBIT_RULES_MAX};
+use super::limits::{ALERTMANAGERS_MAX, DOCUMENT_BYTES_MAX, INHIBIT_RULES_MAX, MATCHERS_MEMORY_MAX};
 use super::matcher::AlertMatchers;
 use crate::entropy::Entropy;
 use crate::model::{Target, TargetUrl};
@@ -189,6 +189,11 @@ fn read_config(value: &Value) -> Result<NotifyConfig, Vec<FieldProblem>> {
     }
     let routes = routes.routes;
     let inhibit_rules = read_inhibit_rules(&root, &mut problems);
+    let sides = inhibit_rules.iter().flat_map(|rule| [&rule.source, &rule.target]);
+    let matchers = routes.iter().map(|route| &route.matchers).chain(sides);
+    if matchers.map(AlertMatchers::memory_usage).sum::<usize>() > MATCHERS_MEMORY_MAX {
+        problems.add("route", format!("all patterns together have at most {MATCHERS_MEMORY_MAX} bytes"));
+    }
     let problems = problems.into_list();
     let ReadReceivers { receivers, integrations, .. } = read;
     match problems.is_empty() {

@@ -228,3 +228,18 @@ proptest! {
         let _ = NotifyDocument::parse(&text, None, &mut Entropy::seeded(1));
     }
 }
+
+#[test]
+fn the_memory_of_all_patterns_is_bounded() {
+    let pattern = format!("a=~\"{}\"", "[a-z]+[0-9]+x?".repeat(60));
+    let matchers: Vec<&str> = vec![&pattern; 32];
+    let routes: Vec<Value> = (0..100).map(|_| json!({ "matchers": matchers })).collect();
+    let document = json!({
+        "route": { "receiver": "r", "routes": routes }, "receivers": [{ "name": "r" }],
+    });
+    let problems = match NotifyDocument::parse(&document.to_string(), None, &mut Entropy::seeded(1)) {
+        Ok(_) => panic!("{} bytes are accepted", document.to_string().len()),
+        Err(problems) => problems,
+    };
+    assert!(!problems.is_empty());
+}

@@ -1,15 +1,12 @@
 //! The hub: the notifiers of all organisations, and the thread that drives them.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use super::send::{Deliverer, MAILS_WAITING_MAX, TestReport, check_target, run_mails};
 use super::{NotifyDeps, NotifyLoad};
-use crate::clock::Stopwatch;
 use crate::entropy::Entropy;
 use crate::model::{Alert, AlertSink, OrgId, Timestamp};
 use crate::notify::alertmanager::DeliveryOutcome;
@@ -20,16 +17,8 @@ use crate::notify::org::TestRefusal;
 use crate::notify::org::{NotifyStatus, OrgNotifier, OrgOptions};
 use crate::sync::IgnorePoison as _;
 
-/// The longest time between two steps of an organisation that is not idle.
-const STEP_EVERY: Duration = Duration::from_secs(1);
-/// The shortest time between two rounds of the thread.
-const ROUND_PAUSE: Duration = Duration::from_millis(10);
 /// How often files of Alertmanagers are read, in milliseconds.
 const FILES_EVERY_MS: i64 = 30_000;
-/// The pause of an organisation after a panic or an error of the store, in milliseconds.
-const PAUSE_MS: i64 = 10_000;
-/// How long a stop waits for the outcomes of running deliveries.
-const STOP_WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// The state of an organisation cannot be read or stored at the moment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,56 +45,56 @@ pub struct NotifyFigures {
     pub store_errors: u64,
 }
 
-struct OrgSlot {
-    org: OrgId,
+pub(super) struct OrgSlot {
+    pub(super) org: OrgId,
     /// Distinguishes this state from an earlier one of the same organisation.
-    generation: u64,
+    pub(super) generation: u64,
     /// Held while changes are taken and stored, so that they are stored in their order.
-    saving: Mutex<()>,
-    state: Mutex<OrgState>,
+    pub(super) saving: Mutex<()>,
+    pub(super) state: Mutex<OrgState>,
 }
 
-struct OrgState {
+pub(super) struct OrgState {
     /// When the notifier was last advanced.
-    stepped_at: Option<Timestamp>,
-    notifier: OrgNotifier,
-    document: Option<NotifyDocument>,
+    pub(super) stepped_at: Option<Timestamp>,
+    pub(super) notifier: OrgNotifier,
+    pub(super) document: Option<NotifyDocument>,
     /// When files of Alertmanagers were last read.
-    files_at: Option<Timestamp>,
+    pub(super) files_at: Option<Timestamp>,
     /// The Alertmanagers of each file, when it could last be read.
-    file_endpoints: BTreeMap<Arc<str>, Vec<AmEndpoint>>,
-    file_errors: BTreeMap<Arc<str>, String>,
+    pub(super) file_endpoints: BTreeMap<Arc<str>, Vec<AmEndpoint>>,
+    pub(super) file_errors: BTreeMap<Arc<str>, String>,
 }
 
-struct FinishedDelivery {
-    org: OrgId,
-    generation: u64,
-    number: u64,
-    outcome: DeliveryOutcome,
+pub(super) struct FinishedDelivery {
+    pub(super) org: OrgId,
+    pub(super) generation: u64,
+    pub(super) number: u64,
+    pub(super) outcome: DeliveryOutcome,
 }
 
 #[derive(Default)]
-struct HubInbox {
-    alerts: BTreeMap<OrgId, VecDeque<Alert>>,
-    finished: Vec<FinishedDelivery>,
-    is_woken: bool,
-    is_closing: bool,
+pub(super) struct HubInbox {
+    pub(super) alerts: BTreeMap<OrgId, VecDeque<Alert>>,
+    pub(super) finished: Vec<FinishedDelivery>,
+    pub(super) is_woken: bool,
+    pub(super) is_closing: bool,
 }
 
-struct HubShared {
-    deps: NotifyDeps,
-    deliverer: Deliverer,
-    orgs: Mutex<BTreeMap<OrgId, Arc<OrgSlot>>>,
+pub(super) struct HubShared {
+    pub(super) deps: NotifyDeps,
+    pub(super) deliverer: Deliverer,
+    pub(super) orgs: Mutex<BTreeMap<OrgId, Arc<OrgSlot>>>,
     /// Organisations that cannot be loaded, and when that is tried again.
-    paused: Mutex<BTreeMap<OrgId, Timestamp>>,
-    inbox: Mutex<HubInbox>,
-    wake: Condvar,
-    is_active: AtomicBool,
-    next_generation: AtomicU64,
-    in_flight: AtomicU64,
-    inbox_dropped: AtomicU64,
-    panics: AtomicU64,
-    store_errors: AtomicU64,
+    pub(super) paused: Mutex<BTreeMap<OrgId, Timestamp>>,
+    pub(super) inbox: Mutex<HubInbox>,
+    pub(super) wake: Condvar,
+    pub(super) is_active: AtomicBool,
+    pub(super) next_generation: AtomicU64,
+    pub(super) in_flight: AtomicU64,
+    pub(super) inbox_dropped: AtomicU64,
+    pub(super) panics: AtomicU64,
+    pub(super) store_errors: AtomicU64,
 }
 
 /// The notifications of all organisations.
@@ -187,9 +176,8 @@ impl NotifyHub {
 
     /// Reads or changes the state of an organisation, and stores what changed. Blocks (commit).
     ///
-    /// # Errors
-    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and storing
-    /// it is tried again.
+    /// # Errors [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory
+    /// and storing it is tried again.
     pub fn with_org<R>(
         &self,
         org: OrgId,
@@ -369,7 +357,7 @@ impl OrgState {
     }
 
     /// Reads the files of Alertmanagers if that is due, and sets the Alertmanagers.
-    fn read_files(&mut self, deps: &NotifyDeps, now: Timestamp) {
+    pub(super) fn read_files(&mut self, deps: &NotifyDeps, now: Timestamp) {
         let Some(document) = &self.document else { return };
         let config = Arc::clone(document.config());
         let has_files = config.alertmanagers.iter().any(|one| one.file.is_some());
@@ -419,7 +407,7 @@ impl HubShared {
     }
 
     /// Returns the state of an organisation, loading it first if necessary.
-    fn slot(&self, org: OrgId) -> Result<Arc<OrgSlot>, NotifyUnavailable> {
+    pub(super) fn slot(&self, org: OrgId) -> Result<Arc<OrgSlot>, NotifyUnavailable> {
         if !self.is_active.load(Ordering::SeqCst) {
             return Err(NotifyUnavailable::Inactive);
         }
@@ -455,7 +443,7 @@ impl HubShared {
     }
 
     /// Stores the changes of an organisation.
-    fn save(&self, slot: &OrgSlot) -> Result<(), String> {
+    pub(super) fn save(&self, slot: &OrgSlot) -> Result<(), String> {
         let _saving = slot.saving.lock().ignore_poison();
         let changes = slot.state.lock().ignore_poison().notifier.take_changes();
         if changes.is_empty() {
@@ -466,137 +454,5 @@ impl HubShared {
             tracing::warn!(org = slot.org.0, "the state of notifications was not stored: {why}");
             slot.state.lock().ignore_poison().notifier.return_changes(changes);
         })
-    }
-
-    /// The thread `notify`. A panic outside of the step of an organisation is counted, and the
-    /// thread continues.
-    fn run(self: &Arc<Self>) {
-        let mut closing: Option<Stopwatch> = None;
-        loop {
-            let ended = catch_unwind(AssertUnwindSafe(|| self.round(&mut closing)));
-            match ended {
-                Ok(true) => return,
-                Ok(false) => {}
-                Err(_) => self.count_panic(None),
-            }
-        }
-    }
-
-    fn count_panic(&self, org: Option<OrgId>) {
-        self.panics.fetch_add(1, Ordering::Relaxed);
-        tracing::error!(org = org.map(|org| org.0), "the notifier panicked and continues");
-    }
-
-    /// Waits for work and does it. Returns whether the thread ends.
-    fn round(self: &Arc<Self>, closing: &mut Option<Stopwatch>) -> bool {
-        let (alerts, finished) = {
-            let mut inbox = self.inbox.lock().ignore_poison();
-            if !inbox.is_woken && !inbox.is_closing {
-                inbox = self.wake.wait_timeout(inbox, STEP_EVERY).ignore_poison().0;
-            } else if inbox.is_closing && inbox.finished.is_empty() && closing.is_some() {
-                inbox = self.wake.wait_timeout(inbox, STEP_EVERY / 10).ignore_poison().0;
-            }
-            if inbox.is_woken && !inbox.is_closing {
-                // Events that arrive together share a round.
-                drop(inbox);
-                std::thread::sleep(ROUND_PAUSE);
-                inbox = self.inbox.lock().ignore_poison();
-            }
-            inbox.is_woken = false;
-            if inbox.is_closing && closing.is_none() {
-                *closing = Some(Stopwatch::start());
-            }
-            (std::mem::take(&mut inbox.alerts), std::mem::take(&mut inbox.finished))
-        };
-        let mut work: BTreeMap<OrgId, (VecDeque<Alert>, Vec<FinishedDelivery>)> = BTreeMap::new();
-        for (org, alerts) in alerts {
-            work.entry(org).or_default().0 = alerts;
-        }
-        for one in finished {
-            self.in_flight.fetch_sub(1, Ordering::SeqCst);
-            work.entry(one.org).or_default().1.push(one);
-        }
-        let known: Vec<OrgId> = self.orgs.lock().ignore_poison().keys().copied().collect();
-        for org in known {
-            work.entry(org).or_default();
-        }
-        for (org, (alerts, finished)) in work {
-            let stepped =
-                catch_unwind(AssertUnwindSafe(|| self.step_org(org, alerts, finished, closing.is_some())));
-            if stepped.is_err() {
-                self.count_panic(Some(org));
-                // The state in memory is uncertain: it is read from the store again.
-                self.orgs.lock().ignore_poison().remove(&org);
-                let until = self.deps.clock.now().plus_ms(PAUSE_MS);
-                self.paused.lock().ignore_poison().insert(org, until);
-            }
-        }
-        closing.is_some_and(|since| {
-            self.in_flight.load(Ordering::SeqCst) == 0 || since.elapsed() > STOP_WAIT_MAX
-        })
-    }
-
-    fn step_org(
-        self: &Arc<Self>,
-        org: OrgId,
-        alerts: VecDeque<Alert>,
-        finished: Vec<FinishedDelivery>,
-        is_closing: bool,
-    ) {
-        let now = self.deps.clock.now();
-        {
-            let mut paused = self.paused.lock().ignore_poison();
-            if let Some(until) = paused.get(&org) {
-                if (0..=PAUSE_MS).contains(&until.ms_since(now)) {
-                    return;
-                }
-                paused.remove(&org);
-            }
-        }
-        let slot = match self.slot(org) {
-            Ok(slot) => slot,
-            Err(NotifyUnavailable::Store(_)) => {
-                self.paused.lock().ignore_poison().insert(org, now.plus_ms(PAUSE_MS));
-                return;
-            }
-            Err(NotifyUnavailable::NoOrg | NotifyUnavailable::Inactive) => return,
-        };
-        let deliveries = {
-            let mut state = slot.state.lock().ignore_poison();
-            let has_work = !alerts.is_empty() || !finished.is_empty();
-            for one in finished {
-                if one.generation == slot.generation {
-                    state.notifier.finish(one.number, one.outcome, now);
-                }
-            }
-            for alert in alerts {
-                state.notifier.offer(alert, now);
-            }
-            let every = i64::try_from(STEP_EVERY.as_millis()).unwrap_or(i64::MAX);
-            let is_recent = state.stepped_at.is_some_and(|at| now.ms_since(at).abs() < every);
-            if is_closing || state.notifier.is_idle() || (is_recent && !has_work) {
-                Vec::new()
-            } else {
-                state.stepped_at = Some(now);
-                state.read_files(&self.deps, now);
-                state.notifier.step(now)
-            }
-        };
-        // A failure is logged, and storing is tried again in the next round.
-        let _ = self.save(&slot);
-        for delivery in deliveries {
-            self.in_flight.fetch_add(1, Ordering::SeqCst);
-            let (shared, generation, number) = (Arc::clone(self), slot.generation, delivery.number);
-            let report = Box::new(move |outcome| {
-                let finished = FinishedDelivery { org, generation, number, outcome };
-                {
-                    let mut inbox = shared.inbox.lock().ignore_poison();
-                    inbox.finished.push(finished);
-                    inbox.is_woken = true;
-                }
-                shared.wake.notify_all();
-            });
-            self.deliverer.start(org, delivery.channel, delivery.content, report);
-        }
     }
 }

@@ -7,11 +7,15 @@ use super::suppress::{Inhibitors, Suppression};
 use super::{Delivery, OrgNotifier};
 use crate::model::Timestamp;
 use crate::notify::labels::AlertFingerprint;
+use crate::notify::limits::STEP_TESTS_MAX;
 use crate::notify::rows::{NotifyRowKey, NotifyRowKind, encode_told, to_json_bytes};
 
 /// A longer pause between two steps, in milliseconds, is a jump of the clock or a suspended
 /// machine. It counts as this long.
 const STEP_MAX_MS: i64 = 120_000;
+
+/// How long the sources of inhibition are used while no alert changes, in milliseconds.
+const INHIBITORS_MS: i64 = 10_000;
 
 impl OrgNotifier {
     /// Advances to `now`. Returns what has to be delivered. To be called at least once a minute,
@@ -19,7 +23,7 @@ impl OrgNotifier {
     pub fn step(&mut self, now: Timestamp) -> Vec<Delivery> {
         self.follow_clock(now);
         self.silences.tick(now, &mut self.changes);
-        self.inhibitors = Inhibitors::of(&self.config, &self.entries, now);
+        self.find_inhibitors(now);
         self.drop_acknowledgements(now);
         let due: Vec<Arc<str>> = self
             .groups
@@ -27,13 +31,28 @@ impl OrgNotifier {
             .filter(|(_, group)| is_due(group, now))
             .map(|(key, _)| Arc::clone(key))
             .collect();
+        let (mut tests, silences) = (0, self.silences.active_count());
         for key in &due {
+            // The rest is due in the next step, so other organisations get their turn.
+            if tests > STEP_TESTS_MAX {
+                break;
+            }
+            tests += self.groups.get(key).map_or(0, |group| group.members.len() * (silences + 1));
             self.flush(key, now);
         }
         self.sweep(now);
         let mut deliveries = self.deliver_groups(now);
         deliveries.extend(self.deliver_alertmanagers(now));
         deliveries
+    }
+
+    /// Finds the alerts that inhibit others, if alerts have changed or may have ended.
+    fn find_inhibitors(&mut self, now: Timestamp) {
+        let is_recent = self.inhibitors_at.is_some_and(|at| now.ms_since(at).abs() < INHIBITORS_MS);
+        if self.config.inhibit_rules.is_empty() || !is_recent {
+            self.inhibitors_at = Some(now);
+            self.inhibitors = Inhibitors::of(&self.config, &self.entries, now);
+        }
     }
 
     /// Moves ends and waits along when the clock jumps, so that no alert expires, and no group

@@ -44,7 +44,11 @@ impl OrgNotifier {
                 return false;
             }
             let before = known.bytes();
+            let was_firing = known.is_firing(now);
             let change = known.update(entry, now);
+            if was_firing != known.is_firing(now) {
+                self.inhibitors_at = None;
+            }
             self.entries_bytes = self.entries_bytes + known.bytes() - before.min(self.entries_bytes);
             if change.is_durable {
                 let row = to_json_bytes(&known.to_stored());
@@ -66,6 +70,7 @@ impl OrgNotifier {
         }
         self.entries_bytes += bytes;
         self.entries.insert(fingerprint, entry);
+        self.inhibitors_at = None;
         true
     }
 
@@ -116,7 +121,8 @@ impl OrgNotifier {
                     entry.groups += 1;
                 }
             }
-            // As in Alertmanager: an alert that has waited long enough elsewhere does not wait here.
+            // As in Alertmanager: an alert that has waited long enough elsewhere does not wait
+            // here.
             if !group.has_flushed && now.ms_since(starts_at) > route.times.group_wait_ms {
                 group.next_flush = now;
                 group.wait_ms = 0;

@@ -2,8 +2,8 @@
 //! go out, and outcomes come back.
 //!
 //! What has to be sent is always computed from the alerts and from what each integration was told,
-//! at the moment of sending. So a receiver that fails for an hour has no growing queue, and gets one
-//! message about the present when it works again.
+//! at the moment of sending. So a receiver that fails for an hour has no growing queue, and gets
+//! one message about the present when it works again.
 
 mod deliver;
 mod entry;
@@ -99,6 +99,8 @@ pub struct OrgNotifier {
     silences: Silences,
     acknowledgements: BTreeMap<AlertFingerprint, Acknowledgement>,
     inhibitors: Inhibitors,
+    /// When they were found; none after a change of an alert.
+    inhibitors_at: Option<Timestamp>,
     channels: BTreeMap<Arc<str>, Channel>,
     alertmanagers: BTreeMap<String, AmQueue>,
     in_flight: BTreeMap<u64, InFlight>,
@@ -136,6 +138,7 @@ impl OrgNotifier {
             silences: Silences::default(),
             acknowledgements: BTreeMap::new(),
             inhibitors: Inhibitors::default(),
+            inhibitors_at: None,
             channels: BTreeMap::new(),
             alertmanagers: BTreeMap::new(),
             in_flight: BTreeMap::new(),

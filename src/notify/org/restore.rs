@@ -97,6 +97,7 @@ impl OrgNotifier {
         stored: Vec<AlertFingerprint>,
         now: Timestamp,
     ) {
+        self.inhibitors_at = None;
         let before = std::mem::take(&mut self.groups);
         self.memberships = 0;
         for entry in self.entries.values_mut() {

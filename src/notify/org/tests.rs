@@ -27,7 +27,7 @@ fn times(seen: &[Seen]) -> Vec<i64> {
 
 #[test]
 fn a_group_waits_then_reports_changes_and_repeats() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[("i", "1")], 0..20_000);
     world.fire("A", &[("i", "2")], 20..20_000);
     world.fire("A", &[("i", "3")], 100..20_000);
@@ -45,7 +45,7 @@ fn a_group_waits_then_reports_changes_and_repeats() {
 
 #[test]
 fn an_earlier_start_of_a_firing_alert_is_no_new_alert_and_a_later_one_after_its_end_is() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[], 100..300);
     world.run(100..200);
     // Another source knows an earlier start.
@@ -61,7 +61,7 @@ fn an_earlier_start_of_a_firing_alert_is_no_new_alert_and_a_later_one_after_its_
 
 #[test]
 fn an_alert_that_ends_before_the_wait_is_never_reported() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[], 0..20);
     world.run(0..2_000);
     assert!(world.all_seen().is_empty());
@@ -71,7 +71,7 @@ fn an_alert_that_ends_before_the_wait_is_never_reported() {
 
 #[test]
 fn an_alert_that_is_not_sent_again_resolves_by_itself() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[], 0..600);
     world.rules_stop_at = Some(300);
     world.run(0..3_000);
@@ -83,7 +83,7 @@ fn an_alert_that_is_not_sent_again_resolves_by_itself() {
 
 #[test]
 fn a_silence_holds_back_firing_alerts_and_their_report_follows_its_end() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     let silence = world.silence("a=~\"x|y\"", 0, 1_000);
     world.fire("A", &[("a", "x")], 0..5_000);
     world.fire("A", &[("a", "z")], 0..5_000);
@@ -97,7 +97,7 @@ fn a_silence_holds_back_firing_alerts_and_their_report_follows_its_end() {
 
 #[test]
 fn an_alert_that_was_reported_and_then_silenced_is_reported_as_resolved() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[], 0..500);
     world.run(0..100);
     world.silence("alertname=A", 100, 10_000);
@@ -109,7 +109,7 @@ fn an_alert_that_was_reported_and_then_silenced_is_reported_as_resolved() {
 
 #[test]
 fn silences_are_changed_in_place_or_replaced() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     let new = |text: &str, end: i64| {
         let mut matchers = AlertMatchers::default();
         matchers.push_text(text).expect("valid");
@@ -141,7 +141,7 @@ fn silences_are_changed_in_place_or_replaced() {
 fn an_acknowledged_alert_is_not_repeated_and_its_end_is_reported() {
     let mut config = one_hook();
     config["route"]["repeat_interval"] = json!("10m");
-    let mut world = World::new(config);
+    let mut world = World::new(&config);
     world.fire("A", &[], 0..5_000);
     world.run(0..700);
     assert_eq!(times(&world.seen("hook", "A")), [30, 630]);
@@ -169,7 +169,7 @@ fn a_source_inhibits_targets_with_equal_labels_until_it_ends() {
     config["inhibit_rules"] = json!([{
         "source_matchers": ["severity=page"], "target_matchers": ["severity=~\"ticket|page\""], "equal": ["job"],
     }]);
-    let mut world = World::new(config);
+    let mut world = World::new(&config);
     world.fire("Down", &[("severity", "page"), ("job", "x")], 0..1_000);
     world.fire("Slow", &[("severity", "ticket"), ("job", "x")], 0..5_000);
     world.fire("Slow", &[("severity", "ticket"), ("job", "y")], 0..5_000);
@@ -186,7 +186,7 @@ fn quiet_hours_delay_firing_and_resolved_alerts_to_their_end() {
     config["time_intervals"] = json!([{ "name": "night", "time_intervals": [
         { "times": [{ "start_time": "00:00", "end_time": "01:00" }] }] }]);
     config["route"]["routes"] = json!([{ "matchers": ["q=1"], "mute_time_intervals": ["night"] }]);
-    let mut world = World::new(config);
+    let mut world = World::new(&config);
     world.fire("A", &[("q", "1")], 0..6_000);
     world.fire("B", &[("q", "0")], 0..6_000);
     world.run(0..84_000);
@@ -203,7 +203,7 @@ fn a_receiver_that_fails_for_an_hour_delays_no_other_and_then_hears_about_the_pr
     let mut config = one_hook();
     let hook = json!({ "id": "broken", "url": "http://b" });
     config["receivers"][0]["webhook_configs"].as_array_mut().expect("a list").push(hook);
-    let mut world = World::new(config);
+    let mut world = World::new(&config);
     world.fail("broken", 0..3_600, DeliveryOutcome::Retry { after_ms: None, error: "500".into() });
     world.fire("A", &[], 0..1_000);
     world.fire("A", &[("i", "2")], 500..9_000);
@@ -221,7 +221,7 @@ fn a_receiver_that_fails_for_an_hour_delays_no_other_and_then_hears_about_the_pr
 
 #[test]
 fn a_lag_and_the_next_attempt_are_shown_and_retry_after_is_obeyed() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fail("hook", 0..10_000, DeliveryOutcome::Retry { after_ms: Some(1_800_000), error: "503".into() });
     world.fire("A", &[], 0..9_000);
     world.run(0..1_000);
@@ -233,7 +233,7 @@ fn a_lag_and_the_next_attempt_are_shown_and_retry_after_is_obeyed() {
 
 #[test]
 fn a_refused_notification_is_tried_again_with_the_next_look_at_the_group() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fail("hook", 0..600, DeliveryOutcome::Refused { error: "404".into() });
     world.fire("A", &[], 0..9_000);
     world.run(0..1_000);
@@ -243,7 +243,7 @@ fn a_refused_notification_is_tried_again_with_the_next_look_at_the_group() {
 
 #[test]
 fn a_restart_repeats_nothing_and_loses_no_resolved_message() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[], 0..20_000);
     world.fire("B", &[], 0..250);
     world.run(0..200);
@@ -261,7 +261,7 @@ fn a_restart_repeats_nothing_and_loses_no_resolved_message() {
 #[test]
 fn an_hour_that_the_clock_jumps_neither_resolves_nor_delays_alerts() {
     for jump in [-3_600, 3_600] {
-        let mut world = World::new(one_hook());
+        let mut world = World::new(&one_hook());
         world.fire("A", &[], 0..30_000);
         world.run(10_000..10_100);
         let before = world.all_seen().len();
@@ -277,7 +277,7 @@ fn an_hour_that_the_clock_jumps_neither_resolves_nor_delays_alerts() {
 
 #[test]
 fn alerts_are_bounded_and_dropped_ones_are_counted() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     for number in 0..ALERTS_MAX + 5 {
         world.offer("A", &[("i", &number.to_string())], 0, false);
     }
@@ -294,7 +294,7 @@ fn alerts_are_bounded_and_dropped_ones_are_counted() {
 
 #[test]
 fn mails_are_limited_per_hour_and_the_rest_follows_in_the_next_one() {
-    let mut world = World::new(json!({
+    let mut world = World::new(&json!({
         "route": { "receiver": "team", "group_by": ["..."] },
         "receivers": [{ "name": "team", "email_configs": [{ "id": "m", "to": ["a@b.c", "d@e.f"] }] }],
     }));
@@ -316,7 +316,7 @@ fn mails_are_limited_per_hour_and_the_rest_follows_in_the_next_one() {
 
 #[test]
 fn tests_of_a_receiver_are_limited() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     assert_eq!(world.notifier.test("x", world::at(0)).map(drop), Err(TestRefusal::NoReceiver));
     for _ in 0..TESTS_PER_HOUR_MAX {
         assert_eq!(world.notifier.test("team", world::at(0)).expect("allowed").len(), 1);
@@ -327,7 +327,7 @@ fn tests_of_a_receiver_are_limited() {
 
 #[test]
 fn a_changed_configuration_keeps_what_receivers_know() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     world.fire("A", &[], 0..9_000);
     world.run(0..100);
     let mut config = one_hook();
@@ -345,7 +345,7 @@ fn a_changed_configuration_keeps_what_receivers_know() {
 
 #[test]
 fn alertmanagers_get_every_state_and_an_own_queue() {
-    let mut world = World::new(json!({ "alertmanagers": [
+    let mut world = World::new(&json!({ "alertmanagers": [
         { "id": "one", "url": "http://one:9093" }, { "id": "two", "url": "http://two:9093" }] }));
     let config = Arc::clone(world.notifier.config());
     world.notifier.set_alertmanagers(config.alertmanagers.iter().map(fixed_endpoint).collect());
@@ -361,7 +361,7 @@ fn alertmanagers_get_every_state_and_an_own_queue() {
 
 #[test]
 fn views_show_alerts_groups_and_what_holds_them_back() {
-    let mut world = World::new(one_hook());
+    let mut world = World::new(&one_hook());
     let silence = world.silence("alertname=A", 0, 1_000);
     world.fire("A", &[], 0..900);
     world.fire("B", &[], 0..900);

@@ -130,7 +130,10 @@ impl OrgNotifier {
             updated_at: entry.updated_at,
             generator_url: self.expr_link(&entry.expr),
             receivers: routes.iter().filter_map(receiver).collect(),
-            silenced_by: self.silences.matching(&entry.labels, now),
+            silenced_by: match entry.silenced.0 == self.silences.epoch() {
+                true => entry.silenced.1.clone(),
+                false => self.silences.matching(&entry.labels, now),
+            },
             inhibited_by: self.inhibitors.source_of(&self.config, &entry.labels),
             acknowledgement: suppression.acknowledgement(fingerprint, entry).cloned(),
         })

@@ -28,7 +28,8 @@ const READERS: Auth = Auth::PrometheusCaller(None);
 
 /// The most alerts in one request, inclusive.
 const POSTED_ALERTS_MAX: usize = 1_000;
-/// How long an alert without an end stays valid, in milliseconds: `resolve_timeout` of Alertmanager.
+/// How long an alert without an end stays valid, in milliseconds: `resolve_timeout` of
+/// Alertmanager.
 const RESOLVE_TIMEOUT_MS: i64 = 300_000;
 
 /// The routes, relative to `/api/v1`.

@@ -76,8 +76,8 @@ fn add_rules(world: &mut World, rules: &[(u8, u8, i64, i64)]) {
     }
 }
 
-/// Checks the contract for each alert and integration. `late_s` is the longest delay by failures and
-/// restarts; `doubles` is the most notifications that may be repeated.
+/// Checks the contract for each alert and integration. `late_s` is the longest delay by failures
+/// and restarts; `doubles` is the most notifications that may be repeated.
 fn check(world: &World, end_s: i64, late_s: i64, doubles: usize) -> Result<(), TestCaseError> {
     let told = told(world.all_seen());
     let mut repeated = 0;
@@ -102,12 +102,12 @@ fn check(world: &World, end_s: i64, late_s: i64, doubles: usize) -> Result<(), T
     }
     // Between two notifications about the same start is the repeat interval, or the group changed.
     for one in world.all_seen() {
-        let earlier = world.all_seen().iter().filter(|other| {
+        let mut earlier = world.all_seen().iter().filter(|other| {
             other.integration == one.integration && other.at_s < one.at_s && other.at_s > one.at_s - REPEAT_S
         });
         let alike =
             |other: &&Seen| other.firing == one.firing && !one.firing.is_empty() && one.resolved.is_empty();
-        let last = earlier.filter(|other| other.name == one.name).next_back();
+        let last = earlier.rfind(|other| other.name == one.name);
         repeated += usize::from(last.as_ref().is_some_and(alike));
     }
     prop_assert!(repeated <= doubles, "{repeated} notifications were repeated");
@@ -119,7 +119,7 @@ proptest! {
 
     #[test]
     fn every_firing_alert_is_notified_in_time_and_resolved_once(rules in rules(8_000)) {
-        let mut world = World::new(config());
+        let mut world = World::new(&config());
         add_rules(&mut world, &rules);
         world.run(0..16_000);
         check(&world, 16_000, 0, 0)?;
@@ -131,7 +131,7 @@ proptest! {
         kills in proptest::collection::vec(1_i64..1_500, 0..12),
         down in 0_i64..60,
     ) {
-        let mut world = World::new(config());
+        let mut world = World::new(&config());
         add_rules(&mut world, &rules);
         let mut now = 0;
         let late = i64::try_from(kills.len()).expect("few") * (down + WAIT_S + 60 + 360);
@@ -151,7 +151,7 @@ proptest! {
         kill in 0_i64..4_000,
         deliveries in 0_usize..3,
     ) {
-        let mut world = World::new(config());
+        let mut world = World::new(&config());
         add_rules(&mut world, &rules);
         let kill = kill / 10 * 10;
         world.run(0..kill);
@@ -168,7 +168,7 @@ proptest! {
         start in 0_i64..6_000,
         length in 0_i64..3_600,
     ) {
-        let mut world = World::new(config());
+        let mut world = World::new(&config());
         add_rules(&mut world, &rules);
         let error = DeliveryOutcome::Retry { after_ms: None, error: "500".to_owned() };
         world.fail("b", start..start + length, error);
@@ -179,7 +179,7 @@ proptest! {
 
 #[test]
 fn a_day_of_alerts_takes_seconds_and_leaves_nothing_behind() {
-    let mut world = World::new(config());
+    let mut world = World::new(&config());
     for number in 0..400_i64 {
         let start = number * 200;
         let i = (number % 8).to_string();

@@ -87,7 +87,7 @@ fn new_notifier(seed: u64) -> OrgNotifier {
 }
 
 impl World {
-    pub(super) fn new(config: Value) -> World {
+    pub(super) fn new(config: &Value) -> World {
         let mut world = World {
             notifier: new_notifier(1),
             rows: BTreeMap::new(),
@@ -96,7 +96,7 @@ impl World {
             mails: 0,
             seen: Vec::new(),
             failures: Vec::new(),
-            config: config_of(&config),
+            config: config_of(config),
             now_s: 0,
             step_s: 10,
             starts: 1,
