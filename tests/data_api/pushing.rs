@@ -213,21 +213,3 @@ async fn a_large_group_is_stored_and_read_again() {
     assert_eq!(group["m"]["metrics"].as_array().map(Vec::len), Some(20_000));
     assert_eq!(group["n"]["metrics"].as_array().map(Vec::len), Some(1));
 }
-
-#[tokio::test]
-async fn an_organisation_has_a_thousand_groups_at_most() {
-    let fixture = DataFixture::new().await;
-    let editor = fixture.cabinet.clone();
-    for n in 0..1_000 {
-        let path = format!("/api/v1/orgs/acme/push/metrics/job/{n}");
-        let request = ask("POST", &path, &fixture.agent).body(Body::from("a 1\n"));
-        let reply = fixture.server.send(request.expect("a request")).await;
-        assert_eq!(reply.status, 200, "{n}: {}", reply.body);
-        fixture.server.pass(Duration::from_millis(20));
-    }
-    for method in ["PUT", "POST"] {
-        let request =
-            ask(method, "/api/v1/orgs/acme/push/metrics/job/more", &editor).body(Body::from("a 1\n"));
-        fixture.server.send(request.expect("a request")).await.is(409, "limit_reached");
-    }
-}
