@@ -213,3 +213,18 @@ async fn a_large_group_is_stored_and_read_again() {
     assert_eq!(group["m"]["metrics"].as_array().map(Vec::len), Some(20_000));
     assert_eq!(group["n"]["metrics"].as_array().map(Vec::len), Some(1));
 }
+
+#[tokio::test]
+async fn a_bomb_is_refused_during_decompression() {
+    let fixture = DataFixture::new().await;
+    let bomb = || {
+        use std::io::Write as _;
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(&vec![b' '; (64 << 20) + 1]).expect("memory");
+        encoder.finish().expect("memory")
+    };
+    let request = ask("PUT", &format!("/api/v1/orgs/acme/{JOB}"), &fixture.agent)
+        .header("content-encoding", "gzip")
+        .body(Body::from(bomb()));
+    fixture.server.send(request.expect("a request")).await.is(413, "body_too_large");
+}
