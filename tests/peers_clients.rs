@@ -1,6 +1,6 @@
 //! Real clients of other servers use promlet: InfluxDB's library for Python, the migration tool of
-//! VictoriaMetrics, which copies a Prometheus, the library of Prometheus for Python, which pushes to
-//! a Pushgateway, prometheus-api-client, and OpenTelemetry's SDK for Python with deltas.
+//! VictoriaMetrics, which copies a Prometheus, the library of Prometheus for Python, which pushes
+//! to a Pushgateway, prometheus-api-client, and OpenTelemetry's SDK for Python with deltas.
 //!
 //! The programs come from Debian and PyPI into a folder below `target/`; if they are unavailable,
 //! the test fails and reports it.

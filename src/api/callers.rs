@@ -369,8 +369,8 @@ impl Callers {
         }
     }
 
-    /// Returns the slug of the organisation that a credential names, which is not verified. A session
-    /// names none.
+    /// Returns the slug of the organisation that a credential names, which is not verified. A
+    /// session names none.
     pub(super) fn named_org(&self, headers: &HeaderMap) -> Option<String> {
         headers.get(header::AUTHORIZATION)?;
         match authorization(headers).ok()? {
@@ -531,8 +531,8 @@ fn claimed_org(token: &str) -> Option<String> {
     claims.get("org")?.as_str().map(str::to_owned)
 }
 
-/// Refuses a key, token or link if `X-Scope-OrgID` names another organisation. The header is never a
-/// credential, and a session belongs to no single organisation.
+/// Refuses a key, token or link if `X-Scope-OrgID` names another organisation. The header is never
+/// a credential, and a session belongs to no single organisation.
 fn agrees_with_tenant(headers: &HeaderMap, sent: Credential) -> ApiResult<Credential> {
     let Some(named) = headers.get(TENANT) else { return Ok(sent) };
     let own = match &sent {

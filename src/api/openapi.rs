@@ -56,7 +56,9 @@ async fn serve(State(document): State<Arc<ServedDocument>>) -> Response {
 const ABOUT: &str = "A metrics server with Prometheus remote write and PromQL. If a request has an Authorization header, \
     other credentials are ignored. Errors are RFC 9457 problems with a stable `code`; the Prometheus mount returns \
     errors in Prometheus' format. `HEAD` works on every path with `GET`. A header block of more than 64 KiB is refused \
-    with status 431. Paths below /auth are aliases of those below /api/v1/auth.";
+    with status 431. Paths below /auth are aliases of those below /api/v1/auth. Clients of Prometheus, a Pushgateway, \
+    InfluxDB and OpenTelemetry may leave out the organisation: /api/v1/query, /api/v1/write, /metrics/job/..., /write, \
+    /v1/metrics and the like stand for paths of the organisation that the API key or embed token names.";
 
 /// Returns the document for these rows as JSON. `server` is their base URL.
 ///

@@ -53,7 +53,8 @@ impl PushGroup {
     }
 
     fn metrics(&self, labels: &GroupingLabels) -> Exposition {
-        // The text was written from valid metrics. Damage of the disk is noticed when rows are read.
+        // The text was written from valid metrics. Damage of the disk is noticed when rows are
+        // read.
         Exposition::of_stored(self.text.as_bytes(), labels).unwrap_or_default()
     }
 }
@@ -201,7 +202,8 @@ impl OrgPushes {
     }
 
     /// Returns the changes that are due: the repetition of groups whose samples are older than
-    /// [`REPEAT_MS`], and the end of groups whose time to live is over. Only the latter change rows.
+    /// [`REPEAT_MS`], and the end of groups whose time to live is over. Only the latter change
+    /// rows.
     pub fn due(&self, now: Timestamp) -> Vec<GroupingLabels> {
         let is_due = |group: &PushGroup| {
             group.has_ended(now) || group.sent_at.is_none_or(|sent| now.ms_since(sent) >= REPEAT_MS)

@@ -1,8 +1,8 @@
 //! The totals of series whose senders report changes (OTLP, delta temporality).
 //!
-//! A total is the sum of all changes so far, which is what is stored. So the newest stored sample of
-//! a series is its total, and memory only spares reading it: a series that is not in memory, after a
-//! restart or because others pushed it out, continues from its stored sample of the last
+//! A total is the sum of all changes so far, which is what is stored. So the newest stored sample
+//! of a series is its total, and memory only spares reading it: a series that is not in memory,
+//! after a restart or because others pushed it out, continues from its stored sample of the last
 //! [`LOOKBACK_MS`]. After a crash, changes whose samples the log lost are lost with them, and no
 //! total is wrong. A series without such a sample begins at zero, like a counter after a reset.
 //!

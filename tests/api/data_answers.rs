@@ -222,8 +222,15 @@ async fn every_route_of_samples_and_questions_answers() {
     }
 }
 
+/// Pushes the group of all requests, which a deletion of it then changes.
+async fn push_group(stage: &DataFixture) {
+    let row = rows(&stage.server).into_iter().find(|row| row.path.ends_with("/push/metrics/{group}"));
+    let pushed = stage.server.send(request(&row.expect("a row"), "", &stage.agent)).await;
+    assert_eq!(pushed.status, 200, "{}", pushed.body);
+}
+
 /// Parameters that are given twice.
-const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
+const TWICE: &str = "ttl=1h&ttl=1h&match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
 
 /// A parameter that is not UTF-8.
 const MALFORMED: &str = "x=%ff";
@@ -394,6 +401,7 @@ async fn every_ingest_route_refuses_samples_with_the_documented_errors() {
     let first = rows(&stage.server).into_iter().find_map(|row| by(&row, &busy)).expect("a way in");
     assert!(stage.server.send(first).await.status.is_success());
     walk(&stage, &document, Code::IngestThrottled, |row| by(row, &busy)).await;
+    push_group(&stage).await;
     let settings = json!({ "settings": { "max_disk_bytes": 1 << 20 } });
     let set = stage.server.json("PATCH", "/api/v1/orgs/acme", &stage.cabinet, settings).await;
     assert_eq!(set.status, 200, "{}", set.body);
@@ -469,6 +477,7 @@ async fn a_store_on_disk_executes_deletions_with_a_seal_and_refuses_requests_onc
     assert_eq!((sealed.status.as_u16(), sealed.value()), (200, json!({ "segments": 1, "samples": 88 })));
     let room = delete(NOW - 299).await;
     assert_eq!(room.status, 204, "{}", room.body);
+    push_group(&stage).await;
     stage.server.tsdb.close();
     let document = document(&stage.server).await;
     let last = |row: &RouteDoc| {
@@ -517,4 +526,25 @@ async fn a_picture_that_is_known_or_of_no_panel_has_no_body_or_an_error() {
         let missing = stage.server.get(&format!("{path}?dashboard={VIEWED}&panel=9"), &stage.cabinet).await;
         missing.is(404, "not_found");
     }
+}
+
+#[tokio::test]
+async fn an_organisation_has_a_thousand_groups_at_most() {
+    let mut stage = stage(TestServerOptions::default()).await;
+    let push = |method: &str, job: &str, who: &Who| {
+        let path = format!("/api/v1/orgs/acme/push/metrics/job/{job}");
+        ask(method, &path, who).body(Body::from("a 1\n")).expect("a request")
+    };
+    for n in 0..1_000 {
+        let reply = stage.server.send(push("POST", &n.to_string(), &stage.agent)).await;
+        assert_eq!(reply.status, 200, "{n}: {}", reply.body);
+        stage.server.pass(std::time::Duration::from_millis(20));
+    }
+    stage.server.restart();
+    for method in ["PUT", "POST"] {
+        stage.server.send(push(method, "more", &stage.cabinet)).await.is(409, "limit_reached");
+        assert_eq!(stage.server.send(push(method, "7", &stage.cabinet)).await.status, 200);
+    }
+    let (deps, now) = (stage.server.deps.clone(), stage.server.clock.now());
+    tokio::task::spawn_blocking(move || deps.repeat_pushes(now)).await.expect("groups are repeated");
 }

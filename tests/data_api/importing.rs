@@ -297,12 +297,14 @@ async fn names_are_limited_to_128_bytes_in_every_format() {
 }
 
 /// The paths of all formats but remote write, each with a content type.
-const PATHS: [(&str, &str); 9] = [
+const PATHS: [(&str, &str); 11] = [
     ("import", "text/plain"),
     ("import/prometheus", "application/openmetrics-text"),
     ("import/jsonl", "application/x-ndjson"),
     ("import/csv?format=1%3Ametric%3Aa", "text/csv"),
     ("prometheus/api/v1/import", "application/x-ndjson"),
+    ("prometheus/api/v1/import/prometheus", "text/plain"),
+    ("import/graphite", "text/plain"),
     ("influx/write", "text/plain"),
     ("influx/api/v2/write", "text/plain"),
     ("otlp/v1/metrics", "application/x-protobuf"),

@@ -142,3 +142,28 @@ async fn a_program_is_offered_basic_and_a_browser_is_not() {
     }
     assert!(!offers("/api/v1/auth/password/change", &[]).await, "no key opens this path");
 }
+
+/// An alias has the limit of the path that it stands for.
+#[tokio::test]
+async fn bodies_on_paths_without_an_organisation_may_be_as_large_as_below_one() {
+    let fixture = DataFixture::new().await;
+    for path in [
+        "/api/v1/write",
+        "/api/v1/push",
+        "/api/v1/import",
+        "/api/v1/import/prometheus",
+        "/api/v1/import/csv",
+        "/api/v1/import/graphite",
+        "/api/v1/otlp/v1/metrics",
+        "/v1/metrics",
+        "/write",
+        "/api/v2/write",
+        "/metrics/job/a",
+    ] {
+        for (bytes, is_refused) in [(8 << 20, false), ((8 << 20) + 1, true)] {
+            let reply = send(&fixture, "POST", path, &fixture.agent, vec![b'\n'; bytes]).await;
+            assert_eq!(reply.status == 413, is_refused, "{path} {bytes}: {}", reply.body);
+            fixture.server.pass(std::time::Duration::from_millis(50));
+        }
+    }
+}

@@ -4,8 +4,8 @@
 //! The path of a group has any number of labels. The outermost layer makes one segment of them
 //! ([`aliases`](crate::api::aliases)), so that a route has one parameter for the group.
 //!
-//! A change of a group writes its samples first and its row afterwards; if the row cannot be stored,
-//! the client gets 503 and pushes again, which writes the same once more.
+//! A change of a group writes its samples first and its row afterwards; if the row cannot be
+//! stored, the client gets 503 and pushes again, which writes the same once more.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,8 +8,8 @@ use crate::model::{OrgId, Timestamp};
 /// A part of a stored group, by organisation, number of the group from 1, and number of the part.
 /// Part 0 is the head.
 ///
-/// The text may be longer than a change. Its pieces are stored first, under numbers that the present
-/// head does not refer to; the new head then makes them valid in one change.
+/// The text may be longer than a change. Its pieces are stored first, under numbers that the
+/// present head does not refer to; the new head then makes them valid in one change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::identity) enum PushRow {
     Head(PushHead),

@@ -60,8 +60,8 @@ impl Parts {
         Ok(Parts { schema, zero_threshold, count: *count, zero: *zero, positive, negative })
     }
 
-    /// Returns the same observations at a coarser schema and a wider zero bucket. A bucket counts as
-    /// zero if its upper bound is within the threshold.
+    /// Returns the same observations at a coarser schema and a wider zero bucket. A bucket counts
+    /// as zero if its upper bound is within the threshold.
     fn at(&self, schema: i32, zero_threshold: f64) -> Parts {
         let downscale = u32::try_from(self.schema.saturating_sub(schema)).unwrap_or_default();
         let mut parts = Parts { schema, zero_threshold, ..self.clone() };

@@ -3,8 +3,8 @@
 //!
 //! As in Prometheus, a series without the label `instance` gets an empty one, and native histograms
 //! are left out, because the text format has none. Names that the text format 0.0.4 does not know
-//! are quoted if `Accept` has `escaping=allow-utf-8`; otherwise an underscore replaces each of their
-//! other characters.
+//! are quoted if `Accept` has `escaping=allow-utf-8`; otherwise an underscore replaces each of
+//! their other characters.
 
 use std::collections::{BTreeMap, HashMap};
 
