@@ -20,6 +20,7 @@ mod mount;
 mod pictures;
 mod public_links;
 mod queries;
+mod raw_samples;
 mod rejects;
 mod remote_write2;
 mod running;

@@ -277,6 +277,20 @@ const MOUNT_DELETE: &[Parameter] = &[
     p("start", ParameterKind::Time, "The time of the first sample to delete, inclusive; no bound by default"),
     p("end", ParameterKind::Time, "The time of the last sample to delete, inclusive; no bound by default"),
 ];
+const EXPORTED: &[Parameter] = &[
+    p(
+        "match[]",
+        ParameterKind::Repeated,
+        "A selector; a series is exported if any selector matches; all by default",
+    ),
+    p("start", ParameterKind::Time, "The time of the first sample, inclusive; no bound by default"),
+    p("end", ParameterKind::Time, "The time of the last sample, inclusive; no bound by default"),
+    p(
+        "format",
+        ParameterKind::OneOf(&["jsonl", "csv", "openmetrics", "prometheus"]),
+        "The format; JSON lines by default",
+    ),
+];
 const MOUNT_STATUS: &[Parameter] =
     &[p("limit", ParameterKind::Count(1, 10_000), "The maximum number of items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
@@ -460,6 +474,15 @@ const EXEMPLARS: &[Code] = &[
     Code::QueryTooExpensive,
     Code::QueryTimeout,
 ];
+const EXPORT: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::QueryTooExpensive,
+    Code::QueryTimeout,
+    Code::UpstreamUnsupported,
+];
 const DELETE: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
@@ -503,6 +526,8 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("prometheus/api/v1/admin/tsdb/delete_series", NO_BODY, &[MOUNT_DELETE], DELETE),
     ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS], NUMBERS),
     ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN], EXEMPLARS),
+    ("export", "samples", &[EXPORTED], EXPORT),
+    ("prometheus/api/v1/export", "samples", &[EXPORTED], EXPORT),
     ("prometheus/api/v1/rules", "PrometheusData", &[], UNREAD),
     ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
 ];
