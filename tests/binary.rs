@@ -28,6 +28,8 @@ mod first_run;
 mod forged;
 #[path = "binary/forwarding.rs"]
 mod forwarding;
+#[path = "binary/history.rs"]
+mod history;
 #[path = "binary/hostile.rs"]
 mod hostile;
 #[path = "binary/ingest_protocols.rs"]

@@ -757,7 +757,7 @@ fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
 /// `tests/limits.txt`: the same of the limits.
 #[test]
 fn every_limit_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/limits.txt", 32);
+    every_row_has_tests("tests/limits.txt", 33);
 }
 
 /// Lines of a number, a title and the names of tests, or a dash and the reason why there is none.

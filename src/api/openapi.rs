@@ -351,6 +351,20 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                             "application/json": { "schema": shape("map<any>") },
                         })
                     }
+                    "samples" => {
+                        response["content"] = json!({
+                            "application/stream+json": { "schema": {} },
+                            "text/csv": { "schema": { "type": "string" } },
+                            "application/openmetrics-text": { "schema": { "type": "string" } },
+                            "text/plain": { "schema": { "type": "string" } },
+                        })
+                    }
+                    "read" => {
+                        response["content"] = json!({
+                            "application/x-streamed-protobuf": binary(),
+                            "application/x-protobuf": binary(),
+                        })
+                    }
                     "events" => response["content"] = json!({ "text/event-stream": { "schema": {} } }),
                     media if media.starts_with("image/") => response["content"] = json!({ media: binary() }),
                     text if text.starts_with("ndjson ") => {

@@ -22,6 +22,7 @@ mod pictures;
 mod public_links;
 mod pushing;
 mod queries;
+mod raw_samples;
 mod rejects;
 mod remote_write2;
 mod root_aliases;

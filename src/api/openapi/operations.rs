@@ -105,6 +105,7 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
         &[(200, "image/svg+xml", "The picture"), (304, "", "The picture that If-None-Match names")],
     ),
     ("image/png", &[(200, "image/png", "The picture"), (304, "", "The picture that If-None-Match names")]),
+    ("samples", &[(200, "samples", "The samples; a body without its end is not complete")]),
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
@@ -720,6 +721,23 @@ const ORGANISATIONS: &[Operation] = &[
     at("GET /orgs/{slug}/prometheus").responses(&[(200, "text", "A confirmation")]),
     at("GET /orgs/{slug}/prometheus/-/healthy").responses(&[(200, "text", "The server is healthy")]),
     at("GET /orgs/{slug}/prometheus/-/ready").responses(&[(200, "text", "The server is ready")]),
+    Operation {
+        body: BodySchema::Bytes {
+            media: &["application/x-protobuf"],
+            description: "A prometheus.ReadRequest in one snappy block",
+        },
+        ..at("POST /orgs/{slug}/prometheus/api/v1/read")
+    }
+    .responses(&[(200, "read", "Streamed chunks if the request accepts them, or samples in one snappy block")])
+    .errors(&[
+        Code::BadExpr,
+        Code::EmbedRestricted,
+        Code::QueryTooExpensive,
+        Code::QueryTimeout,
+        Code::UpstreamUnsupported,
+    ]),
+    at("GET /orgs/{slug}/prometheus/api/v1/export/native"),
+    at("POST /orgs/{slug}/prometheus/api/v1/import/native"),
     remote_write("POST /orgs/{slug}/prometheus/api/v1/write"),
     remote_write("POST /orgs/{slug}/write"),
     otlp_export("POST /orgs/{slug}/otlp/v1/metrics"),

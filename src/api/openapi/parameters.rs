@@ -288,6 +288,20 @@ const MOUNT_RULES: &[Parameter] = &[
     p("group_limit", ParameterKind::Least(1), "The maximum number of groups"),
     p("group_next_token", ParameterKind::Text, "The token of the next page, with group_limit"),
 ];
+const EXPORTED: &[Parameter] = &[
+    p(
+        "match[]",
+        ParameterKind::Repeated,
+        "A selector; a series is exported if any selector matches; all by default",
+    ),
+    p("start", ParameterKind::Time, "The time of the first sample, inclusive; no bound by default"),
+    p("end", ParameterKind::Time, "The time of the last sample, inclusive; no bound by default"),
+    p(
+        "format",
+        ParameterKind::OneOf(&["jsonl", "csv", "openmetrics", "prometheus"]),
+        "The format; JSON lines by default",
+    ),
+];
 const MOUNT_STATUS: &[Parameter] =
     &[p("limit", ParameterKind::Count(1, 10_000), "The maximum number of items of each list; 10 by default")];
 const MOUNT_METADATA: &[Parameter] = &[
@@ -493,6 +507,15 @@ const FEDERATE: &[Code] = &[
     Code::QueryTooExpensive,
     Code::QueryTimeout,
 ];
+const EXPORT: &[Code] = &[
+    Code::InvalidParameter,
+    Code::DuplicateParameter,
+    Code::BadExpr,
+    Code::EmbedRestricted,
+    Code::QueryTooExpensive,
+    Code::QueryTimeout,
+    Code::UpstreamUnsupported,
+];
 const DELETE: &[Code] = &[
     Code::InvalidParameter,
     Code::DuplicateParameter,
@@ -537,6 +560,8 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("prometheus/api/v1/status/tsdb", "PrometheusData", &[MOUNT_STATUS], NUMBERS),
     ("prometheus/api/v1/query_exemplars", "PrometheusData", &[MOUNT_QUERY, MOUNT_BETWEEN], EXEMPLARS),
     ("prometheus/api/v1/rules", "PrometheusData", &[MOUNT_RULES], RULES),
+    ("export", "samples", &[EXPORTED], EXPORT),
+    ("prometheus/api/v1/export", "samples", &[EXPORTED], EXPORT),
     ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
     ("prometheus/api/v1/parse_query", "PrometheusData", &[MOUNT_QUERY], FORMAT),
     ("prometheus/api/v1/status/config", "PrometheusData", &[], UNREAD),

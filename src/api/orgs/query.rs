@@ -11,6 +11,7 @@ pub(super) mod body;
 pub(super) mod deadline;
 pub(super) mod deps;
 pub mod engines;
+mod export;
 pub(super) mod inline;
 pub(super) mod live;
 mod parallel_encode;
@@ -82,6 +83,7 @@ pub fn routes() -> Routes<ReadDeps> {
         )
         .merge(batch::routes())
         .merge(live::routes())
+        .merge(export::routes())
 }
 
 /// The greatest `limit` on the series of a result, inclusive (docs/specification.md C5).

@@ -1,10 +1,6 @@
 //! Blocks that are written, read again, and damaged.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers"
-)]
+#![expect(clippy::arithmetic_side_effects, reason = "tests compute with small numbers")]
 
 use std::path::Path;
 use std::sync::Arc;

@@ -70,7 +70,7 @@ pub fn preview(
     let mut state = PreviewState::default();
     while let Some(mut batch) = source.next()? {
         state.found.refused = state.found.refused.saturating_add(batch.refused);
-        state.found.reasons.extend(batch.reasons.drain(..));
+        state.found.reasons.append(&mut batch.reasons);
         state.found.reasons.truncate(super::CopyBatch::REASONS_MAX);
         filter.apply(&mut batch);
         for series in &batch.series {

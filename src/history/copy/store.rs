@@ -6,7 +6,7 @@ use crate::model::{Access, HistogramColumns, Labels, Matcher, OrgId, RawSeries, 
 use crate::tsdb::{AppendError, SampleColumns, Snapshot, Tsdb};
 
 /// The samples after which the head is sealed, so that its memory stays small.
-const SEAL_SAMPLES: u64 = 8_000_000;
+const SEAL_SAMPLES: u64 = 2_000_000;
 
 /// Writes to an organisation of an open store.
 #[derive(Debug)]

@@ -1,10 +1,6 @@
 //! Copies of every kind of source into a store, and their interruptions.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers"
-)]
+#![expect(clippy::arithmetic_side_effects, reason = "tests compute with small numbers")]
 
 use std::path::Path;
 

@@ -82,7 +82,7 @@ impl<R: Read> TextSource<R> {
         size: u64,
     ) -> Result<TextSource<R>, CopyError> {
         let mut input = BufReader::with_capacity(256 << 10, input);
-        let beginning = input.fill_buf().map_err(unreadable)?;
+        let beginning = input.fill_buf().map_err(|error| unreadable(&error))?;
         let beginning = beginning.get(..IDENTITY_BYTES.min(beginning.len())).unwrap_or_default().to_vec();
         let mut source = TextSource {
             input,
@@ -122,7 +122,8 @@ impl<R: Read> TextSource<R> {
     /// Appends a line with its line end; nothing at the end of the file.
     fn read_line(&mut self, out: &mut Vec<u8>) -> Result<(), CopyError> {
         let most = LINE_BYTES_MAX.saturating_sub(out.len()).saturating_add(1) as u64;
-        let read = self.input.by_ref().take(most).read_until(b'\n', out).map_err(unreadable)?;
+        let read =
+            self.input.by_ref().take(most).read_until(b'\n', out).map_err(|error| unreadable(&error))?;
         if out.len() > LINE_BYTES_MAX {
             let line = self.position.lines.saturating_add(1);
             return Err(CopyError::Source(format!(
@@ -211,7 +212,7 @@ impl<R: Read> TextSource<R> {
     }
 }
 
-fn unreadable(error: std::io::Error) -> CopyError {
+fn unreadable(error: &std::io::Error) -> CopyError {
     CopyError::Source(format!("the file cannot be read: {error}"))
 }
 
@@ -239,7 +240,10 @@ impl<R: Read> CopySource for TextSource<R> {
         let mut buffer = vec![0; 64 << 10];
         loop {
             let most = left.min(buffer.len());
-            let read = self.input.read(buffer.get_mut(..most).unwrap_or_default()).map_err(unreadable)?;
+            let read = self
+                .input
+                .read(buffer.get_mut(..most).unwrap_or_default())
+                .map_err(|error| unreadable(&error))?;
             let bytes = buffer.get(..read).unwrap_or_default();
             left = left.saturating_sub(read);
             if bytes.is_empty() {

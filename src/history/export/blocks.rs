@@ -135,7 +135,7 @@ fn export_one(
 }
 
 /// Encodes the samples of a series, whose times ascend, as chunks.
-fn chunks_of(raw: RawSeries) -> Vec<EncodedChunk> {
+pub(super) fn chunks_of(raw: RawSeries) -> Vec<EncodedChunk> {
     let (mut chunk, mut all) = (ChunkEncoder::default(), Vec::new());
     let HistogramColumns { times, histograms } = raw.histograms;
     let mut natives = times.into_iter().zip(histograms).peekable();
@@ -164,7 +164,8 @@ fn chunks_of(raw: RawSeries) -> Vec<EncodedChunk> {
 #[derive(Debug)]
 pub struct StoreExport {
     snapshot: Snapshot,
-    selectors: Vec<Vec<Matcher>>,
+    /// The selectors; none if the series were selected before.
+    selectors: Option<Vec<Vec<Matcher>>>,
     selected: Vec<SelectedSeries>,
     metadata: BTreeMap<Arc<str>, Description>,
 }
@@ -175,8 +176,25 @@ impl StoreExport {
     pub fn new(snapshot: Snapshot, selectors: Vec<Vec<Matcher>>) -> StoreExport {
         let listed = snapshot.paced(&Pace::endless()).metadata(None, usize::MAX);
         let listed = listed.map(|listed| listed.items).unwrap_or_default();
-        let metadata = listed.into_iter().map(|one| (Arc::clone(&one.name), one)).collect();
-        StoreExport { snapshot, selectors, selected: Vec::new(), metadata }
+        StoreExport { snapshot, selectors: Some(selectors), selected: Vec::new(), metadata: by_name(listed) }
+    }
+
+    /// Returns the samples of series that were selected before, and no descriptions.
+    pub fn of_selected(snapshot: Snapshot, mut selected: Vec<SelectedSeries>) -> StoreExport {
+        selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
+        selected.dedup_by(|a, b| a.labels == b.labels);
+        StoreExport { snapshot, selectors: None, selected, metadata: BTreeMap::new() }
+    }
+
+    /// Returns the number of selected series.
+    pub fn selected_len(&self) -> usize {
+        self.selected.len()
+    }
+
+    /// Sets the descriptions of metrics.
+    #[must_use]
+    pub fn with_descriptions(self, all: Vec<Description>) -> StoreExport {
+        StoreExport { metadata: by_name(all), ..self }
     }
 
     /// Returns the least and the greatest time with a selected sample within `range`; none without
@@ -187,31 +205,40 @@ impl StoreExport {
     pub fn used_range(&self, range: TimeRange) -> Result<Option<TimeRange>, CopyError> {
         let pace = Pace::endless();
         let none = [Vec::new()];
-        let selectors = if self.selectors.is_empty() { &none[..] } else { &self.selectors };
-        let exists = |first: i64, last: i64| {
-            let range = TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(last));
-            self.snapshot.paced(&pace).exists(selectors, range).map_err(|_| CopyError::Stopped)
-        };
-        let (first, last) = (range.start.as_ms(), range.end.as_ms());
-        if !exists(first, last)? {
-            return Ok(None);
-        }
-        let start = least(first, last, |middle| exists(first, middle))?;
-        // The greatest time is the least one whose negation is not after it.
-        let end = least(last.saturating_neg(), start.saturating_neg(), |middle| {
-            exists(middle.saturating_neg(), last)
-        })?;
-        Ok(Some(TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end.saturating_neg()))))
+        let selectors = self.selectors.as_deref().filter(|all| !all.is_empty()).unwrap_or(&none);
+        let exists = |range| self.snapshot.paced(&pace).exists(selectors, range);
+        used_range(range, exists).map_err(|_| CopyError::Stopped)
     }
+}
+
+fn by_name(all: Vec<Description>) -> BTreeMap<Arc<str>, Description> {
+    all.into_iter().map(|one| (Arc::clone(&one.name), one)).collect()
+}
+
+/// Returns the least and the greatest time of samples within `range`; none without samples.
+/// `exists` reports whether there are samples in a range, and is called at most 130 times.
+///
+/// # Errors
+/// Those of `exists`.
+pub fn used_range<E>(
+    range: TimeRange,
+    exists: impl Fn(TimeRange) -> Result<bool, E>,
+) -> Result<Option<TimeRange>, E> {
+    let (first, last) = (range.start.as_ms(), range.end.as_ms());
+    let exists = |first, last| exists(TimeRange::new(Timestamp::from_ms(first), Timestamp::from_ms(last)));
+    if !exists(first, last)? {
+        return Ok(None);
+    }
+    let start = least(first, last, |middle| exists(first, middle))?;
+    // The greatest time is the least one whose negation is not after it.
+    let end =
+        least(last.saturating_neg(), start.saturating_neg(), |middle| exists(middle.saturating_neg(), last))?;
+    Ok(Some(TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end.saturating_neg()))))
 }
 
 /// Returns the least number from `low` to `high` that `holds`, which holds for `high` and for all
 /// numbers after the least one.
-fn least(
-    mut low: i64,
-    mut high: i64,
-    holds: impl Fn(i64) -> Result<bool, CopyError>,
-) -> Result<i64, CopyError> {
+fn least<E>(mut low: i64, mut high: i64, holds: impl Fn(i64) -> Result<bool, E>) -> Result<i64, E> {
     while low < high {
         let middle = i64::midpoint(low, high).min(high.saturating_sub(1));
         if holds(middle)? { high = middle } else { low = middle.saturating_add(1) }
@@ -226,13 +253,15 @@ impl ExportSource for StoreExport {
     }
 
     fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError> {
-        let none = [Vec::new()];
-        let selectors = if self.selectors.is_empty() { &none[..] } else { &self.selectors };
-        let mut selected: Vec<SelectedSeries> =
-            selectors.iter().flat_map(|matchers| self.snapshot.select(matchers, range)).collect();
-        selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
-        selected.dedup_by(|a, b| a.labels == b.labels);
-        self.selected = selected;
+        if let Some(selectors) = &self.selectors {
+            let none = [Vec::new()];
+            let selectors = if selectors.is_empty() { &none[..] } else { selectors };
+            let found = selectors.iter().flat_map(|matchers| self.snapshot.select(matchers, range));
+            let mut selected: Vec<SelectedSeries> = found.collect();
+            selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
+            selected.dedup_by(|a, b| a.labels == b.labels);
+            self.selected = selected;
+        }
         Ok(self.selected.iter().map(|one| one.labels.clone()).collect())
     }
 

@@ -1,9 +1,14 @@
 //! Samples as text, and as blocks of Prometheus.
 
 mod blocks;
+mod frames;
 #[cfg(test)]
 mod tests;
 mod text;
 
-pub use blocks::{BLOCK_MS, BlockExport, ExportSource, ExportStep, StoreExport, export_blocks};
-pub use text::{ExportFormat, ExportWriter, PART_MS, TextExport, TextStep, export_text, metadata_of};
+pub use blocks::{BLOCK_MS, BlockExport, ExportSource, ExportStep, StoreExport, export_blocks, used_range};
+pub use frames::{FramePieces, FrameQuery, samples_of_query};
+pub use text::{
+    ExportFormat, ExportPieces, ExportWriter, PART_MS, TextExport, TextPieces, TextStep, export_text,
+    metadata_of,
+};

@@ -1,10 +1,6 @@
 //! Exported texts and blocks, read again.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers"
-)]
+#![expect(clippy::arithmetic_side_effects, reason = "tests compute with small numbers")]
 
 use super::*;
 use crate::clock::Clock;

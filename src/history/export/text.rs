@@ -349,51 +349,127 @@ pub struct TextStep {
 /// The longest part of a series that is in memory at once, in milliseconds.
 pub const PART_MS: i64 = 32 * 86_400_000;
 
-/// Writes the series of a source, in the order of their metrics. `observe` is called for each
-/// series and returns whether the export may continue.
+/// The bytes after which a piece ends.
+const PIECE_BYTES: usize = 64 << 10;
+/// The parts of series after which a piece ends.
+const PIECE_PARTS: usize = 256;
+/// The samples after which a piece ends.
+const PIECE_SAMPLES: usize = 1 << 20;
+
+/// The series of a source as text, in the order of their metrics, piece by piece.
+#[derive(Debug)]
+pub struct TextPieces<S> {
+    source: S,
+    range: TimeRange,
+    writer: ExportWriter,
+    /// The places of the series in the order in which they are written.
+    places: Vec<usize>,
+    /// The time at which the next part of the current series begins.
+    from: Timestamp,
+    step: TextStep,
+    state: PiecesState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PiecesState {
+    Beginning,
+    Series,
+    Ended,
+}
+
+impl<S: ExportSource> TextPieces<S> {
+    /// Selects the series of a source.
+    ///
+    /// # Errors
+    /// [`CopyError`], also if a label cannot be a column of CSV.
+    pub fn new(mut source: S, export: TextExport) -> Result<TextPieces<S>, CopyError> {
+        let labels = source.select(export.range)?;
+        let mut places: Vec<usize> = (0..labels.len()).collect();
+        places.sort_by_key(|place| labels.get(*place).map(Labels::metric_name));
+        let writer = ExportWriter::new(export.format, &labels);
+        if let Some(column) = writer.impossible_column() {
+            let message =
+                format!("the label {column} cannot be a column of CSV, where it has another meaning");
+            return Err(CopyError::Source(message));
+        }
+        let step = TextStep { all: places.len() as u64, ..TextStep::default() };
+        let (range, from) = (export.range, export.range.start);
+        Ok(TextPieces { source, range, writer, places, from, step, state: PiecesState::Beginning })
+    }
+
+    /// Returns the state after the last piece.
+    pub const fn step(&self) -> TextStep {
+        self.step
+    }
+
+    /// Appends the next part of a series. Returns the number of samples, none after the last part.
+    fn part(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, CopyError> {
+        let place = usize::try_from(self.step.done).ok().and_then(|done| self.places.get(done));
+        let Some(place) = place.copied() else { return Ok(None) };
+        let last = self.from.as_ms().saturating_add(PART_MS - 1).min(self.range.end.as_ms());
+        let series = self.source.read(place, TimeRange::new(self.from, Timestamp::from_ms(last)))?;
+        let metadata = metadata_of(&series.labels, |name| self.source.metadata(name));
+        self.writer.series(&series, metadata, text);
+        self.step.samples = self.step.samples.saturating_add(series.len() as u64);
+        self.step.left_out = self.writer.left_out();
+        self.from = Timestamp::from_ms(last.saturating_add(1));
+        if last >= self.range.end.as_ms() {
+            self.from = self.range.start;
+            self.step.done = self.step.done.saturating_add(1);
+        }
+        Ok(Some(series.len()))
+    }
+}
+
+/// A text or a stream of bytes that is made piece by piece.
+pub trait ExportPieces {
+    /// Returns the next piece, which may be empty; none after the last one.
+    ///
+    /// # Errors
+    /// [`CopyError`].
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, CopyError>;
+}
+
+impl<S: ExportSource> ExportPieces for TextPieces<S> {
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, CopyError> {
+        let mut text = Vec::new();
+        match self.state {
+            PiecesState::Ended => return Ok(None),
+            PiecesState::Beginning => self.writer.begin(&mut text),
+            PiecesState::Series => {}
+        }
+        self.state = PiecesState::Series;
+        let (mut parts, mut samples) = (0_usize, 0_usize);
+        while text.len() < PIECE_BYTES && parts < PIECE_PARTS && samples < PIECE_SAMPLES {
+            let Some(more) = self.part(&mut text)? else {
+                self.writer.end(&mut text);
+                self.state = PiecesState::Ended;
+                break;
+            };
+            (parts, samples) = (parts.saturating_add(1), samples.saturating_add(more));
+        }
+        self.step.bytes = self.step.bytes.saturating_add(text.len() as u64);
+        Ok(Some(text))
+    }
+}
+
+/// Writes the series of a source. `observe` is called for each piece and returns whether the export
+/// may continue.
 ///
 /// # Errors
 /// [`CopyError`].
-pub fn export_text(
-    source: &mut dyn ExportSource,
+pub fn export_text<S: ExportSource>(
+    source: S,
     export: TextExport,
     out: &mut dyn Write,
     observe: &mut dyn FnMut(TextStep) -> bool,
 ) -> Result<TextStep, CopyError> {
-    let labels = source.select(export.range)?;
-    let mut places: Vec<usize> = (0..labels.len()).collect();
-    let name = |place: &usize| labels.get(*place).map(Labels::metric_name);
-    places.sort_by_key(|place| name(place));
-    let mut writer = ExportWriter::new(export.format, &labels);
-    if let Some(column) = writer.impossible_column() {
-        let message = format!("the label {column} cannot be a column of CSV, where it has another meaning");
-        return Err(CopyError::Source(message));
-    }
-    let failed = |error: std::io::Error| CopyError::Sink(error.to_string());
-    let mut step = TextStep { all: places.len() as u64, ..TextStep::default() };
-    let mut text = Vec::new();
-    writer.begin(&mut text);
-    for place in places {
-        let mut from = export.range.start;
-        while from <= export.range.end {
-            let last = from.as_ms().saturating_add(PART_MS - 1).min(export.range.end.as_ms());
-            let series = source.read(place, TimeRange::new(from, Timestamp::from_ms(last)))?;
-            step.samples = step.samples.saturating_add(series.len() as u64);
-            let metadata = metadata_of(&series.labels, |name| source.metadata(name));
-            writer.series(&series, metadata, &mut text);
-            step.bytes = step.bytes.saturating_add(text.len() as u64);
-            out.write_all(&text).map_err(failed)?;
-            text.clear();
-            from = Timestamp::from_ms(last.saturating_add(1));
-        }
-        step.done = step.done.saturating_add(1);
-        step.left_out = writer.left_out();
-        if !observe(step) {
+    let mut pieces = TextPieces::new(source, export)?;
+    while let Some(piece) = pieces.next_piece()? {
+        out.write_all(&piece).map_err(|error| CopyError::Sink(error.to_string()))?;
+        if !observe(pieces.step()) {
             return Err(CopyError::Stopped);
         }
     }
-    writer.end(&mut text);
-    step.bytes = step.bytes.saturating_add(text.len() as u64);
-    out.write_all(&text).map_err(failed)?;
-    Ok(step)
+    Ok(pieces.step())
 }

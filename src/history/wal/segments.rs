@@ -32,6 +32,9 @@ impl RecordPlace<'_> {
     }
 }
 
+/// Receives the records of a segment with their places.
+pub(super) type EachRecord<'e> = &'e mut dyn FnMut(&[u8], &RecordPlace<'_>) -> Result<(), BlockError>;
+
 /// Returns the segments of a log in the order in which they are read: those of the newest
 /// checkpoint, and those after it.
 ///
@@ -66,11 +69,7 @@ pub(super) fn segments(log: &Path) -> Result<Vec<PathBuf>, BlockError> {
 ///
 /// # Errors
 /// [`BlockError`], and those of `each`.
-pub(super) fn read_segment(
-    path: &Path,
-    is_last: bool,
-    each: &mut dyn FnMut(&[u8], &RecordPlace<'_>) -> Result<(), BlockError>,
-) -> Result<(), BlockError> {
+pub(super) fn read_segment(path: &Path, is_last: bool, each: EachRecord<'_>) -> Result<(), BlockError> {
     let file = BlockFile::open(path)?;
     let (mut window, mut compressed, mut plain) = (Window::default(), Vec::new(), Vec::new());
     let (mut at, mut started_at) = (0_u64, None);

@@ -1,10 +1,6 @@
 //! Logs and head chunks as Prometheus writes them, and damaged ones.
 
-#![expect(
-    clippy::indexing_slicing,
-    clippy::arithmetic_side_effects,
-    reason = "tests compute with small numbers"
-)]
+#![expect(clippy::arithmetic_side_effects, reason = "tests compute with small numbers")]
 
 use std::path::Path;
 
@@ -98,7 +94,10 @@ fn deletion(number: u64, start: i64, end: i64) -> Vec<u8> {
     out
 }
 
-fn head_chunks(chunks: &[(u64, &[(i64, f64)], bool)]) -> Vec<u8> {
+/// The series of a chunk, its samples, and whether they arrived out of order.
+type TestChunk<'c> = (u64, &'c [(i64, f64)], bool);
+
+fn head_chunks(chunks: &[TestChunk<'_>]) -> Vec<u8> {
     let mut out = vec![0x01, 0x30, 0xbc, 0x91, 1, 0, 0, 0];
     for (number, samples, is_late) in chunks {
         let mut encoder = ChunkEncoder::default();

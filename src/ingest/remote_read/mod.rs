@@ -1,4 +1,5 @@
-//! Prometheus' remote read, version 0.1.0, as a client: the request, and both kinds of responses.
+//! Prometheus' remote read, version 0.1.0: requests and both kinds of responses, of clients and of
+//! servers.
 //!
 //! * Request: `snappy(ReadRequest)`. `ReadRequest`: 1 `Query`, 2 accepted response types (enum: 0
 //!   samples, 1 streamed chunks). `Query`: 1 start and 2 end (int64, milliseconds, inclusive), 3
@@ -19,6 +20,7 @@
 //! Source: prometheus/prompb/remote.proto and types.proto, prometheus/storage/remote/chunked.go.
 
 mod matrix;
+mod respond;
 
 use std::sync::Arc;
 
@@ -29,6 +31,10 @@ use super::snappy::{SnappyError, decompress};
 use super::{DecodeError, DecodeLimits};
 use crate::model::{
     HistogramError, Label, Labels, MatchOp, Matcher, OutOfMemory, RawSeries, TimeRange, Timestamp,
+};
+
+pub use respond::{
+    ReadRequestBody, RequestedSeries, decode_request, put_chunk_frame, put_time_series, samples_response,
 };
 
 /// The content type of a response of samples.

@@ -349,6 +349,54 @@ fn samples_outside_of_the_range_do_not_keep_a_decoder_busy_after_its_deadline() 
     assert_eq!(outcome, Err(ReadError::Memory));
 }
 
+#[test]
+fn an_answer_of_the_server_is_what_the_client_decodes() {
+    let queries = captured_queries();
+    let series = chunked(&queries, &bytes(CHUNKS), usize::MAX).expect("chunks");
+    let all = [query(".*", i64::MIN, i64::MAX)];
+    let mut result = Vec::new();
+    series.iter().for_each(|one| put_time_series(one, &mut result));
+    let body = samples_response(&[result]).expect("a body");
+    assert_same(&decoder(&all).samples(&body).expect("samples"), &series);
+    let mut frames = Vec::new();
+    for one in &series {
+        let mut chunk = ChunkEncoder::default();
+        let mut chunks = Vec::new();
+        for (at, value) in one.times.iter().zip(&one.values) {
+            assert!(chunk.push_float(*at, *value));
+        }
+        chunks.extend(chunk.take());
+        for (at, value) in one.histograms.times.iter().zip(&one.histograms.histograms) {
+            if !chunk.push_histogram(*at, value) {
+                chunks.extend(chunk.take());
+                assert!(chunk.push_histogram(*at, value));
+            }
+        }
+        chunks.extend(chunk.take());
+        put_chunk_frame(&one.labels, &chunks, 0, &mut frames);
+    }
+    assert_same(&chunked(&all, &frames, 100).expect("frames"), &series);
+}
+
+#[test]
+fn a_request_of_the_client_is_what_the_server_decodes() {
+    let queries = captured_queries();
+    for chunks in [false, true] {
+        let found = decode_request(&request(&queries, chunks).expect("a request")).expect("a request");
+        assert_eq!((found.queries.len(), found.accepts_chunks), (2, chunks));
+        for (found, sent) in found.queries.iter().zip(&queries) {
+            assert_eq!(found.range, sent.range);
+            let expected = (MatchOp::Regex, "__name__".to_owned(), sent.matchers[0].value().to_owned());
+            assert_eq!(found.matchers, [expected]);
+        }
+    }
+    let many: Vec<ReadQuery> = (0..33).map(|_| query("m", 0, 1)).collect();
+    let refused = decode_request(&request(&many, true).expect("a request"));
+    assert!(matches!(refused, Err(ReadError::TooLarge { what: "queries", .. })), "{refused:?}");
+    let bomb = snap::raw::Encoder::new().compress_vec(&vec![0; 2 << 20]).expect("a block");
+    assert!(matches!(decode_request(&bomb), Err(ReadError::TooLarge { .. })));
+}
+
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic_the_decoder(
@@ -361,7 +409,9 @@ proptest! {
         let _ = chunked(&all, &frame(&data), piece);
         let _ = chunked(&all, &chunk_frame(&[("a", "b")], &[(kind, data.clone())], 0), piece);
         let _ = decoder(&all).samples(&data);
+        let _ = decode_request(&data);
         let block = snap::raw::Encoder::new().compress_vec(&data).expect("a block");
         let _ = decoder(&all).samples(&block);
+        let _ = decode_request(&block);
     }
 }

@@ -69,7 +69,7 @@ fn of_folder(
     written(&command.out, |out| {
         let text = TextExport { format, range };
         let mut samples = 0;
-        let outcome = export_text(&mut source, text, out, &mut |step| {
+        let outcome = export_text(source, text, out, &mut |step| {
             samples = step.samples;
             observe(HistoryProgress { samples: step.samples, done: step.done, all: step.all })
         });

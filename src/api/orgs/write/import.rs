@@ -15,7 +15,7 @@ use super::{
 };
 use crate::api::body::Json;
 use crate::api::callers::{IngestAccess, IngestCaller};
-use crate::api::error::{ApiError, ApiResult};
+use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf, shortened};
 use crate::api::routes::{Auth, Routes};
 use crate::ingest::{csv, graphite, influx, json_lines, text};
@@ -75,8 +75,21 @@ pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
             };
             routes.post(path, Auth::IngestCaller, summary, handler)
         })
+        .post(
+            "/orgs/{slug}/prometheus/api/v1/import/native",
+            Auth::IngestCaller,
+            "VictoriaMetrics: import in its native format; always refused",
+            import_native,
+        )
         .get("/orgs/{slug}/influx/ping", Auth::Public, "InfluxDB: check that the server responds", ping)
         .get("/orgs/{slug}/influx/health", Auth::Public, "InfluxDB 2: check that the server responds", health)
+}
+
+async fn import_native(machine: IngestCaller, PathOf(slug): PathOf<String>) -> ApiResult<Response> {
+    machine.enter(&slug)?;
+    let detail = "the native format of VictoriaMetrics is not supported: use /api/v1/import, which has JSON lines \
+                  (vmctl: --vm-native-disable-binary-protocol)";
+    Err(ApiError::new(Code::BadRequest, detail))
 }
 
 /// The version of InfluxDB whose write requests are understood. Clients print it.

@@ -1,0 +1,266 @@
+//! The server's side of remote read: requests are decoded, and series are encoded.
+
+use super::{ReadError, put_int64};
+use crate::ingest::DecodeLimits;
+use crate::ingest::prometheus_chunk::{ChunkKind, EncodedChunk};
+use crate::ingest::protobuf::{WireReader, put_bytes, put_varint};
+use crate::ingest::snappy::decompress;
+use crate::model::{
+    BucketSpan, Histogram, HistogramCounts, Labels, MatchOp, RawSeries, TimeRange, Timestamp,
+};
+
+/// The most bytes of a request after decompression, inclusive.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
+/// The most queries of a request, inclusive.
+const QUERIES_MAX: usize = 32;
+/// The most matchers of all queries, inclusive.
+const MATCHERS_MAX: usize = 256;
+
+const REQUEST: &str = "ReadRequest";
+const QUERY: &str = "Query";
+const MATCHER: &str = "LabelMatcher";
+
+/// A decoded request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReadRequestBody {
+    /// The queries.
+    pub queries: Vec<RequestedSeries>,
+    /// Whether the client takes streamed chunks.
+    pub accepts_chunks: bool,
+}
+
+/// A query of a request. Its patterns are not compiled yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedSeries {
+    /// Operator, name and value of each matcher; all must match.
+    pub matchers: Vec<(MatchOp, String, String)>,
+    /// The times, both ends inclusive.
+    pub range: TimeRange,
+}
+
+/// Decodes the body of a request. The hints of a query are ignored, as a server may.
+///
+/// # Errors
+/// [`ReadError`].
+pub fn decode_request(body: &[u8]) -> Result<ReadRequestBody, ReadError> {
+    let limits = DecodeLimits {
+        compressed_bytes_max: REQUEST_BYTES_MAX,
+        decompressed_bytes_max: REQUEST_BYTES_MAX,
+        ..DecodeLimits::default()
+    };
+    let mut buffer = Vec::new();
+    let message = decompress(body, &limits, &mut buffer)?;
+    let (mut request, mut matchers) = (ReadRequestBody::default(), 0_usize);
+    let mut reader = WireReader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => {
+                check_count("queries", request.queries.len(), QUERIES_MAX)?;
+                request.queries.push(decode_query(field.bytes(REQUEST)?, &mut matchers)?);
+            }
+            2 => field.varints(REQUEST, |kind| {
+                request.accepts_chunks |= kind == 1;
+                Ok::<_, ReadError>(())
+            })?,
+            _ => {}
+        }
+    }
+    Ok(request)
+}
+
+fn check_count(what: &'static str, count: usize, allowed: usize) -> Result<(), ReadError> {
+    if count < allowed {
+        return Ok(());
+    }
+    Err(ReadError::TooLarge { what, found: count.saturating_add(1) as u64, allowed: allowed as u64 })
+}
+
+fn decode_query(message: &[u8], matchers: &mut usize) -> Result<RequestedSeries, ReadError> {
+    let (mut start, mut end, mut all) = (0, 0, Vec::new());
+    let mut reader = WireReader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => start = field.int64(QUERY)?,
+            2 => end = field.int64(QUERY)?,
+            3 => {
+                check_count("matchers", *matchers, MATCHERS_MAX)?;
+                *matchers = matchers.saturating_add(1);
+                all.push(decode_matcher(field.bytes(QUERY)?)?);
+            }
+            _ => {}
+        }
+    }
+    let range = TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end));
+    Ok(RequestedSeries { matchers: all, range })
+}
+
+fn decode_matcher(message: &[u8]) -> Result<(MatchOp, String, String), ReadError> {
+    let (mut op, mut name, mut value) = (MatchOp::Equal, "", "");
+    let mut reader = WireReader::new(message);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => {
+                op = match field.uint64(MATCHER)? {
+                    0 => MatchOp::Equal,
+                    1 => MatchOp::NotEqual,
+                    2 => MatchOp::Regex,
+                    3 => MatchOp::NotRegex,
+                    _ => return Err(ReadError::Labels("a matcher has an unknown type")),
+                };
+            }
+            2 => name = field.text(MATCHER)?,
+            3 => value = field.text(MATCHER)?,
+            _ => {}
+        }
+    }
+    if name.is_empty() {
+        return Err(ReadError::Labels("a matcher has no name"));
+    }
+    Ok((op, name.to_owned(), value.to_owned()))
+}
+
+fn put_labels(labels: &Labels, out: &mut Vec<u8>) {
+    for label in labels.iter() {
+        let mut one = Vec::new();
+        put_bytes(1, label.name.as_bytes(), &mut one);
+        put_bytes(2, label.value.as_bytes(), &mut one);
+        put_bytes(1, &one, out);
+    }
+}
+
+/// Appends a frame with chunks of a series of a query, which is named by its place.
+pub fn put_chunk_frame(labels: &Labels, chunks: &[EncodedChunk], query: usize, out: &mut Vec<u8>) {
+    let mut series = Vec::new();
+    put_labels(labels, &mut series);
+    for chunk in chunks {
+        let mut one = Vec::with_capacity(chunk.data.len().saturating_add(32));
+        put_int64(1, chunk.first_ms, &mut one);
+        put_int64(2, chunk.last_ms, &mut one);
+        let kind = match chunk.kind {
+            ChunkKind::Floats => 1,
+            ChunkKind::Histograms => 2,
+            ChunkKind::FloatHistograms => 3,
+        };
+        put_int64(3, kind, &mut one);
+        put_bytes(4, &chunk.data, &mut one);
+        put_bytes(2, &one, &mut series);
+    }
+    let mut message = Vec::with_capacity(series.len().saturating_add(16));
+    put_bytes(1, &series, &mut message);
+    put_int64(2, i64::try_from(query).unwrap_or_default(), &mut message);
+    put_varint(message.len() as u64, out);
+    out.extend_from_slice(&crc32c::crc32c(&message).to_be_bytes());
+    out.extend_from_slice(&message);
+}
+
+/// Appends a series to a message `QueryResult`.
+pub fn put_time_series(series: &RawSeries, out: &mut Vec<u8>) {
+    let mut message = Vec::new();
+    put_labels(&series.labels, &mut message);
+    for (at, value) in series.times.iter().zip(&series.values) {
+        let mut one = Vec::new();
+        put_double(1, *value, &mut one);
+        put_int64(2, *at, &mut one);
+        put_bytes(2, &one, &mut message);
+    }
+    for (at, histogram) in series.histograms.times.iter().zip(&series.histograms.histograms) {
+        let mut one = Vec::new();
+        put_histogram(*at, histogram, &mut one);
+        put_bytes(4, &one, &mut message);
+    }
+    put_bytes(1, &message, out);
+}
+
+/// Returns a response of samples: one message `QueryResult` for each query.
+///
+/// # Errors
+/// [`ReadError::TooLarge`] if it does not fit into a snappy block.
+pub fn samples_response(results: &[Vec<u8>]) -> Result<Vec<u8>, ReadError> {
+    let mut message = Vec::new();
+    results.iter().for_each(|result| put_bytes(1, result, &mut message));
+    let found = message.len() as u64;
+    snap::raw::Encoder::new().compress_vec(&message).map_err(|_| ReadError::TooLarge {
+        what: "bytes of samples",
+        found,
+        allowed: u64::from(u32::MAX),
+    })
+}
+
+fn put_double(field: u64, value: f64, out: &mut Vec<u8>) {
+    if value.to_bits() != 0 {
+        put_varint(field << 3 | 1, out);
+        out.extend_from_slice(&value.to_le_bytes());
+    }
+}
+
+fn zigzag(value: i64) -> u64 {
+    (value << 1 ^ value >> 63).cast_unsigned()
+}
+
+/// Appends a `Histogram`; see [`crate::ingest::histogram`] for its fields.
+fn put_histogram(at_ms: i64, histogram: &Histogram, out: &mut Vec<u8>) {
+    let shape = histogram.shape();
+    let (positive, negative) = (shape.positive(), shape.negative());
+    match histogram.counts() {
+        HistogramCounts::Integer { count, .. } => put_int64(1, count.cast_signed(), out),
+        HistogramCounts::Float { count, .. } => {
+            put_varint(2 << 3 | 1, out);
+            out.extend_from_slice(&count.to_le_bytes());
+        }
+    }
+    put_double(3, histogram.sum(), out);
+    put_int64(4, zigzag(i64::from(shape.schema())).cast_signed(), out);
+    put_double(5, shape.zero_threshold(), out);
+    match histogram.counts() {
+        HistogramCounts::Integer { zero, .. } => put_int64(6, zero.cast_signed(), out),
+        HistogramCounts::Float { zero, .. } => put_double(7, *zero, out),
+    }
+    let split = shape.positive_buckets();
+    negative.iter().for_each(|span| put_span(8, *span, out));
+    put_buckets(histogram, split.., [9, 10], out);
+    positive.iter().for_each(|span| put_span(11, *span, out));
+    put_buckets(histogram, ..split, [12, 13], out);
+    put_int64(14, i64::from(histogram.reset() as u8), out);
+    put_int64(15, at_ms, out);
+    put_doubles(16, shape.custom_values(), out);
+}
+
+fn put_span(field: u64, span: BucketSpan, out: &mut Vec<u8>) {
+    let mut one = Vec::new();
+    put_int64(1, zigzag(i64::from(span.offset)).cast_signed(), &mut one);
+    put_int64(2, i64::from(span.length), &mut one);
+    put_bytes(field, &one, out);
+}
+
+/// Appends buckets of one sign: differences in the first field, or float counts in the second.
+fn put_buckets(
+    histogram: &Histogram,
+    places: impl std::slice::SliceIndex<[u64], Output = [u64]> + std::slice::SliceIndex<[f64], Output = [f64]>,
+    fields: [u64; 2],
+    out: &mut Vec<u8>,
+) {
+    let [deltas, counts] = fields;
+    match histogram.counts() {
+        HistogramCounts::Integer { buckets, .. } => {
+            let (mut packed, mut before) = (Vec::new(), 0_i64);
+            for bucket in buckets.get(places).unwrap_or_default() {
+                put_varint(zigzag(bucket.cast_signed().wrapping_sub(before)), &mut packed);
+                before = bucket.cast_signed();
+            }
+            if !packed.is_empty() {
+                put_bytes(deltas, &packed, out);
+            }
+        }
+        HistogramCounts::Float { buckets, .. } => {
+            put_doubles(counts, buckets.get(places).unwrap_or_default(), out);
+        }
+    }
+}
+
+fn put_doubles(field: u64, values: &[f64], out: &mut Vec<u8>) {
+    if values.is_empty() {
+        return;
+    }
+    let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+    put_bytes(field, &packed, out);
+}

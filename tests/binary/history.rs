@@ -1,0 +1,158 @@
+//! `promlet import`, `verify-import` and `export`: on a stopped folder, on a running server, and
+//! killed at random moments.
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use promlet::entropy::Entropy;
+
+use crate::harness::{ORG, Server, scratch};
+
+/// The number of kills of an import and of an export, and the variable that asks for more.
+const KILLS: usize = 4;
+const KILLS_VARIABLE: &str = "PROMLET_TEST_HISTORY_KILLS";
+/// The series and the samples of each in the imported file.
+const SERIES: usize = 20;
+const SAMPLES: usize = 6_000;
+
+fn kills() -> usize {
+    #[expect(clippy::disallowed_methods, reason = "a longer run is requested from outside")]
+    let requested = std::env::var(KILLS_VARIABLE).ok();
+    requested.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+}
+
+fn promlet(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_promlet"));
+    command
+        .env_clear()
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .env("PROMLET_ARGON2", "64,1,1")
+        .env("PROMLET_DATA_DIR", dir.join("store"))
+        .current_dir(dir)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn shown(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+#[track_caller]
+fn run(dir: &Path, args: &[&str]) -> String {
+    let output = promlet(dir, args).output().expect("it runs");
+    assert!(output.status.success(), "{args:?}: {}", shown(&output));
+    shown(&output)
+}
+
+/// Runs a command and kills it after some milliseconds. Returns whether it ended before that.
+fn run_killed(dir: &Path, args: &[&str], after_ms: u64) -> bool {
+    let mut child = promlet(dir, args).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(after_ms));
+    let has_ended = child.try_wait().expect("ours").is_some();
+    let _ = child.kill();
+    let output = child.wait_with_output().expect("reaped");
+    assert!(!has_ended || output.status.success(), "{args:?}: {}", shown(&output));
+    has_ended
+}
+
+/// Writes OpenMetrics with [`SERIES`] series of [`SAMPLES`] samples.
+fn write_samples(path: &Path) {
+    let mut text = "# TYPE load gauge\n# HELP load The load.\n".to_owned();
+    for series in 0..SERIES {
+        for number in 0..SAMPLES {
+            let value = series as f64 * 1e6 + number as f64 + 0.125;
+            let time = 1_790_000_000 + number * 60;
+            writeln!(text, "load{{host=\"web{series}\"}} {value} {time}").expect("a string");
+        }
+    }
+    text.push_str("# EOF\n");
+    std::fs::write(path, text).expect("written");
+}
+
+/// Creates a folder with a stopped store.
+fn stopped() -> tempfile::TempDir {
+    let dir = scratch::temporary_folder().expect("a folder");
+    assert!(Server::serve(&dir.path().join("store")).terminate().success());
+    dir
+}
+
+/// Returns a number of milliseconds below 1,500.
+fn delay_ms(rng: &mut Entropy) -> u64 {
+    u64::from(u16::from_le_bytes(rng.bytes())) % 1_500
+}
+
+/// Returns the exported samples as sorted lines without the header.
+fn exported_lines(dir: &Path) -> Vec<String> {
+    run(dir, &["export", "csv", "all.csv", "--org", ORG]);
+    let text = std::fs::read_to_string(dir.join("all.csv")).expect("an export");
+    let mut lines: Vec<String> = text.lines().skip(1).map(str::to_owned).collect();
+    lines.sort();
+    lines
+}
+
+#[test]
+fn an_import_and_an_export_that_are_killed_at_random_moments_lose_and_double_no_sample() {
+    let mut rng = Entropy::seeded(20_261_127);
+    let folder = stopped();
+    let dir = folder.path();
+    write_samples(&dir.join("samples.om"));
+    let import = ["import", "openmetrics", "samples.om", "--org", ORG];
+    let killed = (0..kills()).filter(|_| !run_killed(dir, &import, delay_ms(&mut rng))).count();
+    println!("{killed} of {} imports were killed", kills());
+    run(dir, &import);
+    let compared = run(dir, &["verify-import", "openmetrics", "samples.om", "--org", ORG]);
+    assert!(compared.contains("0 parts differ"), "{compared}");
+    let lines = exported_lines(dir);
+    assert_eq!(lines.len(), SERIES * SAMPLES);
+    assert!(lines.windows(2).all(|pair| pair[0] != pair[1]), "no sample is doubled");
+
+    let export = ["export", "prometheus-blocks", "blocks", "--org", ORG, "--block-hours", "6"];
+    let killed = (0..kills()).filter(|_| !run_killed(dir, &export, delay_ms(&mut rng))).count();
+    println!("{killed} of {} exports were killed", kills());
+    run(dir, &export);
+    let compared = run(dir, &["verify-import", "prometheus-blocks", "blocks", "--org", ORG]);
+    assert!(compared.contains(&format!("compared {} samples", "120 000")), "{compared}");
+    assert!(compared.contains("0 parts differ"), "{compared}");
+}
+
+#[test]
+fn samples_are_imported_into_and_exported_from_a_running_server_by_its_url() {
+    let dir = scratch::temporary_folder().expect("a folder");
+    let dir = dir.path();
+    let server = Server::serve(&dir.join("store"));
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    std::fs::write(dir.join("key"), secret).expect("written");
+    write_samples(&dir.join("samples.om"));
+    let url = format!("{}/api/v1/orgs/{ORG}/prometheus", server.url);
+    let at = ["--url", &*url, "--token-file", "key"];
+    let on = |args: &[&str]| run(dir, &[args, &at].concat());
+    let preview = on(&["import", "openmetrics", "samples.om", "--dry-run", "--match", "load{host=\"web1\"}"]);
+    assert!(preview.contains("1 series, 6 000 samples"), "{preview}");
+    let imported = on(&["import", "openmetrics", "samples.om"]);
+    assert!(imported.contains("imported 120 000 samples, 0 refused"), "{imported}");
+    let compared = on(&["verify-import", "openmetrics", "samples.om"]);
+    assert!(compared.contains("0 parts differ"), "{compared}");
+    for format in ["jsonl", "csv", "openmetrics", "prometheus"] {
+        on(&["export", format, "out.txt", "--match", "load{host=~\"web[12]\"}"]);
+        let text = std::fs::read_to_string(dir.join("out.txt")).expect("an export");
+        assert!(text.contains("web1") && text.contains("web2") && !text.contains("web3"), "{format}");
+        let compared = on(&["verify-import", format, "out.txt"]);
+        assert!(
+            compared.contains("compared 12 000 samples") && compared.contains("0 parts differ"),
+            "{compared}"
+        );
+    }
+    on(&["export", "prometheus-blocks", "blocks", "--from", "1790000000", "--to", "1790100000"]);
+    let compared = on(&["verify-import", "prometheus-blocks", "blocks"]);
+    assert!(compared.contains("0 parts differ"), "{compared}");
+    // The folder is in use.
+    let refused =
+        promlet(dir, &["import", "openmetrics", "samples.om", "--org", ORG]).output().expect("it runs");
+    assert!(!refused.status.success() && shown(&refused).contains("--url"), "{}", shown(&refused));
+}
