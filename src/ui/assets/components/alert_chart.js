@@ -36,7 +36,8 @@ const bar = (spans, { start, end }) =>
     { class: 'lane-bar', 'aria-hidden': 'true' },
     spans.map(({ from, to, state }) => {
       const part = h('i', { class: state, title: `${WORDS[state]} from ${formatMoment(from)}` });
-      part.style.left = `${(100 * Math.max(0, from - start)) / (end - start)}%`;
+      // What begins at the last step is seen as well.
+      part.style.left = `min(${(100 * Math.max(0, from - start)) / (end - start)}%, 100% - 3px)`;
       part.style.width = `${(100 * (to - Math.max(start, from))) / (end - start)}%`;
       return part;
     }),

@@ -148,6 +148,8 @@ export function organisationPage({ me, membership: org, signedOut }) {
               }),
             ],
           },
+          { id: 'limits', text: 'Limits', panel: () => [limits({ base, signedOut })] },
+          { id: 'engine', text: 'Engine', panel: () => [engine({ base, signedOut })] },
           {
             id: 'notifications',
             text: 'Notifications',
@@ -161,8 +163,6 @@ export function organisationPage({ me, membership: org, signedOut }) {
               }),
             ],
           },
-          { id: 'limits', text: 'Limits', panel: () => [limits({ base, signedOut })] },
-          { id: 'engine', text: 'Engine', panel: () => [engine({ base, signedOut })] },
           {
             id: 'audit',
             text: 'Audit log',
