@@ -213,7 +213,7 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
         let jobs: Vec<&str> = alerts.iter().filter_map(|alert| alert["labels"]["job"].as_str()).collect();
         assert_eq!(jobs, expected);
         assert!(alerts.iter().all(|alert| alert["annotations"] == json!({}) && alert["value"] == "1e+00"));
-        assert_eq!(server.get(RULER, &token).await.status, 403);
+        assert_eq!(server.get(RULER, &token).await.status, 404);
     }
 }
 

@@ -332,7 +332,7 @@ const PAST_ERRORS: &[Code] = &[
     Code::QueryTimeout,
     Code::StorageDegraded,
 ];
-const RULER_ERRORS: &[Code] = &[Code::EmbedRestricted, Code::NotFound, Code::QueryTimeout];
+const RULER_ERRORS: &[Code] = &[Code::NotFound, Code::QueryTimeout];
 const RULER_DONE: &[(u16, &str, &str)] =
     &[(202, "{ status: string, data: any, errorType: string, error: string }", "The change is stored")];
 
