@@ -494,8 +494,8 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
 }
 
 /// Returns the errors of a read that another server answers. A batch and a stream of points report
-/// them in their lines. Formatting an expression and listing rules read no samples, and costs and cardinality are known
-/// for local samples only.
+/// them in their lines. Formatting an expression and listing rules read no samples, and costs and
+/// cardinality are known for local samples only.
 fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
     let reads = matches!(row.auth, Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_));
     let is_in_lines = ["/query/batch", "/query/live", "/format_query", "/data", "/live", "/view"];
