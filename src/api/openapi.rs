@@ -479,8 +479,8 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    let takes_samples = row.auth == Auth::IngestCaller && !row.path.contains("/alertmanager/");
-    if takes_samples && row.method != "GET" {
+    let is_of_alerting = row.path.contains("/alertmanager/") || row.path.contains("/config/v1/rules");
+    if row.auth == Auth::IngestCaller && row.method != "GET" && !is_of_alerting {
         codes.extend([Code::ShuttingDown, Code::EngineUpstream]);
     }
     codes.extend(upstream_refusals(row, &codes));
@@ -517,13 +517,13 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
 }
 
 /// Returns the errors of a read that another server answers. A batch and a stream of points report
-/// them in their lines. Formatting an expression reads nothing, and costs and cardinality are known
-/// for local samples only.
+/// them in their lines. Formatting an expression and listing rules read no samples, and costs and
+/// cardinality are known for local samples only.
 fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
     let reads = matches!(row.auth, Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_));
     let is_in_lines = ["/query/batch", "/query/live", "/format_query", "/data", "/live", "/view"];
-    if !reads || !codes.contains(&Code::QueryTimeout) || is_in_lines.iter().any(|end| row.path.ends_with(end))
-    {
+    let is_elsewhere = is_in_lines.iter().any(|end| row.path.ends_with(end)) || row.path.contains("/rules");
+    if !reads || !codes.contains(&Code::QueryTimeout) || is_elsewhere {
         return &[];
     }
     match row.path.rsplit('/').next() {

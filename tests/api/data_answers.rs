@@ -250,7 +250,7 @@ async fn push_group(stage: &DataFixture) {
 }
 
 /// Parameters that are given twice.
-const TWICE: &str = "ttl=1h&ttl=1h&match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
+const TWICE: &str = "ttl=1h&ttl=1h&match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1&type=alert&type=alert";
 
 /// A parameter that is not UTF-8.
 const MALFORMED: &str = "x=%ff";

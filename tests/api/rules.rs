@@ -8,7 +8,7 @@ use promlet::api::orgs::rules::reconcile;
 use promlet::model::{BatchBuilder, Labels, Sample};
 use serde_json::{Value, json};
 
-use crate::test_server::{Reply, TestServer, Who, ask};
+use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 
 const GROUPS: &str = "/api/v1/orgs/acme/rule-groups";
 const MOUNT: &str = "/api/v1/orgs/acme/prometheus";
@@ -34,6 +34,14 @@ async fn put(server: &TestServer, who: &Who, name: &str, yaml: &str, tag: Option
     }
     let body = json!({ "yaml": yaml }).to_string();
     server.send(request.body(Body::from(body)).expect("a request")).await
+}
+
+/// Sends a group as mimirtool does.
+async fn set(server: &TestServer, who: &Who, namespace: &str, yaml: &str) -> Reply {
+    let request = ask("POST", &format!("{RULER}/{namespace}"), who)
+        .header(header::CONTENT_TYPE, "application/yaml")
+        .body(Body::from(yaml.to_owned()));
+    server.send(request.expect("a request")).await
 }
 
 fn write(server: &TestServer, job: &str, ago_s: i64, value: f64) {
@@ -120,6 +128,9 @@ async fn an_organisation_has_a_limit_of_rules() {
         assert_eq!(made.status, 201, "{}", made.body);
     }
     put(&server, &owner, "more", &many("more", 1), None).await.is(409, "limit_reached");
+    put(&server, &owner, "%2Fmore", &many("more", 1), None).await.is(400, "invalid_parameter");
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest"] })).await;
+    assert_eq!(set(&server, &Who::Bearer(secret), "infra", &many("more", 1)).await.status, 409);
     put(&server, &owner, "large", &many("large", 6_000), None).await.is(422, "validation_failed");
     let name = "n".repeat(201);
     put(&server, &owner, &name, &many(&name, 1), None).await.is(422, "validation_failed");
@@ -213,7 +224,7 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
         let jobs: Vec<&str> = alerts.iter().filter_map(|alert| alert["labels"]["job"].as_str()).collect();
         assert_eq!(jobs, expected);
         assert!(alerts.iter().all(|alert| alert["annotations"] == json!({}) && alert["value"] == "1e+00"));
-        assert_eq!(server.get(RULER, &token).await.status, 403);
+        assert_eq!(server.get(RULER, &token).await.status, 404);
     }
 }
 
@@ -224,12 +235,7 @@ async fn mimirtool_lists_sets_and_removes_groups_by_namespace() {
     let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest", "read"] })).await;
     let tool = Who::Basic("acme".into(), secret);
     assert_eq!(server.get(RULER, &tool).await.status, 404);
-    let send = async |namespace: &str, yaml: &str| {
-        let request = ask("POST", &format!("{RULER}/{namespace}"), &tool)
-            .header(header::CONTENT_TYPE, "application/yaml")
-            .body(Body::from(yaml.to_owned()));
-        server.send(request.expect("a request")).await
-    };
+    let send = async |namespace: &str, yaml: &str| set(&server, &tool, namespace, yaml).await;
     let stored = send("infra", GROUP).await;
     assert_eq!(stored.status, 202, "{}", stored.body);
     assert_eq!(stored.value()["status"], "success");
@@ -273,7 +279,8 @@ async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
     assert_eq!(preview["series"][0]["values"][0], json!([now as f64 - 70.0, "5"]));
     assert_eq!(preview["truncated"], false);
     server.post(path, &owner, ask("{alert: A, expr: 'x >'}")).await.is(422, "validation_failed");
-    server.post(path, &owner, ask("{alert: A, expr: 'x * on() group_left() x'}")).await;
+    let failing = ask("{record: y, expr: 'label_replace(x, \"a\", \"b\", \"job\", \"(\")'}");
+    server.post(path, &owner, failing.clone()).await.is(422, "query_failed");
     let mut wrong = ask("{alert: A, expr: x}");
     wrong["step"] = json!("0s");
     server.post(path, &owner, wrong).await.is(422, "validation_failed");
@@ -283,6 +290,44 @@ async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
     let query = format!("{MOUNT}/api/v1/query?query=count_over_time(y[2m])&time={}", now - 10);
     assert_eq!(server.get(&query, &owner).await.value()["data"]["result"][0]["value"][1], "10");
     server.post(path, &owner, ask("{alert: A, expr: x}")).await.is(422, "validation_failed");
+    server.post(path, &owner, failing).await.is(422, "query_failed");
+}
+
+#[tokio::test]
+async fn patterns_are_compiled_within_the_timeout_and_samples_elsewhere_have_no_past() {
+    let mut plan = TestServerOptions::default();
+    plan.options.read.timeout = Duration::ZERO;
+    let server = TestServer::build(plan);
+    let owner = server.log_in().await;
+    let rule = "{record: y, expr: 'x{job=~\"a.*b?\"}'}";
+    let group = format!("name: g\nrules:\n- {rule}\n");
+    put(&server, &owner, "g", &group, None).await.is(503, "query_timeout");
+    let past = json!({ "yaml": rule, "start": 0, "end": 10, "step": 1 });
+    for path in ["preview", "backfill"] {
+        let path = format!("/api/v1/orgs/acme/rules/{path}");
+        server.post(&path, &owner, past.clone()).await.is(503, "query_timeout");
+    }
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest"] })).await;
+    let late = set(&server, &Who::Bearer(secret), "infra", &group).await;
+    assert_eq!(late.status, 503, "{}", late.body);
+
+    let mut plan = TestServerOptions::default();
+    plan.options.egress = crate::engine::loopback();
+    let server = TestServer::build(plan);
+    let owner = server.log_in().await;
+    let engine = json!({ "engine": "upstream", "url": "http://127.0.0.1:1" });
+    let engine = server.json("PUT", "/api/v1/orgs/acme/engine?probe=false", &owner, engine).await;
+    assert_eq!(engine.status, 200, "{}", engine.body);
+    let past = json!({ "yaml": "{record: y, expr: x}", "start": 0, "end": 10, "step": 1 });
+    for path in ["preview", "backfill"] {
+        let path = format!("/api/v1/orgs/acme/rules/{path}");
+        server.post(&path, &owner, past.clone()).await.is(409, "engine_upstream");
+    }
+    assert_eq!(put(&server, &owner, "g", GROUP, None).await.status, 201);
+    assert_eq!(server.rules.counters().groups, 0, "not evaluated here");
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["read"] })).await;
+    let shown = server.get(RULER, &Who::Bearer(secret)).await;
+    assert!(shown.body.starts_with("\"api\":\n    - name: g\n"), "{}", shown.body);
 }
 
 #[tokio::test]

@@ -327,14 +327,8 @@ const KEY: &str = "{| name: string, scopes: KeyScope[], expires_at?: string(date
 
 const PAST_OF_A_RULE: &str = "{| yaml: string 'One rule, as in a rule file of Prometheus', start: any, end: any, step: any, \
                               query_offset?: string | null, limit?: integer | null |}";
-const PAST_ERRORS: &[Code] = &[
-    Code::EngineUpstream,
-    Code::InvalidParameter,
-    Code::QueryFailed,
-    Code::QueryTimeout,
-    Code::StorageDegraded,
-];
-const RULER_ERRORS: &[Code] = &[Code::EmbedRestricted, Code::NotFound, Code::QueryTimeout];
+const PAST_ERRORS: &[Code] = &[Code::EngineUpstream, Code::QueryFailed, Code::QueryTimeout];
+const RULER_ERRORS: &[Code] = &[Code::NotFound];
 const RULER_DONE: &[(u16, &str, &str)] =
     &[(202, "{ status: string, data: any, errorType: string, error: string }", "The change is stored")];
 
