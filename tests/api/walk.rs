@@ -137,7 +137,11 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
     let cabinet = server.log_in().await;
     let document = document(&server).await;
     let media = |row: &RouteDoc| match row.auth {
-        Auth::IngestCaller if row.path.contains("/import") || row.path.contains("/influx/") => "text/plain",
+        Auth::IngestCaller
+            if ["/import", "/influx/", "/push/"].iter().any(|part| row.path.contains(part)) =>
+        {
+            "text/plain"
+        }
         Auth::IngestCaller if row.path.contains("/alertmanager/") => "application/json",
         Auth::IngestCaller => "application/x-protobuf",
         Auth::PrometheusCaller(_) if !row.path.ends_with("/batch") => "application/x-www-form-urlencoded",
