@@ -13,7 +13,9 @@ use super::compiled::{ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
 use super::environment::{RuleContext, RuleSettings};
 use super::samples::RuleSample;
 use crate::clock::Stopwatch;
-use crate::model::{BatchBuilder, LabelRef, Labels, METRIC_NAME, MatchOp, Matcher, TimeRange, Timestamp};
+use crate::model::{
+    BatchBuilder, LabelRef, Labels, METRIC_NAME, MatchOp, Matcher, Refusal, TimeRange, Timestamp,
+};
 use crate::rules::alert::{AlertPhase, AlertSet, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
 use crate::tsdb::{SampleColumns, Snapshot};
@@ -208,7 +210,26 @@ impl GroupRun {
 
     fn write(&mut self, context: RuleContext<'_>, pending: &mut PendingSamples, now: Timestamp) {
         let PendingSamples { samples, rules } = std::mem::take(pending);
+        let (markers, values): (Vec<_>, Vec<_>) = samples.into_iter().partition(RuleSample::is_marker);
+        for refusal in self.append(context, values, &rules, now) {
+            let text = format!("a sample was refused: {} {}", refusal.series, refusal.reason);
+            self.fail(&rules, &text, |rule| refusal.series.contains(&format!("={:?}", rule.name())));
+        }
+        // Another rule may continue the series at the same time. Its value wins over the marker, and
+        // the refused marker is no error, as in Prometheus.
+        self.append(context, markers, &rules, now);
+    }
+
+    /// Writes samples and returns the refusals. A failure of the store is an error of all `rules`.
+    fn append(
+        &mut self,
+        context: RuleContext<'_>,
+        samples: Vec<RuleSample>,
+        rules: &[usize],
+        now: Timestamp,
+    ) -> Vec<Refusal> {
         let mut samples = samples.into_iter().peekable();
+        let mut refusals = Vec::new();
         while samples.peek().is_some() {
             let mut batch = BatchBuilder::default();
             for sample in samples.by_ref().take(WRITE_SAMPLES_MAX) {
@@ -218,18 +239,14 @@ impl GroupRun {
                 Ok(report) => {
                     self.totals.samples += report.stored;
                     self.totals.refused += report.refused;
-                    for refusal in &report.refusals {
-                        let text = format!("a sample was refused: {} {}", refusal.series, refusal.reason);
-                        self.fail(&rules, &text, |rule| {
-                            refusal.series.contains(&format!("={:?}", rule.name()))
-                        });
-                    }
+                    refusals.extend(report.refusals);
                 }
                 Err(error) => {
-                    self.fail(&rules, &format!("samples were not stored: {error}"), |_| true);
+                    self.fail(rules, &format!("samples were not stored: {error}"), |_| true);
                 }
             }
         }
+        refusals
     }
 
     fn fail(&mut self, places: &[usize], message: &str, concerned: impl Fn(&Rule) -> bool) {

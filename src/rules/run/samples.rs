@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::compiled::{ALERTS, ALERTS_FOR_STATE, series_labels};
 use crate::model::{
     BatchBuilder, BucketSpan, Histogram, HistogramCounts, HistogramError, HistogramShape, Labels, Sample,
-    Timestamp, stale_nan,
+    Timestamp, is_stale, stale_nan,
 };
 use crate::promql::{FloatHistogram, VectorSample};
 use crate::rules::alert::{AlertPhase, RuleAlert};
@@ -34,6 +34,11 @@ impl RuleSample {
     /// The marker of the end of a series.
     pub(in crate::rules) fn stale(labels: Labels, at: Timestamp) -> RuleSample {
         RuleSample { labels, at, value: stale_nan(), histogram: None, start: None }
+    }
+
+    /// Returns whether this is the marker of the end of a series.
+    pub(in crate::rules) fn is_marker(&self) -> bool {
+        self.histogram.is_none() && is_stale(self.value)
     }
 
     /// The two samples of a pending or firing alert. Their start timestamps and the value hold all
