@@ -314,7 +314,9 @@ fn path_parameters(path: &str) -> Vec<Value> {
                 "uid" => "The uid of the dashboard",
                 "version" => "The number of the version",
                 "fingerprint" => "The fingerprint of the alert: 16 hexadecimal digits",
-                "group" => "The labels of the group: job/<job>{/<label>/<value>}, with slashes as they are or percent-encoded",
+                "namespace" => "The namespace of the groups of rules",
+                "group" => "The name of the group of rules",
+                "grouping" => "The labels of the group: job/<job>{/<label>/<value>}, with slashes as they are or percent-encoded",
                 _ => "The id of the object",
             };
             json!({ "name": name, "in": "path", "required": true, "description": text, "schema": { "type": "string", "minLength": 1 } })
@@ -479,8 +481,9 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    let is_of_alerting = row.path.contains("/alertmanager/") || row.path.contains("/config/v1/rules");
-    if row.auth == Auth::IngestCaller && row.method != "GET" && !is_of_alerting {
+    let without_samples = ["/alertmanager/", "/config/v1/rules", "/import/native"];
+    let takes_samples = !without_samples.iter().any(|part| row.path.contains(part));
+    if row.auth == Auth::IngestCaller && row.method != "GET" && takes_samples {
         codes.extend([Code::ShuttingDown, Code::EngineUpstream]);
     }
     codes.extend(upstream_refusals(row, &codes));

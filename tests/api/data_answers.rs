@@ -119,7 +119,7 @@ fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
 /// Like [`request`], for another metric or label in the path.
 fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
-    let path = path.replace("{uid}", VIEWED).replace("{group}", "job/sent");
+    let path = path.replace("{uid}", VIEWED).replace("{grouping}", "job/sent");
     let post = |body: Value| {
         ask(row.method, &path, who)
             .header(header::CONTENT_TYPE, "application/json")
@@ -244,7 +244,7 @@ async fn every_route_of_samples_and_questions_answers() {
 
 /// Pushes the group of all requests, which a deletion of it then changes.
 async fn push_group(stage: &DataFixture) {
-    let row = rows(&stage.server).into_iter().find(|row| row.path.ends_with("/push/metrics/{group}"));
+    let row = rows(&stage.server).into_iter().find(|row| row.path.ends_with("/push/metrics/{grouping}"));
     let pushed = stage.server.send(request(&row.expect("a row"), "", &stage.agent)).await;
     assert_eq!(pushed.status, 200, "{}", pushed.body);
 }

@@ -780,9 +780,9 @@ const ORGANISATIONS: &[Operation] = &[
         INFLUX,
         &[parameters::INFLUX, parameters::IMPORT],
     ),
-    pushed("PUT /orgs/{slug}/push/metrics/{group}"),
-    pushed("POST /orgs/{slug}/push/metrics/{group}"),
-    at("DELETE /orgs/{slug}/push/metrics/{group}")
+    pushed("PUT /orgs/{slug}/push/metrics/{grouping}"),
+    pushed("POST /orgs/{slug}/push/metrics/{grouping}"),
+    at("DELETE /orgs/{slug}/push/metrics/{grouping}")
         .responses(&[(202, "", "The group is deleted, and its series are stale")])
         .errors(&[Code::IngestThrottled, Code::AtCapacity]),
     at("GET /orgs/{slug}/push/api/v1/metrics")

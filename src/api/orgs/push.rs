@@ -102,7 +102,7 @@ impl PushedGroups {
 
 /// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<PushDeps> {
-    let path = "/orgs/{slug}/push/metrics/{group}";
+    let path = "/orgs/{slug}/push/metrics/{grouping}";
     Routes::new()
         .put(path, Auth::IngestCaller, "Pushgateway: replace the metrics of a group", push)
         .post(path, Auth::IngestCaller, "Pushgateway: replace metrics of the same name in a group", push)
