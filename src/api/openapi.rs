@@ -340,7 +340,7 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                     }
                     "samples" => {
                         response["content"] = json!({
-                            "application/stream+json": { "schema": {} },
+                            "application/x-ndjson": { "schema": {} },
                             "text/csv": { "schema": { "type": "string" } },
                             "application/openmetrics-text": { "schema": { "type": "string" } },
                             "text/plain": { "schema": { "type": "string" } },
@@ -513,7 +513,7 @@ fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
         return &[];
     }
     match row.path.rsplit('/').next() {
-        Some("estimate" | "tsdb") => &[Code::UpstreamUnsupported],
+        Some("estimate" | "tsdb" | "export" | "read") => &[Code::UpstreamUnsupported],
         _ => &[Code::UpstreamUnsupported, Code::UpstreamError, Code::UpstreamUnavailable],
     }
 }
