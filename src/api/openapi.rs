@@ -355,7 +355,7 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
                     }
                     "samples" => {
                         response["content"] = json!({
-                            "application/stream+json": { "schema": {} },
+                            "application/x-ndjson": { "schema": {} },
                             "text/csv": { "schema": { "type": "string" } },
                             "application/openmetrics-text": { "schema": { "type": "string" } },
                             "text/plain": { "schema": { "type": "string" } },
@@ -481,7 +481,7 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    let without_samples = ["/alertmanager/", "/config/v1/rules", "/import/native"];
+    let without_samples = ["/alertmanager/", "/config/v1/rules"];
     let takes_samples = !without_samples.iter().any(|part| row.path.contains(part));
     if row.auth == Auth::IngestCaller && row.method != "GET" && takes_samples {
         codes.extend([Code::ShuttingDown, Code::EngineUpstream]);
@@ -530,7 +530,7 @@ fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
         return &[];
     }
     match row.path.rsplit('/').next() {
-        Some("estimate" | "tsdb") => &[Code::UpstreamUnsupported],
+        Some("estimate" | "tsdb" | "export" | "read") => &[Code::UpstreamUnsupported],
         _ => &[Code::UpstreamUnsupported, Code::UpstreamError, Code::UpstreamUnavailable],
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use promlet::entropy::Entropy;
@@ -52,7 +53,9 @@ fn run(dir: &Path, args: &[&str]) -> String {
 /// Runs a command and kills it after some milliseconds. Returns whether it ended before that.
 fn run_killed(dir: &Path, args: &[&str], after_ms: u64) -> bool {
     let mut child = promlet(dir, args).spawn().expect("it starts");
-    std::thread::sleep(Duration::from_millis(after_ms));
+    // Nothing is sent, so this waits.
+    let (_sender, silence) = channel::<()>();
+    let _ = silence.recv_timeout(Duration::from_millis(after_ms));
     let has_ended = child.try_wait().expect("ours").is_some();
     let _ = child.kill();
     let output = child.wait_with_output().expect("reaped");

@@ -10,7 +10,7 @@ use crate::wire::{DataFixture, NOW, escaped};
 
 const READ: &str = "/api/v1/orgs/acme/prometheus/api/v1/read";
 
-/// Returns an organisation with a tenant `alpha` and a tenant `bravo`, and 61 samples of each series.
+/// Returns an organisation with the tenants `alpha` and `bravo`, and 61 samples of each series.
 async fn tenants() -> DataFixture {
     let fixture = DataFixture::new().await;
     let samples: Vec<(i64, f64)> = (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, n as f64 / 2.0)).collect();
@@ -46,7 +46,7 @@ async fn an_export_has_the_raw_samples_of_a_selector_and_a_range() {
             first + 15_000
         );
         assert_eq!((reply.status.as_u16(), reply.body.as_str()), (200, expected.as_str()));
-        assert_eq!(reply.header("content-type"), "application/stream+json");
+        assert_eq!(reply.header("content-type"), "application/x-ndjson");
     }
     let reply = fixture.get("export?format=csv").await;
     assert_eq!(reply.body.lines().next(), Some("time:unix_ms,metric,value,job,tenant"));

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::symbols::SymbolTable;
+use super::symbols::BlockSymbols;
 use super::{BlockError, BlockFile, ByteReader, Window, checksum};
 use crate::model::{Label, Labels};
 
@@ -54,7 +54,7 @@ pub struct BlockSeries {
 #[derive(Debug)]
 pub(super) struct BlockIndex {
     pub(super) file: BlockFile,
-    symbols: SymbolTable,
+    symbols: BlockSymbols,
     /// The position of the numbers of all series, and their count.
     all: (u64, u32),
     window: Window,
@@ -86,7 +86,7 @@ impl BlockIndex {
             }
         }
         let toc = read_toc(&file)?;
-        let symbols = SymbolTable::open(&file, toc.symbols)?;
+        let symbols = BlockSymbols::open(&file, toc.symbols)?;
         let all = check_postings(&file, toc.postings_table)?;
         Ok(BlockIndex { file, symbols, all, window: Window::default(), postings: Window::default() })
     }

@@ -21,7 +21,7 @@ const TEXT_BYTES: usize = 64;
 
 /// The positions of symbols, and a cache of their texts.
 #[derive(Debug)]
-pub(super) struct SymbolTable {
+pub(super) struct BlockSymbols {
     count: u32,
     /// The position of each [`GROUP`]th symbol in the file.
     positions: Vec<u64>,
@@ -32,9 +32,9 @@ pub(super) struct SymbolTable {
     window: Window,
 }
 
-impl SymbolTable {
+impl BlockSymbols {
     /// Reads the positions of the section at `offset`, and checks its checksum.
-    pub(super) fn open(file: &BlockFile, offset: u64) -> Result<SymbolTable, BlockError> {
+    pub(super) fn open(file: &BlockFile, offset: u64) -> Result<BlockSymbols, BlockError> {
         let length = file.check_section(offset)?;
         let content = offset.saturating_add(4);
         let end = content.saturating_add(length);
@@ -65,7 +65,7 @@ impl SymbolTable {
         if at != end {
             return Err(file.damaged(at, "there are bytes behind the last symbol"));
         }
-        Ok(SymbolTable { count, positions, end, groups: HashMap::new(), cached_bytes: 0, window })
+        Ok(BlockSymbols { count, positions, end, groups: HashMap::new(), cached_bytes: 0, window })
     }
 
     /// Returns the text of a symbol.

@@ -70,14 +70,14 @@ pub trait CopySource {
     /// Continues behind a position of an earlier run.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn resume(&mut self, position: CopyPosition) -> Result<(), CopyError>;
+    /// [`SampleCopyError`].
+    fn resume(&mut self, position: CopyPosition) -> Result<(), SampleCopyError>;
 
     /// Returns the next samples; none at the end.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn next(&mut self) -> Result<Option<CopyBatch>, CopyError>;
+    /// [`SampleCopyError`].
+    fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError>;
 
     /// Returns the position behind the last batch.
     fn position(&self) -> CopyPosition;
@@ -94,8 +94,8 @@ pub trait CopySink {
     /// Writes a batch. When this returns, it is durable.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, CopyError>;
+    /// [`SampleCopyError`].
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError>;
 }
 
 /// The outcome of a batch.
@@ -114,13 +114,13 @@ pub trait CopyLookup {
     /// Returns the samples of a series in a range, in the order of their times.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, CopyError>;
+    /// [`SampleCopyError`].
+    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, SampleCopyError>;
 }
 
 /// The reason why a copy stopped.
 #[derive(Debug, thiserror::Error)]
-pub enum CopyError {
+pub enum SampleCopyError {
     /// The source cannot be read.
     #[error("{0}")]
     Source(String),

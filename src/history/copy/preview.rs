@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
 use super::verify::samples_of;
-use super::{CopyError, CopyFilter, CopyLookup, CopySeries, CopyShare, CopySource};
+use super::{CopyFilter, CopyLookup, CopySeries, CopyShare, CopySource, SampleCopyError};
 use crate::model::{Labels, TimeRange};
 
 /// The most metrics whose series are counted one by one.
@@ -60,13 +60,13 @@ fn hash_of(value: &impl std::hash::Hash) -> u64 {
 /// Reads a source to its end, and writes nothing. Conflicts are looked for if there is a `lookup`.
 ///
 /// # Errors
-/// [`CopyError`].
+/// [`SampleCopyError`].
 pub fn preview(
     source: &mut dyn CopySource,
     filter: &CopyFilter,
     mut lookup: Option<&mut dyn CopyLookup>,
     observe: &mut dyn FnMut(CopyShare, u64) -> bool,
-) -> Result<CopyPreview, CopyError> {
+) -> Result<CopyPreview, SampleCopyError> {
     let mut state = PreviewState::default();
     while let Some(mut batch) = source.next()? {
         state.found.refused = state.found.refused.saturating_add(batch.refused);
@@ -80,7 +80,7 @@ pub fn preview(
             }
         }
         if !observe(source.share(), state.found.samples) {
-            return Err(CopyError::Stopped);
+            return Err(SampleCopyError::Stopped);
         }
     }
     let mut found = state.found;
@@ -125,7 +125,7 @@ impl PreviewState {
         }
     }
 
-    fn compare(&mut self, series: &CopySeries, lookup: &mut dyn CopyLookup) -> Result<(), CopyError> {
+    fn compare(&mut self, series: &CopySeries, lookup: &mut dyn CopyLookup) -> Result<(), SampleCopyError> {
         let Some(range) = series.range() else { return Ok(()) };
         let stored = samples_of(&lookup.samples(&series.labels, range)?.into());
         for (at_ms, value) in samples_of(series) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{CopyError, CopyPosition, CopyTotals};
+use super::{CopyPosition, CopyTotals, SampleCopyError};
 
 /// The greatest size of the file in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -42,8 +42,8 @@ impl ProgressFile {
     /// another copy, which then begins again.
     ///
     /// # Errors
-    /// [`CopyError::Progress`] if the file cannot be read.
-    pub fn load(&self) -> Result<Option<(CopyPosition, CopyTotals)>, CopyError> {
+    /// [`SampleCopyError::Progress`] if the file cannot be read.
+    pub fn load(&self) -> Result<Option<(CopyPosition, CopyTotals)>, SampleCopyError> {
         let Some(path) = &self.path else { return Ok(None) };
         let length = match std::fs::metadata(path) {
             Ok(metadata) => metadata.len(),
@@ -62,8 +62,8 @@ impl ProgressFile {
     /// Stores a position. Either the old or the new one survives an interruption.
     ///
     /// # Errors
-    /// [`CopyError::Progress`].
-    pub fn save(&self, position: CopyPosition, totals: &CopyTotals) -> Result<(), CopyError> {
+    /// [`SampleCopyError::Progress`].
+    pub fn save(&self, position: CopyPosition, totals: &CopyTotals) -> Result<(), SampleCopyError> {
         let Some(path) = &self.path else { return Ok(()) };
         let stored =
             StoredProgress { version: 1, identity: self.identity.clone(), position, totals: totals.clone() };
@@ -81,8 +81,8 @@ impl ProgressFile {
     /// Removes the file, after the end of the copy.
     ///
     /// # Errors
-    /// [`CopyError::Progress`].
-    pub fn remove(&self) -> Result<(), CopyError> {
+    /// [`SampleCopyError::Progress`].
+    pub fn remove(&self) -> Result<(), SampleCopyError> {
         let Some(path) = &self.path else { return Ok(()) };
         match std::fs::remove_file(path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.failed(error)),
@@ -90,8 +90,8 @@ impl ProgressFile {
         }
     }
 
-    fn failed(&self, source: std::io::Error) -> CopyError {
+    fn failed(&self, source: std::io::Error) -> SampleCopyError {
         let file = self.path.as_deref().unwrap_or(Path::new("")).display().to_string();
-        CopyError::Progress { file, source }
+        SampleCopyError::Progress { file, source }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use super::{CopyBatch, CopyError, CopyMetadata, CopyPosition, CopySeries, CopyShare, CopySource};
+use super::{CopyBatch, CopyMetadata, CopyPosition, CopySeries, CopyShare, CopySource, SampleCopyError};
 use crate::history::block::{BlockError, BlockMeta, BlockReader, BlockSeries, Ulid};
 use crate::history::wal::{HeadReader, HeadSample};
 use crate::ingest::prometheus_chunk::ChunkSample;
@@ -43,9 +43,10 @@ impl PrometheusSource {
     /// cannot be read is left out, with its reason in [`CopySource::problems`].
     ///
     /// # Errors
-    /// [`CopyError`] if the folder cannot be read or has neither blocks nor a log.
-    pub fn open(folder: &Path) -> Result<PrometheusSource, CopyError> {
-        let failed = |error| CopyError::Block(BlockError::Io { file: folder.to_owned(), source: error });
+    /// [`SampleCopyError`] if the folder cannot be read or has neither blocks nor a log.
+    pub fn open(folder: &Path) -> Result<PrometheusSource, SampleCopyError> {
+        let failed =
+            |error| SampleCopyError::Block(BlockError::Io { file: folder.to_owned(), source: error });
         let mut source = PrometheusSource {
             data: folder.to_owned(),
             blocks: Vec::new(),
@@ -64,12 +65,14 @@ impl PrometheusSource {
                     source.add_block(&entry.path());
                 }
                 if source.blocks.len() > BLOCKS_MAX {
-                    return Err(CopyError::Source(format!("the folder has more than {BLOCKS_MAX} blocks")));
+                    return Err(SampleCopyError::Source(format!(
+                        "the folder has more than {BLOCKS_MAX} blocks"
+                    )));
                 }
             }
         }
         if source.blocks.is_empty() && source.problems.is_empty() && !folder.join("wal").exists() {
-            return Err(CopyError::Source(format!(
+            return Err(SampleCopyError::Source(format!(
                 "{} has neither blocks nor a log of Prometheus",
                 folder.display()
             )));
@@ -91,7 +94,7 @@ impl PrometheusSource {
     }
 
     /// Opens and verifies the block at the position. Returns whether there is one.
-    fn open_block(&mut self) -> Result<bool, CopyError> {
+    fn open_block(&mut self) -> Result<bool, SampleCopyError> {
         while self.open.is_none() {
             let place = usize::try_from(self.position.part).unwrap_or(usize::MAX);
             let Some((_, folder)) = self.blocks.get(place) else { return Ok(false) };
@@ -157,7 +160,7 @@ impl PrometheusSource {
     }
 
     /// Starts to read the head.
-    fn start_head(&self) -> Result<Receiver<HeadMessage>, CopyError> {
+    fn start_head(&self) -> Result<Receiver<HeadMessage>, SampleCopyError> {
         let in_order = self.blocks.iter().filter(|(meta, _)| !meta.is_from_out_of_order());
         let valid_from_ms = in_order.map(|(meta, _)| meta.max_time).max().unwrap_or(i64::MIN);
         let data = self.data.clone();
@@ -171,11 +174,11 @@ impl PrometheusSource {
             // The source may have been dropped.
             let _ = sender.send(last);
         });
-        started.map_err(|error| CopyError::Source(error.to_string()))?;
+        started.map_err(|error| SampleCopyError::Source(error.to_string()))?;
         Ok(receiver)
     }
 
-    fn head_batch(&mut self) -> Result<Option<CopyBatch>, CopyError> {
+    fn head_batch(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
         if matches!(self.head, HeadState::Unread) {
             self.head = HeadState::Reading(self.start_head()?);
         }
@@ -188,7 +191,7 @@ impl PrometheusSource {
                 Ok(None)
             }
             Ok(HeadMessage::Failed(error)) => Err(error.into()),
-            Err(_) => Err(CopyError::Source("the thread that reads the head ended early".to_owned())),
+            Err(_) => Err(SampleCopyError::Source("the thread that reads the head ended early".to_owned())),
         }
     }
 }
@@ -294,7 +297,7 @@ impl CopySource for PrometheusSource {
         format!("blocks {:08x} {}", crate::history::block::checksum(names.join(" ").as_bytes()), names.len())
     }
 
-    fn resume(&mut self, position: CopyPosition) -> Result<(), CopyError> {
+    fn resume(&mut self, position: CopyPosition) -> Result<(), SampleCopyError> {
         let before = usize::try_from(position.part).unwrap_or(usize::MAX);
         let series = self.blocks.iter().take(before).map(|(meta, _)| meta.stats.num_series);
         self.series_done = series.sum::<u64>().saturating_add_signed(position.offset);
@@ -302,7 +305,7 @@ impl CopySource for PrometheusSource {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<CopyBatch>, CopyError> {
+    fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
         while self.open_block()? {
             match self.block_batch() {
                 Ok(Some(batch)) => return Ok(Some(batch)),

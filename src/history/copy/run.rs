@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{CopyBatch, CopyError, CopyFilter, CopyShare, CopySink, CopySource, ProgressFile};
+use super::{CopyBatch, CopyFilter, CopyShare, CopySink, CopySource, ProgressFile, SampleCopyError};
 
 /// The samples after which the position is stored.
 const SAVE_SAMPLES: u64 = 1_000_000;
@@ -44,14 +44,14 @@ pub struct CopyStep<'c> {
 /// returns whether the copy may continue.
 ///
 /// # Errors
-/// [`CopyError`]; the position of the last durable batch is stored if possible.
+/// [`SampleCopyError`]; the position of the last durable batch is stored if possible.
 pub fn copy(
     source: &mut dyn CopySource,
     filter: &CopyFilter,
     sink: &mut dyn CopySink,
     progress: &ProgressFile,
     observe: &mut dyn FnMut(CopyStep<'_>) -> bool,
-) -> Result<CopyTotals, CopyError> {
+) -> Result<CopyTotals, SampleCopyError> {
     let mut totals = CopyTotals::default();
     if let Some((position, known)) = progress.load()? {
         source.resume(position)?;
@@ -74,7 +74,7 @@ pub fn copy(
             (unsaved, batches) = (0, 0);
         }
         if !may_continue {
-            return Err(CopyError::Stopped);
+            return Err(SampleCopyError::Stopped);
         }
     }
     for problem in source.problems() {

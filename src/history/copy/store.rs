@@ -1,6 +1,6 @@
 //! A store of samples as the destination of a copy.
 
-use super::{CopyBatch, CopyError, CopyLookup, CopySink, WrittenCounts};
+use super::{CopyBatch, CopyLookup, CopySink, SampleCopyError, WrittenCounts};
 use crate::clock::Clock;
 use crate::model::{Access, HistogramColumns, Labels, Matcher, OrgId, RawSeries, TimeRange};
 use crate::tsdb::{AppendError, SampleColumns, Snapshot, Tsdb};
@@ -23,23 +23,23 @@ impl<'t> StoreSink<'t> {
         StoreSink { tsdb, org, clock, unsealed: 0 }
     }
 
-    fn seal(&mut self) -> Result<(), CopyError> {
+    fn seal(&mut self) -> Result<(), SampleCopyError> {
         self.unsealed = 0;
-        self.tsdb.seal(self.clock.now()).map(drop).map_err(|error| CopyError::Sink(error.to_string()))
+        self.tsdb.seal(self.clock.now()).map(drop).map_err(|error| SampleCopyError::Sink(error.to_string()))
     }
 }
 
 impl CopySink for StoreSink<'_> {
-    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, CopyError> {
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
         let builder = batch.builder();
         let append = |now| self.tsdb.append(self.org, &builder.batch(), now);
         let report = match append(self.clock.now()) {
             Err(AppendError::AtCapacity { .. } | AppendError::OutOfMemory(_)) => {
                 self.seal()?;
                 let append = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
-                append.map_err(|error| CopyError::Sink(error.to_string()))?
+                append.map_err(|error| SampleCopyError::Sink(error.to_string()))?
             }
-            outcome => outcome.map_err(|error| CopyError::Sink(error.to_string()))?,
+            outcome => outcome.map_err(|error| SampleCopyError::Sink(error.to_string()))?,
         };
         self.unsealed = self.unsealed.saturating_add(report.stored);
         if self.unsealed >= SEAL_SAMPLES {
@@ -68,7 +68,7 @@ impl StoreLookup {
 }
 
 impl CopyLookup for StoreLookup {
-    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, CopyError> {
+    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, SampleCopyError> {
         let matchers: Vec<Matcher> =
             labels.iter().map(|label| Matcher::equal(label.name, label.value)).collect();
         let mut raw = RawSeries::new(labels.clone());
@@ -80,7 +80,7 @@ impl CopyLookup for StoreLookup {
             }
         }
         match self.snapshot.warnings().first() {
-            Some(warning) => Err(CopyError::Sink(warning.clone())),
+            Some(warning) => Err(SampleCopyError::Sink(warning.clone())),
             None => Ok(raw),
         }
     }

@@ -43,8 +43,8 @@ struct FailingSink<'t> {
 }
 
 impl CopySink for FailingSink<'_> {
-    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, CopyError> {
-        self.left = self.left.checked_sub(1).ok_or_else(|| CopyError::Sink("killed".to_owned()))?;
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
+        self.left = self.left.checked_sub(1).ok_or_else(|| SampleCopyError::Sink("killed".to_owned()))?;
         self.inner.write(batch)
     }
 }
@@ -151,14 +151,14 @@ fn an_interrupted_copy_continues_without_a_lost_or_doubled_sample() {
             });
             match outcome {
                 Ok(totals) => break totals,
-                Err(CopyError::Sink(_)) if killed_after == 0 && runs < 4 => {
+                Err(SampleCopyError::Sink(_)) if killed_after == 0 && runs < 4 => {
                     // Without a stored position the same batch is written again and again.
                     let mut source = text(&body, TextFormat::Csv(None));
                     let stopped =
                         copy(&mut source, &CopyFilter::default(), &mut sink(&tsdb), &progress, &mut |_| {
                             false
                         });
-                    assert!(matches!(stopped, Err(CopyError::Stopped) | Ok(_)));
+                    assert!(matches!(stopped, Err(SampleCopyError::Stopped) | Ok(_)));
                 }
                 Err(_) => {}
             }
@@ -288,9 +288,9 @@ fn a_comparison_finds_a_lost_and_a_changed_sample_and_a_preview_finds_the_confli
 }
 
 /// A server with one sample in each second, of which a response may have 1,000.
-struct Seconds;
+struct SampleEachSecond;
 
-impl FetchWindow for Seconds {
+impl FetchWindow for SampleEachSecond {
     fn identity(&self) -> String {
         "seconds".to_owned()
     }
@@ -320,7 +320,7 @@ impl FetchWindow for Seconds {
 fn a_server_is_read_in_windows_that_shrink_until_a_response_is_small_enough() {
     let range = TimeRange::new(Timestamp::from_ms(5_000), Timestamp::from_ms(10_004_000));
     let tsdb = store();
-    let mut source = WindowSource::new(Seconds, range);
+    let mut source = WindowSource::new(SampleEachSecond, range);
     let totals =
         copy(&mut source, &CopyFilter::default(), &mut sink(&tsdb), &ProgressFile::none(), &mut |_| true);
     assert_eq!(totals.expect("copied").stored, 10_000);

@@ -6,7 +6,7 @@
 
 use std::io::{BufRead as _, BufReader, Read};
 
-use super::{CopyBatch, CopyError, CopyPosition, CopyShare, CopySource};
+use super::{CopyBatch, CopyPosition, CopyShare, CopySource, SampleCopyError};
 use crate::ingest::csv::CsvColumns;
 use crate::ingest::influx::{InfluxOptions, Precision};
 use crate::ingest::text::Format;
@@ -74,13 +74,13 @@ impl<R: Read> TextSource<R> {
     /// bytes, 0 if that is unknown.
     ///
     /// # Errors
-    /// [`CopyError::Source`] if the file cannot be read.
+    /// [`SampleCopyError::Source`] if the file cannot be read.
     pub fn new(
         input: R,
         format: TextFormat,
         default_at: Timestamp,
         size: u64,
-    ) -> Result<TextSource<R>, CopyError> {
+    ) -> Result<TextSource<R>, SampleCopyError> {
         let mut input = BufReader::with_capacity(256 << 10, input);
         let beginning = input.fill_buf().map_err(|error| unreadable(&error))?;
         let beginning = beginning.get(..IDENTITY_BYTES.min(beginning.len())).unwrap_or_default().to_vec();
@@ -102,7 +102,7 @@ impl<R: Read> TextSource<R> {
     }
 
     /// Reads the header of CSV.
-    fn read_header(&mut self) -> Result<(), CopyError> {
+    fn read_header(&mut self) -> Result<(), SampleCopyError> {
         if let TextFormat::Csv(None) = self.format {
             let mut header = Vec::new();
             self.read_line(&mut header)?;
@@ -120,13 +120,13 @@ impl<R: Read> TextSource<R> {
     }
 
     /// Appends a line with its line end; nothing at the end of the file.
-    fn read_line(&mut self, out: &mut Vec<u8>) -> Result<(), CopyError> {
+    fn read_line(&mut self, out: &mut Vec<u8>) -> Result<(), SampleCopyError> {
         let most = LINE_BYTES_MAX.saturating_sub(out.len()).saturating_add(1) as u64;
         let read =
             self.input.by_ref().take(most).read_until(b'\n', out).map_err(|error| unreadable(&error))?;
         if out.len() > LINE_BYTES_MAX {
             let line = self.position.lines.saturating_add(1);
-            return Err(CopyError::Source(format!(
+            return Err(SampleCopyError::Source(format!(
                 "line {line}: more than {LINE_BYTES_MAX} bytes without an end of the line or of its quotes"
             )));
         }
@@ -135,7 +135,7 @@ impl<R: Read> TextSource<R> {
     }
 
     /// Reads the next lines that belong together.
-    fn read_piece(&mut self) -> Result<Vec<u8>, CopyError> {
+    fn read_piece(&mut self) -> Result<Vec<u8>, SampleCopyError> {
         let (mut piece, mut quotes) = (Vec::new(), 0_usize);
         while !self.has_ended && !self.has_eof && (piece.len() < PIECE_BYTES || !quotes.is_multiple_of(2)) {
             let start = piece.len();
@@ -152,7 +152,7 @@ impl<R: Read> TextSource<R> {
         Ok(piece)
     }
 
-    fn decode(&mut self, piece: &[u8]) -> Result<CopyBatch, CopyError> {
+    fn decode(&mut self, piece: &[u8]) -> Result<CopyBatch, SampleCopyError> {
         let mut body = self.prefix.clone();
         body.extend_from_slice(piece);
         let lines = self.position.lines.saturating_sub(self.prefix_lines);
@@ -186,7 +186,7 @@ impl<R: Read> TextSource<R> {
         };
         let next = self.position.lines.saturating_add(1);
         let decoded =
-            decoded.map_err(|error| CopyError::Source(format!("the lines from {next} on: {error}")))?;
+            decoded.map_err(|error| SampleCopyError::Source(format!("the lines from {next} on: {error}")))?;
         Ok(CopyBatch::of_text(&decoded, lines))
     }
 
@@ -212,8 +212,8 @@ impl<R: Read> TextSource<R> {
     }
 }
 
-fn unreadable(error: &std::io::Error) -> CopyError {
-    CopyError::Source(format!("the file cannot be read: {error}"))
+fn unreadable(error: &std::io::Error) -> SampleCopyError {
+    SampleCopyError::Source(format!("the file cannot be read: {error}"))
 }
 
 /// Counts quotes that no backslash precedes.
@@ -232,7 +232,7 @@ impl<R: Read> CopySource for TextSource<R> {
         format!("{:?} {sum:08x} {}", self.format, self.beginning.len())
     }
 
-    fn resume(&mut self, position: CopyPosition) -> Result<(), CopyError> {
+    fn resume(&mut self, position: CopyPosition) -> Result<(), SampleCopyError> {
         let skipped = position.offset.saturating_sub(self.position.offset);
         let skipped = u64::try_from(skipped).unwrap_or_default();
         let mut left = usize::try_from(skipped).unwrap_or(usize::MAX);
@@ -262,7 +262,7 @@ impl<R: Read> CopySource for TextSource<R> {
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<CopyBatch>, CopyError> {
+    fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
         loop {
             let piece = self.read_piece()?;
             if piece.is_empty() {

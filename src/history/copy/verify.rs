@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
-use super::{CopyError, CopyFilter, CopyLookup, CopySeries, CopyShare, CopySource};
+use super::{CopyFilter, CopyLookup, CopySeries, CopyShare, CopySource, SampleCopyError};
 use crate::model::{Histogram, HistogramCounts, Labels};
 
 /// The most differences that a report lists.
@@ -81,13 +81,13 @@ fn digest<'s>(samples: impl Iterator<Item = (&'s i64, &'s (u8, u64))>) -> CopyDi
 /// source.
 ///
 /// # Errors
-/// [`CopyError`].
+/// [`SampleCopyError`].
 pub fn verify(
     source: &mut dyn CopySource,
     filter: &CopyFilter,
     lookup: &mut dyn CopyLookup,
     observe: &mut dyn FnMut(CopyShare, u64) -> bool,
-) -> Result<VerifyReport, CopyError> {
+) -> Result<VerifyReport, SampleCopyError> {
     let mut report = VerifyReport::default();
     while let Some(mut batch) = source.next()? {
         filter.apply(&mut batch);
@@ -107,7 +107,7 @@ pub fn verify(
             }
         }
         if !observe(source.share(), report.samples) {
-            return Err(CopyError::Stopped);
+            return Err(SampleCopyError::Stopped);
         }
     }
     report.problems = source.problems();

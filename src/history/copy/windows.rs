@@ -1,7 +1,7 @@
 //! A server as a source, which is asked for one window of time after another: remote read and the
 //! export of VictoriaMetrics.
 
-use super::{CopyBatch, CopyError, CopyPosition, CopyShare, CopySource};
+use super::{CopyBatch, CopyPosition, CopyShare, CopySource, SampleCopyError};
 use crate::model::{TimeRange, Timestamp};
 
 /// The first and the longest window in milliseconds.
@@ -60,7 +60,7 @@ impl<F: FetchWindow> WindowSource<F> {
         }
     }
 
-    fn fetch_next(&mut self) -> Result<CopyBatch, CopyError> {
+    fn fetch_next(&mut self) -> Result<CopyBatch, SampleCopyError> {
         loop {
             let last_ms =
                 self.next_ms.saturating_add(self.window_ms.saturating_sub(1)).min(self.range.end.as_ms());
@@ -74,7 +74,7 @@ impl<F: FetchWindow> WindowSource<F> {
                     return Ok(batch);
                 }
                 Err(FetchFailure::TooLarge(reason)) if self.window_ms <= WINDOW_MIN_MS => {
-                    return Err(CopyError::Source(format!(
+                    return Err(SampleCopyError::Source(format!(
                         "one second from {} on has too many samples: {reason}; copy it in parts with --match",
                         window.start.to_rfc3339()
                     )));
@@ -82,7 +82,7 @@ impl<F: FetchWindow> WindowSource<F> {
                 Err(FetchFailure::TooLarge(_)) => {
                     self.window_ms = self.window_ms.checked_div(4).unwrap_or_default().max(WINDOW_MIN_MS);
                 }
-                Err(FetchFailure::Failed(reason)) => return Err(CopyError::Source(reason)),
+                Err(FetchFailure::Failed(reason)) => return Err(SampleCopyError::Source(reason)),
             }
         }
     }
@@ -93,13 +93,13 @@ impl<F: FetchWindow> CopySource for WindowSource<F> {
         self.fetch.identity()
     }
 
-    fn resume(&mut self, position: CopyPosition) -> Result<(), CopyError> {
+    fn resume(&mut self, position: CopyPosition) -> Result<(), SampleCopyError> {
         self.next_ms = position.offset.max(self.range.start.as_ms());
         self.done_ms = self.next_ms;
         Ok(())
     }
 
-    fn next(&mut self) -> Result<Option<CopyBatch>, CopyError> {
+    fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
         while self.parts.is_empty() {
             if self.next_ms > self.range.end.as_ms() {
                 return Ok(None);

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::history::block::{BlockWriter, Ulid, WrittenBlock, compare_labels};
-use crate::history::copy::CopyError;
+use crate::history::copy::SampleCopyError;
 use crate::ingest::prometheus_chunk::{ChunkEncoder, EncodedChunk};
 use crate::model::{
     Histogram, HistogramColumns, Labels, Matcher, MetricMetadata, Pace, RawSeries, TimeRange, Timestamp,
@@ -30,14 +30,14 @@ pub trait ExportSource {
     /// Prometheus.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError>;
+    /// [`SampleCopyError`].
+    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, SampleCopyError>;
 
     /// Returns the samples of a selected series, by its place.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, CopyError>;
+    /// [`SampleCopyError`].
+    fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, SampleCopyError>;
 
     /// Returns the description of a metric family.
     fn metadata(&self, _name: &str) -> Option<MetricMetadata<'_>> {
@@ -75,12 +75,12 @@ pub struct ExportStep {
 /// whether the export may continue.
 ///
 /// # Errors
-/// [`CopyError`]; complete blocks stay.
+/// [`SampleCopyError`]; complete blocks stay.
 pub fn export_blocks(
     source: &mut dyn ExportSource,
     export: &BlockExport<'_>,
     observe: &mut dyn FnMut(ExportStep) -> bool,
-) -> Result<Vec<WrittenBlock>, CopyError> {
+) -> Result<Vec<WrittenBlock>, SampleCopyError> {
     let (first_ms, last_ms) = (export.range.start.as_ms(), export.range.end.as_ms());
     let since = |ms: i64| u64::try_from(ms.saturating_sub(first_ms)).unwrap_or_default();
     let mut step = ExportStep { all_ms: since(last_ms.saturating_add(1)), ..ExportStep::default() };
@@ -117,10 +117,10 @@ fn export_one(
     range: TimeRange,
     step: &mut ExportStep,
     observe: &mut dyn FnMut(ExportStep) -> bool,
-) -> Result<Option<WrittenBlock>, CopyError> {
+) -> Result<Option<WrittenBlock>, SampleCopyError> {
     let series = source.select(range)?;
     if series.is_empty() {
-        return if observe(*step) { Ok(None) } else { Err(CopyError::Stopped) };
+        return if observe(*step) { Ok(None) } else { Err(SampleCopyError::Stopped) };
     }
     let mut writer = BlockWriter::create(folder, ulid, &series)?;
     for (place, labels) in series.iter().enumerate() {
@@ -128,7 +128,7 @@ fn export_one(
         step.samples = step.samples.saturating_add(raw.len() as u64);
         writer.add_series(labels, &chunks_of(raw))?;
         if !observe(*step) {
-            return Err(CopyError::Stopped);
+            return Err(SampleCopyError::Stopped);
         }
     }
     Ok(writer.finish()?)
@@ -201,13 +201,13 @@ impl StoreExport {
     /// samples.
     ///
     /// # Errors
-    /// [`CopyError::Stopped`].
-    pub fn used_range(&self, range: TimeRange) -> Result<Option<TimeRange>, CopyError> {
+    /// [`SampleCopyError::Stopped`].
+    pub fn used_range(&self, range: TimeRange) -> Result<Option<TimeRange>, SampleCopyError> {
         let pace = Pace::endless();
         let none = [Vec::new()];
         let selectors = self.selectors.as_deref().filter(|all| !all.is_empty()).unwrap_or(&none);
         let exists = |range| self.snapshot.paced(&pace).exists(selectors, range);
-        used_range(range, exists).map_err(|_| CopyError::Stopped)
+        used_range(range, exists).map_err(|_| SampleCopyError::Stopped)
     }
 }
 
@@ -252,7 +252,7 @@ impl ExportSource for StoreExport {
         Some(MetricMetadata { name: &one.name, kind: one.kind, help: &one.help, unit: &one.unit })
     }
 
-    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError> {
+    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, SampleCopyError> {
         if let Some(selectors) = &self.selectors {
             let none = [Vec::new()];
             let selectors = if selectors.is_empty() { &none[..] } else { selectors };
@@ -265,12 +265,12 @@ impl ExportSource for StoreExport {
         Ok(self.selected.iter().map(|one| one.labels.clone()).collect())
     }
 
-    fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, CopyError> {
+    fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, SampleCopyError> {
         let Some(one) = self.selected.get(place) else { return Ok(RawSeries::default()) };
         let (mut floats, mut natives) = (SampleColumns::default(), HistogramColumns::default());
         self.snapshot.read_both(one.id, range, range.start, &mut floats, &mut natives);
         match self.snapshot.warnings().first() {
-            Some(warning) => Err(CopyError::Source(warning.clone())),
+            Some(warning) => Err(SampleCopyError::Source(warning.clone())),
             None => Ok(RawSeries {
                 labels: one.labels.clone(),
                 times: floats.times,

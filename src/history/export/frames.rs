@@ -2,7 +2,7 @@
 
 use super::blocks::chunks_of;
 use super::{ExportPieces, ExportSource, StoreExport};
-use crate::history::copy::CopyError;
+use crate::history::copy::SampleCopyError;
 use crate::ingest::prometheus_chunk::EncodedChunk;
 use crate::ingest::remote_read::{put_chunk_frame, put_time_series};
 use crate::model::{TimeRange, Timestamp};
@@ -40,7 +40,7 @@ impl FramePieces {
     }
 
     /// Appends the next part of a series. Returns whether there was one.
-    fn part(&mut self, out: &mut Vec<u8>) -> Result<bool, CopyError> {
+    fn part(&mut self, out: &mut Vec<u8>) -> Result<bool, SampleCopyError> {
         let Some(query) = self.queries.get_mut(self.query) else { return Ok(false) };
         if self.series >= query.source.selected_len() {
             (self.query, self.series, self.from) = (self.query.saturating_add(1), 0, None);
@@ -73,7 +73,7 @@ impl FramePieces {
 }
 
 impl ExportPieces for FramePieces {
-    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, CopyError> {
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, SampleCopyError> {
         let mut out = Vec::new();
         let mut parts = 0_usize;
         while out.len() < PIECE_BYTES && parts < PIECE_SERIES {
@@ -90,8 +90,11 @@ impl ExportPieces for FramePieces {
 /// bytes.
 ///
 /// # Errors
-/// [`CopyError`].
-pub fn samples_of_query(query: &mut FrameQuery, bytes_max: usize) -> Result<Option<Vec<u8>>, CopyError> {
+/// [`SampleCopyError`].
+pub fn samples_of_query(
+    query: &mut FrameQuery,
+    bytes_max: usize,
+) -> Result<Option<Vec<u8>>, SampleCopyError> {
     let mut out = Vec::new();
     for place in 0..query.source.selected_len() {
         let mut from = query.range.start;

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::io::Write;
 
 use super::ExportSource;
-use crate::history::copy::CopyError;
+use crate::history::copy::SampleCopyError;
 use crate::model::{
     Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, TimeRange, Timestamp, families_of, is_stale,
 };
@@ -42,7 +42,7 @@ impl ExportFormat {
     /// Returns the content type.
     pub const fn content_type(self) -> &'static str {
         match self {
-            ExportFormat::JsonLines => "application/stream+json",
+            ExportFormat::JsonLines => "application/x-ndjson",
             ExportFormat::Csv => "text/csv; charset=utf-8",
             ExportFormat::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
             ExportFormat::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
@@ -83,7 +83,8 @@ impl ExportWriter {
         }
     }
 
-    /// Returns the label that cannot be a column of CSV, because its name has another meaning there.
+    /// Returns the label that cannot be a column of CSV because its name has another meaning
+    /// there.
     pub fn impossible_column(&self) -> Option<&str> {
         let is_reserved =
             |name: &&String| RESERVED_COLUMNS.iter().any(|word| word.eq_ignore_ascii_case(name));
@@ -199,7 +200,7 @@ impl ExportWriter {
         for (at, value) in samples(series).filter(|(_, value)| !is_stale(*value)) {
             line.clear();
             let _ = match self.format {
-                ExportFormat::OpenMetrics => writeln!(line, "{head} {} {}", Number(value), Seconds(at)),
+                ExportFormat::OpenMetrics => writeln!(line, "{head} {} {}", Number(value), SecondsText(at)),
                 _ => writeln!(line, "{head} {} {at}", Number(value)),
             };
             out.extend_from_slice(line.as_bytes());
@@ -285,9 +286,9 @@ impl std::fmt::Display for Number {
 }
 
 /// A time in milliseconds, as seconds.
-struct Seconds(i64);
+struct SecondsText(i64);
 
-impl std::fmt::Display for Seconds {
+impl std::fmt::Display for SecondsText {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let sign = if self.0 < 0 { "-" } else { "" };
         let ms = self.0.unsigned_abs();
@@ -381,8 +382,8 @@ impl<S: ExportSource> TextPieces<S> {
     /// Selects the series of a source.
     ///
     /// # Errors
-    /// [`CopyError`], also if a label cannot be a column of CSV.
-    pub fn new(mut source: S, export: TextExport) -> Result<TextPieces<S>, CopyError> {
+    /// [`SampleCopyError`], also if a label cannot be a column of CSV.
+    pub fn new(mut source: S, export: TextExport) -> Result<TextPieces<S>, SampleCopyError> {
         let labels = source.select(export.range)?;
         let mut places: Vec<usize> = (0..labels.len()).collect();
         places.sort_by_key(|place| labels.get(*place).map(Labels::metric_name));
@@ -390,7 +391,7 @@ impl<S: ExportSource> TextPieces<S> {
         if let Some(column) = writer.impossible_column() {
             let message =
                 format!("the label {column} cannot be a column of CSV, where it has another meaning");
-            return Err(CopyError::Source(message));
+            return Err(SampleCopyError::Source(message));
         }
         let step = TextStep { all: places.len() as u64, ..TextStep::default() };
         let (range, from) = (export.range, export.range.start);
@@ -403,7 +404,7 @@ impl<S: ExportSource> TextPieces<S> {
     }
 
     /// Appends the next part of a series. Returns the number of samples, none after the last part.
-    fn part(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, CopyError> {
+    fn part(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, SampleCopyError> {
         let place = usize::try_from(self.step.done).ok().and_then(|done| self.places.get(done));
         let Some(place) = place.copied() else { return Ok(None) };
         let last = self.from.as_ms().saturating_add(PART_MS - 1).min(self.range.end.as_ms());
@@ -426,12 +427,12 @@ pub trait ExportPieces {
     /// Returns the next piece, which may be empty; none after the last one.
     ///
     /// # Errors
-    /// [`CopyError`].
-    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, CopyError>;
+    /// [`SampleCopyError`].
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, SampleCopyError>;
 }
 
 impl<S: ExportSource> ExportPieces for TextPieces<S> {
-    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, CopyError> {
+    fn next_piece(&mut self) -> Result<Option<Vec<u8>>, SampleCopyError> {
         let mut text = Vec::new();
         match self.state {
             PiecesState::Ended => return Ok(None),
@@ -457,18 +458,18 @@ impl<S: ExportSource> ExportPieces for TextPieces<S> {
 /// may continue.
 ///
 /// # Errors
-/// [`CopyError`].
+/// [`SampleCopyError`].
 pub fn export_text<S: ExportSource>(
     source: S,
     export: TextExport,
     out: &mut dyn Write,
     observe: &mut dyn FnMut(TextStep) -> bool,
-) -> Result<TextStep, CopyError> {
+) -> Result<TextStep, SampleCopyError> {
     let mut pieces = TextPieces::new(source, export)?;
     while let Some(piece) = pieces.next_piece()? {
-        out.write_all(&piece).map_err(|error| CopyError::Sink(error.to_string()))?;
+        out.write_all(&piece).map_err(|error| SampleCopyError::Sink(error.to_string()))?;
         if !observe(pieces.step()) {
-            return Err(CopyError::Stopped);
+            return Err(SampleCopyError::Stopped);
         }
     }
     Ok(pieces.step())

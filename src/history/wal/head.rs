@@ -170,7 +170,8 @@ impl HeadReader {
     /// before the damage.
     ///
     /// # Errors
-    /// [`BlockError`] if a file cannot be read, and the errors of `each` but [`BlockError::Damaged`].
+    /// [`BlockError`] if a file cannot be read, and the errors of `each` but
+    /// [`BlockError::Damaged`].
     pub fn samples(&mut self, each: EachHeadSample<'_>) -> Result<(), BlockError> {
         for path in self.chunks.clone() {
             let read = self.chunk_samples(&path, each);

@@ -24,10 +24,10 @@ pub(super) struct HistogramEncoder {
 #[derive(Clone, Debug)]
 enum EncodedCounts {
     Integer {
-        count: Progress,
-        zero: Progress,
+        count: RunningCount,
+        zero: RunningCount,
         /// The differences of the buckets to the bucket before.
-        buckets: Vec<Progress>,
+        buckets: Vec<RunningCount>,
     },
     Float {
         count: XorState,
@@ -38,21 +38,21 @@ enum EncodedCounts {
 
 /// A number and its last difference.
 #[derive(Clone, Copy, Debug, Default)]
-struct Progress {
+struct RunningCount {
     value: i64,
     delta: i64,
 }
 
-impl Progress {
-    fn new(value: i64) -> Progress {
-        Progress { value, delta: 0 }
+impl RunningCount {
+    fn new(value: i64) -> RunningCount {
+        RunningCount { value, delta: 0 }
     }
 
     /// Appends the difference of the differences, and moves to the next value.
     fn push(&mut self, value: i64, out: &mut BitWriter) {
         let delta = value.wrapping_sub(self.value);
         out.varbit_int(delta.wrapping_sub(self.delta));
-        *self = Progress { value, delta };
+        *self = RunningCount { value, delta };
     }
 }
 
@@ -82,9 +82,9 @@ impl HistogramEncoder {
                 out.varbit_uint(*count);
                 out.varbit_uint(*zero);
                 out.bits(sum, 64);
-                let buckets = bucket_deltas(&shape, buckets).map(Progress::new).collect::<Vec<_>>();
+                let buckets = bucket_deltas(&shape, buckets).map(RunningCount::new).collect::<Vec<_>>();
                 buckets.iter().for_each(|bucket| out.varbit_int(bucket.value));
-                let progress = |value: u64| Progress::new(value.cast_signed());
+                let progress = |value: u64| RunningCount::new(value.cast_signed());
                 EncodedCounts::Integer { count: progress(*count), zero: progress(*zero), buckets }
             }
             HistogramCounts::Float { count, zero, buckets } => {
@@ -200,7 +200,8 @@ impl HistogramEncoder {
     }
 }
 
-/// Returns the difference of each bucket to the bucket before it, of the first one of each sign to 0.
+/// Returns the difference of each bucket to the bucket before it. The first one of each sign refers
+/// to 0.
 fn bucket_deltas<'b>(shape: &HistogramShape, buckets: &'b [u64]) -> impl Iterator<Item = i64> + 'b {
     let positive = shape.positive_buckets();
     let before = std::iter::once(&0).chain(buckets);

@@ -9,8 +9,8 @@ use super::{HistoryProgress, ObserveHistory, filter_of, source};
 use crate::clock::Clock;
 use crate::config::{HistoryPlace, ImportCommand, Settings};
 use crate::history::copy::{
-    CopyError, CopyFilter, CopyLookup, CopyPreview, CopyShare, CopySink, CopySource, CopyStep, CopyTotals,
-    ProgressFile, StoreLookup, StoreSink, VerifyReport, copy, preview, verify,
+    CopyFilter, CopyLookup, CopyPreview, CopyShare, CopySink, CopySource, CopyStep, CopyTotals, ProgressFile,
+    SampleCopyError, StoreLookup, StoreSink, VerifyReport, copy, preview, verify,
 };
 
 /// The result of an import command.
@@ -93,7 +93,7 @@ impl Destination {
         progress: &ProgressFile,
         (verifies, previews): (bool, bool),
         observe: ObserveHistory<'_>,
-    ) -> Result<ImportOutcome, CopyError> {
+    ) -> Result<ImportOutcome, SampleCopyError> {
         let (mut store_sink, mut remote_sink);
         let (mut store_lookup, mut remote_lookup);
         let (sink, lookup): (&mut dyn CopySink, &mut dyn CopyLookup) = match self {

@@ -4,12 +4,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use hyper::body::Bytes;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::forward::encode::{BodyCompression, OutgoingSeries, RequestEncoder, WriteVersion};
 use crate::history::copy::{
-    CopyBatch, CopyError, CopyLookup, CopySeries, CopySink, FetchFailure, FetchWindow, WrittenCounts,
+    CopyBatch, CopyLookup, CopySeries, CopySink, FetchFailure, FetchWindow, SampleCopyError, WrittenCounts,
 };
 use crate::history::export::ExportSource;
 use crate::ingest::remote_read::{self, CHUNKS_TYPE, ReadDecoder, ReadError, ReadLimits, ReadQuery};
@@ -93,7 +92,7 @@ impl RemoteServer {
     }
 
     fn request(&self, method: TargetMethod, suffix: String, bytes_max: u64) -> TargetRequest {
-        let (headers, body, timeout) = (Vec::new(), Bytes::new(), TIMEOUT);
+        let (headers, body, timeout) = (Vec::new(), Vec::new().into(), TIMEOUT);
         TargetRequest { method, suffix, headers, body, timeout, body_bytes_max: bytes_max }
     }
 
@@ -229,11 +228,11 @@ impl<'r> RemoteSink<'r> {
     }
 
     /// Sends the series that are in the encoder.
-    fn send(&mut self, samples: u64, counts: &mut WrittenCounts) -> Result<(), CopyError> {
+    fn send(&mut self, samples: u64, counts: &mut WrittenCounts) -> Result<(), SampleCopyError> {
         if self.encoder.is_empty() {
             return Ok(());
         }
-        let encoded = self.encoder.finish().map_err(|error| CopyError::Sink(error.to_string()))?;
+        let encoded = self.encoder.finish().map_err(|error| SampleCopyError::Sink(error.to_string()))?;
         let mut request = self.server.request(TargetMethod::Post, "/api/v1/write".to_owned(), 1 << 20);
         request.headers = vec![
             ("content-type", WriteVersion::V2.content_type().to_owned()),
@@ -258,7 +257,7 @@ impl<'r> RemoteSink<'r> {
                 }
                 Ok(())
             }
-            Err(other) => Err(CopyError::Sink(String::from(other))),
+            Err(other) => Err(SampleCopyError::Sink(String::from(other))),
         }
     }
 }
@@ -267,7 +266,7 @@ impl<'r> RemoteSink<'r> {
 const SERIES_SAMPLES: usize = 50_000;
 
 impl CopySink for RemoteSink<'_> {
-    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, CopyError> {
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
         let mut counts = WrittenCounts::default();
         let mut samples = 0_u64;
         for series in &batch.series {
@@ -279,7 +278,9 @@ impl CopySink for RemoteSink<'_> {
                     self.send(samples, &mut counts)?;
                     samples = 0;
                     let pushed = self.encoder.push(&outgoing);
-                    pushed.map_err(|_| CopyError::Sink("a series does not fit into a request".to_owned()))?;
+                    pushed.map_err(|_| {
+                        SampleCopyError::Sink("a series does not fit into a request".to_owned())
+                    })?;
                 }
                 samples = samples.saturating_add(len);
             }
@@ -411,10 +412,10 @@ pub(super) fn percent_encoded(text: &str) -> String {
 pub(super) struct RemoteLookup<'r>(pub(super) &'r RemoteServer);
 
 impl CopyLookup for RemoteLookup<'_> {
-    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, CopyError> {
+    fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, SampleCopyError> {
         let matchers = labels.iter().map(|label| Matcher::equal(label.name, label.value)).collect();
         let found = self.0.read(matchers, range).map_err(|failure| match failure {
-            FetchFailure::TooLarge(reason) | FetchFailure::Failed(reason) => CopyError::Sink(reason),
+            FetchFailure::TooLarge(reason) | FetchFailure::Failed(reason) => SampleCopyError::Sink(reason),
         })?;
         let own = found.into_iter().find(|one| one.labels == *labels);
         Ok(own.unwrap_or_else(|| RawSeries::new(labels.clone())))
@@ -434,7 +435,7 @@ impl RemoteExport {
 }
 
 impl ExportSource for RemoteExport {
-    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, CopyError> {
+    fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, SampleCopyError> {
         self.window.clear();
         let all = match self.fetch.selectors.is_empty() {
             true => all_series().map(|matchers| vec![matchers]),
@@ -442,9 +443,9 @@ impl ExportSource for RemoteExport {
         };
         let failed = |failure| match failure {
             FetchFailure::TooLarge(reason) => {
-                CopyError::Source(format!("{reason}: use fewer --block-hours, or --match"))
+                SampleCopyError::Source(format!("{reason}: use fewer --block-hours, or --match"))
             }
-            FetchFailure::Failed(reason) => CopyError::Source(reason),
+            FetchFailure::Failed(reason) => SampleCopyError::Source(reason),
         };
         for matchers in all.map_err(failed)? {
             self.window.extend(self.fetch.server.read(matchers, range).map_err(failed)?);
@@ -455,7 +456,7 @@ impl ExportSource for RemoteExport {
         Ok(self.window.iter().map(|series| series.labels.clone()).collect())
     }
 
-    fn read(&mut self, place: usize, _: TimeRange) -> Result<RawSeries, CopyError> {
+    fn read(&mut self, place: usize, _: TimeRange) -> Result<RawSeries, SampleCopyError> {
         Ok(self.window.get_mut(place).map(std::mem::take).unwrap_or_default())
     }
 }

@@ -28,7 +28,7 @@ use crate::api::params::PathOf;
 use crate::api::router::required_auth;
 use crate::api::routes::{Auth, Routes};
 use crate::clock::{Clock, Stopwatch};
-use crate::history::copy::CopyError;
+use crate::history::copy::SampleCopyError;
 use crate::history::export::{
     ExportFormat, ExportPieces, FramePieces, FrameQuery, StoreExport, TextExport, TextPieces,
     samples_of_query, used_range,
@@ -59,14 +59,14 @@ pub(super) fn routes() -> Routes<ReadDeps> {
         .get("/orgs/{slug}/export", auth, "Export raw samples as text", export)
         .get("/orgs/{slug}/prometheus/api/v1/export", auth, VICTORIA, export)
         .post("/orgs/{slug}/prometheus/api/v1/export", auth, VICTORIA, export)
-        .get("/orgs/{slug}/prometheus/api/v1/export/native", auth, NATIVE, native)
+        .get("/orgs/{slug}/prometheus/api/v1/export/native", Auth::Public, NATIVE, native)
         .post("/orgs/{slug}/prometheus/api/v1/read", auth, "Prometheus: remote read", remote_read)
 }
 
 const VICTORIA: &str = "VictoriaMetrics: export raw samples as JSON lines";
 const NATIVE: &str = "VictoriaMetrics: export in its native format; always refused";
 
-async fn native(_: ReadRequest) -> ApiResult<Response> {
+async fn native() -> ApiResult<Response> {
     let detail = "the native format of VictoriaMetrics is not supported: use /api/v1/export, which has JSON \
                   lines (vmctl: --vm-native-disable-binary-protocol)";
     Err(ApiError::new(Code::BadRequest, detail))
@@ -292,7 +292,7 @@ impl StreamOwner {
 }
 
 type StreamError = Box<dyn std::error::Error + Send + Sync>;
-type MadePiece = (RunningExport, Result<Option<Vec<u8>>, CopyError>);
+type MadePiece = (RunningExport, Result<Option<Vec<u8>>, SampleCopyError>);
 type NextPiece = Pin<Box<dyn Future<Output = ApiResult<MadePiece>> + Send>>;
 
 enum ExportState {

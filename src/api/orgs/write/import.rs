@@ -77,7 +77,7 @@ pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
         })
         .post(
             "/orgs/{slug}/prometheus/api/v1/import/native",
-            Auth::IngestCaller,
+            Auth::Public,
             "VictoriaMetrics: import in its native format; always refused",
             import_native,
         )
@@ -85,8 +85,7 @@ pub(super) fn routes() -> Routes<Arc<WriteDeps>> {
         .get("/orgs/{slug}/influx/health", Auth::Public, "InfluxDB 2: check that the server responds", health)
 }
 
-async fn import_native(machine: IngestCaller, PathOf(slug): PathOf<String>) -> ApiResult<Response> {
-    machine.enter(&slug)?;
+async fn import_native() -> ApiResult<Response> {
     let detail = "the native format of VictoriaMetrics is not supported: use /api/v1/import, which has JSON lines \
                   (vmctl: --vm-native-disable-binary-protocol)";
     Err(ApiError::new(Code::BadRequest, detail))
