@@ -32,8 +32,8 @@ use flags::Flags;
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
-    BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, SecretSetting,
-    Settings, StandbyMode, TlsFiles,
+    BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
+    SecretSetting, Settings, StandbyMode, TlsFiles,
 };
 pub use variables::known as known_variables;
 
@@ -121,6 +121,13 @@ pub enum Invocation {
         master_key: Option<MasterKeySetting>,
         /// A folder for temporary copies.
         scratch: PathBuf,
+    },
+    /// `promlet scrape check`: reads a configuration and prints its targets.
+    ScrapeCheck {
+        /// The file.
+        file: PathBuf,
+        /// Print JSON.
+        json: bool,
     },
     /// `promlet repair`.
     Repair {
@@ -235,6 +242,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
+    /// Check a scrape configuration
+    Scrape {
+        #[command(subcommand)]
+        command: ScrapeSubcommand,
+    },
     /// Save the provably undamaged data of a damaged folder to a new one, and report what is lost
     Repair {
         /// The damaged data folder; it is not changed
@@ -242,6 +254,19 @@ enum Command {
         /// The folder to create; it must not exist yet, or be empty
         #[arg(long, value_name = "NEW")]
         to: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+enum ScrapeSubcommand {
+    /// Read a scrape configuration as --scrape-config does and print its targets; exit code 1 with
+    /// file, line and column if it is wrong. No target is requested
+    Check {
+        /// The file
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -324,6 +349,9 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             let flags = CommandLine::try_parse_from(["promlet"])?.flags;
             let master_key = master_key(flags.master_key_file)?;
             Ok(Invocation::Check { dir, deep, json, master_key, scratch: scratch() })
+        }
+        Some(Command::Scrape { command: ScrapeSubcommand::Check { file, json } }) => {
+            Ok(Invocation::ScrapeCheck { file, json })
         }
         Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
@@ -435,6 +463,12 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         metrics_token,
         docs: flags.docs,
         dashboards: flags.dashboards,
+        scrape: ScrapeSettings {
+            config: flags.scrape_config,
+            org: flags.scrape_org,
+            org_admins: flags.scrape_org_admins,
+            itself: flags.self_scrape,
+        },
         ui_dir: flags.ui_dir,
         log: flags.log,
         log_format: flags.log_format,

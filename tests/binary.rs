@@ -56,6 +56,8 @@ mod private_ca;
 mod queries;
 #[path = "binary/readme.rs"]
 mod readme;
+#[path = "binary/scraping.rs"]
+mod scraping;
 #[path = "binary/secrets.rs"]
 mod secrets;
 #[path = "binary/settings.rs"]

@@ -84,6 +84,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tasks",
             "api",
             "rules",
+            "scrape",
             "history",
             "relabel",
             "demo",
@@ -126,7 +127,7 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),
     ("clap", &["config"]),
-    ("tokio", &["api", "outbound", "server", "forward/edge", "scrape/run/edge"]),
+    ("tokio", &["api", "outbound", "server", "forward/edge", "scrape/discovery", "scrape/run/edge", "scrape/service/tests"]),
     ("tokio_rustls", &["api/tls", "outbound"]),
     ("snap", &["ingest", "forward/encode"]),
     ("rapidhash", &["tsdb", "promql/eval", "scrape/run"]),
@@ -616,6 +617,7 @@ const MAY_SLEEP: &[&str] = &[
     "tests/binary/kill_loop.rs",
     "tests/binary/logins.rs",
     "tests/binary/moving.rs",
+    "tests/binary/scraping.rs",
     "tests/binary/standby.rs",
     "tests/binary/upkeep.rs",
     "tests/clock_walk/binary.rs",
@@ -733,7 +735,7 @@ fn relative_to_root(path: &Path) -> String {
 /// `tests/threats.txt`: each row of the threat model has tests, and each test named there exists.
 #[test]
 fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/threats.txt", 67);
+    every_row_has_tests("tests/threats.txt", 68);
 }
 
 /// The same for failures below the store.
@@ -745,7 +747,7 @@ fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
 /// `tests/limits.txt`: the same of the limits.
 #[test]
 fn every_limit_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/limits.txt", 28);
+    every_row_has_tests("tests/limits.txt", 29);
 }
 
 /// Lines of a number, a title and the names of tests, or a dash and the reason why there is none.

@@ -66,6 +66,8 @@ use orgs::delete_series::DeleteDeps;
 use orgs::demo_data::DemoDeps;
 use orgs::query::engines::Engines;
 use orgs::query::{QueriedMetrics, ReadDeps, ReadOptions};
+use orgs::scrape::ScrapeRoom;
+use orgs::scrape_targets::ScrapeViewDeps;
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
 use pages::shared::{SharedPages, is_shared};
@@ -77,7 +79,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
-use crate::model::{EgressRules, PatternCache};
+use crate::model::{EgressRules, OrgId, PatternCache};
 use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::{MemoryPool, RangeCache};
@@ -108,6 +110,8 @@ pub struct Rooms {
     pub shared: Option<Ui>,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,
+    /// The scraped targets, and who may configure them.
+    pub scraping: ScrapeRoom,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -210,6 +214,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::engine::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::scrape::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -221,6 +226,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::scrape_targets::routes().with(deps.scrape_view()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
         .merge(orgs::demo_data::routes().with(deps.demo.clone()).below("/api/v1"))
@@ -292,6 +298,7 @@ impl Deps {
             embeds: Arc::clone(&embeds),
             engines: Arc::clone(&engines),
             forwarders: Arc::clone(&rooms.forwarders),
+            scraping: rooms.scraping.clone(),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -325,6 +332,7 @@ impl Deps {
             sealing: Arc::default(),
             defaults: Arc::clone(&orgs.defaults),
             applying: Arc::clone(&orgs.applying),
+            reload: rooms.scraping.reload.clone(),
         };
         let viewer = ViewerDeps::new(Arc::clone(&rooms.identity), read.clone());
         let demo = DemoDeps { orgs: orgs.clone(), loading: Arc::default() };
@@ -372,10 +380,22 @@ impl Deps {
             live: Arc::clone(&self.read.live),
             slugs: Slugs(Arc::clone(&rooms.identity)),
             forwarders: Arc::clone(&rooms.forwarders),
+            scrapers: Arc::clone(&rooms.scraping.scrapers),
             uptime: self.uptime,
             standby: self.standby_figures.clone(),
             moves: self.move_figures.clone(),
         }
+    }
+
+    fn scrape_view(&self) -> ScrapeViewDeps {
+        ScrapeViewDeps { scrapers: Arc::clone(&self.orgs.scraping.scrapers) }
+    }
+
+    /// Returns the check whether samples of an organisation may be stored here. An error is a
+    /// sentence.
+    pub fn local_writes(&self) -> impl Fn(OrgId) -> Result<(), String> + Send + Sync + use<> {
+        let engines = Arc::clone(&self.orgs.engines);
+        move |org| engines.require_local_writes(org).map_err(|error| error.detail().to_owned())
     }
 
     fn delete(&self, rooms: &Rooms) -> DeleteDeps {

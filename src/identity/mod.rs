@@ -102,6 +102,7 @@ pub use orgs::moving::MoveStateError;
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
+pub use orgs::scrape::{SCRAPE_TEXT_BYTES_MAX, ScrapeConfigChangeError, StoredScrapeConfig};
 pub use origin::{Origin, with_origin};
 pub use tables::dashboard::is_dashboard_uid;
 pub use tables::engine::EngineKind;

@@ -160,7 +160,8 @@ impl Scrapers {
         self.orgs().get(&org).cloned()
     }
 
-    /// Takes over a configuration, which the caller identifies by `version`. Targets and discoveries that are equal to those before continue.
+    /// Takes over a configuration, which the caller identifies by `version`. Targets and
+    /// discoveries that are equal to those before continue.
     ///
     /// # Errors
     /// That of the thread of discoveries.
@@ -215,8 +216,9 @@ impl Scrapers {
         // The source may have been removed meanwhile.
         let Some(known) = sources.get_mut(&source) else { return };
         report_problems(&targets);
-        scrapes.fleet(source).apply(plans_of(&targets));
+        let plans = plans_of(&targets);
         known.targets = Some(targets);
+        scrapes.fleet(source).apply(plans);
         drop(sources);
         self.remember(org, &scrapes);
     }

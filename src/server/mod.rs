@@ -18,6 +18,7 @@ mod oauth;
 mod open;
 mod options;
 mod panic_monitor;
+mod scraping;
 mod serving;
 mod standby;
 mod store;
@@ -52,6 +53,7 @@ pub use listener::ShowProgress;
 pub use master_key::master_key_source;
 use moves::Moves;
 use panic_monitor::PanicMonitor;
+use scraping::Scraping;
 pub use standby::prepare_follower;
 pub use store::{OpenAccounts, OpenStore, promote_stopped};
 
@@ -69,6 +71,7 @@ pub struct Server {
     admin: Option<AdminServer>,
     moves: Option<Arc<Moves>>,
     forwarders: Option<Arc<Forwarders>>,
+    scraping: Option<Arc<Scraping>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -104,6 +107,7 @@ impl Server {
             admin,
             moves,
             forwarders,
+            scraping,
             listener,
             serving,
             standby,
@@ -114,9 +118,11 @@ impl Server {
                 moves.begin_stop();
                 moves.stop();
             });
+            scraping.iter().for_each(|scraping| scraping.stop());
             forwarders.iter().for_each(|forwarders| forwarders.stop_all());
         });
         drop(forwarders);
+        drop(scraping);
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {

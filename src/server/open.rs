@@ -104,6 +104,7 @@ impl Server {
             admin: None,
             moves: None,
             forwarders: None,
+            scraping: None,
             listener,
             serving: None,
             live_metrics: None,

@@ -57,6 +57,8 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
         }));
+        let scraping = Arc::new(self.start_scraping()?);
+        self.scraping = Some(Arc::clone(&scraping));
         let mut rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -68,6 +70,7 @@ impl Server {
             pages: Some(pages::router(self.ui())),
             shared: Some(self.ui()),
             forwarders: Arc::clone(&forwarders),
+            scraping: scraping.room(),
         };
         let options = ApiOptions {
             standby: self.start_primary(&admin)?,
@@ -82,6 +85,8 @@ impl Server {
         let deps = Deps::new(&rooms, options);
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
+        self.start_self_scrape(deps.own_metrics(&rooms), &scraping)?;
+        scraping.check_writes_by(deps.local_writes());
         self.listener.on_shutdown({
             let (deps, moves) = (deps.clone(), Arc::clone(&moves));
             move || {
@@ -107,6 +112,7 @@ impl Server {
         };
         send(self.clock.now());
         self.start_task("forward", FORWARD_PERIOD, send)?;
+        self.run_scraping(&scraping)?;
         self.serving = Some((rooms, mail));
         Ok(())
     }

@@ -209,7 +209,9 @@ async fn walk(
 #[tokio::test]
 async fn every_route_of_samples_and_questions_answers() {
     let stage = stage(TestServerOptions::default()).await;
-    for row in rows(&stage.server).iter().filter(|row| is_of_data(row)) {
+    // The steps of relabelling are those of a configured job.
+    let answers = |row: &&RouteDoc| is_of_data(row) && !row.path.ends_with("/relabel_steps");
+    for row in rows(&stage.server).iter().filter(answers) {
         let who = if row.auth == Auth::IngestCaller { &stage.agent } else { &stage.cabinet };
         let reply = stage.server.send(request(row, &about(row, "up"), who)).await;
         assert!(reply.status.is_success(), "{} {}: {} {}", row.method, row.path, reply.status, reply.body);
@@ -217,7 +219,7 @@ async fn every_route_of_samples_and_questions_answers() {
 }
 
 /// Parameters that are given twice.
-const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&query=1&query=1&expr=1&expr=1";
+const TWICE: &str = "match=up&match[]=up&timestamp=1&timestamp=1&start=1&start=1&limit=1&limit=1&scrapePool=a&scrapePool=a&query=1&query=1&expr=1&expr=1";
 
 /// A parameter that is not UTF-8.
 const MALFORMED: &str = "x=%ff";

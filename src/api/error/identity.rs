@@ -8,7 +8,7 @@ use crate::identity::{
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
     IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, OauthError,
     OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError, PublicLinkError,
-    PublicLinkRefusal, ReauthError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError,
+    PublicLinkRefusal, ReauthError, ScrapeConfigChangeError, SetUpError, SignupError, StoreError, TokenRefusal, TwoFactorError,
     UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
@@ -419,6 +419,18 @@ impl From<ForwardTargetError> for ApiError {
             ForwardTargetError::MovedThere => ApiError::new(Code::Conflict, detail),
             ForwardTargetError::TooMany => ApiError::new(Code::LimitReached, detail),
             ForwardTargetError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ScrapeConfigChangeError> for ApiError {
+    fn from(error: ScrapeConfigChangeError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            ScrapeConfigChangeError::UnknownOrg => org_not_found(),
+            ScrapeConfigChangeError::NotFound => ApiError::new(Code::NotFound, detail),
+            ScrapeConfigChangeError::TooLarge => ApiError::new(Code::BodyTooLarge, detail),
+            ScrapeConfigChangeError::Store(error) => error.into(),
         }
     }
 }

@@ -16,6 +16,8 @@ pub mod organisations;
 pub mod prometheus;
 pub mod query;
 pub mod rejects;
+pub mod scrape;
+pub mod scrape_targets;
 pub mod settings;
 mod targets;
 pub mod write;
@@ -36,6 +38,7 @@ use crate::outbound::MailQueue;
 use crate::tsdb::Tsdb;
 use query::deadline::QueryDeadline;
 use rejects::Rejects;
+use scrape::ScrapeRoom;
 
 /// The longest time to compile the regular expressions of a policy. A shorter query timeout applies
 /// instead.
@@ -80,6 +83,8 @@ pub struct OrgDeps {
     pub engines: Arc<query::engines::Engines>,
     /// The running forwarding targets.
     pub forwarders: Arc<Forwarders>,
+    /// The scraped targets.
+    pub scraping: ScrapeRoom,
 }
 
 impl OrgDeps {

@@ -9,3 +9,4 @@ pub(super) mod moving;
 pub(super) mod org;
 pub(super) mod org_removal;
 pub(super) mod org_settings;
+pub(super) mod scrape;
