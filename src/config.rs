@@ -36,8 +36,8 @@ pub use history_command::{
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
 pub use settings::{
-    BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, SecretSetting,
-    Settings, StandbyMode, TlsFiles,
+    BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
+    SecretSetting, Settings, StandbyMode, TlsFiles,
 };
 pub use variables::known as known_variables;
 
@@ -143,6 +143,13 @@ pub enum Invocation {
         master_key: Option<MasterKeySetting>,
         /// A folder for temporary copies.
         scratch: PathBuf,
+    },
+    /// `promlet scrape check`: reads a configuration and prints its targets.
+    ScrapeCheck {
+        /// The file.
+        file: PathBuf,
+        /// Print JSON.
+        json: bool,
     },
     /// `promlet repair`.
     Repair {
@@ -281,6 +288,11 @@ enum Command {
     /// Check rule files, and run unit tests of rules
     #[command(subcommand)]
     Rules(RulesCommand),
+    /// Check a scrape configuration
+    Scrape {
+        #[command(subcommand)]
+        command: ScrapeSubcommand,
+    },
     /// Save the provably undamaged data of a damaged folder to a new one, and report what is lost
     Repair {
         /// The damaged data folder; it is not changed
@@ -312,6 +324,19 @@ pub enum RulesCommand {
         before: PathBuf,
         /// The files or folder after
         after: PathBuf,
+    },
+}
+
+#[derive(Subcommand)]
+enum ScrapeSubcommand {
+    /// Read a scrape configuration as --scrape-config does and print its targets; exit code 1 with
+    /// file, line and column if it is wrong. No target is requested
+    Check {
+        /// The file
+        file: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 
@@ -405,6 +430,9 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             Ok(Invocation::Check { dir, deep, json, master_key, scratch: scratch() })
         }
         Some(Command::Rules(command)) => Ok(Invocation::Rules(command)),
+        Some(Command::Scrape { command: ScrapeSubcommand::Check { file, json } }) => {
+            Ok(Invocation::ScrapeCheck { file, json })
+        }
         Some(Command::Repair { dir, to }) => Ok(Invocation::Repair { dir, to, scratch: scratch() }),
     }
 }
@@ -527,6 +555,12 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         rules: flags.rules,
         rules_org: flags.rules_org,
         rules_catch_up: flags.rules_catch_up,
+        scrape: ScrapeSettings {
+            config: flags.scrape_config,
+            org: flags.scrape_org,
+            org_admins: flags.scrape_org_admins,
+            itself: flags.self_scrape,
+        },
         ui_dir: flags.ui_dir,
         log: flags.log,
         log_format: flags.log_format,

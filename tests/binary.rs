@@ -60,6 +60,8 @@ mod queries;
 mod readme;
 #[path = "binary/rules.rs"]
 mod rules;
+#[path = "binary/scraping.rs"]
+mod scraping;
 #[path = "binary/secrets.rs"]
 mod secrets;
 #[path = "binary/settings.rs"]

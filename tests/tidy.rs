@@ -85,6 +85,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "tasks",
             "api",
             "rules",
+            "scrape",
             "history",
             "relabel",
             "demo",
@@ -138,7 +139,19 @@ const OWNERS: &[(&str, &[&str])] = &[
     ("url", &["outbound"]),
     ("webpki_roots", &["outbound"]),
     ("clap", &["config"]),
-    ("tokio", &["api", "outbound", "server", "forward/edge", "notify/edge", "scrape/run/edge"]),
+    (
+        "tokio",
+        &[
+            "api",
+            "outbound",
+            "server",
+            "forward/edge",
+            "notify/edge",
+            "scrape/discovery",
+            "scrape/run/edge",
+            "scrape/service/tests",
+        ],
+    ),
     ("tokio_rustls", &["api/tls", "outbound"]),
     ("snap", &["ingest", "forward/encode", "history/wal"]),
     ("rapidhash", &["tsdb", "promql/eval", "scrape/run"]),
@@ -628,6 +641,7 @@ const MAY_SLEEP: &[&str] = &[
     "tests/binary/kill_loop.rs",
     "tests/binary/logins.rs",
     "tests/binary/moving.rs",
+    "tests/binary/scraping.rs",
     "tests/binary/standby.rs",
     "tests/binary/upkeep.rs",
     "tests/clock_walk/binary.rs",
@@ -745,7 +759,7 @@ fn relative_to_root(path: &Path) -> String {
 /// `tests/threats.txt`: each row of the threat model has tests, and each test named there exists.
 #[test]
 fn every_threat_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/threats.txt", 69);
+    every_row_has_tests("tests/threats.txt", 70);
 }
 
 /// The same for failures below the store.
@@ -757,7 +771,7 @@ fn every_failure_has_tests_and_the_map_names_none_that_are_gone() {
 /// `tests/limits.txt`: the same of the limits.
 #[test]
 fn every_limit_has_tests_and_the_map_names_none_that_are_gone() {
-    every_row_has_tests("tests/limits.txt", 33);
+    every_row_has_tests("tests/limits.txt", 34);
 }
 
 /// Lines of a number, a title and the names of tests, or a dash and the reason why there is none.

@@ -171,7 +171,7 @@ impl Auth {
             Auth::Member(role, login) => session_caller(caller, Some(role), login),
             Auth::OneselfOr(role) => session_caller(caller, Some(role), Login::Any),
             Auth::InstanceAdmin(login) => instance_admin(caller, login),
-            Auth::Founder => instance_admin(caller, Login::Any),
+            Auth::Founder | Auth::ScrapeAdmin => instance_admin(caller, Login::Any),
             Auth::QueryCaller(endpoint) | Auth::PictureCaller(endpoint) => match caller {
                 Caller::Key(_) | Caller::ForeignKey => Refused(Code::ApiKeyNotAllowed),
                 _ => query_caller(caller, Some(endpoint)),

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::body::Json;
 use super::error::{ApiError, ApiResult, Code};
 use super::lanes::{Lane, Lanes};
+use super::orgs::scrape::ScrapeReload;
 use super::routes::{Auth, Login, Routes};
 use crate::clock::Clock;
 use crate::identity::{Identity, OrgSettings};
@@ -38,6 +39,8 @@ pub struct AdminDeps {
     pub defaults: Arc<OrgSettings>,
     /// As `OrgDeps::applying`.
     pub applying: Arc<Mutex<()>>,
+    /// Reads the file of `--scrape-config` again.
+    pub reload: ScrapeReload,
 }
 
 impl AdminDeps {
@@ -59,6 +62,12 @@ pub fn routes() -> Routes<AdminDeps> {
             Auth::InstanceAdmin(Login::Any),
             "Seal the open window of every organisation, trim the log, and free spare log files",
             seal,
+        )
+        .post(
+            "/admin/scrape/reload",
+            Auth::InstanceAdmin(Login::Any),
+            "Read the file of --scrape-config again; the old configuration stays if the new one is wrong",
+            reload_scrape_config,
         )
         .get("/admin/users", Auth::InstanceAdmin(Login::Any), "List all accounts", users::list)
         .patch(
@@ -111,4 +120,13 @@ async fn seal(State(deps): State<AdminDeps>) -> ApiResult<Json<Value>> {
         })
         .await??;
     Ok(Json(json!({ "segments": sealed.segments, "samples": sealed.samples })))
+}
+
+async fn reload_scrape_config(State(deps): State<AdminDeps>) -> ApiResult<Json<Value>> {
+    let Some(reload) = deps.reload.0.clone() else {
+        return Err(ApiError::new(Code::NotFound, "the server runs without --scrape-config"));
+    };
+    let reloaded = deps.lanes.run(Lane::Account, move || reload()).await?;
+    let report = reloaded.map_err(|why| ApiError::new(Code::ValidationFailed, why))?;
+    Ok(Json(json!({ "jobs": report.jobs, "notices": report.notices })))
 }

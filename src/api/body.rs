@@ -203,7 +203,7 @@ impl BodyClass {
             (Some("write" | "import" | "otlp" | "influx" | "push"), ..) => BodyClass::Ingest,
             (Some("dashboards"), Some(_), Some("data"), None) => BodyClass::QueryBatch,
             (Some("dashboards"), Some(_), Some("live" | "options"), None) => BodyClass::QueryForm,
-            (Some("dashboards"), ..) => BodyClass::Dashboard,
+            (Some("dashboards"), ..) | (Some("scrape-config"), None, ..) => BodyClass::Dashboard,
             (Some("rule-groups" | "rules"), ..) | (Some("prometheus"), Some("config"), ..) => {
                 BodyClass::QueryBatch
             }

@@ -19,9 +19,12 @@ use crate::identity::Role;
 /// Returns whether rows of this kind need a guard. The others avoid its cost, one box a request.
 pub(super) const fn concerns(auth: Auth) -> bool {
     match auth {
-        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
-            true
-        }
+        Auth::Account(_)
+        | Auth::Member(..)
+        | Auth::OneselfOr(_)
+        | Auth::InstanceAdmin(_)
+        | Auth::Founder
+        | Auth::ScrapeAdmin => true,
         Auth::Public
         | Auth::QueryCaller(_)
         | Auth::PictureCaller(_)
@@ -52,7 +55,7 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         Auth::Member(role, login) => (Some(role), login),
         Auth::OneselfOr(_) => (Some(Role::Viewer), Login::Any),
         Auth::InstanceAdmin(login) => (None, login),
-        Auth::Founder => (None, Login::Any),
+        Auth::Founder | Auth::ScrapeAdmin => (None, Login::Any),
         Auth::Public
         | Auth::QueryCaller(_)
         | Auth::PictureCaller(_)

@@ -69,6 +69,8 @@ use orgs::notifications::AlertApiDeps;
 use orgs::push::PushDeps;
 use orgs::query::engines::Engines;
 use orgs::query::{QueriedMetrics, ReadDeps, ReadOptions};
+use orgs::scrape::ScrapeRoom;
+use orgs::scrape_targets::ScrapeViewDeps;
 use orgs::write::WriteDeps;
 use own_metrics::{Counters, OwnMetrics, Slugs};
 use pages::shared::{SharedPages, is_shared};
@@ -80,7 +82,7 @@ use crate::clock::{Clock, Stopwatch};
 use crate::forward::edge::Forwarders;
 use crate::identity::{EmbedSettings, Identity};
 use crate::ingest;
-use crate::model::{EgressRules, PatternCache, Timestamp};
+use crate::model::{EgressRules, OrgId, PatternCache, Timestamp};
 use crate::notify::edge::NotifyHub;
 use crate::outbound::{Egress, MailQueue};
 use crate::promql::syntax::ExpressionCache;
@@ -117,6 +119,8 @@ pub struct Rooms {
     pub rules: Arc<RuleEngine>,
     /// The notifiers of alerts.
     pub notify: Arc<NotifyHub>,
+    /// The scraped targets, and who may configure them.
+    pub scraping: ScrapeRoom,
 }
 
 /// The settings of the edge (docs/specification.md E).
@@ -226,6 +230,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::rules::mimir::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::notifications::routes().with(deps.alerts.clone()).below("/api/v1"))
         .merge(orgs::notifications::alertmanager::routes().with(deps.alerts.clone()).below("/api/v1"))
+        .merge(orgs::scrape::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rejects::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::api_keys::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::embed_tokens::routes().with(deps.orgs.clone()).below("/api/v1"))
@@ -237,6 +242,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::query::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::query::active::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::prometheus::routes().with(deps.read.clone()).below("/api/v1"))
+        .merge(orgs::scrape_targets::routes().with(deps.scrape_view()).below("/api/v1"))
         .merge(orgs::delete_series::routes().with(deps.delete(rooms)).below("/api/v1"))
         .merge(orgs::write::routes().with(deps.write.clone()).below("/api/v1"))
         .merge(orgs::push::routes().with(deps.push.clone()).below("/api/v1"))
@@ -312,6 +318,7 @@ impl Deps {
             engines: Arc::clone(&engines),
             forwarders: Arc::clone(&rooms.forwarders),
             rules: Arc::clone(&rooms.rules),
+            scraping: rooms.scraping.clone(),
         };
         let read = ReadDeps {
             tsdb: Arc::clone(&rooms.tsdb),
@@ -354,6 +361,7 @@ impl Deps {
             sealing: Arc::default(),
             defaults: Arc::clone(&orgs.defaults),
             applying: Arc::clone(&orgs.applying),
+            reload: rooms.scraping.reload.clone(),
         };
         let viewer = ViewerDeps::new(Arc::clone(&rooms.identity), read.clone());
         let alerts =
@@ -417,10 +425,22 @@ impl Deps {
             forwarders: Arc::clone(&rooms.forwarders),
             rules: Arc::clone(&rooms.rules),
             notify: Arc::clone(&rooms.notify),
+            scrapers: Arc::clone(&rooms.scraping.scrapers),
             uptime: self.uptime,
             standby: self.standby_figures.clone(),
             moves: self.move_figures.clone(),
         }
+    }
+
+    fn scrape_view(&self) -> ScrapeViewDeps {
+        ScrapeViewDeps { scrapers: Arc::clone(&self.orgs.scraping.scrapers) }
+    }
+
+    /// Returns the check whether samples of an organisation may be stored here. An error is a
+    /// sentence.
+    pub fn local_writes(&self) -> impl Fn(OrgId) -> Result<(), String> + Send + Sync + use<> {
+        let engines = Arc::clone(&self.orgs.engines);
+        move |org| engines.require_local_writes(org).map_err(|error| error.detail().to_owned())
     }
 
     fn delete(&self, rooms: &Rooms) -> DeleteDeps {

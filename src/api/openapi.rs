@@ -138,9 +138,12 @@ fn security_schemes() -> Value {
 fn security(auth: Auth) -> Value {
     let names: &[&str] = match auth {
         Auth::Public => &[],
-        Auth::Account(_) | Auth::Member(..) | Auth::OneselfOr(_) | Auth::InstanceAdmin(_) | Auth::Founder => {
-            &["session"]
-        }
+        Auth::Account(_)
+        | Auth::Member(..)
+        | Auth::OneselfOr(_)
+        | Auth::InstanceAdmin(_)
+        | Auth::Founder
+        | Auth::ScrapeAdmin => &["session"],
         Auth::QueryCaller(Endpoint::Dashboard) => &["session", "embedToken", "publicLink"],
         Auth::QueryCaller(_) => &["session", "embedToken"],
         Auth::PictureCaller(_) => &["session", "embedToken", "embedTokenParameter"],
@@ -178,6 +181,10 @@ fn callers(auth: Auth) -> String {
         }
         Auth::InstanceAdmin(login) => format!("An administrator of the server{}.", fresh(login)),
         Auth::Founder => "An administrator of the server; any session if PROMLET_ORG_CREATE is any.".into(),
+        Auth::ScrapeAdmin => {
+            "An administrator of the server; any administrator of the organisation if PROMLET_SCRAPE_ORG_ADMINS is on."
+                .into()
+        }
         Auth::QueryCaller(Endpoint::Dashboard) => {
             "A session with the role viewer or higher, an embed token that grants the dashboard, or a public link of it."
                 .into()

@@ -30,6 +30,7 @@ use crate::notify::edge::NotifyHub;
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
 use crate::push::totals::SeriesTotals;
 use crate::rules::{RuleCounters, RuleEngine};
+use crate::scrape::{ScrapeTotals, Scrapers};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
 
@@ -147,6 +148,8 @@ pub struct OwnMetrics {
     pub rules: Arc<RuleEngine>,
     /// The notifiers of alerts.
     pub notify: Arc<NotifyHub>,
+    /// The scraped targets.
+    pub scrapers: Arc<Scrapers>,
     /// The time since the start of the process.
     pub uptime: Stopwatch,
     /// The figures of a primary or follower.
@@ -441,6 +444,7 @@ impl OwnMetrics {
         all.extend(self.store());
         all.extend(self.forwarding());
         all.extend(notify_metrics::families(&self.notify, &self.slugs));
+        all.extend(self.scraped());
         all.extend(self.moved());
         all.extend(rule_families(&self.rules.counters()));
         for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {
@@ -637,6 +641,53 @@ impl OwnMetrics {
         };
         let rows: Vec<TargetRow> = self.forwarders.statuses().into_iter().filter_map(row).collect();
         of_targets(&rows)
+    }
+
+    /// Returns the state of the scraped targets.
+    fn scraped(&self) -> Vec<MetricFamily> {
+        let totals = self.scrapers.totals();
+        if totals.is_empty() {
+            return Vec::new();
+        }
+        let rows: Vec<(String, ScrapeTotals)> =
+            totals.into_iter().filter_map(|(org, totals)| Some((self.slugs.of(org)?, totals))).collect();
+        let mut targets = MetricFamily::new(
+            "promlet_scrape_targets",
+            MetricKind::Gauge,
+            "Scraped targets of an organisation, by the result of their last scrape.",
+        );
+        for (slug, totals) in &rows {
+            for (health, count_of) in [("up", totals.up), ("down", totals.down), ("unknown", totals.unknown)]
+            {
+                targets.row(vec![("org", slug.clone()), ("health", health.to_owned())], count(count_of));
+            }
+        }
+        let family = |name, help, value: fn(&ScrapeTotals) -> u64| {
+            let mut family = MetricFamily::new(name, MetricKind::Counter, help);
+            for (slug, totals) in &rows {
+                family.row(vec![("org", slug.clone())], count(value(totals)));
+            }
+            family
+        };
+        vec![
+            targets,
+            family("promlet_scrapes_total", "Scrapes of the running targets.", |totals| totals.scrapes),
+            family(
+                "promlet_scrape_failures_total",
+                "Scrapes of the running targets that failed.",
+                |totals| totals.failures,
+            ),
+            family(
+                "promlet_scrape_refused_samples_total",
+                "Scraped samples that the store refused.",
+                |totals| totals.refused,
+            ),
+            family(
+                "promlet_scrape_discovery_failures_total",
+                "Refreshes of discoveries that failed; the last targets stay.",
+                |totals| totals.discovery_failures,
+            ),
+        ]
     }
 
     /// Returns the state of the moved organisations.

@@ -43,6 +43,9 @@ pub enum Auth {
     /// A session of an instance administrator, or of any account where the operator lets everyone
     /// create organisations.
     Founder,
+    /// A session of an instance administrator, or of an administrator of the organisation `{slug}`
+    /// where the operator allows these to configure scraping.
+    ScrapeAdmin,
     /// A session of a viewer, or an embed token that grants this endpoint
     /// ([`QueryCaller`](super::callers::QueryCaller)).
     QueryCaller(Endpoint),

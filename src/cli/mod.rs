@@ -23,6 +23,7 @@ mod moves;
 mod progress;
 mod rules;
 mod rules_test;
+mod scrape;
 mod seal;
 mod serve;
 mod table;
@@ -55,6 +56,7 @@ pub fn main() -> ExitCode {
             let outcome = check::run(&dir, deep, json, master_key.as_ref(), &scratch);
             Ok(outcome.unwrap_or_else(|error| check::cannot(&error)))
         }
+        Invocation::ScrapeCheck { file, json } => done(scrape::check(&file, json)),
         Invocation::Repair { dir, to, scratch } => done(check::repair(&dir, &to, &scratch)),
     };
     match outcome {

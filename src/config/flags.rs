@@ -210,6 +210,23 @@ pub(super) struct Flags {
     /// How far back missed evaluations of rules are made up for; 0s skips them
     #[arg(long, env = "PROMLET_RULES_CATCH_UP", value_name = "DURATION", default_value = "0s", value_parser = rules_catch_up)]
     pub(super) rules_catch_up: Duration,
+    /// Scrape the targets of this file (`scrape_configs` as Prometheus writes them). SIGHUP reads
+    /// it again
+    #[arg(long, env = "PROMLET_SCRAPE_CONFIG", value_name = "FILE")]
+    pub(super) scrape_config: Option<PathBuf>,
+    /// The organisation that gets the samples of --scrape-config [default: the only one]
+    #[arg(long, env = "PROMLET_SCRAPE_ORG", value_name = "SLUG")]
+    pub(super) scrape_org: Option<String>,
+    /// `on` stores the metrics of this server and of its machine (jobs `promlet` and `host`) in the
+    /// organisation of --scrape-org every 15 s
+    #[arg(long, env = "PROMLET_SELF_SCRAPE", value_name = "on|off", default_value = "off", value_parser = on_off,
+          action = clap::ArgAction::Set)]
+    pub(super) self_scrape: bool,
+    /// `on` lets administrators of organisations set scrape configurations, whose targets are then
+    /// limited to public addresses and --outbound-allow; `off` only administrators of the server
+    #[arg(long, env = "PROMLET_SCRAPE_ORG_ADMINS", value_name = "on|off", default_value = "off", value_parser = on_off,
+          action = clap::ArgAction::Set)]
+    pub(super) scrape_org_admins: bool,
     /// Serve the UI's files from this folder, for editing them
     #[arg(long, env = "PROMLET_UI_DIR", value_name = "DIR")]
     pub(super) ui_dir: Option<PathBuf>,

@@ -112,6 +112,8 @@ pub struct Settings {
     pub rules_org: Option<String>,
     /// How far back missed evaluations of rules are made up for; zero skips them.
     pub rules_catch_up: Duration,
+    /// The configuration of scraping, and who may set further ones.
+    pub scrape: ScrapeSettings,
     /// The folder from which the UI's files are served instead of those in the binary.
     pub ui_dir: Option<PathBuf>,
     /// The log filter: a level or `tracing` directives.
@@ -126,6 +128,19 @@ pub struct Settings {
     pub follow: Option<FollowSettings>,
     /// Warnings about the command line and the environment.
     pub warnings: Vec<String>,
+}
+
+/// The settings of scraping.
+#[derive(Debug, Clone, Default)]
+pub struct ScrapeSettings {
+    /// The file with `scrape_configs`.
+    pub config: Option<PathBuf>,
+    /// The slug of the organisation that gets the samples of the file; `None` for the only one.
+    pub org: Option<String>,
+    /// Whether administrators of organisations may set scrape configurations.
+    pub org_admins: bool,
+    /// Whether the metrics of this server and of its machine are stored.
+    pub itself: bool,
 }
 
 /// Whether a server has a standby, and when it acknowledges changes.

@@ -108,6 +108,7 @@ pub use orgs::rule_group::{
     NewRuleGroup, RULE_GROUP_BYTES_MAX, RULE_GROUPS_STORED_MAX, RULE_TEXTS_BYTES_MAX, RULES_STORED_MAX,
     RuleGroupError, RuleGroupPlace, StoredRuleGroup,
 };
+pub use orgs::scrape::{SCRAPE_TEXT_BYTES_MAX, ScrapeConfigChangeError, StoredScrapeConfig};
 pub use origin::{Origin, with_origin};
 pub use tables::dashboard::is_dashboard_uid;
 pub use tables::engine::EngineKind;

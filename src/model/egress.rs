@@ -82,8 +82,8 @@ impl EgressRules {
         Ok(rules)
     }
 
-    /// Returns the rules for scraping: loopback and private addresses are allowed as well. Link-local
-    /// addresses and those of cloud metadata services still need an entry.
+    /// Returns the rules for scraping: loopback and private addresses are allowed as well.
+    /// Link-local addresses and those of cloud metadata services still need an entry.
     #[must_use]
     pub fn for_scraping(self) -> EgressRules {
         EgressRules { allows_local: true, ..self }

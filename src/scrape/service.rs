@@ -1,9 +1,10 @@
 //! The scraped targets of all organisations: their configurations, discoveries and fleets.
 //!
 //! An organisation has up to two configurations: that of `--scrape-config` and one that was set by
-//! the API. Each has its own discoveries; the targets of both are one fleet.
+//! the API. Each has its own discoveries and its own fleet of targets.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::config::ScrapeConfig;
@@ -38,8 +39,10 @@ pub trait ScrapeMemory: Send + Sync + 'static {
 /// What scraping needs of the process.
 #[derive(Clone)]
 pub struct ScrapersDeps {
-    /// What targets need.
-    pub fleet: ScrapeDeps,
+    /// What targets of the file of `--scrape-config` need.
+    pub of_file: ScrapeDeps,
+    /// What targets of configurations that were set by the API need.
+    pub of_api: ScrapeDeps,
     /// The labels of targets before a restart.
     pub memory: Arc<dyn ScrapeMemory>,
     /// The name servers; `None` reads `/etc/resolv.conf`.
@@ -48,7 +51,16 @@ pub struct ScrapersDeps {
 
 impl std::fmt::Debug for ScrapersDeps {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ScrapersDeps").field("fleet", &self.fleet).finish_non_exhaustive()
+        f.debug_struct("ScrapersDeps").field("of_file", &self.of_file).finish_non_exhaustive()
+    }
+}
+
+impl ScrapersDeps {
+    fn of(&self, source: ScrapeSource) -> &ScrapeDeps {
+        match source {
+            ScrapeSource::File => &self.of_file,
+            ScrapeSource::Api => &self.of_api,
+        }
     }
 }
 
@@ -57,13 +69,16 @@ impl std::fmt::Debug for ScrapersDeps {
 struct ConfiguredSource {
     discovery: Arc<Discovery>,
     config: Arc<ScrapeConfig>,
+    /// The number that the caller of [`Scrapers::configure`] gave it.
+    version: u32,
     /// `None` until the targets are published for the first time.
     targets: Option<DiscoveredTargets>,
 }
 
 #[derive(Debug)]
 struct OrgScrapes {
-    fleet: ScrapeFleet,
+    of_file: ScrapeFleet,
+    of_api: ScrapeFleet,
     sources: Mutex<BTreeMap<ScrapeSource, ConfiguredSource>>,
     remembered: Mutex<RememberedTargets>,
 }
@@ -81,6 +96,8 @@ struct RememberedTargets {
 pub struct Scrapers {
     deps: ScrapersDeps,
     orgs: Mutex<BTreeMap<OrgId, Arc<OrgScrapes>>>,
+    /// Whether all configurations of the start are known.
+    is_started: AtomicBool,
     /// The scrapers themselves, for the threads of discoveries.
     own: Weak<Scrapers>,
 }
@@ -127,7 +144,12 @@ pub struct ScrapeTotals {
 impl Scrapers {
     /// Creates a set without targets.
     pub fn new(deps: ScrapersDeps) -> Arc<Scrapers> {
-        Arc::new_cyclic(|own| Scrapers { deps, orgs: Mutex::default(), own: own.clone() })
+        Arc::new_cyclic(|own| Scrapers {
+            deps,
+            orgs: Mutex::default(),
+            is_started: AtomicBool::new(false),
+            own: own.clone(),
+        })
     }
 
     fn orgs(&self) -> MutexGuard<'_, BTreeMap<OrgId, Arc<OrgScrapes>>> {
@@ -138,20 +160,22 @@ impl Scrapers {
         self.orgs().get(&org).cloned()
     }
 
-    /// Takes over a configuration. Targets and discoveries that are equal to those before continue.
+    /// Takes over a configuration, which the caller identifies by `version`. Targets and
+    /// discoveries that are equal to those before continue.
     ///
     /// # Errors
     /// That of the thread of discoveries.
     pub fn configure(
         &self,
-        org: OrgId,
-        source: ScrapeSource,
+        (org, source): (OrgId, ScrapeSource),
         config: Arc<ScrapeConfig>,
+        version: u32,
         rng: Entropy,
     ) -> std::io::Result<()> {
         let scrapes = Arc::clone(self.orgs().entry(org).or_insert_with(|| {
             Arc::new(OrgScrapes {
-                fleet: ScrapeFleet::new(org, self.deps.fleet.clone()),
+                of_file: ScrapeFleet::new(org, self.deps.of_file.clone()),
+                of_api: ScrapeFleet::new(org, self.deps.of_api.clone()),
                 sources: Mutex::default(),
                 remembered: Mutex::default(),
             })
@@ -159,21 +183,22 @@ impl Scrapers {
         let mut sources = scrapes.sources.lock().ignore_poison();
         if let Some(known) = sources.get_mut(&source) {
             known.config = Arc::clone(&config);
+            known.version = version;
             known.discovery.configure(config);
             return Ok(());
         }
         let discovery = Arc::new(self.start_discovery(org, source, rng)?);
         discovery.configure(Arc::clone(&config));
-        sources.insert(source, ConfiguredSource { discovery, config, targets: None });
+        sources.insert(source, ConfiguredSource { discovery, config, version, targets: None });
         Ok(())
     }
 
     fn start_discovery(&self, org: OrgId, source: ScrapeSource, rng: Entropy) -> std::io::Result<Discovery> {
-        let own = self.own.clone();
+        let (own, of_source) = (self.own.clone(), self.deps.of(source));
         let deps = DiscoveryDeps {
-            runtime: self.deps.fleet.runtime.clone(),
-            egress: self.deps.fleet.egress.clone(),
-            clock: self.deps.fleet.clock.clone(),
+            runtime: of_source.runtime.clone(),
+            egress: of_source.egress.clone(),
+            clock: of_source.clock.clone(),
             resolver: self.deps.resolver.clone(),
             publish: Box::new(move |targets| {
                 if let Some(scrapers) = own.upgrade() {
@@ -191,23 +216,40 @@ impl Scrapers {
         // The source may have been removed meanwhile.
         let Some(known) = sources.get_mut(&source) else { return };
         report_problems(&targets);
+        let plans = plans_of(&targets);
         known.targets = Some(targets);
-        scrapes.apply(&sources);
-        let is_complete = sources.values().all(|source| source.targets.is_some());
+        scrapes.fleet(source).apply(plans);
         drop(sources);
-        if is_complete {
-            self.remember(org, &scrapes);
+        self.remember(org, &scrapes);
+    }
+
+    /// States that all configurations of the start are known. From then on, targets that existed
+    /// before the start and do not exist any more get staleness markers.
+    pub fn all_configured(&self) {
+        if !self.is_started.swap(true, Ordering::SeqCst) {
+            let orgs = self.orgs().clone();
+            orgs.iter().for_each(|(org, scrapes)| self.remember(*org, scrapes));
         }
     }
 
     /// Compares the targets before the start with those after it, once, and stores what changed.
     fn remember(&self, org: OrgId, scrapes: &OrgScrapes) {
+        let sources = scrapes.sources.lock().ignore_poison();
+        let is_complete = sources.values().all(|source| source.targets.is_some());
+        drop(sources);
+        if !is_complete || !self.is_started.load(Ordering::SeqCst) {
+            return;
+        }
         let mut remembered = scrapes.remembered.lock().ignore_poison();
         if !std::mem::replace(&mut remembered.is_compared, true) {
             remembered.stored = self.deps.memory.load(org);
-            scrapes.fleet.mark_lost(remembered.stored.clone());
+            let others = scrapes.of_api.target_labels();
+            let mut before = remembered.stored.clone();
+            before.retain(|labels| !others.contains(labels));
+            scrapes.of_file.mark_lost(before);
         }
-        let now = scrapes.fleet.target_labels();
+        let mut now = scrapes.of_file.target_labels();
+        now.extend(scrapes.of_api.target_labels());
         if remembered.stored != now {
             self.deps.memory.store(org, &now);
             remembered.stored = now;
@@ -219,7 +261,7 @@ impl Scrapers {
         let Some(scrapes) = self.org(org) else { return };
         let mut sources = scrapes.sources.lock().ignore_poison();
         let removed = sources.remove(&source);
-        scrapes.apply(&sources);
+        scrapes.fleet(source).apply(Vec::new());
         drop(sources);
         // The thread of the discovery may be waiting for the lock, so it is released first.
         if let Some(removed) = removed {
@@ -242,12 +284,13 @@ impl Scrapers {
         removed.values().for_each(|scrapes| scrapes.stop());
     }
 
-    /// Returns the organisations with a configuration, by source.
-    pub fn configured(&self) -> Vec<(OrgId, ScrapeSource)> {
+    /// Returns the organisations with a configuration, by source, with the version of each.
+    pub fn configured(&self) -> Vec<(OrgId, ScrapeSource, u32)> {
         let orgs = self.orgs().clone();
         let sources = |(org, scrapes): (OrgId, Arc<OrgScrapes>)| {
-            let sources: Vec<_> = scrapes.sources.lock().ignore_poison().keys().copied().collect();
-            sources.into_iter().map(move |source| (org, source))
+            let sources = scrapes.sources.lock().ignore_poison();
+            let known: Vec<_> = sources.iter().map(|(source, one)| (org, *source, one.version)).collect();
+            known
         };
         orgs.into_iter().flat_map(sources).collect()
     }
@@ -265,7 +308,7 @@ impl Scrapers {
         let sources = scrapes.sources.lock().ignore_poison();
         let pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
         drop(sources);
-        ScrapeView { pools, reports: scrapes.fleet.reports() }
+        ScrapeView { pools, reports: scrapes.reports() }
     }
 
     /// Returns the totals of each organisation's targets.
@@ -314,6 +357,17 @@ fn report_problems(targets: &DiscoveredTargets) {
     }
 }
 
+/// Returns what should be scraped.
+fn plans_of(targets: &DiscoveredTargets) -> Vec<ScrapePlan> {
+    let plans = targets.jobs.iter().flat_map(|job| {
+        let forced_error: Option<Arc<str>> = job.failure.as_deref().map(Arc::from);
+        job.active
+            .iter()
+            .map(move |target| ScrapePlan { target: Arc::clone(target), forced_error: forced_error.clone() })
+    });
+    plans.collect()
+}
+
 impl ConfiguredSource {
     fn pools(&self, source: ScrapeSource) -> Vec<ScrapePool> {
         let statuses = self.discovery.statuses();
@@ -332,28 +386,27 @@ impl ConfiguredSource {
 }
 
 impl OrgScrapes {
-    /// Replaces the targets of the fleet by those of all sources.
-    fn apply(&self, sources: &BTreeMap<ScrapeSource, ConfiguredSource>) {
-        let jobs = sources.values().filter_map(|source| source.targets.as_ref()).flat_map(|all| &all.jobs);
-        let plans = jobs.flat_map(|job| {
-            let forced_error: Option<Arc<str>> = job.failure.as_deref().map(Arc::from);
-            job.active.iter().map(move |target| ScrapePlan {
-                target: Arc::clone(target),
-                forced_error: forced_error.clone(),
-            })
-        });
-        self.fleet.apply(plans.collect());
+    fn fleet(&self, source: ScrapeSource) -> &ScrapeFleet {
+        match source {
+            ScrapeSource::File => &self.of_file,
+            ScrapeSource::Api => &self.of_api,
+        }
+    }
+
+    fn reports(&self) -> Vec<ScrapeTargetReport> {
+        self.of_file.reports().into_iter().chain(self.of_api.reports()).collect()
     }
 
     fn stop(&self) {
         let sources = std::mem::take(&mut *self.sources.lock().ignore_poison());
         sources.values().for_each(|source| source.discovery.stop());
-        self.fleet.stop();
+        self.of_file.stop();
+        self.of_api.stop();
     }
 
     fn totals(&self) -> ScrapeTotals {
         let mut totals = ScrapeTotals::default();
-        for ScrapeTargetReport { status, .. } in self.fleet.reports() {
+        for ScrapeTargetReport { status, .. } in self.reports() {
             match status.health {
                 ScrapeHealth::Up => totals.up += 1,
                 ScrapeHealth::Down => totals.down += 1,
@@ -370,3 +423,6 @@ impl OrgScrapes {
         totals
     }
 }
+
+#[cfg(test)]
+mod tests;

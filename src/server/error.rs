@@ -60,6 +60,9 @@ pub enum ServerError {
     /// A target of an agent cannot be used.
     #[error("{0}")]
     Agent(String),
+    /// The file of `--scrape-config` is wrong.
+    #[error("--scrape-config: {0}")]
+    Scrape(String),
     /// The process was told to stop before the store was open. Everything was closed cleanly.
     #[error("stopped before the store was open")]
     Stopped,

@@ -159,6 +159,23 @@ impl Listener {
         });
     }
 
+    /// Runs `reload` at each SIGHUP, which then no longer ends the process. It must not block.
+    pub(super) fn on_hang_up(&self, reload: impl Fn() + Send + 'static) {
+        #[cfg(unix)]
+        self.runtime.spawn(async move {
+            match signal::unix::signal(signal::unix::SignalKind::hangup()) {
+                Ok(mut signals) => {
+                    while signals.recv().await.is_some() {
+                        reload();
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "SIGHUP cannot be handled"),
+            }
+        });
+        #[cfg(not(unix))]
+        drop(reload);
+    }
+
     /// Installs the app of the open server.
     pub(super) fn install_app(&self, app: App) {
         self.apps.install(app);

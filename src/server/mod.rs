@@ -21,6 +21,7 @@ mod open;
 mod options;
 mod panic_monitor;
 pub(crate) mod rules;
+mod scraping;
 mod serving;
 mod standby;
 mod store;
@@ -57,6 +58,7 @@ pub use listener::ShowProgress;
 pub use master_key::master_key_source;
 use moves::Moves;
 use panic_monitor::PanicMonitor;
+use scraping::Scraping;
 pub use standby::prepare_follower;
 pub use store::{OpenAccounts, OpenStore, promote_stopped};
 
@@ -77,6 +79,7 @@ pub struct Server {
     rules: Option<Arc<RuleEngine>>,
     /// The receiver of alerts; opened before rules are evaluated, closed after that.
     notify: Option<Arc<NotifyHub>>,
+    scraping: Option<Arc<Scraping>>,
     listener: Listener,
     /// The parts that handle requests, dropped before the rooms are closed.
     serving: Option<(Rooms, Arc<MailQueue>)>,
@@ -114,6 +117,7 @@ impl Server {
             forwarders,
             rules,
             notify,
+            scraping,
             listener,
             serving,
             standby,
@@ -124,6 +128,7 @@ impl Server {
                 moves.begin_stop();
                 moves.stop();
             });
+            scraping.iter().for_each(|scraping| scraping.stop());
             forwarders.iter().for_each(|forwarders| forwarders.stop_all());
             rules.iter().for_each(|rules| rules.stop());
         });
@@ -131,6 +136,7 @@ impl Server {
         // After the rules, which send alerts to it.
         notify.iter().for_each(|notify| notify.close());
         drop(notify);
+        drop(scraping);
         // Queued mails are sent before the end.
         drop(serving);
         if let Some(admin) = admin {

@@ -106,6 +106,7 @@ impl Server {
             forwarders: None,
             rules: None,
             notify: None,
+            scraping: None,
             listener,
             serving: None,
             live_metrics: None,

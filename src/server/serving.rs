@@ -67,6 +67,8 @@ impl Server {
             &self.listener.options.read,
             &self.public_url(),
         );
+        let scraping = Arc::new(self.start_scraping()?);
+        self.scraping = Some(Arc::clone(&scraping));
         let mut rooms = Rooms {
             identity: Arc::clone(&self.identity),
             tsdb: Arc::clone(&self.tsdb),
@@ -80,6 +82,7 @@ impl Server {
             forwarders: Arc::clone(&forwarders),
             rules: Arc::clone(&rules),
             notify: Arc::clone(&notify),
+            scraping: scraping.room(),
         };
         let options = ApiOptions {
             standby: self.start_primary(&admin)?,
@@ -94,6 +97,8 @@ impl Server {
         let deps = Deps::new(&rooms, options);
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
+        self.start_self_scrape(deps.own_metrics(&rooms), &scraping)?;
+        scraping.check_writes_by(deps.local_writes());
         self.listener.on_shutdown({
             let (deps, moves) = (deps.clone(), Arc::clone(&moves));
             move || {
@@ -125,6 +130,7 @@ impl Server {
         self.start_task("forward", FORWARD_PERIOD, send)?;
         self.start_rules(&rules)?;
         self.rules = Some(rules);
+        self.run_scraping(&scraping)?;
         self.serving = Some((rooms, mail));
         Ok(())
     }

@@ -13,6 +13,11 @@ pub fn memory_bytes() -> u64 {
     system.total_memory().min(of_group)
 }
 
+/// Returns the name of this machine; empty if it is not known.
+pub fn host_name() -> String {
+    System::host_name().unwrap_or_default()
+}
+
 /// The metrics of the machine, and the state from which the next reading computes differences.
 ///
 /// Values that the operating system does not provide are omitted. This is logged once.
@@ -45,6 +50,11 @@ impl HostMetrics {
             host: System::host_name().unwrap_or_else(|_| "localhost".into()),
             described: false,
         }
+    }
+
+    /// Returns the name of the machine.
+    pub fn name(&self) -> &str {
+        &self.host
     }
 
     /// Appends one reading of all metrics at time `at`. Series have the labels `job="host"` and

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::model::Timestamp;
 use crate::sync::IgnorePoison as _;
 
-pub use host::{HostMetrics, memory_bytes};
+pub use host::{HostMetrics, host_name, memory_bytes};
 pub use panics::{Panics, Verdict};
 pub use removal::{RemovalError, remove_deleted};
 

@@ -1,6 +1,8 @@
 //! Tests of the HTTP API as a black box: over the in-process router, and over a real socket if the
 //! bytes of the connection matter.
 
+#[path = "../binary/eventually.rs"]
+mod eventually;
 #[expect(dead_code, reason = "the data endpoints' tests use the rest of it")]
 mod fake_upstream;
 mod test_server;
@@ -39,6 +41,7 @@ mod public_links;
 mod refused;
 mod removal;
 mod rules;
+mod scraping;
 mod security;
 mod signups;
 mod strangers;

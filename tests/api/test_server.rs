@@ -25,6 +25,7 @@ use promlet::api::host::Peer;
 use promlet::api::lanes::{Lanes, LanesOptions};
 use promlet::api::layers::App;
 use promlet::api::orgs::notifications::store::{AccountsNotifyStore, ConfiguredMailer};
+use promlet::api::orgs::scrape::{ScrapeReload, ScrapeRoom};
 use promlet::api::own_metrics::Counters;
 use promlet::api::params::PathOf;
 use promlet::api::routes::{Auth, RouteDoc, Routes};
@@ -38,10 +39,12 @@ use promlet::identity::{
     PasswordLogin, SetUp, SetUpPeer, SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
-use promlet::model::{OrgSlug, Timestamp};
+use promlet::model::{Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
 use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::RuleEngine;
+use promlet::scrape::run::{ScrapeDeps, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
+use promlet::scrape::{ScrapeMemory, Scrapers, ScrapersDeps};
 use promlet::tsdb::{self, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
@@ -62,6 +65,7 @@ pub(crate) struct TestServer {
     pub(crate) forwarders: Arc<Forwarders>,
     pub(crate) rules: Arc<RuleEngine>,
     pub(crate) notify: Arc<NotifyHub>,
+    pub(crate) scrapers: Arc<Scrapers>,
     pub(crate) clock: Clock,
     pub(crate) outbox: Outbox,
     pub(crate) counters: Arc<Counters>,
@@ -90,6 +94,8 @@ pub(crate) struct TestServerOptions {
     pub(crate) panics: bool,
     /// Whether the store has run for less than the 15 minutes after which it trusts the clock.
     pub(crate) just_started: bool,
+    /// Whether administrators of organisations may configure scraping.
+    pub(crate) scrape_org_admins: bool,
 }
 
 impl Default for TestServerOptions {
@@ -105,6 +111,7 @@ impl Default for TestServerOptions {
             stored: false,
             panics: false,
             just_started: false,
+            scrape_org_admins: false,
         }
     }
 }
@@ -258,6 +265,7 @@ impl TestServer {
         });
         let notify = Arc::new(notify.expect("threads"));
         notify.activate();
+        let tsdb_of_scrapes = Arc::clone(&tsdb);
         let rooms = Rooms {
             identity,
             tsdb,
@@ -271,6 +279,7 @@ impl TestServer {
             forwarders,
             rules,
             notify,
+            scraping: scraping(&tsdb_of_scrapes, &plan, &clock),
         };
         let deps = api::Deps::new(&rooms, &plan.options);
         let table = api::table(&rooms, &deps).merge(probes());
@@ -290,6 +299,7 @@ impl TestServer {
             options: plan.options.clone(),
             rules: Arc::clone(&rooms.rules),
             notify: Arc::clone(&rooms.notify),
+            scrapers: Arc::clone(&rooms.scraping.scrapers),
             clock,
             outbox,
             counters: Arc::clone(&rooms.counters),
@@ -526,6 +536,50 @@ impl Reply {
         assert_eq!(body["request_id"].as_str().expect("a request id"), self.header("x-request-id"));
         assert!(body["title"].is_string() && body["detail"].is_string());
         assert_eq!(self.headers.contains_key(header::WWW_AUTHENTICATE), status == 401);
+    }
+}
+
+/// Stores scraped samples, and remembers no targets.
+struct ScrapeStore(Arc<Tsdb>);
+
+impl ScrapeSink for ScrapeStore {
+    fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
+        std::thread::spawn(work);
+        true
+    }
+
+    fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String> {
+        let report = self.0.append(org, batch, now).map_err(|error| error.to_string())?;
+        Ok(ScrapeStored { refused: report.refused, reason: None })
+    }
+
+    fn live_series(&self, _: OrgId, _: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {
+        Vec::new()
+    }
+}
+
+impl ScrapeMemory for ScrapeStore {
+    fn load(&self, _: OrgId) -> Vec<Labels> {
+        Vec::new()
+    }
+
+    fn store(&self, _: OrgId, _: &[Labels]) {}
+}
+
+fn scraping(tsdb: &Arc<Tsdb>, plan: &TestServerOptions, clock: &Clock) -> ScrapeRoom {
+    let sink = Arc::new(ScrapeStore(Arc::clone(tsdb)));
+    let of_file = ScrapeDeps {
+        sink: Arc::clone(&sink) as _,
+        egress: plan.options.egress.clone(),
+        runtime: runtime(),
+        clock: clock.clone(),
+        settings: Arc::default(),
+    };
+    let deps = ScrapersDeps { of_api: of_file.clone(), of_file, memory: sink, resolver: None };
+    ScrapeRoom {
+        scrapers: Scrapers::new(deps),
+        org_admins: plan.scrape_org_admins,
+        reload: ScrapeReload::default(),
     }
 }
 

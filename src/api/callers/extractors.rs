@@ -316,7 +316,7 @@ impl SessionCaller {
     ///
     /// # Errors
     /// 404 `org_not_found` and 403 `forbidden`.
-    pub(super) fn membership(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
+    pub(in crate::api) fn membership(&self, slug: &str, needed: Role) -> ApiResult<Membership> {
         self.at.membership(self.session.user, slug, needed)
     }
 

@@ -8,8 +8,8 @@ use crate::identity::{
     DASHBOARD_STORED_BYTES_MAX, DashboardError, DocumentError, EngineError, FieldError, ForwardTargetError,
     IdTokenError, InviteError, KeyError, LinkError, LoginError, MemberError, MintError, NotificationsError,
     OauthError, OrgChangeError, OrgError, OrgRemovalError, PasswordChangeError, PasswordResetError,
-    PublicLinkError, PublicLinkRefusal, ReauthError, RuleGroupError, SetUpError, SignupError, StoreError,
-    StoredPushError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
+    PublicLinkError, PublicLinkRefusal, ReauthError, RuleGroupError, ScrapeConfigChangeError, SetUpError,
+    SignupError, StoreError, StoredPushError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
 };
 use crate::kv::CommitFailure;
 use crate::model::SlugError;
@@ -460,6 +460,18 @@ impl From<StoredPushError> for ApiError {
             StoredPushError::UnknownOrg => org_not_found(),
             StoredPushError::TooLarge => ApiError::new(Code::BodyTooLarge, error.to_string()),
             StoredPushError::Store(error) => error.into(),
+        }
+    }
+}
+
+impl From<ScrapeConfigChangeError> for ApiError {
+    fn from(error: ScrapeConfigChangeError) -> ApiError {
+        let detail = error.to_string();
+        match error {
+            ScrapeConfigChangeError::UnknownOrg => org_not_found(),
+            ScrapeConfigChangeError::NotFound => ApiError::new(Code::NotFound, detail),
+            ScrapeConfigChangeError::TooLarge => ApiError::new(Code::BodyTooLarge, detail),
+            ScrapeConfigChangeError::Store(error) => error.into(),
         }
     }
 }

@@ -527,6 +527,14 @@ const ORGANISATIONS: &[Operation] = &[
         .errors(&[Code::NotFound, Code::IngestThrottled]),
     at("GET /orgs/{slug}/prometheus/api/v1/alertmanagers")
         .responses(&[(200, "any", "The Alertmanagers in use, as Prometheus has them")]),
+    at("GET /orgs/{slug}/scrape-config")
+        .responses(&[(200, "ScrapeConfig", "The configuration without its secrets, and the state of its jobs")])
+        .errors(&[Code::NotFound, Code::OrgNotFound]),
+    at("PUT /orgs/{slug}/scrape-config")
+        .body("{| text: string 'scrape_configs in YAML, as Prometheus writes them, at most 1 MiB; it may not name local files' |}")
+        .responses(&[(200, "ScrapeConfig", "The new configuration without its secrets")])
+        .errors(&[Code::OrgNotFound]),
+    at("DELETE /orgs/{slug}/scrape-config").responses(DONE).errors(&[Code::NotFound, Code::OrgNotFound]),
     at("GET /orgs/{slug}/audit")
         .query(&[parameters::EVENTS])
         .responses(&[(200, "Events", "The entries, the newest first")])
@@ -936,6 +944,13 @@ const SERVER: &[Operation] = &[
         "{ segments: integer, samples: integer }",
         "The sealed segments and samples",
     )]),
+    at("POST /admin/scrape/reload")
+        .responses(&[(
+            200,
+            "{ jobs: integer, notices: string[] }",
+            "The file was read; its targets are scraped",
+        )])
+        .errors(&[Code::NotFound, Code::ValidationFailed]),
     at("GET /healthz").responses(&[(200, "text", "The server is alive")]),
     at("GET /readyz").responses(&[
         (200, "{ status: string, checks: map<string>, notes?: any }", "All checks pass"),

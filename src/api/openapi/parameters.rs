@@ -309,6 +309,20 @@ const MOUNT_METADATA: &[Parameter] = &[
     p("limit", ParameterKind::Least(0), "The maximum number of metrics; 0 means no limit"),
 ];
 
+const MOUNT_TARGETS: &[Parameter] = &[
+    p("state", ParameterKind::Text, "`active`, `dropped` or `any`; `any` by default"),
+    p("scrapePool", ParameterKind::Text, "The only job"),
+];
+const MOUNT_TARGET_METADATA: &[Parameter] = &[
+    p("match_target", ParameterKind::Text, "A selector of targets by their labels"),
+    p("metric", ParameterKind::Text, "The only metric"),
+    p("limit", ParameterKind::Least(0), "The maximum number of rows; 0 means no limit"),
+];
+const MOUNT_RELABEL_STEPS: &[Parameter] = &[
+    p("scrapePool", ParameterKind::Required, "The job"),
+    p("labels", ParameterKind::Required, "The labels before relabelling, as a JSON object"),
+];
+
 pub(super) const IMPORT: &[Parameter] = &[
     p("timestamp", ParameterKind::Time, "The time of samples without a time of their own; now by default"),
     p(
@@ -405,6 +419,8 @@ pub(super) const INCLUDE_CURRENT: &[Parameter] = &[p(
 const NO_BODY: &str = "";
 
 /// The errors of an endpoint without parameters. The parameters are parsed nevertheless.
+const TARGETS: &[Code] = &[Code::InvalidParameter, Code::DuplicateParameter];
+const RELABEL_STEPS: &[Code] = &[Code::InvalidParameter, Code::DuplicateParameter, Code::NotFound];
 const UNREAD: &[Code] = &[Code::InvalidParameter];
 const NUMBERS: &[Code] =
     &[Code::InvalidParameter, Code::DuplicateParameter, Code::QueryTooExpensive, Code::QueryTimeout];
@@ -562,6 +578,10 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("prometheus/api/v1/rules", "PrometheusData", &[MOUNT_RULES], RULES),
     ("export", "samples", &[EXPORTED], EXPORT),
     ("prometheus/api/v1/export", "samples", &[EXPORTED], EXPORT),
+    ("prometheus/api/v1/targets", "PrometheusData", &[MOUNT_TARGETS], TARGETS),
+    ("prometheus/api/v1/targets/metadata", "PrometheusData", &[MOUNT_TARGET_METADATA], TARGETS),
+    ("prometheus/api/v1/targets/relabel_steps", "PrometheusData", &[MOUNT_RELABEL_STEPS], RELABEL_STEPS),
+    ("prometheus/api/v1/scrape_pools", "PrometheusData", &[], UNREAD),
     ("prometheus/api/v1/alerts", "PrometheusData", &[], UNREAD),
     ("prometheus/api/v1/parse_query", "PrometheusData", &[MOUNT_QUERY], FORMAT),
     ("prometheus/api/v1/status/config", "PrometheusData", &[], UNREAD),

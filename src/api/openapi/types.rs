@@ -104,6 +104,14 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          tls?: any 'ca_pem, client_cert_pem, client_key_pem, server_name' }",
     ),
     (
+        "ScrapeConfig",
+        "{ text: string | null 'Secrets are replaced by <secret>; null if that is not possible', version: integer, \
+         updated_at: string(date-time), problem: string | null, notices: string[], \
+         jobs: { name: string, targets: integer, dropped: integer, invalid: integer, duplicates: integer, \
+         failure: string | null, \
+         discoveries: { title: string, targets: integer, error: string | null }[] }[] }",
+    ),
+    (
         "NewForwardTarget",
         "{| name: string(1..64), target: TargetSettings, protocol?: \"auto\" | \"rw1\" | \"rw2\", compression?: \"snappy\" | \"zstd\", \
          rules?: any[] 'As write_relabel_configs of Prometheus', enabled?: boolean, from?: \"now\" | \"log\" 'Where a new target begins' |}",

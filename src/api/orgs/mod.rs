@@ -19,6 +19,8 @@ pub mod push;
 pub mod query;
 pub mod rejects;
 pub mod rules;
+pub mod scrape;
+pub mod scrape_targets;
 pub mod settings;
 mod targets;
 pub mod write;
@@ -40,6 +42,7 @@ use crate::rules::RuleEngine;
 use crate::tsdb::Tsdb;
 use query::deadline::QueryDeadline;
 use rejects::Rejects;
+use scrape::ScrapeRoom;
 
 /// The longest time to compile the regular expressions of a policy. A shorter query timeout applies
 /// instead.
@@ -86,6 +89,8 @@ pub struct OrgDeps {
     pub forwarders: Arc<Forwarders>,
     /// The evaluation of rules.
     pub rules: Arc<RuleEngine>,
+    /// The scraped targets.
+    pub scraping: ScrapeRoom,
 }
 
 impl OrgDeps {

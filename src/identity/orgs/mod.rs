@@ -12,3 +12,4 @@ pub(super) mod org_removal;
 pub(super) mod org_settings;
 pub(super) mod push;
 pub(super) mod rule_group;
+pub(super) mod scrape;

@@ -24,6 +24,7 @@ use crate::identity::tables::moving::MoveRow;
 use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::rule_group::RuleGroupRow;
+use crate::identity::tables::scrape::ScrapeRow;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
 
@@ -159,6 +160,7 @@ impl Identity {
             txn.remove::<DailyUsageRow>(&org);
             txn.remove::<MoveRow>(&org);
             txn.remove::<EngineRow>(&org);
+            txn.remove::<ScrapeRow>(&org);
             txn.remove::<RemovalRow>(&org);
             Ok::<_, StoreError>(())
         })?;

@@ -11,7 +11,7 @@
 //! sign-in states, 0x1f public links of dashboards, 0x30 last use of public links, 0x31 first valid
 //! dates of the tokens of dashboards, 0x32 engines of organisations, 0x33 forwarding targets, 0x34
 //! moves to another engine, 0x38 groups of rules, 0x39 configurations of notifications, 0x3a their
-//! state, 0x3b pushed groups. The samples have 0x20 to 0x2f.
+//! state, 0x3b pushed groups, 0x3d scrape configurations. The samples have 0x20 to 0x2f.
 
 pub(super) mod audit;
 pub(super) mod dashboard;
@@ -30,6 +30,7 @@ pub(super) mod org;
 pub(super) mod public_link;
 pub(super) mod push;
 pub(super) mod rule_group;
+pub(super) mod scrape;
 pub(super) mod session;
 pub(super) mod store;
 pub(super) mod target;

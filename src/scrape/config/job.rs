@@ -18,6 +18,19 @@ pub struct ScrapeConfig {
     pub notices: Vec<String>,
 }
 
+impl ScrapeConfig {
+    /// Returns all secrets of the configuration that are not empty.
+    pub fn secrets(&self) -> Vec<String> {
+        let discoveries = self.jobs.iter().flat_map(|job| &job.discoveries);
+        let of_discoveries = discoveries.filter_map(|discovery| match discovery {
+            DiscoveryConfig::Http(http) => Some(&http.client),
+            DiscoveryConfig::Static(_) | DiscoveryConfig::File(_) | DiscoveryConfig::Dns(_) => None,
+        });
+        let clients = self.jobs.iter().map(|job| &job.client).chain(of_discoveries);
+        clients.flat_map(ScrapeClientSettings::secrets).filter(|secret| !secret.is_empty()).collect()
+    }
+}
+
 /// A job: targets that are scraped in the same manner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeJob {
@@ -220,6 +233,18 @@ impl Default for ScrapeClientSettings {
 }
 
 impl ScrapeClientSettings {
+    fn secrets(&self) -> Vec<String> {
+        let credential = match &self.credential {
+            ScrapeCredential::None => None,
+            ScrapeCredential::Basic { password, .. } => Some(password),
+            ScrapeCredential::Authorization { credentials, .. } => Some(credentials),
+            ScrapeCredential::OAuth2 { client_secret, .. } => Some(client_secret),
+        };
+        let headers = self.headers.iter().map(|(_, value)| value);
+        let all = credential.into_iter().chain(&self.tls.client_key_pem).chain(headers);
+        all.map(|secret| secret.reveal().to_owned()).collect()
+    }
+
     /// Returns the settings of a client.
     pub(in crate::scrape) fn pull_options(&self) -> PullOptions {
         let auth = match self.credential.clone() {

@@ -38,7 +38,8 @@ impl DnsResolver {
         DnsResolver::parse(&read_bounded(Path::new(RESOLV_CONF), RESOLV_BYTES_MAX).unwrap_or_default())
     }
 
-    /// Parses the text of a `resolv.conf`. Unknown lines and options are ignored, as in resolv.conf(5).
+    /// Parses the text of a `resolv.conf`. Unknown lines and options are ignored, as in
+    /// resolv.conf(5).
     pub fn parse(text: &str) -> DnsResolver {
         let mut resolver = DnsResolver {
             servers: Vec::new(),

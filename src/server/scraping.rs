@@ -1,0 +1,291 @@
+//! Scraping as a part of the server: the file of `--scrape-config`, its organisation, and its
+//! reload at SIGHUP.
+
+mod pool;
+mod sink;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use super::{Server, ServerError};
+use crate::api::orgs::scrape::{ScrapeReload, ScrapeReloaded, ScrapeRoom, reconcile};
+use crate::api::own_metrics::OwnMetrics;
+use crate::config::ScrapeSettings;
+use crate::entropy::Entropy;
+use crate::identity::Identity;
+use crate::model::{BatchBuilder, Labels, OrgId, Sample};
+use crate::outbound::Egress;
+use crate::scrape::config::ScrapeConfig;
+use crate::scrape::run::{ScrapeDeps, ScrapeRunSettings, offset_seed};
+use crate::scrape::{ScrapeSource, Scrapers, ScrapersDeps};
+use crate::sync::IgnorePoison as _;
+use crate::tasks::{HostMetrics, host_name};
+use pool::ScrapePoolThreads;
+use sink::StoreSink;
+
+/// Every how many of these times all stored configurations are read.
+const TICKS_TO_RECONCILE: u32 = 6;
+/// How often the metrics of this server are stored.
+const SELF_PERIOD: Duration = Duration::from_secs(15);
+/// How often the organisation of the file and a promotion are looked for.
+const PERIOD: Duration = Duration::from_secs(5);
+
+/// The file of `--scrape-config`, and who gets its samples.
+#[derive(Debug, Default)]
+struct ScrapeFile {
+    config: Option<Arc<ScrapeConfig>>,
+    /// Increases with each reload.
+    version: u32,
+    running: Option<OrgId>,
+    /// The reason why nothing is scraped, which has been reported.
+    waits_for: Option<String>,
+    /// The ticks so far.
+    ticks: u32,
+    /// Whether the server is stopping, so that nothing starts any more.
+    is_stopped: bool,
+}
+
+/// The scraping of a server.
+pub(super) struct Scraping {
+    settings: ScrapeSettings,
+    identity: Arc<Identity>,
+    scrapers: Arc<Scrapers>,
+    sink: Arc<StoreSink>,
+    file: Arc<Mutex<ScrapeFile>>,
+}
+
+fn read(path: &Path) -> Result<Arc<ScrapeConfig>, String> {
+    ScrapeConfig::read(path).map(Arc::new).map_err(|error| error.to_string())
+}
+
+impl Scraping {
+    /// Returns what the routes need.
+    pub(super) fn room(self: &Arc<Self>) -> ScrapeRoom {
+        let own = Arc::downgrade(self);
+        let reload = move || match own.upgrade() {
+            Some(scraping) => scraping.reload(),
+            None => Err("the server is stopping".to_owned()),
+        };
+        let has_file = self.settings.config.is_some();
+        ScrapeRoom {
+            scrapers: Arc::clone(&self.scrapers),
+            org_admins: self.settings.org_admins,
+            reload: ScrapeReload(has_file.then(|| Arc::new(reload) as _)),
+        }
+    }
+
+    /// Sets the check whether samples of an organisation may be stored here.
+    pub(super) fn check_writes_by(
+        &self,
+        check: impl Fn(OrgId) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        // It is set once, when the routes exist.
+        let _ = self.sink.may_write.set(Box::new(check));
+    }
+
+    /// Reads the file again. Blocks.
+    ///
+    /// # Errors
+    /// A sentence with file, line and column; the old configuration stays.
+    fn reload(&self) -> Result<ScrapeReloaded, String> {
+        let Some(path) = &self.settings.config else {
+            return Err("the server runs without --scrape-config".to_owned());
+        };
+        let config = read(path).inspect_err(|error| {
+            tracing::error!("the scrape configuration was not reloaded, the old one stays: {error}");
+        })?;
+        report_notices(&config);
+        let report = ScrapeReloaded { jobs: config.jobs.len(), notices: config.notices.clone() };
+        let mut file = self.file.lock().ignore_poison();
+        file.config = Some(config);
+        file.version = file.version.wrapping_add(1);
+        if let Some(org) = file.running.filter(|_| !file.is_stopped) {
+            self.configure(&file, org)?;
+        }
+        tracing::info!(jobs = report.jobs, "the scrape configuration was reloaded");
+        Ok(report)
+    }
+
+    fn configure(&self, file: &ScrapeFile, org: OrgId) -> Result<(), String> {
+        let Some(config) = &file.config else { return Ok(()) };
+        let place = (org, ScrapeSource::File);
+        let started = self.scrapers.configure(place, Arc::clone(config), file.version, Entropy::system());
+        started.map_err(|error| format!("scraping does not start: {error}"))
+    }
+
+    /// Starts what should run and does not, and stops what should not run.
+    fn tick(&self) {
+        let mut file = self.file.lock().ignore_poison();
+        if file.is_stopped {
+            return;
+        }
+        if self.identity.is_replica() {
+            file.running = None;
+            return self.scrapers.stop_all();
+        }
+        if file.ticks.is_multiple_of(TICKS_TO_RECONCILE) {
+            reconcile(&self.identity, &self.scrapers);
+        }
+        file.ticks = file.ticks.wrapping_add(1);
+        if file.config.is_some() {
+            self.follow_file(&mut file);
+        }
+        drop(file);
+        self.scrapers.all_configured();
+    }
+
+    /// Scrapes for the organisation that gets the samples of the file.
+    fn follow_file(&self, file: &mut ScrapeFile) {
+        match self.org() {
+            Ok(org) if file.running == Some(org) => {}
+            Ok(org) => {
+                if let Some(before) = file.running.take() {
+                    self.scrapers.remove(before, ScrapeSource::File);
+                }
+                match self.configure(file, org) {
+                    Ok(()) => {
+                        let jobs = file.config.as_ref().map_or(0, |config| config.jobs.len());
+                        tracing::info!(org = org.0, jobs, "scraping for this organisation");
+                        file.running = Some(org);
+                        file.waits_for = None;
+                    }
+                    Err(error) => tracing::error!("{error}"),
+                }
+            }
+            Err(why) => {
+                if let Some(before) = file.running.take() {
+                    self.scrapers.remove(before, ScrapeSource::File);
+                }
+                if file.waits_for.as_ref() != Some(&why) {
+                    tracing::warn!("nothing is scraped yet: {why}");
+                    file.waits_for = Some(why);
+                }
+            }
+        }
+    }
+
+    /// Returns the organisation that gets the samples of the file.
+    ///
+    /// # Errors
+    /// A sentence, if there is none.
+    fn org(&self) -> Result<OrgId, String> {
+        let unreadable = |error| format!("the organisations cannot be read: {error}");
+        match &self.settings.org {
+            Some(slug) => {
+                let found = self.identity.org_by_slug(slug).map_err(unreadable)?;
+                let missing = || format!("there is no organisation {slug:?} (--scrape-org)");
+                found.map(|org| org.id).ok_or_else(missing)
+            }
+            None => {
+                let orgs = self.identity.orgs().map_err(unreadable)?;
+                let first = orgs.iter().map(|org| org.id).min();
+                first.ok_or_else(|| "there is no organisation; the first one gets the samples".to_owned())
+            }
+        }
+    }
+
+    /// Stops all scrapes, without staleness markers: after a restart the targets continue.
+    pub(super) fn stop(&self) {
+        self.file.lock().ignore_poison().is_stopped = true;
+        self.scrapers.stop_all();
+        self.sink.pool.stop();
+    }
+}
+
+fn report_notices(config: &ScrapeConfig) {
+    config.notices.iter().for_each(|notice| tracing::warn!("scrape configuration: {notice}"));
+}
+
+impl Server {
+    /// Reads the file of `--scrape-config` and starts the threads of scraping.
+    ///
+    /// # Errors
+    /// [`ServerError`], also if the file is wrong.
+    pub(super) fn start_scraping(&self) -> Result<Scraping, ServerError> {
+        let settings = self.settings.scrape.clone();
+        let config = settings.config.as_deref().map(read).transpose().map_err(ServerError::Scrape)?;
+        config.iter().for_each(|config| report_notices(config));
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let pool = ScrapePoolThreads::start(cores.saturating_mul(2)).map_err(ServerError::Thread)?;
+        let sink = Arc::new(StoreSink {
+            tsdb: Arc::clone(&self.tsdb),
+            identity: Arc::clone(&self.identity),
+            pool,
+            may_write: OnceLock::new(),
+        });
+        let external = config.as_ref().map_or_else(Labels::default, |config| config.external_labels.clone());
+        let run_settings = ScrapeRunSettings {
+            offset_seed: offset_seed(&external, &host_name()),
+            hash_seed: u64::from_be_bytes(Entropy::system().bytes()),
+            ..ScrapeRunSettings::default()
+        };
+        let rules = self.settings.outbound_allow.clone();
+        let of_file = ScrapeDeps {
+            sink: Arc::clone(&sink) as _,
+            egress: Egress::new(rules.for_scraping(), &[self.listener.address]),
+            runtime: self.listener.runtime(),
+            clock: self.clock.clone(),
+            settings: Arc::new(run_settings),
+        };
+        // Administrators of organisations do not decide about the network of this server.
+        let of_api = match settings.org_admins {
+            true => ScrapeDeps { egress: self.listener.options.egress.clone(), ..of_file.clone() },
+            false => of_file.clone(),
+        };
+        let memory = Arc::clone(&sink) as _;
+        let scrapers = Scrapers::new(ScrapersDeps { of_file, of_api, memory, resolver: None });
+        let file = ScrapeFile { config, version: 1, ..ScrapeFile::default() };
+        let identity = Arc::clone(&self.identity);
+        Ok(Scraping { settings, identity, scrapers, sink, file: Arc::new(Mutex::new(file)) })
+    }
+
+    /// Begins to scrape, and reads the file again at SIGHUP.
+    ///
+    /// # Errors
+    /// [`ServerError::Thread`].
+    pub(super) fn run_scraping(&mut self, scraping: &Arc<Scraping>) -> Result<(), ServerError> {
+        if scraping.settings.config.is_some() {
+            let own = Arc::downgrade(scraping);
+            self.listener.on_hang_up(move || {
+                if let Some(scraping) = own.upgrade() {
+                    let work = Arc::downgrade(&scraping);
+                    let reload = move || drop(work.upgrade().map(|scraping| scraping.reload()));
+                    scraping.sink.pool.spawn(Box::new(reload));
+                }
+            });
+        }
+        let own = Arc::clone(scraping);
+        self.start_task("scrape", PERIOD, move |_| own.tick())
+    }
+
+    /// Begins to store the metrics of this server and of its machine, if the settings say so. They
+    /// are read in the process, so nothing is requested.
+    ///
+    /// # Errors
+    /// [`ServerError::Thread`].
+    pub(super) fn start_self_scrape(
+        &mut self,
+        own: OwnMetrics,
+        scraping: &Arc<Scraping>,
+    ) -> Result<(), ServerError> {
+        if !self.settings.scrape.itself {
+            return Ok(());
+        }
+        let (scraping, tsdb) = (Arc::clone(scraping), Arc::clone(&self.tsdb));
+        let mut host = HostMetrics::new();
+        let up = Labels::from_pairs([("__name__", "up"), ("job", "promlet"), ("instance", host.name())]);
+        let mut described_for = None;
+        self.start_task("self-scrape", SELF_PERIOD, move |now| {
+            // Without an organisation, `scrape` has reported it.
+            let Some(org) = scraping.org().ok().filter(|_| !scraping.identity.is_replica()) else { return };
+            let mut batch = BatchBuilder::default();
+            batch.series(&up, [Sample { at: now, value: 1.0 }]);
+            host.read(now, &mut batch);
+            own.write(now, described_for.replace(org) != Some(org), &mut batch);
+            if let Err(error) = tsdb.append(org, &batch.batch(), now) {
+                tracing::warn!(%error, "the metrics of this server were not stored");
+            }
+        })
+    }
+}

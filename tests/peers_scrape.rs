@@ -1,0 +1,227 @@
+//! Scraping beside a real Prometheus 3: both read the same file with many relabelling
+//! configurations, scrape the same targets, and must show the same targets and store the same
+//! samples, staleness included.
+
+#![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
+
+#[path = "binary/harness.rs"]
+#[expect(dead_code, reason = "shared with tests/binary.rs, which uses all of it")]
+mod harness;
+#[path = "peers/packages.rs"]
+#[expect(dead_code, reason = "shared: each target needs other packages")]
+mod packages;
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use harness::{ORG, Server, Start, bootstrap, eventually, percent, request};
+use promlet::clock::Clock;
+use serde_json::Value as Json;
+
+/// The rules of each job, with what else the job has.
+const JOBS: [&str; 32] = [
+    "relabel_configs: []",
+    "relabel_configs: [{source_labels: [__address__], target_label: instance}]",
+    "relabel_configs: [{source_labels: [__address__], regex: '(.*):.*', target_label: host}]",
+    "relabel_configs: [{source_labels: [zone], regex: eu, action: keep}]",
+    "relabel_configs: [{source_labels: [zone], regex: eu, action: drop}]",
+    "relabel_configs: [{source_labels: [zone], regex: e, action: keep}]",
+    "relabel_configs: [{source_labels: [zone, team], separator: '/', target_label: place}]",
+    "relabel_configs: [{source_labels: [zone, none], target_label: place}]",
+    "relabel_configs: [{target_label: zone, replacement: ''}]",
+    "relabel_configs: [{target_label: job, replacement: other}]",
+    "relabel_configs: [{target_label: job, replacement: ''}]",
+    "relabel_configs: [{action: labelmap, regex: '__meta_(.+)'}]",
+    "relabel_configs: [{action: labelmap, regex: 'te(.+)', replacement: 'x_$1'}]",
+    "relabel_configs: [{action: labeldrop, regex: 'zone|te.*'}]",
+    "relabel_configs: [{action: labelkeep, regex: '__.*|job|zone'}]",
+    "relabel_configs: [{action: uppercase, source_labels: [zone], target_label: zone}]",
+    "relabel_configs: [{action: lowercase, source_labels: [team], target_label: team}]",
+    "relabel_configs: [{action: hashmod, source_labels: [zone, team], modulus: 7, target_label: shard}]",
+    "relabel_configs: [{action: hashmod, source_labels: [team], modulus: 3, target_label: __tmp}, {action: keep, source_labels: [__tmp], regex: '[01]'}]",
+    "relabel_configs: [{action: keepequal, source_labels: [zone], target_label: team}]",
+    "relabel_configs: [{action: dropequal, source_labels: [zone], target_label: zone}]",
+    "relabel_configs: [{source_labels: [zone], regex: '(e)(u|x)', target_label: '${1}_$2', replacement: '$2-$1-$$-$9'}]",
+    "relabel_configs: [{source_labels: [zone], regex: '(.*)', target_label: '$9', replacement: x}]",
+    "relabel_configs: [{target_label: __metrics_path__, replacement: /other}]",
+    "relabel_configs: [{target_label: __param_module, replacement: 'a b&c'}]",
+    "relabel_configs: [{target_label: __scrape_interval__, replacement: 2s}, {target_label: __scrape_timeout__, replacement: 900ms}]",
+    "params: {a: [b, c], d: ['e f']}\n  relabel_configs: [{source_labels: [__param_a], target_label: a}]",
+    "honor_labels: true",
+    "honor_timestamps: false",
+    "metric_relabel_configs: [{source_labels: [__name__], regex: 'noise.*', action: drop}, {action: labeldrop, regex: secret}]",
+    "metric_relabel_configs: [{source_labels: [kind], target_label: kind, replacement: 'k-$1'}, {source_labels: [__name__], regex: '(.*)', target_label: __name__, replacement: 'all_$1'}]",
+    "sample_limit: 2",
+];
+
+/// The metrics of a target. `gone` is false after the target lost a series.
+const TEXT: &str = "# HELP queue Waiting jobs.\n# TYPE queue gauge\nqueue{kind=\"a\",secret=\"s\",job=\"own\",zone=\"own\"} 3\n\
+                    noise_a 1\nnoise_b{secret=\"x\"} NaN\nlatency_bucket{le=\"1\"} 2\nlatency_bucket{le=\"+Inf\"} 5\n\
+                    latency_sum 7.5\nlatency_count 5\n";
+
+struct Peer(Child);
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a target that has one more series while `has_more` is set.
+fn target(has_more: Arc<AtomicBool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("bound").port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            let _ = stream.read(&mut [0; 4_096]);
+            let more = if has_more.load(Ordering::Relaxed) { "passing{kind=\"b\"} 1\n" } else { "" };
+            let body = format!("{TEXT}{more}");
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n";
+            let _ = write!(stream, "{head}Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len());
+        }
+    });
+    port
+}
+
+fn configuration(ports: [u16; 2], jobs: &[&str]) -> String {
+    let mut out = "global: {scrape_interval: 1s, scrape_timeout: 900ms}\nscrape_configs:\n".to_owned();
+    for (place, job) in jobs.iter().enumerate() {
+        let [a, b] = ports;
+        out.push_str(&format!(
+            "- job_name: job-{place:02}\n  static_configs:\n  - targets: ['127.0.0.1:{a}']\n    \
+             labels: {{zone: eu, team: RED, __meta_owner: ada}}\n  - targets: ['127.0.0.1:{b}', '127.0.0.1:{b}']\n    \
+             labels: {{zone: us, team: us}}\n  {job}\n"
+        ));
+    }
+    out
+}
+
+/// Reads the `data` of a response of either server.
+struct Api {
+    base: String,
+    headers: Vec<(String, String)>,
+}
+
+impl Api {
+    fn data(&self, path: &str) -> Json {
+        let headers: Vec<(&str, &str)> =
+            self.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let answer = request("GET", &format!("{}/api/v1/{path}", self.base), &headers, None);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        answer.json()["data"].clone()
+    }
+
+    /// Returns the targets, without what differs between two scrapes.
+    fn targets(&self) -> BTreeSet<String> {
+        let data = self.data("targets");
+        let rows = |name: &str| data[name].as_array().cloned().unwrap_or_default();
+        let active = rows("activeTargets").into_iter().map(|row| {
+            let keys = [
+                "scrapePool",
+                "labels",
+                "discoveredLabels",
+                "scrapeUrl",
+                "scrapeInterval",
+                "scrapeTimeout",
+                "health",
+            ];
+            keys.map(|key| row[key].to_string()).join(" ")
+        });
+        let dropped =
+            rows("droppedTargets").into_iter().map(|row| format!("dropped {}", row["discoveredLabels"]));
+        let counts = data["droppedTargetCounts"].as_object().cloned().unwrap_or_default();
+        let counts = counts.into_iter().map(|(pool, count)| format!("dropped of {pool}: {count}"));
+        active.chain(dropped).chain(counts).collect()
+    }
+
+    /// Returns the samples at a time, without those of durations.
+    fn samples(&self, at: i64) -> BTreeSet<String> {
+        let expr = percent("{__name__!~\"scrape_duration_seconds|scrape_series_added\"}");
+        let data = self.data(&format!("query?query={expr}&time={at}&limit=0"));
+        let rows = data["result"].as_array().cloned().unwrap_or_default();
+        rows.into_iter().map(|row| format!("{} {}", row["metric"], row["value"][1])).collect()
+    }
+}
+
+fn same(what: &str, ours: &dyn Fn() -> BTreeSet<String>, theirs: &dyn Fn() -> BTreeSet<String>) -> usize {
+    let difference = || {
+        let (ours, theirs) = (ours(), theirs());
+        let only = |a: &BTreeSet<String>, b: &BTreeSet<String>| {
+            a.difference(b).take(10).cloned().collect::<Vec<_>>()
+        };
+        format!(
+            "{what}\nonly promlet: {:#?}\nonly Prometheus: {:#?}",
+            only(&ours, &theirs),
+            only(&theirs, &ours)
+        )
+    };
+    eventually(Duration::from_secs(60), difference, || {
+        let (ours, theirs) = (ours(), theirs());
+        (ours == theirs && !ours.is_empty()).then_some(ours.len())
+    })
+}
+
+fn prometheus(programs: &Path, dir: &Path, config: &Path, port: u16) -> Peer {
+    let child = Command::new(programs.join("prometheus"))
+        .arg(format!("--config.file={}", config.display()))
+        .arg(format!("--storage.tsdb.path={}", dir.join("prometheus").display()))
+        .arg(format!("--web.listen-address=127.0.0.1:{port}"))
+        .arg("--log.level=error")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn();
+    Peer(child.unwrap_or_else(|error| panic!("Prometheus does not start: {error}")))
+}
+
+#[test]
+fn targets_and_samples_of_many_relabelling_configurations_equal_those_of_prometheus() {
+    let programs = packages::prometheus();
+    let dir = tempfile::tempdir().expect("a folder");
+    let has_more = Arc::new(AtomicBool::new(true));
+    let ports = [target(Arc::clone(&has_more)), target(Arc::clone(&has_more))];
+    let config = dir.path().join("prometheus.yml");
+    std::fs::write(&config, configuration(ports, &JOBS)).expect("written");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let peer = prometheus(&programs, dir.path(), &config, port);
+    let mut env = bootstrap().to_vec();
+    env.push(("PROMLET_SCRAPE_CONFIG", config.to_str().expect("plain")));
+    let server = Server::start(&Start { args: &["serve"], dir: &dir.path().join("store"), env: &env });
+    let theirs = Api { base: format!("http://127.0.0.1:{port}"), headers: Vec::new() };
+    let ours = Api {
+        base: format!("{}/api/v1/orgs/{ORG}/prometheus", server.url),
+        headers: vec![("Cookie".to_owned(), server.sign_in())],
+    };
+    eventually(
+        Duration::from_secs(60),
+        || "Prometheus is not ready".to_owned(),
+        || {
+            let ready = request("GET", &format!("http://127.0.0.1:{port}/-/ready"), &[], None);
+            (ready.status == 200).then_some(())
+        },
+    );
+    let now = || Clock::System.now().as_s();
+    let targets = || same("targets", &|| ours.targets(), &|| theirs.targets());
+    let samples = |what: &str| same(what, &|| ours.samples(now()), &|| theirs.samples(now()));
+    let (shown, stored) = (targets(), samples("samples"));
+    assert!(shown > 40 && stored > 300, "{shown} targets, {stored} samples");
+
+    has_more.store(false, Ordering::Relaxed);
+    let left = samples("samples after a series disappeared");
+    assert!(left < stored, "the series is stale");
+
+    std::fs::write(&config, configuration(ports, &JOBS[..8])).expect("written");
+    server.signal("HUP");
+    let pid = peer.0.id().to_string();
+    assert!(Command::new("kill").args(["-HUP", &pid]).status().expect("kill runs").success());
+    let (few, rest) = (targets(), samples("samples after jobs were removed"));
+    assert!(few < shown && rest < left, "{few} targets, {rest} samples");
+    println!("{shown} targets and {stored} samples are equal");
+}
