@@ -119,7 +119,7 @@ fn request(row: &RouteDoc, query: &str, who: &Who) -> Request<Body> {
 /// Like [`request`], for another metric or label in the path.
 fn request_of(row: &RouteDoc, (metric, label): (&str, &str), query: &str, who: &Who) -> Request<Body> {
     let path = row.path.replace("{slug}", "acme").replace("{name}", metric).replace("{label}", label);
-    let path = path.replace("{uid}", VIEWED).replace("{grouping}", "job/sent");
+    let path = path.replace("{uid}", VIEWED).replace("{grouping}", "job%2Fsent");
     let post = |body: Value| {
         ask(row.method, &path, who)
             .header(header::CONTENT_TYPE, "application/json")
@@ -557,7 +557,7 @@ async fn a_picture_that_is_known_or_of_no_panel_has_no_body_or_an_error() {
 async fn an_organisation_has_a_thousand_groups_at_most() {
     let mut stage = stage(TestServerOptions::default()).await;
     let push = |method: &str, job: &str, who: &Who| {
-        let path = format!("/api/v1/orgs/acme/push/metrics/job/{job}");
+        let path = format!("/api/v1/orgs/acme/push/metrics/job%2F{job}");
         ask(method, &path, who).body(Body::from("a 1\n")).expect("a request")
     };
     for n in 0..1_000 {

@@ -161,7 +161,15 @@ async fn bodies_on_paths_without_an_organisation_may_be_as_large_as_below_one() 
         "/metrics/job/a",
     ] {
         for (bytes, is_refused) in [(8 << 20, false), ((8 << 20) + 1, true)] {
-            let reply = send(&fixture, "POST", path, &fixture.agent, vec![b'\n'; bytes]).await;
+            let media = if path.ends_with("v1/metrics") { "application/json" } else { "text/plain" };
+            let media = if path.ends_with("v1/write") || path.ends_with("push") {
+                "application/x-protobuf"
+            } else {
+                media
+            };
+            let request = ask("POST", path, &fixture.agent).header("content-type", media);
+            let body = Body::from(vec![b'\n'; bytes]);
+            let reply = fixture.server.send(request.body(body).expect("a request")).await;
             assert_eq!(reply.status == 413, is_refused, "{path} {bytes}: {}", reply.body);
             fixture.server.pass(std::time::Duration::from_millis(50));
         }
