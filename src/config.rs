@@ -492,15 +492,9 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
             "PROMLET_TLS_CERT is set, but the public URL begins with http://: links would not work".into(),
         ));
     }
-    if !flags.listen.ip().is_loopback()
-        && tls.is_none()
-        && !public_url.as_deref().is_some_and(|url| url.starts_with("https://"))
-    {
-        warnings.push(format!(
-            "listening on {} without https: passwords and cookies cross the network readable; put a TLS proxy in front and set \
-             --public-url https://…",
-            flags.listen
-        ));
+    let is_secret = tls.is_some() || public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
+    if !flags.listen.ip().is_loopback() && !is_secret {
+        warnings.push(readable_on(flags.listen));
     }
     let master_key = master_key(flags.master_key_file)?;
     let switches = switches(flags.enable_feature, &mut warnings);
@@ -569,6 +563,14 @@ fn settings(flags: Flags, default_dir: &str) -> Result<Settings, ConfigError> {
         follow: None,
         warnings,
     })
+}
+
+/// Returns the warning about a public address without https.
+fn readable_on(address: SocketAddr) -> String {
+    format!(
+        "listening on {address} without https: passwords and cookies cross the network readable; put a TLS proxy \
+         in front and set --public-url https://…"
+    )
 }
 
 fn outbound_allow(entries: &[String]) -> Result<EgressRules, ConfigError> {

@@ -279,21 +279,46 @@ pub struct Deps {
     docs: Option<Arc<str>>,
 }
 
+/// Creates the dependencies of the routes about accounts.
+fn auth_deps(rooms: &Rooms, options: &ApiOptions, limits: &Arc<Limits>) -> AuthDeps {
+    AuthDeps {
+        identity: Arc::clone(&rooms.identity),
+        lanes: rooms.lanes.clone(),
+        clock: rooms.clock.clone(),
+        limits: Arc::clone(limits),
+        cookies: Cookies::of(&options.public_url, options.cookie_secure),
+        mail: Arc::clone(&rooms.mail),
+        public_url: options.public_url.as_str().into(),
+        link_ttl: options.link_ttl,
+        providers: options.providers.clone(),
+    }
+}
+
+/// Creates the dependencies of the routes that read samples.
+fn read_deps(rooms: &Rooms, options: &ApiOptions, orgs: &OrgDeps) -> ReadDeps {
+    ReadDeps {
+        tsdb: Arc::clone(&rooms.tsdb),
+        lanes: rooms.lanes.clone(),
+        clock: rooms.clock.clone(),
+        options: Arc::new(options.read.clone()),
+        active: Arc::clone(&orgs.active),
+        memory: MemoryPool::new(options.read.memory_bytes_max),
+        cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
+        patterns: Arc::clone(&orgs.patterns),
+        expressions: Arc::new(ExpressionCache::new(options.read.caps)),
+        inline: Arc::default(),
+        engines: Arc::clone(&orgs.engines),
+        live: Arc::default(),
+        queried: Arc::new(QueriedMetrics::new(rooms.clock.now())),
+        rules: Arc::clone(&rooms.rules),
+    }
+}
+
 impl Deps {
     /// Creates the dependencies of all route groups.
     pub fn new(rooms: &Rooms, options: &ApiOptions) -> Deps {
         let limits = Arc::new(Limits::new(options.limits, &rooms.clock));
-        let auth = AuthDeps {
-            identity: Arc::clone(&rooms.identity),
-            lanes: rooms.lanes.clone(),
-            clock: rooms.clock.clone(),
-            limits: Arc::clone(&limits),
-            cookies: Cookies::of(&options.public_url, options.cookie_secure),
-            mail: Arc::clone(&rooms.mail),
-            public_url: options.public_url.as_str().into(),
-            link_ttl: options.link_ttl,
-            providers: options.providers.clone(),
-        };
+        let auth = auth_deps(rooms, options, &limits);
         let rejects = Arc::default();
         let active: Arc<orgs::query::active::RunningQueries> = Arc::default();
         let patterns: Arc<PatternCache> = Arc::default();
@@ -320,22 +345,7 @@ impl Deps {
             rules: Arc::clone(&rooms.rules),
             scraping: rooms.scraping.clone(),
         };
-        let read = ReadDeps {
-            tsdb: Arc::clone(&rooms.tsdb),
-            lanes: rooms.lanes.clone(),
-            clock: rooms.clock.clone(),
-            options: Arc::new(options.read.clone()),
-            active,
-            memory: MemoryPool::new(options.read.memory_bytes_max),
-            cache: Arc::new(RangeCache::new(options.read.cache_bytes_max)),
-            patterns,
-            expressions: Arc::new(ExpressionCache::new(options.read.caps)),
-            inline: Arc::default(),
-            engines: Arc::clone(&engines),
-            live: Arc::default(),
-            queried: Arc::new(QueriedMetrics::new(rooms.clock.now())),
-            rules: Arc::clone(&rooms.rules),
-        };
+        let read = read_deps(rooms, options, &orgs);
         let write = Arc::new(WriteDeps {
             tsdb: Arc::clone(&rooms.tsdb),
             lanes: rooms.lanes.clone(),

@@ -440,6 +440,7 @@ impl OwnMetrics {
         all.extend(self.counters.read());
         all.extend(self.edge());
         all.extend(self.queries());
+        all.extend(self.deltas());
         all.extend(self.embeds());
         all.extend(self.store());
         all.extend(self.forwarding());
@@ -479,31 +480,7 @@ impl OwnMetrics {
             }
             family
         };
-        let mut points = MetricFamily::new(
-            "promlet_otlp_delta_points_total",
-            MetricKind::Counter,
-            "OTLP points of delta temporality after a gap, with an overlap, or refused as reordered or repeated.",
-        );
-        let deltas = self.totals.as_ref().map(|totals| &totals.counts);
-        let read = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
-        if let Some(counts) = deltas {
-            for (kind, counter) in [
-                ("gap", &counts.gaps),
-                ("overlap", &counts.overlaps),
-                ("reordered", &counts.reordered),
-                ("repeated", &counts.repeated),
-            ] {
-                points.row(vec![("kind", kind.to_owned())], read(counter));
-            }
-        }
         vec![
-            points,
-            single(
-                "promlet_otlp_delta_evicted_series_total",
-                MetricKind::Counter,
-                "Series with OTLP deltas whose totals left memory for others; they are read again.",
-                deltas.map_or(0.0, |counts| read(&counts.evicted)),
-            ),
             single(
                 "promlet_query_brief_total",
                 MetricKind::Counter,
@@ -564,6 +541,33 @@ impl OwnMetrics {
                 count(memory.refused),
             ),
         ]
+    }
+
+    fn deltas(&self) -> [MetricFamily; 2] {
+        let mut points = MetricFamily::new(
+            "promlet_otlp_delta_points_total",
+            MetricKind::Counter,
+            "OTLP points of delta temporality after a gap, with an overlap, or refused as reordered or repeated.",
+        );
+        let counts = self.totals.as_ref().map(|totals| &totals.counts);
+        let read = |counter: &AtomicU64| count(counter.load(Ordering::Relaxed));
+        for (kind, counter) in counts.into_iter().flat_map(|counts| {
+            [
+                ("gap", &counts.gaps),
+                ("overlap", &counts.overlaps),
+                ("reordered", &counts.reordered),
+                ("repeated", &counts.repeated),
+            ]
+        }) {
+            points.row(vec![("kind", kind.to_owned())], read(counter));
+        }
+        let evicted = single(
+            "promlet_otlp_delta_evicted_series_total",
+            MetricKind::Counter,
+            "Series with OTLP deltas whose totals left memory for others; they are read again.",
+            counts.map_or(0.0, |counts| read(&counts.evicted)),
+        );
+        [points, evicted]
     }
 
     fn embeds(&self) -> Vec<MetricFamily> {

@@ -211,9 +211,12 @@ pub struct FamilyView<'e> {
     pub kind: MetricKind,
     /// The help text.
     pub help: &'e str,
-    /// The metric names, labels and values of the series.
-    pub series: Vec<(&'e str, &'e [(String, String)], f64)>,
+    /// The series.
+    pub series: Vec<PushedSeries<'e>>,
 }
+
+/// Metric name, labels and value of a series.
+pub type PushedSeries<'e> = (&'e str, &'e [(String, String)], f64);
 
 fn with_name<'s>(name: &'s str, labels: &'s [(String, String)]) -> impl Iterator<Item = (&'s str, &'s str)> {
     let own = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));

@@ -216,7 +216,7 @@ impl Server {
                 }
             }
             forget_deleted(&identity, &rules);
-            if rounds % ROUNDS_A_RECONCILIATION == 0 {
+            if rounds.is_multiple_of(ROUNDS_A_RECONCILIATION) {
                 reconcile(&identity, &rules);
             }
             rounds += 1;

@@ -116,6 +116,19 @@ impl Server {
         self.forwarders = Some(Arc::clone(&forwarders));
         self.follow_notify(&notify)?;
         self.notify = Some(notify);
+        self.start_forwarding(moves, forwarders)?;
+        self.start_rules(&rules)?;
+        self.rules = Some(rules);
+        self.run_scraping(&scraping)?;
+        self.serving = Some((rooms, mail));
+        Ok(())
+    }
+
+    fn start_forwarding(
+        &mut self,
+        moves: Arc<Moves>,
+        forwarders: Arc<Forwarders>,
+    ) -> Result<(), ServerError> {
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let send = move |now| {
             // A follower begins after its promotion, and a primary that was replaced ends.
@@ -127,12 +140,7 @@ impl Server {
             reconcile(&identity, &forwarders, &tsdb, now);
         };
         send(self.clock.now());
-        self.start_task("forward", FORWARD_PERIOD, send)?;
-        self.start_rules(&rules)?;
-        self.rules = Some(rules);
-        self.run_scraping(&scraping)?;
-        self.serving = Some((rooms, mail));
-        Ok(())
+        self.start_task("forward", FORWARD_PERIOD, send)
     }
 
     fn admin_context(&self) -> AdminContext {

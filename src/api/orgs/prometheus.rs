@@ -40,22 +40,7 @@ const PROMETHEUS_VERSION: &str = "3.5.0";
 
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ReadDeps> {
-    let routes = Routes::new()
-        .get(
-            "/orgs/{slug}/prometheus",
-            Auth::PrometheusCaller(None),
-            "Check the URL and the credential",
-            root,
-        )
-        .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server responds", healthy)
-        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready)
-        .get(
-            "/orgs/{slug}/prometheus/health",
-            Auth::Public,
-            "VictoriaMetrics: check that the server responds",
-            healthy,
-        );
-    let routes = query_routes(routes);
+    let routes = query_routes(health_routes());
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/series",
@@ -132,6 +117,25 @@ pub fn routes() -> Routes<ReadDeps> {
         "Prometheus: get the newest samples in the text format",
         federate::federate,
     )
+}
+
+/// Returns the routes about the state of the server.
+fn health_routes() -> Routes<ReadDeps> {
+    Routes::new()
+        .get(
+            "/orgs/{slug}/prometheus",
+            Auth::PrometheusCaller(None),
+            "Check the URL and the credential",
+            root,
+        )
+        .get("/orgs/{slug}/prometheus/-/healthy", Auth::Public, "Check that the server responds", healthy)
+        .get("/orgs/{slug}/prometheus/-/ready", Auth::Public, "Check that the server is ready", ready)
+        .get(
+            "/orgs/{slug}/prometheus/health",
+            Auth::Public,
+            "VictoriaMetrics: check that the server responds",
+            healthy,
+        )
 }
 
 /// Adds the routes of instant and range queries.

@@ -80,14 +80,8 @@ pub(super) fn families(hub: &NotifyHub, slugs: &Slugs) -> Vec<MetricFamily> {
         }
         family
     };
-    let figures = hub.figures();
-    let whole = |name, help, value: u64| {
-        let mut family = MetricFamily::new(name, MetricKind::Counter, help);
-        family.row(Vec::new(), count(value));
-        family
-    };
     use MetricKind::{Counter, Gauge};
-    vec![
+    let mut families = vec![
         of_orgs(
             "promlet_notify_alerts",
             Gauge,
@@ -139,6 +133,20 @@ pub(super) fn families(hub: &NotifyHub, slugs: &Slugs) -> Vec<MetricFamily> {
             "Alerts that a receiver never got.",
             |row| row.dropped,
         ),
+    ];
+    families.extend(of_all(hub));
+    families
+}
+
+/// Returns the families of all organisations together.
+fn of_all(hub: &NotifyHub) -> [MetricFamily; 3] {
+    let figures = hub.figures();
+    let whole = |name, help, value: u64| {
+        let mut family = MetricFamily::new(name, MetricKind::Counter, help);
+        family.row(Vec::new(), count(value));
+        family
+    };
+    [
         whole(
             "promlet_notify_inbox_dropped_alerts_total",
             "Alerts that were dropped because the notifier was too slow.",

@@ -65,6 +65,9 @@ pub enum NotificationsError {
     Store(#[from] StoreError),
 }
 
+/// Kind, id and value of a row of the state of notifications.
+pub type StoredNotifyState = (u8, [u8; 16], Vec<u8>);
+
 impl Identity {
     /// Returns the configuration of an organisation's notifications.
     ///
@@ -124,7 +127,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn notify_state(&self, org: OrgId) -> Result<Vec<(u8, [u8; 16], Vec<u8>)>, StoreError> {
+    pub fn notify_state(&self, org: OrgId) -> Result<Vec<StoredNotifyState>, StoreError> {
         let rows = self.rows::<NotifyStateRow>(&org)?;
         Ok(rows.into_iter().map(|((_, kind, id), row)| (kind, id, row.value)).collect())
     }

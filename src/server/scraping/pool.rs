@@ -114,7 +114,7 @@ mod tests {
         let (sender, received) = mpsc::channel();
         for number in 0..10 {
             let sender = sender.clone();
-            assert!(pool.spawn(Box::new(move || drop(sender.send(number)))));
+            assert!(pool.spawn(Box::new(move || sender.send(number).expect("received"))));
         }
         let mut numbers: Vec<u32> = received.iter().take(10).collect();
         numbers.sort_unstable();

@@ -71,7 +71,7 @@ impl PastBody {
     }
 }
 
-fn refused(error: ReplayError) -> ApiError {
+fn refused(error: &ReplayError) -> ApiError {
     let detail = error.to_string();
     match error {
         ReplayError::Steps(_) => ApiError::new(Code::InvalidParameter, detail),
@@ -112,7 +112,7 @@ impl OrgDeps {
             settings.query_timeout = timeout;
             work(RuleContext { settings: &settings, tsdb: &tsdb, org, cancel: Some(&cancelled) })
         };
-        self.lanes.run(Lane::Query(org), work).await?.map_err(refused)
+        self.lanes.run(Lane::Query(org), work).await?.map_err(|error| refused(&error))
     }
 }
 

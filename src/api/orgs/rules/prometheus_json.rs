@@ -99,7 +99,7 @@ pub(super) fn rule(view: &RuleView, with_alerts: bool) -> Value {
 }
 
 /// Returns a group with these rules.
-pub(super) fn group(view: &RuleGroupView, rules: Vec<Value>) -> Value {
+pub(super) fn group(view: &RuleGroupView, rules: &[Value]) -> Value {
     json!({
         "name": &*view.key.name,
         "file": view.key.source.as_str(),
