@@ -15,6 +15,7 @@ pub mod oauth;
 mod settings;
 mod variables;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
