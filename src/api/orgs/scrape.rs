@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
 use axum::http::StatusCode;
+use axum::http::request::Parts;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +16,9 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
-use crate::identity::{Identity, Role, SCRAPE_TEXT_BYTES_MAX, ScrapeConfigChangeError, StoredScrapeConfig};
+use crate::identity::{
+    Identity, Role, SCRAPE_TEXT_BYTES_MAX, ScrapeConfigChangeError, StoredScrapeConfig, UserId,
+};
 use crate::model::OrgId;
 use crate::scrape::config::{ScrapeConfig, ScrapeFiles};
 use crate::scrape::{ScrapeSource, ScrapeView, Scrapers};
@@ -73,19 +76,26 @@ struct ScrapeConfigBody {
     text: String,
 }
 
-/// Returns the organisation, if the caller may configure its scraping.
-fn entered(deps: &OrgDeps, caller: &SessionCaller, slug: &str) -> ApiResult<OrgId> {
-    let may_configure = match caller.require_instance_admin() {
-        Ok(()) => {
-            let found = deps.identity.org_by_slug(slug)?;
-            return Ok(found.ok_or_else(org_not_found)?.id);
-        }
-        Err(refused) => match deps.scraping.org_admins {
-            true => caller.membership(slug, Role::Admin),
-            false => Err(refused),
-        },
-    };
-    may_configure.map(|member| member.org.id)
+/// A caller who may configure the scraping of the organisation in the path. It is checked before
+/// the body is read.
+struct ScrapeAdmin {
+    user: UserId,
+    org: OrgId,
+}
+
+impl FromRequestParts<OrgDeps> for ScrapeAdmin {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, deps: &OrgDeps) -> ApiResult<ScrapeAdmin> {
+        let caller = SessionCaller::from_request_parts(parts, &()).await?;
+        let PathOf(slug) = PathOf::<String>::from_request_parts(parts, &()).await?;
+        let org = match caller.require_instance_admin() {
+            Ok(()) => deps.identity.org_by_slug(&slug)?.ok_or_else(org_not_found)?.id,
+            Err(refused) if !deps.scraping.org_admins => return Err(refused),
+            Err(_) => caller.membership(&slug, Role::Admin)?.org.id,
+        };
+        Ok(ScrapeAdmin { user: caller.user(), org })
+    }
 }
 
 /// Returns the text of a configuration without its secrets. `None` if a secret cannot be hidden,
@@ -138,12 +148,7 @@ fn config_json(stored: &StoredScrapeConfig, view: &ScrapeView) -> Value {
     })
 }
 
-async fn show(
-    State(deps): State<OrgDeps>,
-    caller: SessionCaller,
-    PathOf(slug): PathOf<String>,
-) -> ApiResult<Json<Value>> {
-    let org = entered(&deps, &caller, &slug)?;
+async fn show(State(deps): State<OrgDeps>, ScrapeAdmin { org, .. }: ScrapeAdmin) -> ApiResult<Json<Value>> {
     let stored = deps.read(org, move |identity| Ok(identity.scrape_config(org)?)).await?;
     let stored = stored.ok_or_else(|| ApiError::from(ScrapeConfigChangeError::NotFound))?;
     Ok(Json(config_json(&stored, &deps.scraping.scrapers.view(org))))
@@ -151,15 +156,13 @@ async fn show(
 
 async fn replace(
     State(deps): State<OrgDeps>,
-    caller: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    ScrapeAdmin { user, org }: ScrapeAdmin,
     Json(body): Json<ScrapeConfigBody>,
 ) -> ApiResult<Json<Value>> {
-    let org = entered(&deps, &caller, &slug)?;
     if body.text.len() > SCRAPE_TEXT_BYTES_MAX {
         return Err(ScrapeConfigChangeError::TooLarge.into());
     }
-    let (user, now) = (caller.user(), deps.clock.now());
+    let now = deps.clock.now();
     let scrapers = Arc::clone(&deps.scraping.scrapers);
     let change = move |identity: &Identity| {
         let config = ScrapeConfig::parse(&body.text, &ScrapeFiles::Refused)
@@ -178,11 +181,9 @@ async fn replace(
 
 async fn remove(
     State(deps): State<OrgDeps>,
-    caller: SessionCaller,
-    PathOf(slug): PathOf<String>,
+    ScrapeAdmin { user, org }: ScrapeAdmin,
 ) -> ApiResult<StatusCode> {
-    let org = entered(&deps, &caller, &slug)?;
-    let (user, now) = (caller.user(), deps.clock.now());
+    let now = deps.clock.now();
     let scrapers = Arc::clone(&deps.scraping.scrapers);
     let change = move |identity: &Identity| {
         identity.remove_scrape_config(Some(user), org, now)?;
