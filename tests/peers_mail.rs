@@ -16,7 +16,6 @@ mod mail_server;
 mod packages;
 
 use std::path::Path;
-use std::time::Duration;
 
 use harness::{EMAIL, PASSWORD, Server, Start, bootstrap};
 use mail_server::{MailServer, SECRET, certificates};

@@ -33,15 +33,39 @@ use servers::{Peer, free_port, started};
 const WAIT_MAX: Duration = Duration::from_secs(60);
 const KEY: &str = "the key of the webhook";
 
+/// The folder of templates that Debian's build of Alertmanager reads.
+const TEMPLATES: &str = "/usr/share/prometheus/alertmanager";
+
+/// Copies Alertmanager with its folder of templates replaced by the working directory, because the
+/// package is unpacked and not installed.
+fn relocated(program: &Path, to: &Path) {
+    let mut bytes = std::fs::read(program).expect("the program of the package");
+    // A path of the same length that leads nowhere else.
+    let here = format!(".{}.", "/".repeat(TEMPLATES.len() - 2));
+    let places: Vec<usize> = (0..bytes.len() - here.len())
+        .filter(|at| bytes[*at] == b'/' && bytes[*at..].starts_with(TEMPLATES.as_bytes()))
+        .collect();
+    for at in places {
+        bytes[at..at + here.len()].copy_from_slice(here.as_bytes());
+    }
+    std::fs::write(to, bytes).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(to, mode).expect("executable");
+}
+
 /// Starts Alertmanager with one receiver that sends nothing. Returns its URL and amtool.
 fn alertmanager(dir: &Path) -> (Peer, String, PathBuf) {
-    let programs = debian("alertmanager", &["prometheus-alertmanager"]).join("usr/bin");
+    let root = debian("alertmanager", &["prometheus-alertmanager"]);
+    let programs = root.join("usr/bin");
     std::fs::create_dir_all(dir).expect("a folder");
+    let program = dir.join("alertmanager");
+    relocated(&programs.join("prometheus-alertmanager"), &program);
     let config = dir.join("alertmanager.yml");
     std::fs::write(&config, "route:\n  receiver: none\nreceivers:\n- name: none\n").expect("written");
     let port = free_port();
-    let mut command = Command::new(programs.join("prometheus-alertmanager"));
+    let mut command = Command::new(program);
     command
+        .current_dir(root.join(TEMPLATES.trim_start_matches('/')))
         .arg(format!("--config.file={}", config.display()))
         .arg(format!("--storage.path={}", dir.join("data").display()))
         .arg(format!("--web.listen-address=127.0.0.1:{port}"))

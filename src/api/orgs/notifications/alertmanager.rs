@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::AlertApiDeps;
 use super::body::SilenceBody;
-use crate::api::body::{Json, read_json};
+use crate::api::body::{Json, parse_json, read_json};
 use crate::api::callers::{IngestCaller, PrometheusCaller, Sender};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
@@ -322,9 +322,11 @@ async fn post_silence(
     State(deps): State<AlertApiDeps>,
     caller: IngestCaller,
     PathOf(slug): PathOf<String>,
-    Json(body): Json<SilenceBody>,
+    request: Request,
 ) -> ApiResult<Json<Value>> {
+    // Before the body is read.
     let writer = AlertWriter::enter(&caller, &slug)?;
+    let body: SilenceBody = parse_json(&read_json(request).await?)?;
     let action = if body.id.is_some() { "silence.changed" } else { "silence.created" };
     let comment = body.comment.clone().unwrap_or_default();
     let change = move |notifier: &mut OrgNotifier, now, author: &str| {
