@@ -1,4 +1,5 @@
-//! Prometheus' chunks of samples, encoded and decoded (prometheus/tsdb/chunkenc). Remote read, blocks and the head chunks of a Prometheus use them.
+//! Prometheus' chunks of samples, encoded and decoded (prometheus/tsdb/chunkenc). Remote read,
+//! blocks and the head chunks of a Prometheus use them.
 //!
 //! * Float chunk (XOR): `u16 samples`, then bits: the first sample's time (varint) and value (64),
 //!   the second one's time difference (uvarint) and value (XOR), then for each sample the

@@ -8,8 +8,9 @@
 //!   `QueryResult`: 1 `TimeSeries`. `TimeSeries`: 1 `Label`, 2 `Sample`, 4 `Histogram`.
 //! * Streamed chunks: frames of `varint length, u32 CRC-32C (big-endian), ChunkedReadResponse`.
 //!   `ChunkedReadResponse`: 1 `ChunkedSeries`, 2 query index (int64). `ChunkedSeries`: 1 `Label`, 2
-//!   `Chunk`. `Chunk`: 3 encoding (enum), 4 data; see [`prometheus_chunk`]. A series may continue in the
-//!   next frame. Chunks may contain samples outside of the requested range, which are dropped here.
+//!   `Chunk`. `Chunk`: 3 encoding (enum), 4 data; see [`prometheus_chunk`]. A series may
+//!   continue in the next frame. Chunks may contain samples outside of the requested range, which
+//!   are dropped here.
 //!
 //! Both have staleness markers, native histograms and their reset hints, so what a store gave out
 //! is exactly what is decoded. They have no start timestamps and no exemplars.

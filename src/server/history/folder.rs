@@ -18,7 +18,8 @@ impl HistoryFolder {
     /// Opens the folder of the settings.
     ///
     /// # Errors
-    /// A sentence: a server runs on the folder, it cannot be opened, or the organisation is unknown.
+    /// A sentence: a server runs on the folder, it cannot be opened, or it has no such
+    /// organisation.
     pub(super) fn open(settings: &Settings, slug: &str) -> Result<HistoryFolder, String> {
         let dir = settings.data_dir.display();
         if AdminClient::connect(&settings.data_dir).is_ok() {

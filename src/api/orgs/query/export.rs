@@ -82,7 +82,7 @@ async fn export(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Re
     let texts = params.many(&["match[]"]);
     let start = params.time("start", now)?.unwrap_or(Timestamp::MIN);
     let range = TimeRange::new(start, params.time("end", now)?.unwrap_or(Timestamp::MAX));
-    check_grant(&query, range, now)?;
+    let range = granted(&query, range, now)?;
     let stream = StreamOwner::new(&deps, &query);
     let work = move |run: &mut QueryRun| {
         let selectors = run.selectors("match[]", &texts)?;
@@ -100,18 +100,18 @@ async fn export(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Re
     Ok(stream.respond(running, format.content_type()))
 }
 
-/// Checks that a token may read raw samples.
-fn check_grant(query: &QueryRequest, range: TimeRange, now: Timestamp) -> ApiResult<()> {
+/// Checks that the caller may read raw samples of a range. Returns the range with the open bounds
+/// of a token replaced by the widest ones that it grants.
+fn granted(query: &QueryRequest, range: TimeRange, now: Timestamp) -> ApiResult<TimeRange> {
     let grant = query.grant();
     grant.require(Permission::SeriesOfResults)?;
     if grant.min_step_ms().is_some() {
         let detail = "this token limits the resolution of results, so it does not grant raw samples";
         return Err(ApiError::new(Code::EmbedRestricted, detail));
     }
-    if grant.max_range_ms().is_some() {
-        grant.require(Permission::Range(grant.close_range(range, now)))?;
-    }
-    Ok(())
+    let range = grant.close_range(range, now);
+    grant.require(Permission::Range(range))?;
+    Ok(range)
 }
 
 /// Selects series, and returns them with the range in which they have samples.
@@ -165,11 +165,11 @@ impl FromRequest<ReadDeps> for RemoteReadRequest {
 
 async fn remote_read(State(deps): State<ReadDeps>, read: RemoteReadRequest) -> ApiResult<Response> {
     let RemoteReadRequest { access, body } = read;
-    let request =
+    let mut request =
         decode_request(&body).map_err(|error| ApiError::new(Code::BadRequest, error.to_string()))?;
     let query = QueryRequest::from(access);
-    for one in &request.queries {
-        check_grant(&query, one.range, deps.clock.now())?;
+    for one in &mut request.queries {
+        one.range = granted(&query, one.range, deps.clock.now())?;
     }
     let stream = StreamOwner::new(&deps, &query);
     match deps.run(query, move |run| answer(run, request)).await? {
