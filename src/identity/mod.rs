@@ -99,7 +99,9 @@ pub use orgs::invite::{
 };
 pub use orgs::member::{Member, MemberError};
 pub use orgs::moving::MoveStateError;
-pub use orgs::notify::{AlertActor, NotificationsError, NotifyStateChange, StoredNotifications};
+pub use orgs::notify::{
+    AlertActor, NotificationsError, NotifyStateChange, StoredNotifications, StoredNotifyState,
+};
 pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
