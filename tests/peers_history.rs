@@ -102,7 +102,7 @@ fn ask(base: &str, headers: &[(&str, &str)], expr: &str, [start, end, step]: [i6
                     Json::String(text) => text.clone(),
                     other => format!("{kind}{other}"),
                 };
-                points.push((value[0].as_f64().expect("a time") as i64, text));
+                points.push((whole_seconds(&value[0]), text));
             }
         }
     }
@@ -299,4 +299,10 @@ fn a_real_prometheus_reads_from_promlet_by_remote_read() {
     }
     println!("{points} points compared");
     assert!(points > 10_000, "{points}");
+}
+
+/// Returns a time in seconds without its fraction.
+fn whole_seconds(time: &Json) -> i64 {
+    let text = time.to_string();
+    text.split('.').next().unwrap_or_default().parse().expect("a time")
 }

@@ -61,7 +61,7 @@ async fn until(server: &TestServer, path: &str, who: &Who, is_so: impl Fn(&Value
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(20), asked).await.unwrap_or_else(|_| panic!("{path}"))
+    tokio::time::timeout(Duration::from_secs(20), asked).await.expect(path)
 }
 
 fn has_alerts(count: usize) -> impl Fn(&Value) -> bool {

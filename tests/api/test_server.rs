@@ -189,6 +189,42 @@ fn panicking(rows: &[RouteDoc]) -> Routes {
     })
 }
 
+/// Opens a store, in memory without a folder. `ran_s` is how long the process has run, in seconds.
+fn open_store(home: Option<tsdb::Home<'_>>, ran_s: &Arc<AtomicU64>, now: Timestamp) -> Tsdb {
+    let elapsed = Arc::clone(ran_s);
+    let elapsed = tsdb::Elapsed::by(move || Duration::from_secs(elapsed.load(Ordering::Relaxed)));
+    let options = tsdb::Options { elapsed, ..tsdb::Options::default() };
+    match home {
+        Some(home) => Tsdb::open(home, options, &mut Entropy::seeded(3), now).expect("an empty store").0,
+        None => Tsdb::in_memory(options, [0; 32]),
+    }
+}
+
+/// Starts the notifiers of a server.
+fn notify_hub(
+    identity: &Arc<Identity>,
+    mailer: &Mailer,
+    plan: &TestServerOptions,
+    clock: &Clock,
+) -> Arc<NotifyHub> {
+    let store = AccountsNotifyStore {
+        identity: Arc::clone(identity),
+        public_url: plan.options.public_url.as_str().into(),
+    };
+    let hub = NotifyHub::start(NotifyDeps {
+        store: Arc::new(store),
+        mailer: Arc::new(ConfiguredMailer(mailer.clone())),
+        egress: plan.options.egress.clone(),
+        runtime: runtime(),
+        clock: clock.clone(),
+        mails_per_hour: 60,
+        files: None,
+    });
+    let hub = hub.expect("threads");
+    hub.activate();
+    Arc::new(hub)
+}
+
 impl TestServer {
     /// Replaces everything above the stores, as a restart does.
     pub(crate) fn restart(&mut self) {
@@ -226,18 +262,8 @@ impl TestServer {
         let outbox = Outbox::default();
         let mailer = if plan.console { Mailer::Console } else { Mailer::Memory(outbox.clone()) };
         let ran_s = Arc::new(AtomicU64::new(0));
-        let elapsed = Arc::clone(&ran_s);
-        let elapsed = tsdb::Elapsed::by(move || Duration::from_secs(elapsed.load(Ordering::Relaxed)));
-        let options = tsdb::Options { elapsed, ..tsdb::Options::default() };
-        let tsdb = match plan.stored {
-            true => {
-                let home =
-                    tsdb::Home { dir: folder.path(), store: data.store_id(), control: Arc::clone(&control) };
-                let mut rng = Entropy::seeded(3);
-                Tsdb::open(home, options, &mut rng, now).expect("an empty store").0
-            }
-            false => Tsdb::in_memory(options, [0; 32]),
-        };
+        let home = tsdb::Home { dir: folder.path(), store: data.store_id(), control: Arc::clone(&control) };
+        let tsdb = open_store(plan.stored.then_some(home), &ran_s, now);
         if !plan.just_started {
             ran_s.store(3_600, Ordering::Relaxed);
         }
@@ -250,21 +276,7 @@ impl TestServer {
         }));
         let rules = RuleEngine::scaffold(&tsdb, &clock);
         let identity = Arc::new(identity);
-        let store = AccountsNotifyStore {
-            identity: Arc::clone(&identity),
-            public_url: plan.options.public_url.as_str().into(),
-        };
-        let notify = NotifyHub::start(NotifyDeps {
-            store: Arc::new(store),
-            mailer: Arc::new(ConfiguredMailer(mailer.clone())),
-            egress: plan.options.egress.clone(),
-            runtime: runtime(),
-            clock: clock.clone(),
-            mails_per_hour: 60,
-            files: None,
-        });
-        let notify = Arc::new(notify.expect("threads"));
-        notify.activate();
+        let notify = notify_hub(&identity, &mailer, &plan, &clock);
         let tsdb_of_scrapes = Arc::clone(&tsdb);
         let rooms = Rooms {
             identity,

@@ -125,7 +125,7 @@ async fn a_group_is_repeated_until_its_time_to_live_is_over_also_after_a_restart
     let tick = async |fixture: &DataFixture, seconds: u64| {
         fixture.server.pass(Duration::from_secs(seconds));
         let (deps, now) = (fixture.server.deps.clone(), fixture.server.clock.now());
-        tokio::task::spawn_blocking(move || deps.repeat_pushes(now)).await.expect("a tick");
+        std::thread::spawn(move || deps.repeat_pushes(now)).join().expect("a tick");
     };
     for _ in 0..9 {
         tick(&fixture, 60).await;
@@ -160,7 +160,7 @@ async fn the_time_to_live_comes_from_the_parameter_the_header_or_the_setting() {
     assert_eq!(fixture.server.send(request.expect("a request")).await.status, 200);
     fixture.server.pass(Duration::from_secs(120));
     let (deps, now) = (fixture.server.deps.clone(), fixture.server.clock.now());
-    tokio::task::spawn_blocking(move || deps.repeat_pushes(now)).await.expect("a tick");
+    std::thread::spawn(move || deps.repeat_pushes(now)).join().expect("a tick");
     assert_eq!(found(&fixture, "count(a)").await, ["{} 2"], "the default is over");
     for wrong in ["ttl=x", "ttl=1ms", "ttl=11y", "ttl=-1h"] {
         send(&fixture, "PUT", &format!("{JOB}?{wrong}"), "a 1\n").await.is(400, "invalid_parameter");
