@@ -233,8 +233,8 @@ async fn walk(
 #[tokio::test]
 async fn every_route_of_samples_and_questions_answers() {
     let stage = stage(TestServerOptions::default()).await;
-    // The native format of VictoriaMetrics is always refused, and the steps of relabelling are those of
-    // a configured job.
+    // The native format of VictoriaMetrics is always refused, and the steps of relabelling are
+    // those of a configured job.
     let is_answered = |row: &&RouteDoc| {
         is_of_data(row) && !row.path.ends_with("/native") && !row.path.ends_with("/relabel_steps")
     };

@@ -145,7 +145,8 @@ impl RuleEngine {
         })
     }
 
-    /// Creates an engine without groups, threads and a receiver of alerts, for tests of other rooms.
+    /// Creates an engine without groups, threads and a receiver of alerts, for tests of other
+    /// rooms.
     pub fn scaffold(tsdb: &Arc<Tsdb>, clock: &Clock) -> Arc<RuleEngine> {
         RuleEngine::new(RuleEngineParts {
             tsdb: Arc::clone(tsdb),
@@ -246,8 +247,8 @@ impl RuleEngine {
         slots.map(|(_, slot)| Arc::clone(&slot.view)).collect()
     }
 
-    /// Locks changes of groups. A caller that stores a group holds the lock until the engine has the
-    /// group too, so that the engine ends with the newest version.
+    /// Locks changes of groups. A caller that stores a group holds the lock until the engine has
+    /// the group too, so that the engine ends with the newest version.
     pub fn changes(&self) -> MutexGuard<'_, ()> {
         self.changing.lock().ignore_poison()
     }

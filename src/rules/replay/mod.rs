@@ -2,9 +2,9 @@
 //! for times before it existed.
 //!
 //! The expression is evaluated as range queries of bounded slices, whose steps equal instant
-//! queries at the same times. An expression that depends on the range of its query (`start()`, `end()`,
-//! `step()`, `range()`) is evaluated step by step instead. The alerts are stepped by the same code
-//! as live ones.
+//! queries at the same times. An expression that depends on the range of its query (`start()`,
+//! `end()`, `step()`, `range()`) is evaluated step by step instead. The alerts are stepped by the
+//! same code as live ones.
 
 mod backfill;
 mod columns;

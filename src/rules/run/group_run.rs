@@ -215,8 +215,8 @@ impl GroupRun {
             let text = format!("a sample was refused: {} {}", refusal.series, refusal.reason);
             self.fail(&rules, &text, |rule| refusal.series.contains(&format!("={:?}", rule.name())));
         }
-        // Another rule may continue the series at the same time. Its value wins over the marker, and
-        // the refused marker is no error, as in Prometheus.
+        // Another rule may continue the series at the same time. Its value wins over the marker,
+        // and the refused marker is no error, as in Prometheus.
         self.append(context, markers, &rules, now);
     }
 
