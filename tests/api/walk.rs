@@ -44,10 +44,14 @@ pub(crate) async fn document(server: &TestServer) -> Value {
 
 /// A server with limits that no test reaches.
 fn unlimited() -> TestServer {
+    TestServer::build(TestServerOptions { options: unlimited_options(), ..TestServerOptions::default() })
+}
+
+fn unlimited_options() -> ApiOptions {
     let mut options = ApiOptions::new("http://127.0.0.1:8095");
     options.limits.cabinet_rps = 1_000_000;
     options.limits.anonymous_rps = 1_000_000;
-    TestServer::build(TestServerOptions { options, ..TestServerOptions::default() })
+    options
 }
 
 /// Sends the request of `make` to each route. Returns the routes that did not answer `code`.
@@ -266,8 +270,9 @@ async fn revocations_that_cannot_be_stored_are_reported_each_time() {
 /// `edge::every_route_answers_busy_when_connections_run_out`.
 #[tokio::test]
 async fn every_route_on_a_lane_answers_busy_when_it_is_full() {
-    let plan = TestServerOptions { lanes: full(LanesOptions::for_cores(2)), ..TestServerOptions::default() };
-    let server = TestServer::build(plan);
+    let lanes = full(LanesOptions::for_cores(2));
+    let options = unlimited_options();
+    let server = TestServer::build(TestServerOptions { lanes, options, ..TestServerOptions::default() });
     let ada = server.log_in_from_within();
     server.pass(LATER);
     let document = document(&server).await;

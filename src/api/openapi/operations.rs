@@ -982,7 +982,7 @@ pub(super) fn texts() -> impl Iterator<Item = &'static str> {
         let answered = operation.responses.iter().map(|(_, text, _)| *text);
         taken.into_iter().chain(
             answered
-                .filter(|text| !matches!(*text, "" | "text" | "yaml" | "events" | "protobuf"))
+                .filter(|text| !matches!(*text, "" | "text" | "yaml" | "events" | "protobuf" | "read"))
                 .map(|text| text.strip_prefix("html ").or(text.strip_prefix("ndjson ")).unwrap_or(text)),
         )
     })
