@@ -144,7 +144,7 @@ impl Api {
 
     /// Returns the samples at a time, without those of durations.
     fn samples(&self, at: i64) -> BTreeSet<String> {
-        let expr = percent("{__name__!~\"scrape_duration_seconds|scrape_series_added\"}");
+        let expr = percent("{__name__=~\".+\", __name__!~\"scrape_duration_seconds|scrape_series_added\"}");
         let data = self.data(&format!("query?query={expr}&time={at}&limit=0"));
         let rows = data["result"].as_array().cloned().unwrap_or_default();
         rows.into_iter().map(|row| format!("{} {}", row["metric"], row["value"][1])).collect()
