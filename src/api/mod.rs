@@ -325,13 +325,7 @@ impl Deps {
             totals: Some(Arc::default()),
             relabel: None,
         });
-        let push = PushDeps {
-            write: Arc::clone(&write),
-            identity: Arc::clone(&rooms.identity),
-            groups: Arc::default(),
-            ttl: options.push_ttl,
-            started: rooms.clock.now(),
-        };
+        let push = PushDeps::new(Arc::clone(&write), Arc::clone(&rooms.identity), options.push_ttl);
         let admin = AdminDeps {
             identity: Arc::clone(&rooms.identity),
             tsdb: Arc::clone(&rooms.tsdb),

@@ -419,21 +419,11 @@ impl OwnMetrics {
         }
         let mut families = lanes(&self.lanes);
         families.push(entries);
+        families.extend(self.deltas());
         families
     }
 
-    fn queries(&self) -> Vec<MetricFamily> {
-        let memory = self.memory.usage();
-        let cache = self.cache.usage();
-        let live = self.live.usage();
-        let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
-        let lookups = |name, help, of: CacheOutcomes| {
-            let mut family = MetricFamily::new(name, MetricKind::Counter, help);
-            for (result, times) in [("hit", of.hits), ("extended", of.extended), ("miss", of.misses)] {
-                family.row(vec![("result", result.to_owned())], count(times));
-            }
-            family
-        };
+    fn deltas(&self) -> Vec<MetricFamily> {
         let mut points = MetricFamily::new(
             "promlet_otlp_delta_points_total",
             MetricKind::Counter,
@@ -459,6 +449,22 @@ impl OwnMetrics {
                 "Series with OTLP deltas whose totals left memory for others; they are read again.",
                 deltas.map_or(0.0, |counts| read(&counts.evicted)),
             ),
+        ]
+    }
+
+    fn queries(&self) -> Vec<MetricFamily> {
+        let memory = self.memory.usage();
+        let cache = self.cache.usage();
+        let live = self.live.usage();
+        let gauge = |name, help, value| single(name, MetricKind::Gauge, help, count(value));
+        let lookups = |name, help, of: CacheOutcomes| {
+            let mut family = MetricFamily::new(name, MetricKind::Counter, help);
+            for (result, times) in [("hit", of.hits), ("extended", of.extended), ("miss", of.misses)] {
+                family.row(vec![("result", result.to_owned())], count(times));
+            }
+            family
+        };
+        vec![
             single(
                 "promlet_query_brief_total",
                 MetricKind::Counter,

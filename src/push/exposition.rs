@@ -202,6 +202,9 @@ impl Exposition {
     }
 }
 
+/// The metric name, the labels and the value of a series.
+pub type PushedSeries<'e> = (&'e str, &'e [(String, String)], f64);
+
 /// A family of an [`Exposition`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct FamilyView<'e> {
@@ -212,7 +215,7 @@ pub struct FamilyView<'e> {
     /// The help text.
     pub help: &'e str,
     /// The metric names, labels and values of the series.
-    pub series: Vec<(&'e str, &'e [(String, String)], f64)>,
+    pub series: Vec<PushedSeries<'e>>,
 }
 
 fn with_name<'s>(name: &'s str, labels: &'s [(String, String)]) -> impl Iterator<Item = (&'s str, &'s str)> {

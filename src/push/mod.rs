@@ -12,7 +12,7 @@ mod grouping;
 mod groups;
 pub mod totals;
 
-pub use exposition::{Exposition, PushBodyError};
+pub use exposition::{Exposition, FamilyView, PushBodyError, PushedSeries};
 pub use grouping::{GroupingError, GroupingLabels};
 pub use groups::{
     GROUP_TEXT_BYTES_MAX, GROUPS_MAX, OrgPushes, Push, PushChange, PushGroup, PushKind, PushLimitError,

@@ -111,6 +111,16 @@ pub fn routes() -> Routes<ReadDeps> {
         "Prometheus: get exemplars of the series that an expression selects",
         exemplars,
     );
+    status::routes(empty_routes(routes)).get(
+        "/orgs/{slug}/prometheus/federate",
+        Auth::PrometheusCaller(Some(Endpoint::Expr)),
+        "Prometheus: get the newest samples in the text format",
+        federate::federate,
+    )
+}
+
+/// Adds the routes of lists that are always empty.
+fn empty_routes(routes: Routes<ReadDeps>) -> Routes<ReadDeps> {
     let routes = both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/rules",
@@ -118,18 +128,12 @@ pub fn routes() -> Routes<ReadDeps> {
         "Prometheus: list rules; always empty",
         rules,
     );
-    let routes = both(
+    both(
         routes,
         "/orgs/{slug}/prometheus/api/v1/alerts",
         None,
         "Prometheus: list alerts; always empty",
         alerts,
-    );
-    status::routes(routes).get(
-        "/orgs/{slug}/prometheus/federate",
-        Auth::PrometheusCaller(Some(Endpoint::Expr)),
-        "Prometheus: get the newest samples in the text format",
-        federate::federate,
     )
 }
 

@@ -265,6 +265,12 @@ async fn delete(
 }
 
 impl PushDeps {
+    /// Returns the dependencies, without groups in memory. `ttl` is the default time to live.
+    pub fn new(write: Arc<WriteDeps>, identity: Arc<Identity>, ttl: Option<Duration>) -> PushDeps {
+        let started = write.clock.now();
+        PushDeps { write, identity, groups: Arc::default(), ttl, started }
+    }
+
     /// Writes the samples of a change.
     fn append(&self, org: OrgId, change: &PushChange, now: Timestamp) -> ApiResult<AppendReport> {
         let mut batch = change.batch.batch();

@@ -26,7 +26,7 @@ pub(super) fn sum(total: &Histogram, change: &Histogram) -> Result<Histogram, Hi
     let value = total.sum() + change.sum();
     loop {
         let (a, b) = (a.at(schema, zero_threshold), b.at(schema, zero_threshold));
-        match built(schema, zero_threshold, value, a.plus(b)) {
+        match built(schema, zero_threshold, value, &a.plus(b)) {
             Err(HistogramError::TooLarge { .. }) if schema > SCHEMA_MIN => schema -= 1,
             done => return done,
         }
@@ -115,7 +115,7 @@ fn indexed(spans: &[BucketSpan], counts: &mut impl Iterator<Item = u64>) -> Buck
     buckets
 }
 
-fn built(schema: i32, zero_threshold: f64, sum: f64, parts: Parts) -> Result<Histogram, HistogramError> {
+fn built(schema: i32, zero_threshold: f64, sum: f64, parts: &Parts) -> Result<Histogram, HistogramError> {
     let (positive, mut buckets) = spans(&parts.positive, "positive")?;
     let (negative, more) = spans(&parts.negative, "negative")?;
     buckets.extend(more);
