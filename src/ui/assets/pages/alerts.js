@@ -51,8 +51,9 @@ function history({ org, signedOut }, rule) {
     const { signal } = (request = new AbortController());
     const seconds = parseDuration(range) ?? 3600;
     const step = niceStep(seconds, POINTS);
-    const end = Math.floor(Date.now() / 1000 / step) * step;
-    const grid = { start: end - seconds, end, step };
+    // The last step is now: an alert that has just begun is shown.
+    const end = Math.floor(Date.now() / 1000);
+    const grid = { start: end - Math.floor(seconds / step) * step, end, step };
     try {
       const selector = `ALERTS{alertname=${JSON.stringify(rule.name)}}`;
       const [series, states] = await Promise.all([
