@@ -457,6 +457,8 @@ fn ignores_caller(path: &str) -> bool {
         "/prometheus/health",
         "/influx/ping",
         "/influx/health",
+        "/import/native",
+        "/export/native",
     ];
     below.iter().any(|end| path.ends_with(end))
 }

@@ -57,7 +57,7 @@ impl CheckedScrape {
         for job in &self.targets.jobs {
             let JobTargets { active, dropped_count, invalid, duplicate_count, .. } = &**job;
             line(format!(
-                "job {:?}: {} targets, {dropped_count} dropped, {} not valid, {duplicate_count} duplicates",
+                "job {:?}: active {}, dropped {dropped_count}, not valid {}, duplicates {duplicate_count}",
                 job.job.name,
                 active.len(),
                 job.invalid_count,

@@ -98,8 +98,31 @@ async fn a_scrape_configuration_is_set_shown_without_secrets_and_removed() {
     let mut actions: Vec<_> = rows.iter().map(|row| row["action"].as_str().unwrap_or_default()).collect();
     actions.sort_unstable();
     assert_eq!(actions, ["scrape.changed", "scrape.changed", "scrape.removed"]);
-    let reload = server.post("/api/v1/admin/scrape/reload", &admin, Value::Null).await;
-    reload.is(404, "not_found");
+    const UNKNOWN: &str = "/api/v1/orgs/none/scrape-config";
+    server.get(UNKNOWN, &admin).await.is(404, "org_not_found");
+    server.json("PUT", UNKNOWN, &admin, json!({ "text": TEXT })).await.is(404, "org_not_found");
+    server.delete(UNKNOWN, &admin).await.is(404, "org_not_found");
+}
+
+#[tokio::test]
+async fn an_administrator_reloads_the_file_and_is_told_what_is_wrong_with_it() {
+    let why = "prometheus.yml: line 1, column 19: unknown key \"job_nam\"";
+    for file in [None, Some(Ok(2)), Some(Err(why))] {
+        let options = TestServerOptions { scrape_file: file, ..TestServerOptions::default() };
+        let server = TestServer::build(options);
+        let admin = server.log_in().await;
+        let reload = server.post("/api/v1/admin/scrape/reload", &admin, Value::Null).await;
+        match file {
+            None => reload.is(404, "not_found"),
+            Some(Ok(jobs)) => {
+                assert_eq!((reload.status.as_u16(), &reload.value()["jobs"]), (200, &json!(jobs)))
+            }
+            Some(Err(why)) => {
+                reload.is(422, "validation_failed");
+                assert!(reload.text("detail").contains(why), "{}", reload.body);
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ use promlet::api::host::Peer;
 use promlet::api::lanes::{Lanes, LanesOptions};
 use promlet::api::layers::App;
 use promlet::api::orgs::notifications::store::{AccountsNotifyStore, ConfiguredMailer};
-use promlet::api::orgs::scrape::{ScrapeReload, ScrapeRoom};
+use promlet::api::orgs::scrape::{ScrapeReload, ScrapeReloaded, ScrapeRoom};
 use promlet::api::own_metrics::Counters;
 use promlet::api::params::PathOf;
 use promlet::api::routes::{Auth, RouteDoc, Routes};
@@ -96,6 +96,8 @@ pub(crate) struct TestServerOptions {
     pub(crate) just_started: bool,
     /// Whether administrators of organisations may configure scraping.
     pub(crate) scrape_org_admins: bool,
+    /// The number of jobs of the file of `--scrape-config`, or why it is wrong.
+    pub(crate) scrape_file: Option<Result<usize, &'static str>>,
 }
 
 impl Default for TestServerOptions {
@@ -112,6 +114,7 @@ impl Default for TestServerOptions {
             panics: false,
             just_started: false,
             scrape_org_admins: false,
+            scrape_file: None,
         }
     }
 }
@@ -591,7 +594,12 @@ fn scraping(tsdb: &Arc<Tsdb>, plan: &TestServerOptions, clock: &Clock) -> Scrape
     ScrapeRoom {
         scrapers: Scrapers::new(deps),
         org_admins: plan.scrape_org_admins,
-        reload: ScrapeReload::default(),
+        reload: ScrapeReload(plan.scrape_file.map(|read| -> Arc<dyn Fn() -> _ + Send + Sync> {
+            Arc::new(move || match read {
+                Ok(jobs) => Ok(ScrapeReloaded { jobs, notices: Vec::new() }),
+                Err(why) => Err(why.to_owned()),
+            })
+        })),
     }
 }
 

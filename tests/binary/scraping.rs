@@ -204,7 +204,7 @@ fn a_configuration_is_checked_by_the_command_line() {
     let checked = run(&["scrape", "check", &path("good.yml")]);
     let text = String::from_utf8_lossy(&checked.stdout).into_owned();
     assert!(checked.status.success(), "{checked:?}");
-    assert!(text.contains("job \"web\": 1 targets, 1 dropped"), "{text}");
+    assert!(text.contains("job \"web\": active 1, dropped 1"), "{text}");
     assert!(text.contains("http://a:1/metrics {instance=\"a:1\", job=\"web\", zone=\"eu\"}"), "{text}");
     assert!(!text.contains("sesame"), "{text}");
     let json: Json =
