@@ -1,7 +1,7 @@
 //! Notifications of alerts: they go to Alertmanagers, and to receivers by a route of the
 //! organisation's own, with groups, silences, inhibition, acknowledgements and mute times.
 //!
-//! [`OrgNotifier`] is the state of one organisation, without a thread or a clock.
+//! [`org::OrgNotifier`] is the state of one organisation, without a thread or a clock.
 
 pub mod alertmanager;
 pub mod config;

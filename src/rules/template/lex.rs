@@ -6,7 +6,8 @@ use super::TemplateError;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TemplateToken<'t> {
     pub(super) kind: TemplateTokenKind,
-    /// The text of the token; of [`TokenKind::Text`] without the spaces that trim markers remove.
+    /// The text of the token; of [`TemplateTokenKind::Text`] without the spaces that trim markers
+    /// remove.
     pub(super) text: &'t str,
     /// The byte offset of the token in the template.
     pub(super) at: usize,
@@ -57,7 +58,7 @@ pub(super) enum TemplateTokenKind {
 const KEYWORDS: [&str; 10] =
     ["block", "break", "continue", "define", "else", "end", "if", "range", "template", "with"];
 
-/// Splits a template into its tokens; the last one is [`TokenKind::End`].
+/// Splits a template into its tokens; the last one is [`TemplateTokenKind::End`].
 pub(super) fn lex(text: &str) -> Result<Vec<TemplateToken<'_>>, TemplateError> {
     let mut lexer = TemplateLexer { text, at: 0, tokens: Vec::new() };
     let mut trim = false;
