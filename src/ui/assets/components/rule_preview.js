@@ -27,7 +27,8 @@ function outcome({ series, transitions }, end) {
   const fired = lanes.filter(({ spans }) => spans.some(({ state }) => state === 'firing')).length;
   if (lanes.length === 0)
     return series.length ? counted(series.length, 'series', 'series') : 'The expression had no result';
-  return `${counted(fired, 'alert')} would have fired, ${counted(lanes.length - fired, 'more')} only pending`;
+  const waited = lanes.length - fired;
+  return `${counted(fired, 'alert')} would have fired${waited > 0 ? `, ${waited} more only pending` : ''}`;
 }
 
 /**
