@@ -228,6 +228,29 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
     }
 }
 
+/// A recording rule would write series without the forced labels, from series that the key cannot
+/// read.
+#[tokio::test]
+async fn a_key_with_forced_labels_changes_no_rules_alerts_and_silences() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let fields = json!({ "scopes": ["ingest", "read"], "ingest": { "labels": { "customer": "a" } } });
+    let (_, secret) = server.key(&owner, fields).await;
+    let key = Who::Bearer(secret);
+    assert_eq!(set(&server, &key, "infra", GROUP).await.status, 403);
+    assert_eq!(set(&server, &owner, "infra", GROUP).await.status, 202);
+    assert_eq!(server.delete(&format!("{RULER}/infra/g"), &key).await.status, 403);
+    assert_eq!(server.delete(&format!("{RULER}/infra"), &key).await.status, 403);
+    let alerts = "/api/v1/orgs/acme/alertmanager/api/v2/alerts";
+    let posted = server.post(alerts, &key, json!([{ "labels": { "alertname": "Mine" } }])).await;
+    posted.is(403, "forbidden");
+    let matcher = json!({ "name": "alertname", "value": ".*", "isRegex": true });
+    let silence = json!({ "matchers": [matcher], "endsAt": "2099-01-01T00:00:00Z", "comment": "all" });
+    let silences = "/api/v1/orgs/acme/alertmanager/api/v2/silences";
+    server.post(silences, &key, silence).await.is(403, "forbidden");
+    server.delete("/api/v1/orgs/acme/alertmanager/api/v2/silence/none", &key).await.is(403, "forbidden");
+}
+
 #[tokio::test]
 async fn mimirtool_lists_sets_and_removes_groups_by_namespace() {
     let server = TestServer::new();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::grant::Grant;
 use crate::api::embed_use::EmbedUsage;
 use crate::api::encoding::Coding;
-use crate::api::error::ApiResult;
+use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::limits::Limits;
 use crate::identity::{ApiKey, KeyId, Limit, OrgSettings, UserId};
@@ -108,6 +108,20 @@ impl IngestAccess {
     /// Returns the permission of a caller that an agent admitted.
     pub(in crate::api) fn of_agent(org: OrgId) -> IngestAccess {
         IngestAccess { org, forced_labels: Vec::new(), key: None, user: None, limits: None }
+    }
+
+    /// Checks that the caller may write series of any labels, as rules do, and change what happens
+    /// to the alerts of any series.
+    ///
+    /// # Errors
+    /// 403 `forbidden` for an API key with forced labels.
+    pub fn require_any_labels(&self) -> ApiResult<()> {
+        if self.forced_labels.is_empty() {
+            return Ok(());
+        }
+        let detail = "an API key with forced labels sends samples only: rules, alerts and silences concern \
+                      other series, too";
+        Err(ApiError::new(Code::Forbidden, detail))
     }
 
     /// Returns the sender of the samples.

@@ -288,6 +288,7 @@ struct AlertWriter {
 impl AlertWriter {
     fn enter(caller: &IngestCaller, slug: &str) -> ApiResult<AlertWriter> {
         let access = caller.enter(slug)?;
+        access.require_any_labels()?;
         Ok(AlertWriter { org: access.org, sender: access.sender() })
     }
 }
@@ -400,6 +401,7 @@ async fn post_alerts(
     request: Request,
 ) -> ApiResult<Response> {
     let access = caller.enter(&slug)?;
+    access.require_any_labels()?;
     let bytes = read_json(request).await?;
     let posted: Vec<PostedAlert> = serde_json::from_slice(&bytes).map_err(|error| {
         ApiError::new(Code::InvalidJson, format!("a list of alerts is expected: {error}"))

@@ -92,6 +92,7 @@ impl OrgDeps {
         let change = move || {
             // The body may have arrived long after the first check.
             let access = caller.enter(&slug)?;
+            access.require_any_labels()?;
             let user = match access.sender() {
                 Some(Sender::User(user)) => Some(user),
                 _ => None,
