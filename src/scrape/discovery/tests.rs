@@ -117,9 +117,14 @@ fn an_http_endpoint_lists_targets_and_its_failure_keeps_them() {
 
 #[test]
 fn names_are_looked_up_by_udp_and_by_tcp_if_the_response_is_cut() {
-    let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    // A free port of UDP may be in use by TCP.
+    let bind = || {
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let tcp = TcpListener::bind(udp.local_addr().expect("bound")).ok()?;
+        Some((udp, tcp))
+    };
+    let (udp, tcp) = std::iter::repeat_with(bind).take(1_000).flatten().next().expect("a free port");
     let address = udp.local_addr().expect("bound");
-    let tcp = TcpListener::bind(address).expect("the same port");
     std::thread::spawn(move || {
         let mut buffer = [0; 512];
         while let Ok((length, peer)) = udp.recv_from(&mut buffer) {
