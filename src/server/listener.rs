@@ -105,7 +105,10 @@ impl Listener {
         };
         runtime.spawn(handle_signals(signals, stop_sender, apps.clone()));
         if let Some(certificates) = tls {
-            runtime.spawn(handle_hang_ups(certificates));
+            on_hang_up(&runtime, move || match certificates.read_again() {
+                Ok(()) => tracing::info!("the certificate was reloaded; new connections use it"),
+                Err(error) => tracing::error!("the certificate was not reloaded: {error}"),
+            });
         }
         let mut stopping = stop.clone();
         let shutdown = async move {
@@ -159,21 +162,10 @@ impl Listener {
         });
     }
 
-    /// Runs `reload` at each SIGHUP, which then no longer ends the process. It must not block.
+    /// Runs `reload` at each SIGHUP, which then no longer ends the process. It must not block for
+    /// long.
     pub(super) fn on_hang_up(&self, reload: impl Fn() + Send + 'static) {
-        #[cfg(unix)]
-        self.runtime.spawn(async move {
-            match signal::unix::signal(signal::unix::SignalKind::hangup()) {
-                Ok(mut signals) => {
-                    while signals.recv().await.is_some() {
-                        reload();
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "SIGHUP cannot be handled"),
-            }
-        });
-        #[cfg(not(unix))]
-        drop(reload);
+        on_hang_up(&self.runtime, reload);
     }
 
     /// Installs the app of the open server.
@@ -306,26 +298,24 @@ async fn handle_signals(mut signals: StopSignals, stop: watch::Sender<bool>, app
     std::process::exit(1);
 }
 
-/// Reloads the certificate at each SIGHUP. Without TLS the signal keeps its default action.
+/// Runs `reload` at each SIGHUP. Without anything to reload the signal keeps its default action.
 #[cfg(unix)]
-async fn handle_hang_ups(certificates: Arc<Certificates>) {
-    let mut signals = match signal::unix::signal(signal::unix::SignalKind::hangup()) {
-        Ok(signals) => signals,
-        Err(error) => {
-            return tracing::warn!(%error, "SIGHUP cannot be handled; a new certificate needs a restart");
+fn on_hang_up(runtime: &Runtime, reload: impl Fn() + Send + 'static) {
+    runtime.spawn(async move {
+        match signal::unix::signal(signal::unix::SignalKind::hangup()) {
+            Ok(mut signals) => {
+                while signals.recv().await.is_some() {
+                    reload();
+                }
+            }
+            Err(error) => tracing::warn!(%error, "SIGHUP cannot be handled; changed files need a restart"),
         }
-    };
-    while signals.recv().await.is_some() {
-        match certificates.read_again() {
-            Ok(()) => tracing::info!("the certificate was reloaded; new connections use it"),
-            Err(error) => tracing::error!("the certificate was not reloaded: {error}"),
-        }
-    }
+    });
 }
 
-/// Does nothing on systems without signals, where a new certificate needs a restart.
+/// Does nothing on systems without signals, where changed files need a restart.
 #[cfg(not(unix))]
-async fn handle_hang_ups(_: Arc<Certificates>) {}
+fn on_hang_up(_: &Runtime, _: impl Fn() + Send + 'static) {}
 
 /// The signals that ask the process to end, received since this was created.
 #[cfg(unix)]

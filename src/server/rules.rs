@@ -10,8 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tokio::signal;
-
 use super::{Server, ServerError};
 use crate::api::orgs::rules::{forget_deleted, reconcile};
 use crate::clock::Clock;
@@ -195,7 +193,8 @@ impl Server {
         let mut files = RuleFiles::of(&self.settings);
         let hang_up = Arc::new(AtomicBool::new(files.is_some()));
         if files.is_some() {
-            self.listener.runtime().spawn(note_hang_ups(Arc::clone(&hang_up)));
+            let hang_up = Arc::clone(&hang_up);
+            self.listener.on_hang_up(move || hang_up.store(true, Ordering::SeqCst));
         }
         let identity = Arc::clone(&self.identity);
         let rules = Arc::clone(engine);
@@ -226,20 +225,3 @@ impl Server {
         engine.start(threads()).map_err(ServerError::Thread)
     }
 }
-
-/// Sets the flag at each SIGHUP.
-#[cfg(unix)]
-async fn note_hang_ups(hang_up: Arc<AtomicBool>) {
-    match signal::unix::signal(signal::unix::SignalKind::hangup()) {
-        Ok(mut signals) => {
-            while signals.recv().await.is_some() {
-                hang_up.store(true, Ordering::SeqCst);
-            }
-        }
-        Err(error) => tracing::warn!(%error, "SIGHUP cannot be handled; changed rules need a restart"),
-    }
-}
-
-/// Does nothing on systems without signals, where changed rules need a restart.
-#[cfg(not(unix))]
-async fn note_hang_ups(_: Arc<AtomicBool>) {}
