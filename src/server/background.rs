@@ -10,6 +10,7 @@ use crate::clock::Stopwatch;
 use crate::kv;
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::tasks::{HostMetrics, Task, TaskContext, remove_deleted};
+use crate::tsdb::Tsdb;
 
 /// How often sessions and API keys in use are recorded on disk (docs/specification.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -162,22 +163,42 @@ impl Server {
     /// Starts live metrics. The first ones are stored before the first request is handled.
     pub(super) fn start_live_metrics(&mut self, own: OwnMetrics) -> Result<(), ServerError> {
         let Some((org, period)) = self.live_metrics else { return Ok(()) };
-        let mut host = HostMetrics::new();
+        let mut samples = OwnSamples::new(own);
         let tsdb = Arc::clone(&self.tsdb);
-        let mut described = false;
-        let mut tick = move |now| {
-            let mut batch = BatchBuilder::default();
-            host.read(now, &mut batch);
-            own.write(now, !described, &mut batch);
-            described = true;
-            if let Err(error) = tsdb.append(org, &batch.batch(), now) {
-                tracing::warn!(%error, "the metrics of this machine were not stored");
-            }
-        };
+        let mut tick = move |now| samples.store(&tsdb, org, BatchBuilder::default(), now);
         tick(self.clock.now());
         let task =
             Task::after(period, "live-metrics", period, self.common(), tick).map_err(ServerError::Thread)?;
         self.tasks.push(task);
         Ok(())
+    }
+}
+
+/// The metrics of this server and of its machine, as samples of an organisation.
+pub(super) struct OwnSamples {
+    host: HostMetrics,
+    own: OwnMetrics,
+    /// The organisation that has the descriptions of the metrics.
+    described_for: Option<OrgId>,
+}
+
+impl OwnSamples {
+    /// Reads no metric yet.
+    pub(super) fn new(own: OwnMetrics) -> OwnSamples {
+        OwnSamples { host: HostMetrics::new(), own, described_for: None }
+    }
+
+    /// Returns the name of this machine, the value of `instance`.
+    pub(super) fn host_name(&self) -> &str {
+        self.host.name()
+    }
+
+    /// Reads all metrics and stores them together with those of `batch`. A failure is logged.
+    pub(super) fn store(&mut self, tsdb: &Tsdb, org: OrgId, mut batch: BatchBuilder, now: Timestamp) {
+        self.host.read(now, &mut batch);
+        self.own.write(now, self.described_for.replace(org) != Some(org), &mut batch);
+        if let Err(error) = tsdb.append(org, &batch.batch(), now) {
+            tracing::warn!(%error, "the metrics of this server and its machine were not stored");
+        }
     }
 }

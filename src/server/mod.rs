@@ -18,6 +18,7 @@ mod moves;
 mod notify;
 mod oauth;
 mod open;
+mod operator_org;
 mod options;
 mod panic_monitor;
 pub(crate) mod rules;

@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::operator_org::operator_org;
 use super::{Server, ServerError};
 use crate::api::orgs::rules::{forget_deleted, reconcile};
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::identity::Identity;
-use crate::model::AlertSink;
+use crate::model::{AlertSink, OrgId};
 use crate::promql::MemoryPool;
 use crate::rules::{
     MissedPolicy, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULES_MAX, RuleEngine, RuleEngineParts,
@@ -137,22 +138,45 @@ pub(super) struct RuleFiles {
     /// The slug of the organisation; the first organisation if it is missing.
     org: Option<String>,
     loaded: Vec<RuleSource>,
+    /// The reason why the rules are not evaluated yet, which has been reported.
+    waits_for: Option<String>,
 }
 
 impl RuleFiles {
     pub(super) fn of(settings: &Settings) -> Option<RuleFiles> {
         let path = settings.rules.clone()?;
-        Some(RuleFiles { path, org: settings.rules_org.clone(), loaded: Vec::new() })
+        Some(RuleFiles { path, org: settings.rules_org.clone(), loaded: Vec::new(), waits_for: None })
+    }
+
+    /// Loads the files if `is_due` is set, and clears it. It stays set while there is no
+    /// organisation.
+    fn follow(&mut self, identity: &Identity, engine: &RuleEngine, is_due: &AtomicBool) {
+        if !is_due.load(Ordering::SeqCst) {
+            return;
+        }
+        let org = match operator_org(identity, self.org.as_deref(), "--rules-org") {
+            Ok(org) => org,
+            Err(why) if self.waits_for.as_ref() == Some(&why) => return,
+            Err(why) => {
+                tracing::warn!("the rules of {} are not evaluated yet: {why}", self.path.display());
+                return self.waits_for = Some(why);
+            }
+        };
+        self.waits_for = None;
+        is_due.store(false, Ordering::SeqCst);
+        match self.load(org, engine) {
+            Ok(groups) => tracing::info!(groups, "the rules of {} are loaded", self.path.display()),
+            Err(error) => tracing::error!("rules: {error}; the rules stay as they were"),
+        }
     }
 
     /// Reads the files and replaces the rules.
     ///
     /// # Errors
     /// A sentence; then the rules stay as they were.
-    pub(super) fn load(&mut self, identity: &Identity, engine: &RuleEngine) -> Result<usize, String> {
+    fn load(&mut self, org: OrgId, engine: &RuleEngine) -> Result<usize, String> {
         let options = RuleFileOptions::within(&engine.settings().caps);
         let files = read_rule_files(&self.path, options)?;
-        let org = self.org(identity)?;
         let _changing = engine.changes();
         let (mut loaded, mut groups) = (Vec::new(), 0);
         for file in files {
@@ -167,19 +191,6 @@ impl RuleFiles {
         self.loaded = loaded;
         Ok(groups)
     }
-
-    fn org(&self, identity: &Identity) -> Result<crate::model::OrgId, String> {
-        let orgs = identity.orgs().map_err(|error| error.to_string())?;
-        let found = match &self.org {
-            Some(slug) => orgs.iter().find(|org| org.slug.as_str() == slug),
-            None => orgs.iter().min_by_key(|org| org.id),
-        };
-        let missing = || match &self.org {
-            Some(slug) => format!("there is no organisation {slug} (--rules-org)"),
-            None => "there is no organisation yet; the rules are read again on SIGHUP".to_owned(),
-        };
-        found.map(|org| org.id).ok_or_else(missing)
-    }
 }
 
 /// How often deleted organisations, a promotion and SIGHUP are looked for.
@@ -191,10 +202,10 @@ impl Server {
     /// Gives the rules of files and of organisations to the engine, and starts its threads.
     pub(super) fn start_rules(&mut self, engine: &Arc<RuleEngine>) -> Result<(), ServerError> {
         let mut files = RuleFiles::of(&self.settings);
-        let hang_up = Arc::new(AtomicBool::new(files.is_some()));
+        let is_due = Arc::new(AtomicBool::new(true));
         if files.is_some() {
-            let hang_up = Arc::clone(&hang_up);
-            self.listener.on_hang_up(move || hang_up.store(true, Ordering::SeqCst));
+            let is_due = Arc::clone(&is_due);
+            self.listener.on_hang_up(move || is_due.store(true, Ordering::SeqCst));
         }
         let identity = Arc::clone(&self.identity);
         let rules = Arc::clone(engine);
@@ -204,16 +215,9 @@ impl Server {
                 // Another process evaluates. After a promotion everything is loaded.
                 rules.keys().iter().for_each(|key| rules.forget_group(key));
                 rounds = 0;
-                return hang_up.store(true, Ordering::SeqCst);
+                return is_due.store(true, Ordering::SeqCst);
             }
-            if let Some(files) = files.as_mut()
-                && hang_up.swap(false, Ordering::SeqCst)
-            {
-                match files.load(&identity, &rules) {
-                    Ok(groups) => tracing::info!(groups, "the rules of {} are loaded", files.path.display()),
-                    Err(error) => tracing::error!("rules: {error}; the rules stay as they were"),
-                }
-            }
+            files.iter_mut().for_each(|files| files.follow(&identity, &rules, &is_due));
             forget_deleted(&identity, &rules);
             if rounds.is_multiple_of(ROUNDS_A_RECONCILIATION) {
                 reconcile(&identity, &rules);

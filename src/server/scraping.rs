@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use super::background::OwnSamples;
+use super::operator_org::operator_org;
 use super::{Server, ServerError};
 use crate::api::orgs::scrape::{ScrapeReload, ScrapeReloaded, ScrapeRoom, reconcile};
 use crate::api::own_metrics::OwnMetrics;
@@ -20,7 +22,7 @@ use crate::scrape::config::ScrapeConfig;
 use crate::scrape::run::{ScrapeDeps, ScrapeRunSettings, offset_seed};
 use crate::scrape::{ScrapeSource, Scrapers, ScrapersDeps};
 use crate::sync::IgnorePoison as _;
-use crate::tasks::{HostMetrics, host_name};
+use crate::tasks::host_name;
 use pool::ScrapePoolThreads;
 use sink::StoreSink;
 
@@ -170,19 +172,7 @@ impl Scraping {
     /// # Errors
     /// A sentence, if there is none.
     fn org(&self) -> Result<OrgId, String> {
-        let unreadable = |error| format!("the organisations cannot be read: {error}");
-        match &self.settings.org {
-            Some(slug) => {
-                let found = self.identity.org_by_slug(slug).map_err(unreadable)?;
-                let missing = || format!("there is no organisation {slug:?} (--scrape-org)");
-                found.map(|org| org.id).ok_or_else(missing)
-            }
-            None => {
-                let orgs = self.identity.orgs().map_err(unreadable)?;
-                let first = orgs.iter().map(|org| org.id).min();
-                first.ok_or_else(|| "there is no organisation; the first one gets the samples".to_owned())
-            }
-        }
+        operator_org(&self.identity, self.settings.org.as_deref(), "--scrape-org")
     }
 
     /// Stops all scrapes, without staleness markers: after a restart the targets continue.
@@ -273,19 +263,15 @@ impl Server {
             return Ok(());
         }
         let (scraping, tsdb) = (Arc::clone(scraping), Arc::clone(&self.tsdb));
-        let mut host = HostMetrics::new();
-        let up = Labels::from_pairs([("__name__", "up"), ("job", "promlet"), ("instance", host.name())]);
-        let mut described_for = None;
+        let mut samples = OwnSamples::new(own);
+        let instance = samples.host_name();
+        let up = Labels::from_pairs([("__name__", "up"), ("job", "promlet"), ("instance", instance)]);
         self.start_task("self-scrape", SELF_PERIOD, move |now| {
             // Without an organisation, `scrape` has reported it.
             let Some(org) = scraping.org().ok().filter(|_| !scraping.identity.is_replica()) else { return };
             let mut batch = BatchBuilder::default();
             batch.series(&up, [Sample { at: now, value: 1.0 }]);
-            host.read(now, &mut batch);
-            own.write(now, described_for.replace(org) != Some(org), &mut batch);
-            if let Err(error) = tsdb.append(org, &batch.batch(), now) {
-                tracing::warn!(%error, "the metrics of this server were not stored");
-            }
+            samples.store(&tsdb, org, batch, now);
         })
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value as Json;
+use serde_json::{Value as Json, json};
 
-use crate::harness::{ORG, Server, Start, bootstrap, eventually};
+use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually};
 
 /// The number of kills.
 const KILLS: usize = 6;
@@ -115,4 +115,24 @@ fn rule_files_are_checked_and_compared_on_the_command_line() {
     let (code, text) = run("diff", &["right.yml", "other.yml"]);
     assert_eq!(code, Some(1));
     assert!(text.contains("~ g\n  - ") && text.contains("two > 2"), "{text}");
+}
+
+#[test]
+fn rules_of_a_file_are_evaluated_as_soon_as_there_is_an_organisation() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = dir.path().join("rules.yml");
+    std::fs::write(&rules, RULES).expect("written");
+    let args = ["serve", "--rules", rules.to_str().expect("UTF-8")];
+    let server = Server::start(&Start { args: &args, dir: &dir.path().join("store"), env: &[] });
+    server.log_line("are not evaluated yet: there is no organisation");
+    let log = server.log_line("/setup#token=");
+    let token = log.split("/setup#token=").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let account =
+        json!({ "setup_token": token, "email": EMAIL, "password": PASSWORD, "org": { "slug": ORG } });
+    let made = server.post_json("/api/v1/auth/signup", &[], &account);
+    assert_eq!(made.status, 201, "{}", made.body);
+    let cookie = server.sign_in();
+    let fires = || (alerts(&server, &cookie).len() == 2).then_some(());
+    eventually(WAIT_MAX, || format!("there are no alerts\n{}", server.log()), fires);
+    assert!(server.terminate().success());
 }
