@@ -202,8 +202,21 @@ pub struct DataFolder {
     serves: AtomicBool,
     /// Random key of this process, from which the secrets of new journal files are derived.
     record_key: RecordKey,
-    /// Holds the flock.
-    _lock: File,
+    /// Held until the folder is dropped.
+    _lock: FolderLock,
+}
+
+/// An exclusive flock of `LOCK`, which ends when this value is dropped.
+#[derive(Debug)]
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough: a process that is being started has a copy of the
+        // descriptor until it runs its program, and the copy would hold the lock. If the call
+        // fails, the lock ends when the last copy is closed.
+        let _ = self.0.unlock();
+    }
 }
 
 impl DataFolder {
@@ -635,9 +648,9 @@ fn rewrite_identity(
     ))
 }
 
-fn take_lock(path: &Path, now: Timestamp) -> Result<File, FolderError> {
+fn take_lock(path: &Path, now: Timestamp) -> Result<FolderLock, FolderError> {
     let name = path.join("LOCK");
-    let mut file = OpenOptions::new()
+    let file = OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
@@ -656,12 +669,13 @@ fn take_lock(path: &Path, now: Timestamp) -> Result<File, FolderError> {
         }
         Err(TryLockError::Error(e)) => return Err(FileError::at("lock", &name)(e).into()),
     }
+    let mut lock = FolderLock(file);
     let text = format!("pid {}\nstarted {}\n", std::process::id(), now.to_rfc3339());
-    file.set_len(0).map_err(FileError::at("empty", &name))?;
-    match file.write_all(text.as_bytes()) {
+    lock.0.set_len(0).map_err(FileError::at("empty", &name))?;
+    match lock.0.write_all(text.as_bytes()) {
         // On a full disk the lock is held without its text.
-        Err(e) if is_no_room(&e) => Ok(file),
-        other => other.map(|()| file).map_err(|e| FileError::at("write", &name)(e).into()),
+        Err(e) if is_no_room(&e) => Ok(lock),
+        other => other.map(|()| lock).map_err(|e| FileError::at("write", &name)(e).into()),
     }
 }
 

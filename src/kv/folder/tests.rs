@@ -51,6 +51,16 @@ fn a_second_process_gets_the_pid_and_start_time_of_the_first() {
 }
 
 #[test]
+fn a_copy_of_the_descriptor_does_not_hold_the_lock_of_a_dropped_folder() {
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
+    let first = super::take_lock(temp.path(), NOW).expect("first");
+    // A process has such a copy between `fork` and `exec`.
+    let _copy = first.0.try_clone().expect("a copy");
+    drop(first);
+    open(temp.path()).expect("free again");
+}
+
+#[test]
 fn the_last_stop_is_clean_only_directly_after_a_clean_stop() {
     let temp = crate::kv::scratch::temporary_folder().expect("temp");
     open(temp.path()).expect("new").close_clean(NOW).expect("clean");
