@@ -20,6 +20,7 @@ import { forwarding } from './organisation_forward.js';
 import { apiKeys } from './organisation_keys.js';
 import { limits } from './organisation_limits.js';
 import { invitations, members } from './organisation_members.js';
+import { notifications } from './organisation_notifications.js';
 
 /**
  * @typedef {import('../client/types.js').Me} Me
@@ -156,9 +157,8 @@ export function organisationPage({ me, membership: org, signedOut }) {
             panel: () => [
               card({
                 heading: 'Notifications',
-                intro: 'Who hears of alerts, and how.',
-                fill: async (part) =>
-                  (await import('./organisation_notifications.js')).notifications({ base }, part),
+                intro: 'Who is notified of alerts, and how.',
+                fill: (part) => notifications({ base }, part),
                 signedOut,
               }),
             ],

@@ -5,6 +5,7 @@ import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
 import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
 import { card } from '../components/parts.js';
+import { scrapeConfig } from '../components/scrape_config.js';
 import { addressTabs } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
@@ -260,10 +261,7 @@ export function targetsPage({ org, role, me, signedOut }) {
     card({
       heading: 'Configuration of this organisation',
       intro: 'Jobs as Prometheus has them in scrape_configs. They are scraped beside those of the file of the server.',
-      fill: async (part) => {
-        const { scrapeConfig } = await import('../components/scrape_config.js');
-        return scrapeConfig({ base: `/orgs/${encodeURIComponent(org)}`, example: EXAMPLE }, part);
-      },
+      fill: (part) => scrapeConfig({ base: `/orgs/${encodeURIComponent(org)}`, example: EXAMPLE }, part),
       signedOut,
     });
   const tabs =
