@@ -1,7 +1,8 @@
 // The editor of a rule group: its YAML, the place of an error, the preview of the rule at the caret.
 
 import { h } from '../chart/dom.js';
-import { bareName, deleteGroup, isConflict, isSignedOut, readGroup, saveGroup } from '../client/alerting.js';
+import { bareName, deleteGroup, isConflict, readGroup, saveGroup } from '../client/alerting.js';
+import { isSignedOut } from '../client/server.js';
 import { groupInterval, groupName, groupOffset, offsetOf, ruleAt, rulesOf } from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
 import { confirmLoss } from './confirm.js';

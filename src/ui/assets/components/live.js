@@ -1,7 +1,7 @@
 // What pages that refresh themselves share: the refresh, lists whose rows stay, and their parts.
 
 import { h } from '../chart/dom.js';
-import { isSignedOut } from '../client/alerting.js';
+import { isSignedOut } from '../client/server.js';
 import { errorText } from '../model/error_text.js';
 import { ageText } from '../model/limit_units.js';
 import { refreshTimer } from './refresh_timer.js';

@@ -2,7 +2,8 @@
 
 import { h } from '../chart/dom.js';
 import { parseDuration } from '../chart/scale.js';
-import { isSignedOut, previewRule } from '../client/alerting.js';
+import { previewRule } from '../client/alerting.js';
+import { isSignedOut } from '../client/server.js';
 import { lanesOf } from '../model/alerting.js';
 import { counted } from '../model/metrics.js';
 import { placeInGroup } from '../model/rule_text.js';

@@ -3,8 +3,8 @@
 import { parseValue } from '../chart/columns.js';
 import { h } from '../chart/dom.js';
 import { formatMoment, formatValue, niceStep, parseDuration } from '../chart/scale.js';
-import { acknowledge, isSignedOut, listSilences, readHandling, readMatrix, readRules } from '../client/alerting.js';
-import { pageUrl } from '../client/server.js';
+import { acknowledge, listSilences, readHandling, readMatrix, readRules } from '../client/alerting.js';
+import { isSignedOut, pageUrl } from '../client/server.js';
 import { alertChart, rangeChoice } from '../components/alert_chart.js';
 import { ago, chips, filterBar, live, liveList, setText, stateBadge, unfolding } from '../components/live.js';
 import { silenceDialog, silenceList } from '../components/silences.js';

@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { listDashboards } from '../client/dashboards.js';
-import { ROOT, send } from '../client/server.js';
+import { ROOT, orgPath, send } from '../client/server.js';
 import { auditLog } from '../components/audit_log.js';
 import { confirmLoss } from '../components/confirm.js';
 import { sendConfirmed } from '../components/dialog.js';
@@ -62,7 +62,7 @@ async function contents(base, slug) {
  *   the session has ended, and when the list of organisations has changed
  */
 export function organisationPage({ me, membership: org, signedOut }) {
-  const base = `/orgs/${encodeURIComponent(org.slug)}`;
+  const base = orgPath(org.slug);
   const may = (/** @type {Role} */ role) => permits(org.role, role);
   const home = () => {
     history.replaceState(null, '', `${ROOT}/`);

@@ -2,9 +2,8 @@
 
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
-import { bareName, isSignedOut, listGroups, readGroup, readRules } from '../client/alerting.js';
-import { isMissing } from '../client/embed.js';
-import { pageUrl } from '../client/server.js';
+import { bareName, listGroups, readGroup, readRules } from '../client/alerting.js';
+import { isMissing, isSignedOut, pageUrl } from '../client/server.js';
 import { groupEditor } from '../components/group_editor.js';
 import { ago, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
 import { formatDuration } from '../model/duration.js';

@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
+import { orgPath } from '../client/server.js';
 import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
 import { card } from '../components/parts.js';
 import { scrapeConfig } from '../components/scrape_config.js';
@@ -261,7 +262,7 @@ export function targetsPage({ org, role, me, signedOut }) {
     card({
       heading: 'Configuration of this organisation',
       intro: 'Jobs as Prometheus has them in scrape_configs. They are scraped beside those of the file of the server.',
-      fill: (part) => scrapeConfig({ base: `/orgs/${encodeURIComponent(org)}`, example: EXAMPLE }, part),
+      fill: (part) => scrapeConfig({ base: orgPath(org), example: EXAMPLE }, part),
       signedOut,
     });
   const tabs =
