@@ -13,7 +13,7 @@ import { toast } from '../components/toast.js';
 import { STATES, fingerprint, matches, matchersOf, transitionsOf } from '../model/alerting.js';
 import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
-import { counted } from '../model/metrics.js';
+import { counted, hasWords } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 
 /**
@@ -240,11 +240,8 @@ const TITLES = { firing: 'Firing', pending: 'Pending', inactive: 'Inactive' };
 
 /** @param {Entry} entry @param {string} text */
 const passes = ({ group, rule }, text) => {
-  const all = JSON.stringify([group, rule.name, rule.query, rule.labels, rule.alerts?.map(({ labels }) => labels)]);
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => all.toLowerCase().includes(word));
+  const all = [group, rule.name, rule.query, rule.labels, rule.alerts?.map(({ labels }) => labels)];
+  return hasWords(JSON.stringify(all), text);
 };
 
 /**

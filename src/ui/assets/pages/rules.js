@@ -8,7 +8,7 @@ import { groupEditor } from '../components/group_editor.js';
 import { ago, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
 import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
-import { counted } from '../model/metrics.js';
+import { counted, hasWords } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 
 /**
@@ -127,10 +127,7 @@ function groupCard(org, first, { open, rows }) {
 /** @param {Entry} entry @param {string} text */
 const passes = ({ name, group }, text) => {
   const all = [name, ...(group?.rules ?? []).map((rule) => `${rule.name} ${rule.query} ${rule.lastError ?? ''}`)];
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => all.join('\n').toLowerCase().includes(word));
+  return hasWords(all.join('\n'), text);
 };
 
 /** Whether a group is the one that is stored. @param {StoredGroup} stored @param {Group} group */
