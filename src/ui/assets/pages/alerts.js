@@ -20,7 +20,7 @@ import { permits } from '../model/routes.js';
  * @typedef {import('../client/alerting.js').Rule} Rule
  * @typedef {import('../client/alerting.js').ActiveAlert} ActiveAlert
  * @typedef {import('../client/alerting.js').Silence} Silence
- * @typedef {{group: string, rule: Rule}} Entry
+ * @typedef {{group: string, file: string, rule: Rule}} Entry
  * @typedef {import('../client/alerting.js').Handling} Handling
  * @typedef {{org: string, edits: boolean, signedOut: () => void, silences: () => Silence[],
  *   handling: (fingerprint: string) => Handling|undefined,
@@ -38,7 +38,8 @@ const RULES_MAX = 200;
 const ALERTS_MAX = 200;
 
 /** What tells rules apart. @param {Entry} entry */
-const entryKey = ({ group, rule }) => JSON.stringify([group, rule.name, rule.query, rule.labels, rule.duration]);
+const entryKey = ({ group, file, rule }) =>
+  JSON.stringify([group, file, rule.name, rule.query, rule.labels, rule.duration]);
 
 /** The chart of a rule's expression with the states that its alerts had. @param {Context} context @param {Rule} rule */
 function history({ org, signedOut }, rule) {
@@ -202,7 +203,7 @@ function ruleRow(context, first) {
           chips(labels),
           h('a', { href: pageUrl('/explore', { org: context.org, expr: rule.query }), text: 'Open in Explore' }),
           h('a', {
-            href: pageUrl('/rules', { org: context.org, group: first.group, rule: rule.name }),
+            href: pageUrl('/rules', { org: context.org, group: first.group, file: first.file, rule: rule.name }),
             text: 'Open the rule',
           }),
         ),
@@ -341,7 +342,7 @@ export function alertsPage({ org, role, signedOut }) {
       return Promise.all([readRules(org, { type: 'alert' }, signal), known]);
     },
     show([groups, known]) {
-      entries = groups.flatMap(({ name, rules }) => rules.map((rule) => ({ group: name, rule })));
+      entries = groups.flatMap(({ name, file, rules }) => rules.map((rule) => ({ group: name, file, rule })));
       const isKnown = typeof known !== 'string';
       setText(quiet, isKnown ? '' : `Silences and acknowledgements are not known: ${known}`);
       if (isKnown) [silences, handling] = known;

@@ -130,9 +130,20 @@ const passes = ({ name, group }, text) => {
   return hasWords(all.join('\n'), text);
 };
 
-/** Whether a group is the one that is stored. @param {StoredGroup} stored @param {Group} group */
+/** Whether a group is the one that is stored. @param {StoredGroup} stored @param {{name: string, file: string}} group */
 const isOf = (stored, { name, file }) =>
   bareName(stored) === name && (stored.source === 'api' ? file : file.split('/').pop()) === stored.namespace;
+
+/**
+ * Reads a group by the name that paths have, or by the name and the file that its rules have.
+ * @param {string} org
+ * @param {string} name
+ * @param {string|null} file null: `name` is that of paths
+ */
+async function groupOf(org, name, file) {
+  const found = file !== null && (await listGroups(org)).find((stored) => isOf(stored, { name, file }));
+  return found || readGroup(org, name);
+}
 
 /**
  * Groups of several files may have the same name.
@@ -271,7 +282,7 @@ export function rulesPage({ org, role, signedOut }) {
     }
     place.replaceChildren(h('p', { class: 'hint', role: 'status', text: 'Loading…' }));
     try {
-      const stored = await readGroup(org, name);
+      const stored = await groupOf(org, name, parameters.get('file'));
       if (own === turn) edit(stored);
     } catch (error) {
       if (own !== turn) return;
