@@ -229,6 +229,7 @@ export function cannedAnswers() {
 
   function groupAnswer(method, name, body, headers) {
     const group = state.groups.get(name);
+    if (method === 'GET' && state.fails) return problem(500, 'the disk is full');
     if (method === 'GET') return group ? { body: group } : problem(404, 'no such group');
     const wanted = headers['if-match'];
     if (wanted && wanted !== `"${group?.version}"`) return problem(412, 'the version differs', { code: 'version_conflict' });

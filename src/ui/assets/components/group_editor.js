@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { bareName, deleteGroup, isConflict, readGroup, saveGroup } from '../client/alerting.js';
-import { isSignedOut } from '../client/server.js';
+import { isMissing, isSignedOut } from '../client/server.js';
 import { groupInterval, groupName, groupOffset, offsetOf, ruleAt, rulesOf } from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
 import { confirmLoss } from './confirm.js';
@@ -99,7 +99,13 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
   }
   /** @param {string} name */
   async function changedMeanwhile(name) {
-    const now = await readGroup(org, name).catch(() => null);
+    /** @type {StoredGroup|null} */
+    let now = null;
+    try {
+      now = await readGroup(org, name);
+    } catch (error) {
+      if (!isMissing(error)) return editor.mark(errorPlace(error));
+    }
     const use = h('button', { type: 'button', text: 'Show the stored text' });
     const over = h('button', { type: 'button', class: 'danger', text: 'Save mine over it' });
     use.addEventListener('click', () => {
