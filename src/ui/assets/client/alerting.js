@@ -140,7 +140,7 @@ export async function previewRule(org, wanted, signal) {
   const { series, transitions, truncated } = await response.json();
   return {
     series,
-    warnings: truncated ? ['There is more than is shown: choose a shorter range.'] : [],
+    warnings: truncated ? ['Not everything is shown: choose a shorter range.'] : [],
     transitions: transitions.map((/** @type {any} */ one) => ({ ...one, at: Date.parse(one.at) / 1000 })),
   };
 }
@@ -194,7 +194,7 @@ export async function readHandling(org, signal) {
 }
 
 /**
- * Records that a member handles an alert, or that nobody does.
+ * Acknowledges an alert, or withdraws the acknowledgement.
  * @param {string} org
  * @param {string} fingerprint
  * @param {boolean} yes
@@ -203,7 +203,7 @@ export const acknowledge = (org, fingerprint, yes) =>
   send(yes ? 'POST' : 'DELETE', `${orgPath(org)}/alerts/${fingerprint}/acknowledgement`, yes ? {} : undefined);
 
 /**
- * Whether something changed on the server since it was read: another version, one that is new, or none any more.
+ * Whether a group was changed, created or deleted on the server since it was read.
  * @param {unknown} error
  */
 export const isConflict = (error) => error instanceof ApiError && [404, 412, 428].includes(error.status);

@@ -4,6 +4,7 @@ import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
 import { orgPath } from '../client/server.js';
+import { textButton } from '../components/buttons.js';
 import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
 import { card } from '../components/parts.js';
 import { scrapeConfig } from '../components/scrape_config.js';
@@ -78,8 +79,7 @@ const changeRow = ({ name, before, after }) =>
 function steps(org, pool, discovered) {
   const place = h('ol', { class: 'steps-list' });
   const alert = h('p', { class: 'alert', role: 'alert' });
-  const button = h('button', { type: 'button', text: 'Show relabelling steps' });
-  button.addEventListener('click', async () => {
+  const button = textButton('Show relabelling steps', async () => {
     button.disabled = true;
     alert.textContent = '';
     try {
@@ -154,8 +154,7 @@ function poolCard(org, first) {
   let shown = ROWS;
   /** @type {Pool} */
   let pool = first;
-  const more = h('button', { type: 'button', text: 'Show all targets' });
-  more.addEventListener('click', () => {
+  const more = textButton('Show all targets', () => {
     shown = Infinity;
     update(pool);
   });
@@ -179,7 +178,7 @@ function poolCard(org, first) {
       ),
     );
   };
-  // The list is made again whenever it is unfolded, so that it moves under nobody's pointer.
+  // The list is filled only when it is unfolded, so that its rows do not move under the pointer.
   dropped.addEventListener('toggle', () => {
     if (dropped.open) fillDropped();
   });
