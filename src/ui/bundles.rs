@@ -96,15 +96,7 @@ const CABINET: &[(&str, &[&str])] = &[
     ),
     ("app.data.js", &["pages/series.js", "pages/ingest.js", "pages/add_data.js", "pages/dashboards.js"]),
     ("app.targets.js", &["pages/targets.js"]),
-    (
-        "app.alerts.js",
-        &[
-            "pages/alerts.js",
-            "pages/rules.js",
-            "pages/organisation_notifications.js",
-            "components/scrape_config.js",
-        ],
-    ),
+    ("app.alerts.js", &["pages/alerts.js", "pages/rules.js"]),
     ("app.organisation.js", &["pages/organisation.js", "pages/account.js", "components/key_dialog.js"]),
     ("app.share.js", &["components/share_dialog/open.js"]),
     (

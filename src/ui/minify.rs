@@ -1,11 +1,13 @@
-//! Removes comments and white space from modules and style sheets when the binary is built.
+//! Removes comments, white space and needless punctuation from modules and style sheets when the
+//! binary is built.
 //!
 //! The build script includes this file; the library compiles it for its tests only. No statement
 //! moves. `PROMLET_UI_DIR` serves the sources themselves.
 
-use super::tokens::{Gap, Token, is_name, tokens};
+use super::tokens::{Gap, Kind, Token, is_name, tokens};
 
-/// Returns the module without comments and with the white space that its meaning needs.
+/// Returns the module without comments, with the white space that its meaning needs, and without
+/// the comma after the last item of a list and the semicolon after the last statement of a block.
 ///
 /// A line that ends a statement without a semicolon stays a line: a line break is removed only
 /// next to a character at which no statement ends or begins. `import` and `export` at the start of
@@ -15,7 +17,37 @@ use super::tokens::{Gap, Token, is_name, tokens};
 /// The byte offset of a text, template, comment or regular expression without an end.
 pub(crate) fn module(source: &str) -> Result<String, usize> {
     let tokens = tokens(source)?;
-    Ok(joined(tokens.iter().map(|token| (token, token.text))))
+    let needed = needed(&tokens);
+    Ok(joined(needed.into_iter().map(|token| (token, token.text))))
+}
+
+/// Leaves out commas and semicolons that close a list or a block. A comma of a hole of an array stays,
+/// and so does a semicolon that may be a statement by itself: the body of a loop.
+fn needed<'a>(tokens: &'a [Token<'a>]) -> Vec<&'a Token<'a>> {
+    // Whether each open parenthesis has the condition of a statement.
+    let mut conditions: Vec<bool> = Vec::new();
+    let mut is_condition = false;
+    let mut found = Vec::with_capacity(tokens.len());
+    for (at, token) in tokens.iter().enumerate() {
+        let before = at.checked_sub(1).and_then(|last| tokens.get(last));
+        let is_before = |texts: &[&str]| before.is_some_and(|one| texts.iter().any(|text| one.is(text)));
+        let is_next = |texts: &[&str]| {
+            tokens.get(at + 1).is_some_and(|one| one.kind == Kind::Sign && texts.contains(&one.text))
+        };
+        let is_needless = match token.text {
+            "," => is_next(&[")", "]", "}"]) && !is_before(&[",", "[", "("]),
+            ";" => is_next(&["}"]) && !is_condition && !is_before(&[";", "{", ":", "else", "do"]),
+            _ => false,
+        };
+        if !is_needless || token.kind != Kind::Sign {
+            found.push(token);
+        }
+        is_condition = token.is(")") && conditions.pop().unwrap_or_default();
+        if token.is("(") {
+            conditions.push(is_before(&["if", "for", "while", "with", "await"]));
+        }
+    }
+    found
 }
 
 /// Returns the text of a module of these tokens, each written as the text beside it.
@@ -118,11 +150,11 @@ mod tests {
             ),
             "import{h}from'./dom.js';const a=(1+2)*3;"
         );
-        assert_eq!(minified("let a;\nexport {\n  a,\n};\n"), "let a;\nexport{a,};");
+        assert_eq!(minified("let a;\nexport {\n  a,\n};\n"), "let a;\nexport{a};");
         assert_eq!(minified("a /* b */ c"), "a c");
         assert_eq!(
             minified("export const f = async (x) => {\n  return x ?? null;\n};\n"),
-            "export const f=async(x)=>{return x??null;};"
+            "export const f=async(x)=>{return x??null};"
         );
     }
 
@@ -134,6 +166,23 @@ mod tests {
         assert_eq!(minified("a\n(b)"), "a\n(b)");
         assert_eq!(minified("if (a) {\n}\nb()"), "if(a){}\nb()");
         assert_eq!(minified("a\n  .b()\n  ? c\n  : d"), "a.b()?c:d");
+    }
+
+    #[test]
+    fn commas_and_semicolons_before_a_closing_bracket_are_removed_unless_they_mean_something() {
+        assert_eq!(minified("f(a, [b, c,], { d, });"), "f(a,[b,c],{d});");
+        assert_eq!(minified("if (a) { b(); c(); }"), "if(a){b();c()}");
+        assert_eq!(minified("class A { b = 1; #c; d() { return; } }"), "class A{b=1;#c;d(){return}}");
+        assert_eq!(minified("f(`${(() => { a(); })()}`)"), "f(`${(()=>{a()})()}`)");
+        // Holes of arrays, and statements without any text.
+        for source in
+            ["[,]", "[a,,]", "{while(a());}", "{for(;;);}", "{for await(a of b);}", "{if(a);else;}", "{a:;}"]
+        {
+            assert_eq!(minified(source), source);
+        }
+        for source in ["','", "`,}`", "/,]/", "f(';}')"] {
+            assert_eq!(minified(source), source);
+        }
     }
 
     #[test]

@@ -96,7 +96,17 @@ const GROUPS = () => [
       }),
     ],
   },
+  {
+    name: 'queue', file: 'shop', interval: 60, limit: 0, evaluationTime: 0.0003, lastEvaluation: past(0.3),
+    rules: [rule('QueueStuck', { query: 'queue_length > 100', duration: 0 })],
+  },
 ];
+
+const QUEUE_YAML = `name: queue
+rules:
+  - alert: QueueStuck
+    expr: queue_length > 100
+`;
 
 export const HOSTS_YAML = `name: hosts
 interval: 1m
@@ -205,6 +215,7 @@ export function cannedAnswers() {
     groups: new Map([
       ['hosts', { name: 'hosts', namespace: 'api', version: 3, source: 'api', yaml: HOSTS_YAML, updated_at: past(600) }],
       ['disk', { name: 'disk', namespace: 'disk.yml', version: 0, source: 'file', yaml: DISK_YAML, updated_at: null }],
+      ['shop/queue', { name: 'shop/queue', namespace: 'shop', version: 1, source: 'api', yaml: QUEUE_YAML, updated_at: past(60) }],
     ]),
     document: {
       receivers: [{ name: 'on-call', webhook_configs: [{ id: 'hook', url: 'https://hooks.example/alerts', has_secret: true }] }],
@@ -218,6 +229,7 @@ export function cannedAnswers() {
 
   function groupAnswer(method, name, body, headers) {
     const group = state.groups.get(name);
+    if (method === 'GET' && state.fails) return problem(500, 'the disk is full');
     if (method === 'GET') return group ? { body: group } : problem(404, 'no such group');
     const wanted = headers['if-match'];
     if (wanted && wanted !== `"${group?.version}"`) return problem(412, 'the version differs', { code: 'version_conflict' });
@@ -306,7 +318,7 @@ export function cannedAnswers() {
       return success({ groups: search.get('type') === 'alert'
         ? groups.map((group) => ({ ...group, rules: group.rules.filter(({ type }) => type === 'alerting') }))
         : groups });
-    if (own === '/query/expr-range' && /ALERTS|node_load1/.test(search.get('expr'))) {
+    if (own === '/query/expr-range' && /ALERTS|node_load1|queue_length/.test(search.get('expr'))) {
       const query = Object.fromEntries(['start', 'end', 'step'].map((name) => [name, Number(search.get(name))]));
       const result = search.get('expr').includes('ALERTS')
         ? alertsMatrix(query)

@@ -39,7 +39,7 @@ export function shadowTree(host, resetZoom) {
   const table = h('div', { class: 'unseen' });
   const probe = h('i', { hidden: true });
   const plot = h('div', { class: 'plot', part: 'plot' }, base, over, hair, cursor, reset, tip, state);
-  // The cabinet's place for what has the time axis of the plot.
+  // Content of the cabinet that has the time axis of the plot.
   const below = h('slot', { name: 'below' });
   root.append(h('div', { class: 'frame', part: 'frame' }, title, plot, below, legend, note, table, probe));
   return { root, title, base, over, hair, cursor, tip, state, reset, legend, note, table, probe, plot };

@@ -238,7 +238,7 @@ export class ChartView {
     this.#colours ??= colours(probe);
     const span = bounds(this.#shown) ?? bounds(data.series) ?? { low: 0, high: 1 };
     this.#place = layout(pen, { width, height, data, span, unit: this.#unit, font: FONT });
-    // Where the time axis begins, for what stands in the slot below the plot.
+    // The start of the time axis, for the content of the slot below the plot.
     this.#element.style.setProperty('--metric-chart-left', `${this.#place.plot.left}px`);
     const lit = this.#lit && this.#shown.includes(this.#lit) ? this.#lit : null;
     paint(pen, this.#place, { data, shown: this.#shown, colours: this.#colours, lit });

@@ -1,7 +1,7 @@
 // Calls for targets, rules, alerts, silences and notifications. Shapes of answers are known here only.
 
 import { ApiError } from '../chart/request.js';
-import { readOrg, request, send } from './server.js';
+import { orgPath, readOrg, request, send } from './server.js';
 
 /**
  * @typedef {Record<string, string>} Labels
@@ -39,8 +39,6 @@ import { readOrg, request, send } from './server.js';
 
 /** Most pages of rules that are read. */
 const PAGES_MAX = 100;
-
-const at = (/** @type {string} */ org, /** @type {string} */ path) => `/orgs/${encodeURIComponent(org)}${path}`;
 
 /**
  * Reads from the API of Prometheus.
@@ -101,14 +99,14 @@ export const readMatrix = async (org, expr, grid, signal) =>
 
 /** @param {string} org @param {AbortSignal} [signal] @returns {Promise<StoredGroup[]>} */
 export const listGroups = async (org, signal) =>
-  (await send('GET', at(org, '/rule-groups'), undefined, { signal })).data;
+  (await send('GET', `${orgPath(org)}/rule-groups`, undefined, { signal })).data;
 
 /** The name of a group in its YAML. @param {StoredGroup} group */
 export const bareName = ({ name, namespace }) =>
   name.startsWith(`${namespace}/`) ? name.slice(namespace.length + 1) : name;
 
 const groupPath = (/** @type {string} */ org, /** @type {string} */ name) =>
-  at(org, `/rule-groups/${encodeURIComponent(name)}`);
+  `${orgPath(org)}/rule-groups/${encodeURIComponent(name)}`;
 
 /** @param {string} org @param {string} name @returns {Promise<StoredGroup>} */
 export const readGroup = (org, name) => send('GET', groupPath(org, name));
@@ -138,11 +136,11 @@ export const deleteGroup = (org, name, version) =>
  * @returns {Promise<Preview>}
  */
 export async function previewRule(org, wanted, signal) {
-  const response = await request('POST', at(org, '/rules/preview'), { body: wanted, signal });
+  const response = await request('POST', `${orgPath(org)}/rules/preview`, { body: wanted, signal });
   const { series, transitions, truncated } = await response.json();
   return {
     series,
-    warnings: truncated ? ['There is more than is shown: choose a shorter range.'] : [],
+    warnings: truncated ? ['Not everything is shown: choose a shorter range.'] : [],
     transitions: transitions.map((/** @type {any} */ one) => ({ ...one, at: Date.parse(one.at) / 1000 })),
   };
 }
@@ -155,7 +153,7 @@ function silenceOf(one) {
 
 /** @param {string} org @param {AbortSignal} [signal] @returns {Promise<Silence[]>} the next to end first */
 export async function listSilences(org, signal) {
-  const { data } = await send('GET', at(org, '/silences'), undefined, { signal });
+  const { data } = await send('GET', `${orgPath(org)}/silences`, undefined, { signal });
   return data
     .map(silenceOf)
     .sort(
@@ -168,7 +166,7 @@ export async function listSilences(org, signal) {
  * @param {{matchers: Matcher[], seconds: number, comment: string}} silence that begins now
  */
 export function createSilence(org, { matchers, seconds: length, comment }) {
-  return send('POST', at(org, '/silences'), {
+  return send('POST', `${orgPath(org)}/silences`, {
     matchers,
     endsAt: new Date(Date.now() + length * 1000).toISOString(),
     comment,
@@ -176,7 +174,7 @@ export function createSilence(org, { matchers, seconds: length, comment }) {
 }
 
 /** Ends a silence now. @param {string} org @param {string} id */
-export const endSilence = (org, id) => send('DELETE', at(org, `/silences/${encodeURIComponent(id)}`));
+export const endSilence = (org, id) => send('DELETE', `${orgPath(org)}/silences/${encodeURIComponent(id)}`);
 
 /**
  * What is done about the firing alerts, by their fingerprints.
@@ -186,7 +184,7 @@ export const endSilence = (org, id) => send('DELETE', at(org, `/silences/${encod
  */
 export async function readHandling(org, signal) {
   /** @type {any[]} */
-  const all = await send('GET', at(org, '/alertmanager/api/v2/alerts'), undefined, { signal });
+  const all = await send('GET', `${orgPath(org)}/alertmanager/api/v2/alerts`, undefined, { signal });
   return new Map(
     all.map(({ fingerprint, status, acknowledgement }) => [
       fingerprint,
@@ -196,19 +194,16 @@ export async function readHandling(org, signal) {
 }
 
 /**
- * Records that a member handles an alert, or that nobody does.
+ * Acknowledges an alert, or withdraws the acknowledgement.
  * @param {string} org
  * @param {string} fingerprint
  * @param {boolean} yes
  */
 export const acknowledge = (org, fingerprint, yes) =>
-  send(yes ? 'POST' : 'DELETE', at(org, `/alerts/${fingerprint}/acknowledgement`), yes ? {} : undefined);
+  send(yes ? 'POST' : 'DELETE', `${orgPath(org)}/alerts/${fingerprint}/acknowledgement`, yes ? {} : undefined);
 
 /**
- * Whether something changed on the server since it was read: another version, one that is new, or none any more.
+ * Whether a group was changed, created or deleted on the server since it was read.
  * @param {unknown} error
  */
 export const isConflict = (error) => error instanceof ApiError && [404, 412, 428].includes(error.status);
-
-/** Whether the session has ended. @param {unknown} error */
-export const isSignedOut = (error) => error instanceof ApiError && error.status === 401;

@@ -1,9 +1,8 @@
 // One request with the queries of many panels; the answers arrive one by one as they are ready.
 
-import { ApiError } from '../chart/request.js';
 import { waitToRetry } from '../chart/retry.js';
 import { readLines } from './lines.js';
-import { request } from './server.js';
+import { isSignedOut, orgPath, request } from './server.js';
 
 /**
  * @typedef {import('../components/panel_runner.js').Batch} Batch
@@ -23,7 +22,7 @@ async function queryBatch({ org, start, end, queries, signal, answered }) {
   for (let attempt = 1; ; attempt += 1) {
     let response;
     try {
-      response = await request('POST', `/orgs/${encodeURIComponent(org)}/query/batch`, options);
+      response = await request('POST', `${orgPath(org)}/query/batch`, options);
     } catch (error) {
       await waitToRetry(error, attempt, signal);
       continue;
@@ -40,6 +39,6 @@ async function queryBatch({ org, start, end, queries, signal, answered }) {
 export const memberSource = ({ org, signedOut }) => ({
   send: (batch) => queryBatch({ ...batch, org }),
   failed(error) {
-    if (error instanceof ApiError && error.status === 401) signedOut();
+    if (isSignedOut(error)) signedOut();
   },
 });

@@ -1,7 +1,7 @@
 // Calls to the dashboards of an organisation: list, read, save, versions, stars.
 
 import { ApiError } from '../chart/request.js';
-import { send } from './server.js';
+import { orgPath, send } from './server.js';
 
 /**
  * @typedef {{uid: string, title: string, folder: string, tags: string[], version: number, updated_at: string,
@@ -23,7 +23,7 @@ const PAGES_MAX = 50;
  * @returns {Promise<any>} null for 204
  */
 const call = (org, method, path, { body, version, signal } = {}) =>
-  send(method, `/orgs/${encodeURIComponent(org)}/dashboards${path}`, body, {
+  send(method, `${orgPath(org)}/dashboards${path}`, body, {
     headers: version === undefined ? {} : { 'If-Match': `"${version}"` },
     signal,
   });

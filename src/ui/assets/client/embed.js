@@ -1,7 +1,6 @@
 // Calls for sharing: keys that sign embed tokens, tokens, public links, and the setting that permits them.
 
-import { ApiError } from '../chart/request.js';
-import { request, send } from './server.js';
+import { orgPath, request, send } from './server.js';
 
 /**
  * @typedef {import('./types.js').ApiKey} ApiKey
@@ -15,9 +14,6 @@ import { request, send } from './server.js';
 
 /** Most rows of a listing that are read. */
 const ROWS_MAX = 1000;
-
-/** The path of an organisation. @param {string} org */
-export const orgPath = (org) => `/orgs/${encodeURIComponent(org)}`;
 
 /**
  * The keys whose secret signs embed tokens now; only administrators may list keys.
@@ -83,6 +79,3 @@ export const deleteLink = (org, uid, id) => send('DELETE', `${linksPath(org, uid
 
 /** The dashboard as viewers get it. @param {string} org @param {string} uid @returns {Promise<any>} */
 export const readView = (org, uid) => send('GET', `${orgPath(org)}/dashboards/${encodeURIComponent(uid)}/view`);
-
-/** Whether the server does not know the path of a request. @param {unknown} error */
-export const isMissing = (error) => error instanceof ApiError && error.status === 404;

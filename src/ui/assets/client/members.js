@@ -1,6 +1,6 @@
 // The names of the members of an organisation.
 
-import { send } from './server.js';
+import { orgPath, send } from './server.js';
 
 /**
  * The members' names, or their addresses where they have none, by user id.
@@ -12,7 +12,7 @@ export async function memberNames(org) {
   const names = new Map();
   for (let cursor = ''; ; ) {
     const query = new URLSearchParams(cursor ? { cursor } : {});
-    const { data, next_cursor: next } = await send('GET', `/orgs/${encodeURIComponent(org)}/members?${query}`);
+    const { data, next_cursor: next } = await send('GET', `${orgPath(org)}/members?${query}`);
     for (const { user_id: id, name, email } of data) names.set(id, name || email);
     if (!next) return names;
     cursor = next;

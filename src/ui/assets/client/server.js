@@ -7,6 +7,15 @@ export { ROOT };
 
 const BASE = `${location.origin}${ROOT}/api/v1`;
 
+/** The path of an organisation below /api/v1. @param {string} org */
+export const orgPath = (org) => `/orgs/${encodeURIComponent(org)}`;
+
+/** Whether a request failed because the session has ended. @param {unknown} error */
+export const isSignedOut = (error) => error instanceof ApiError && error.status === 401;
+
+/** Whether the server does not know the path of a request. @param {unknown} error */
+export const isMissing = (error) => error instanceof ApiError && error.status === 404;
+
 /** Dispatches `change` after each request that changed something on the server. */
 export const changes = new EventTarget();
 
@@ -107,7 +116,7 @@ export async function send(method, path, body, options = {}) {
  */
 export function readOrg(org, path, params = {}, signal = undefined) {
   const query = new URLSearchParams(Object.entries(params).filter(([, value]) => value !== undefined && value !== ''));
-  return fetchData({ base: BASE, path: `/orgs/${encodeURIComponent(org)}${path}`, params: query, signal });
+  return fetchData({ base: BASE, path: `${orgPath(org)}${path}`, params: query, signal });
 }
 
 /**
@@ -118,7 +127,7 @@ export async function currentUser() {
   try {
     return await send('GET', '/auth/me');
   } catch (error) {
-    if (error instanceof ApiError && error.status === 401) return null;
+    if (isSignedOut(error)) return null;
     throw error;
   }
 }

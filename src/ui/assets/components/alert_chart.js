@@ -24,7 +24,7 @@ const ROWS_MAX = 200;
 const WORDS = { pending: 'Pending', firing: 'Firing', inactive: 'Resolved', resolved: 'Resolved' };
 
 /** The ranges of charts of rules, in words. @type {Record<string, string>} */
-export const RANGES = { '1h': 'last hour', '6h': 'last 6 hours', '1d': 'last day', '7d': 'last 7 days' };
+export const RANGES = { '1h': 'Last hour', '6h': 'Last 6 hours', '1d': 'Last day', '7d': 'Last 7 days' };
 
 /**
  * @param {Span[]} spans
@@ -36,7 +36,7 @@ const bar = (spans, { start, end }) =>
     { class: 'lane-bar', 'aria-hidden': 'true' },
     spans.map(({ from, to, state }) => {
       const part = h('i', { class: state, title: `${WORDS[state]} from ${formatMoment(from)}` });
-      // What begins at the last step is seen as well.
+      // A span that begins at the last step is visible, too.
       part.style.left = `min(${(100 * Math.max(0, from - start)) / (end - start)}%, 100% - 3px)`;
       part.style.width = `${(100 * (to - Math.max(start, from))) / (end - start)}%`;
       return part;
@@ -93,9 +93,7 @@ export function rangeChoice(value, choose) {
   const select = h(
     'select',
     { 'aria-label': 'Range' },
-    Object.entries(RANGES).map(([range, words]) =>
-      h('option', { value: range, text: words.replace('l', 'L'), selected: range === value }),
-    ),
+    Object.entries(RANGES).map(([range, text]) => h('option', { value: range, text, selected: range === value })),
   );
   select.addEventListener('change', () => choose(select.value));
   return select;

@@ -1,7 +1,7 @@
 // Edit mode of a dashboard: the history of the document, its commands, the draft, and the editors.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
+import { isSignedOut } from '../client/server.js';
 import * as edits from '../model/edit_dashboard.js';
 import { EditHistory } from '../model/edit_history.js';
 import { isRow, itemsOf, prepareForEditing } from '../model/edit_prepare.js';
@@ -372,7 +372,7 @@ export class EditMode {
       this.#history = new EditHistory(this.#first);
       this.#host.saved(uid);
     } catch (error) {
-      if (error instanceof ApiError && error.status === 401) this.#host.signedOut();
+      if (isSignedOut(error)) this.#host.signedOut();
       else this.#bar.problem(errorText(error));
     }
   }

@@ -1,9 +1,11 @@
 // The editor of a rule group: its YAML, the place of an error, the preview of the rule at the caret.
 
 import { h } from '../chart/dom.js';
-import { bareName, deleteGroup, isConflict, isSignedOut, readGroup, saveGroup } from '../client/alerting.js';
+import { bareName, deleteGroup, isConflict, readGroup, saveGroup } from '../client/alerting.js';
+import { isMissing, isSignedOut } from '../client/server.js';
 import { groupInterval, groupName, groupOffset, offsetOf, ruleAt, rulesOf } from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
+import { textButton } from './buttons.js';
 import { confirmLoss } from './confirm.js';
 import { rulePreview } from './rule_preview.js';
 import { toast } from './toast.js';
@@ -33,6 +35,7 @@ const drafts = new Map();
  *   first; `leave` shows the list again; `renamed` is called with the name of a new group once it is saved
  */
 export function groupEditor({ org, edits, stored, rule, signedOut, leave, renamed }) {
+  /** The stored group that the text is a version of; null for a new one. */
   let before = stored;
   const readonly = !edits || stored?.source === 'file';
   const draftKey = () => JSON.stringify([org, before?.name ?? '']);
@@ -96,20 +99,28 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       else editor.mark(errorPlace(error));
     }
   }
+  /** Shows the stored text. */
+  function reset() {
+    editor.set(saved());
+    changed();
+    follow(0);
+  }
   /** @param {string} name */
   async function changedMeanwhile(name) {
-    const now = await readGroup(org, name).catch(() => null);
-    const use = h('button', { type: 'button', text: 'Show the stored text' });
-    const over = h('button', { type: 'button', class: 'danger', text: 'Save mine over it' });
-    use.addEventListener('click', () => {
+    /** @type {StoredGroup|null} */
+    let now = null;
+    try {
+      now = await readGroup(org, name);
+    } catch (error) {
+      if (!isMissing(error)) return editor.mark(errorPlace(error));
+    }
+    const use = textButton('Show the stored text', () => {
       conflict.hidden = true;
       drafts.delete(draftKey());
       before = now;
-      editor.set(saved());
-      changed();
-      follow(0);
+      reset();
     });
-    over.addEventListener('click', () => void store(now?.version ?? null));
+    const over = textButton('Save mine over it', () => store(now?.version ?? null), { class: 'danger' });
     conflict.replaceChildren(
       h('p', {
         text: now
@@ -121,29 +132,27 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
     conflict.hidden = false;
   }
 
-  // A group that cannot be changed has a button that is not shown, and stays disabled.
-  const save = h('button', {
-    type: 'button',
+  // For a read-only group, the button is not shown, and disabled because of its shortcut.
+  const save = textButton('Save', () => store(before?.version ?? null), {
     class: 'primary',
     'aria-keyshortcuts': 'Control+S Meta+S',
     disabled: readonly,
-    text: 'Save',
   });
-  save.addEventListener('click', () => void store(before?.version ?? null));
-  const discard = h('button', { type: 'button', text: 'Discard changes', hidden: true });
-  discard.addEventListener('click', () => {
-    editor.set(saved());
-    changed();
-    follow(0);
-    editor.input.focus();
-  });
-  const remove = h('button', { type: 'button', class: 'danger', text: 'Delete group…', hidden: !stored });
-  remove.addEventListener('click', async () => {
+  const discard = textButton(
+    'Discard changes',
+    () => {
+      reset();
+      editor.input.focus();
+    },
+    { hidden: true },
+  );
+  const remove = textButton('Delete group…', removeGroup, { class: 'danger', hidden: !stored });
+  async function removeGroup() {
     const group = before;
     if (!group) return;
     const deleted = await confirmLoss({
       heading: `Delete ${group.name}`,
-      loss: `${counted(rulesOf(group.yaml).length, 'rule')} are evaluated no more. Samples that they wrote stay.`,
+      loss: `The evaluation of ${counted(rulesOf(group.yaml).length, 'rule')} ends. Recorded samples stay.`,
       action: 'Delete group',
       run: () => deleteGroup(org, group.name, group.version),
     });
@@ -151,7 +160,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
     drafts.delete(draftKey());
     toast(`${group.name} was deleted.`);
     leave();
-  });
+  }
   const why = !edits
     ? 'Your role may read rules only.'
     : 'This group is in a file of the server. Change the file, and reload the server with SIGHUP.';

@@ -1,9 +1,10 @@
-// What pages that refresh themselves share: the refresh, lists whose rows stay, and their parts.
+// Parts of pages that refresh themselves: the refresh, lists that keep their rows, badges, labels and filters.
 
 import { h } from '../chart/dom.js';
-import { isSignedOut } from '../client/alerting.js';
+import { isSignedOut } from '../client/server.js';
 import { errorText } from '../model/error_text.js';
 import { ageText } from '../model/limit_units.js';
+import { counted } from '../model/metrics.js';
 import { refreshTimer } from './refresh_timer.js';
 
 /**
@@ -31,8 +32,8 @@ export function live({ every, load, show, signedOut }) {
     } catch (error) {
       if (own.signal.aborted || stopped) return;
       if (isSignedOut(error)) return signedOut();
-      const old = loading.hidden ? ' What is shown is older.' : '';
-      alert.textContent = `${errorText(error)}${old} The page tries again by itself.`;
+      const old = loading.hidden ? ' The page shows older data.' : '';
+      alert.textContent = `${errorText(error)}${old} The page tries again.`;
       loading.textContent = '';
     }
     if (request === own) request = null;
@@ -88,6 +89,28 @@ export const nextId = () => `live-${(ids += 1)}`;
 export const setText = (node, text) => {
   if (node.textContent !== text) node.textContent = text;
 };
+
+/**
+ * Fills a node again only if what it shows changes.
+ * @param {HTMLElement} node
+ * @param {unknown} shown JSON
+ * @param {() => Node[]} make
+ */
+export function refill(node, shown, make) {
+  const key = JSON.stringify(shown);
+  if (node.dataset.shown === key) return;
+  node.dataset.shown = key;
+  node.replaceChildren(...make());
+}
+
+/**
+ * Says that a list has only its first items; '' if it has all.
+ * @param {number} max
+ * @param {number} count
+ * @param {string} noun of one item
+ */
+export const cutText = (max, count, noun) =>
+  count > max ? `The first ${max} of ${counted(count, noun)} are shown.` : '';
 
 /** How long ago a time was; '' for the time of what has never been. @param {string|null|undefined} at RFC 3339 */
 export const ago = (at) => {

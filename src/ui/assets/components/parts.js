@@ -1,13 +1,13 @@
 // Cards, tables and paged lists of the account and organisation pages.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
-import { changes, send } from '../client/server.js';
+import { changes, isSignedOut, send } from '../client/server.js';
 import { confirmed } from './dialog.js';
 import { errorText } from '../model/error_text.js';
 
 /**
  * @typedef {import('../chart/dom.js').Child} Child
+ * @typedef {import('../chart/request.js').ApiError} ApiError
  * @typedef {Child|Child[]} Content
  * @typedef {{heading: string, loss: string, action: string}} Confirmation
  *
@@ -109,6 +109,40 @@ export async function paged(part, path, show, { limit = '200', more: text = 'Loa
 const nodes = (content) => /** @type {(Node|string)[]} */ ([content].flat().filter(Boolean));
 
 /**
+ * Shows errors in a node. A session that has ended is no error.
+ * @param {HTMLElement} alert
+ * @param {() => void} signedOut
+ * @returns {(error: unknown) => void}
+ */
+const failsIn = (alert, signedOut) => (error) => {
+  if (isSignedOut(error) && ['session_invalid', 'unauthenticated'].includes(/** @type {ApiError} */ (error).code))
+    signedOut();
+  else alert.textContent = errorText(error);
+};
+
+/**
+ * A button that is disabled while its action runs.
+ * @param {string} text
+ * @param {() => any} action
+ * @param {{alert: HTMLElement, signedOut: () => void, confirmation?: Confirmation, home?: HTMLElement}} options `alert`
+ *   shows errors of the action; `home` gets the focus if the action removes the button
+ */
+export function actionButton(text, action, { alert, signedOut, confirmation, home }) {
+  const button = h('button', { type: 'button', class: confirmation ? 'danger' : undefined, text });
+  button.addEventListener('click', async () => {
+    if (confirmation && !(await confirmed(confirmation))) return;
+    alert.textContent = '';
+    button.disabled = true;
+    await Promise.resolve().then(action).catch(failsIn(alert, signedOut));
+    button.disabled = false;
+    // The button may be gone with its row; a disabled one has lost the focus.
+    const next = button.isConnected ? button : home;
+    if (document.activeElement === document.body && next?.isConnected) next.focus();
+  });
+  return button;
+}
+
+/**
  * A card of a page.
  * @param {{heading: string, intro?: string, fill: (part: Part) => Content|Promise<Content>,
  *   signedOut: () => void, live?: boolean, danger?: boolean}} options `signedOut` is called when
@@ -126,15 +160,7 @@ export function card({ heading, intro = '', fill, signedOut, live = false, dange
     alert,
     body,
   );
-  const fail = (/** @type {unknown} */ error) => {
-    if (
-      error instanceof ApiError &&
-      error.status === 401 &&
-      ['session_invalid', 'unauthenticated'].includes(error.code)
-    )
-      signedOut();
-    else alert.textContent = errorText(error);
-  };
+  const fail = failsIn(alert, signedOut);
   /** @type {Part} */
   const part = {
     node,
@@ -146,19 +172,7 @@ export function card({ heading, intro = '', fill, signedOut, live = false, dange
         fail(error);
       }
     },
-    button(text, action, confirmation) {
-      const button = h('button', { type: 'button', class: confirmation ? 'danger' : undefined, text });
-      button.addEventListener('click', async () => {
-        if (confirmation && !(await confirmed(confirmation))) return;
-        alert.textContent = '';
-        button.disabled = true;
-        await Promise.resolve().then(action).catch(fail);
-        button.disabled = false;
-        // The button may be gone with its row; a disabled one has lost the focus.
-        if (document.activeElement === document.body && node.isConnected) (button.isConnected ? button : title).focus();
-      });
-      return button;
-    },
+    button: (text, action, confirmation) => actionButton(text, action, { alert, signedOut, confirmation, home: title }),
   };
   if (live) {
     const follow = () => (node.isConnected ? void part.reload() : changes.removeEventListener('change', follow));

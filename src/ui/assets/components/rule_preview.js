@@ -2,7 +2,8 @@
 
 import { h } from '../chart/dom.js';
 import { parseDuration } from '../chart/scale.js';
-import { isSignedOut, previewRule } from '../client/alerting.js';
+import { previewRule } from '../client/alerting.js';
+import { isSignedOut } from '../client/server.js';
 import { lanesOf } from '../model/alerting.js';
 import { counted } from '../model/metrics.js';
 import { placeInGroup } from '../model/rule_text.js';
@@ -62,12 +63,12 @@ export function rulePreview({ org, signedOut, problem }) {
       const found = await previewRule(org, { yaml: rule.text, ...grid, query_offset: offset }, signal);
       if (signal.aborted) return;
       chart.show({ ...found, grid });
-      status.textContent = `${outcome(found, end)} over the ${RANGES[range]}.`;
+      status.textContent = `${outcome(found, end)} over the ${RANGES[range].toLowerCase()}.`;
       problem(null);
     } catch (error) {
       if (signal.aborted) return;
       if (isSignedOut(error)) return signedOut();
-      status.textContent = 'No preview of this text. What is drawn is of an earlier one.';
+      status.textContent = 'There is no preview of this text. The chart shows an earlier one.';
       problem(placeInGroup(errorPlace(error), rule));
     }
   }

@@ -1,8 +1,7 @@
 // The scrape configuration of an organisation that the API stores, beside the file of the server.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
-import { send } from '../client/server.js';
+import { isMissing, isSignedOut, send } from '../client/server.js';
 import { counted } from '../model/metrics.js';
 import { table } from './parts.js';
 import { errorPlace, yamlEditor } from './yaml_editor.js';
@@ -43,7 +42,7 @@ export async function scrapeConfig({ base, example }, part) {
   const path = `${base}/scrape-config`;
   /** @type {Stored|null} */
   const stored = await send('GET', path).catch((error) => {
-    if (error instanceof ApiError && error.status === 404) return null;
+    if (isMissing(error)) return null;
     throw error;
   });
   const status = h('p', { class: 'hint', role: 'status' });
@@ -62,7 +61,7 @@ export async function scrapeConfig({ base, example }, part) {
       await send('PUT', path, { text: editor.input.value });
     } catch (error) {
       status.textContent = 'Not saved yet.';
-      if (error instanceof ApiError && error.status === 401) throw error;
+      if (isSignedOut(error)) throw error;
       editor.mark(errorPlace(error));
       return;
     }

@@ -5,6 +5,7 @@ import { createSilence, endSilence, listSilences } from '../client/alerting.js';
 import { matches, matchersText, parseMatchers } from '../model/alerting.js';
 import { parseDuration } from '../chart/scale.js';
 import { counted } from '../model/metrics.js';
+import { textButton } from './buttons.js';
 import { openDialog } from './dialog.js';
 import { field, form, lines } from './form.js';
 import { stateBadge } from './live.js';
@@ -66,9 +67,9 @@ export function silenceDialog({ org, matchers, alerts }) {
             { value: '2h', maxlength: '32', autocomplete: 'off' },
             'Such as 30m, 2h or 7d.',
           ),
-          field('Comment', 'comment', { maxlength: '1024' }, 'Why, for the others.'),
+          field('Comment', 'comment', { maxlength: '1024' }, 'The reason, for other members.'),
         ),
-        h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(false) } }),
+        textButton('Cancel', () => close(false), { class: 'plain' }),
       ];
     },
     { class: 'wide' },

@@ -34,19 +34,18 @@ export function yamlEditor({ label, value, readonly = false, edited, moved }) {
     'aria-describedby': `${id}-problem`,
   });
   const gutter = h('div', { class: 'gutter', 'aria-hidden': 'true' });
-  const told = h('span');
+  const message = h('span');
   const go = h('button', { type: 'button', class: 'plain', hidden: true });
-  const problem = h('div', { class: 'alert yaml-problem', id: `${id}-problem`, role: 'alert' }, told, go);
+  const problem = h('div', { class: 'alert yaml-problem', id: `${id}-problem`, role: 'alert' }, message, go);
   /** @type {import('../model/rule_text.js').Place|null} */
   let wrong = null;
   const paint = () => {
     const lines = input.value.split('\n').length;
     input.rows = Math.max(6, Math.min(lines + 1, LINES_MAX));
-    gutter.replaceChildren(
-      ...Array.from({ length: lines }, (_, at) =>
-        h('div', { class: wrong?.line === at + 1 ? 'wrong' : undefined, text: String(at + 1) }),
-      ),
-    );
+    while (gutter.childElementCount > lines) gutter.lastElementChild?.remove();
+    while (gutter.childElementCount < lines) gutter.append(h('div', { text: String(gutter.childElementCount + 1) }));
+    gutter.querySelector('.wrong')?.classList.remove('wrong');
+    if (wrong) gutter.children[wrong.line - 1]?.classList.add('wrong');
     gutter.scrollTop = input.scrollTop;
   };
   const caret = () => {
@@ -55,7 +54,7 @@ export function yamlEditor({ label, value, readonly = false, edited, moved }) {
   /** Shows where an error is; null removes it. @param {import('../model/rule_text.js').Place|null} place */
   const mark = (place) => {
     wrong = place;
-    told.textContent = place?.message ?? '';
+    message.textContent = place?.message ?? '';
     go.hidden = !place?.line;
     if (place?.line) go.textContent = `Go to line ${place.line}, column ${place.column}`;
     if (place) input.setAttribute('aria-invalid', 'true');
@@ -79,11 +78,11 @@ export function yamlEditor({ label, value, readonly = false, edited, moved }) {
   });
   input.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' || event.isComposing || event.ctrlKey || event.metaKey || readonly) return;
-    // The next line begins below the last one.
+    // The next line gets the indentation of this one.
     const line = input.value.slice(0, input.selectionStart).split('\n').pop() ?? '';
-    const blank = /^\s*/.exec(line)?.[0] ?? '';
+    const next = `\n${/^\s*/.exec(line)?.[0] ?? ''}`;
     event.preventDefault();
-    if (!document.execCommand('insertText', false, `\n${blank}`)) input.setRangeText(`\n${blank}`);
+    if (!document.execCommand('insertText', false, next)) input.setRangeText(next);
   });
   for (const name of ['keyup', 'click', 'focus']) input.addEventListener(name, caret);
   input.value = value;

@@ -62,17 +62,24 @@ function rank({ name }) {
 }
 
 /**
- * Whether every word of the filter occurs in the names, the type or the help of a family, in any
- * case of letters.
+ * Whether every word of the filter occurs in the names, the type or the help of a family.
  * @param {Family} family
  * @param {string} filter
  */
-export function matchesFilter({ members, type, help }, filter) {
-  const text = `${members.map(({ name }) => name).join(' ')} ${type} ${help}`.toLowerCase();
-  return filter
+export const matchesFilter = ({ members, type, help }, filter) =>
+  hasWords(`${members.map(({ name }) => name).join(' ')} ${type} ${help}`, filter);
+
+/**
+ * Whether every word occurs in the text, in any case of letters.
+ * @param {string} text
+ * @param {string} words separated by blanks; without words, every text passes
+ */
+export function hasWords(text, words) {
+  const lower = text.toLowerCase();
+  return words
     .toLowerCase()
     .split(/\s+/)
-    .every((word) => text.includes(word));
+    .every((word) => lower.includes(word));
 }
 
 /**

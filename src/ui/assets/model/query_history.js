@@ -1,5 +1,7 @@
 // The history of queries of an organisation: the last ones, the starred ones, and a search.
 
+import { hasWords } from './metrics.js';
+
 /** Most queries that are remembered, and most that are starred. */
 export const HISTORY_MAX = 100;
 
@@ -37,9 +39,8 @@ export function withStar(starred, expr, on) {
 export function foundQueries(past, starred, search) {
   const stars = textsOf(starred);
   const all = [...stars.toReversed(), ...textsOf(past).toReversed()];
-  const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   return [...new Set(all)]
-    .filter((expr) => words.every((word) => expr.toLowerCase().includes(word)))
+    .filter((expr) => hasWords(expr, search))
     .map((expr) => ({ expr, star: stars.includes(expr) }));
 }
 

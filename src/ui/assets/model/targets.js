@@ -1,6 +1,6 @@
 // Targets of scraping: pools, filters, and what a step of relabelling changes.
 
-import { grouped } from './metrics.js';
+import { grouped, hasWords } from './metrics.js';
 
 /**
  * @typedef {Record<string, string>} Labels
@@ -23,11 +23,7 @@ import { grouped } from './metrics.js';
  */
 export function targetMatches({ scrapeUrl, scrapePool, labels, lastError }, filter) {
   const pairs = Object.entries(labels).map(([name, value]) => `${name}=${value}`);
-  const text = [scrapeUrl, scrapePool, lastError, ...pairs].join('\n').toLowerCase();
-  return filter
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => text.includes(word));
+  return hasWords([scrapeUrl, scrapePool, lastError, ...pairs].join('\n'), filter);
 }
 
 /**

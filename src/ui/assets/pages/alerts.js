@@ -3,24 +3,36 @@
 import { parseValue } from '../chart/columns.js';
 import { h } from '../chart/dom.js';
 import { formatMoment, formatValue, niceStep, parseDuration } from '../chart/scale.js';
-import { acknowledge, isSignedOut, listSilences, readHandling, readMatrix, readRules } from '../client/alerting.js';
-import { pageUrl } from '../client/server.js';
+import { acknowledge, listSilences, readHandling, readMatrix, readRules } from '../client/alerting.js';
+import { isSignedOut, pageUrl } from '../client/server.js';
 import { alertChart, rangeChoice } from '../components/alert_chart.js';
-import { ago, chips, filterBar, live, liveList, setText, stateBadge, unfolding } from '../components/live.js';
+import {
+  ago,
+  chips,
+  cutText,
+  filterBar,
+  live,
+  liveList,
+  refill,
+  setText,
+  stateBadge,
+  unfolding,
+} from '../components/live.js';
+import { actionButton } from '../components/parts.js';
 import { silenceDialog, silenceList } from '../components/silences.js';
 import { addressTabs } from '../components/tabs.js';
 import { toast } from '../components/toast.js';
 import { STATES, fingerprint, matches, matchersOf, transitionsOf } from '../model/alerting.js';
 import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
-import { counted } from '../model/metrics.js';
+import { counted, hasWords } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 
 /**
  * @typedef {import('../client/alerting.js').Rule} Rule
  * @typedef {import('../client/alerting.js').ActiveAlert} ActiveAlert
  * @typedef {import('../client/alerting.js').Silence} Silence
- * @typedef {{group: string, rule: Rule}} Entry
+ * @typedef {{group: string, file: string, rule: Rule}} Entry
  * @typedef {import('../client/alerting.js').Handling} Handling
  * @typedef {{org: string, edits: boolean, signedOut: () => void, silences: () => Silence[],
  *   handling: (fingerprint: string) => Handling|undefined,
@@ -38,7 +50,8 @@ const RULES_MAX = 200;
 const ALERTS_MAX = 200;
 
 /** What tells rules apart. @param {Entry} entry */
-const entryKey = ({ group, rule }) => JSON.stringify([group, rule.name, rule.query, rule.labels, rule.duration]);
+const entryKey = ({ group, file, rule }) =>
+  JSON.stringify([group, file, rule.name, rule.query, rule.labels, rule.duration]);
 
 /** The chart of a rule's expression with the states that its alerts had. @param {Context} context @param {Rule} rule */
 function history({ org, signedOut }, rule) {
@@ -74,28 +87,16 @@ function history({ org, signedOut }, rule) {
 
 /** @param {Context} context @param {ActiveAlert} first */
 function alertRow(context, first) {
-  const { org, edits } = context;
+  const { org, edits, signedOut } = context;
   const badge = stateBadge();
   const marks = h('span', { class: 'chips' });
   const value = h('strong', { class: 'number' });
   const since = h('small', { class: 'hint' });
   const notes = h('dl', { class: 'facts' });
-  const failure = h('p', { class: 'alert', role: 'alert' });
+  const alert = h('p', { class: 'alert', role: 'alert' });
   const id = fingerprint(first.labels);
-  const button = (/** @type {string} */ text, /** @type {() => Promise<void>} */ action) => {
-    const made = h('button', { type: 'button', text });
-    made.addEventListener('click', async () => {
-      failure.textContent = '';
-      made.disabled = true;
-      await action().catch((error) => {
-        if (isSignedOut(error)) context.signedOut();
-        else failure.textContent = errorText(error);
-      });
-      made.disabled = false;
-      if (document.activeElement === document.body && made.isConnected) made.focus();
-    });
-    return made;
-  };
+  const button = (/** @type {string} */ text, /** @type {() => Promise<void>} */ action) =>
+    actionButton(text, action, { alert, signedOut });
   const silence = button('Silence…', async () => {
     const made = await silenceDialog({ org, matchers: matchersOf(first.labels), alerts: context.labels });
     if (!made) return;
@@ -115,40 +116,31 @@ function alertRow(context, first) {
     chips(first.labels, ['alertname']),
     notes,
     edits && h('div', { class: 'row' }, silence, handle),
-    failure,
+    alert,
   );
   return {
     node,
-    /** @param {ActiveAlert} alert */
-    update(alert) {
-      badge.set(alert.state);
+    /** @param {ActiveAlert} now */
+    update({ labels, annotations = {}, state, activeAt, value: text }) {
+      badge.set(state);
       const { acknowledgedBy = null, isInhibited = false } = context.handling(id) ?? {};
       const by = context
         .silences()
-        .find(({ state, matchers }) => state === 'active' && matches(matchers, alert.labels));
+        .find((one) => one.state === 'active' && matches(one.matchers, labels));
       isAcknowledged = acknowledgedBy !== null;
-      // Only what fires is known to the notifications.
-      handle.hidden = alert.state !== 'firing';
+      // Only a firing alert can be acknowledged.
+      handle.hidden = state !== 'firing';
       const words = [
         by && `silenced until ${formatMoment(Date.parse(by.endsAt) / 1000)}`,
         isAcknowledged && `acknowledged by ${acknowledgedBy}`,
         isInhibited && 'held back by another alert',
       ].filter(Boolean);
-      if (marks.dataset.key !== words.join()) {
-        marks.dataset.key = words.join();
-        marks.replaceChildren(...words.map((text) => h('span', { class: 'badge', text: String(text) })));
-      }
+      refill(marks, words, () => words.map((word) => h('span', { class: 'badge', text: String(word) })));
       setText(handle, isAcknowledged ? 'Withdraw acknowledgement' : 'Acknowledge');
-      setText(value, formatValue(parseValue(alert.value)));
-      setText(since, `since ${formatMoment(Date.parse(alert.activeAt) / 1000)}, ${ago(alert.activeAt)}`);
-      const key = JSON.stringify(alert.annotations ?? {});
-      if (notes.dataset.key === key) return;
-      notes.dataset.key = key;
-      notes.replaceChildren(
-        ...Object.entries(alert.annotations ?? {}).flatMap(([name, text]) => [
-          h('dt', { text: name }),
-          h('dd', { text }),
-        ]),
+      setText(value, formatValue(parseValue(text)));
+      setText(since, `since ${formatMoment(Date.parse(activeAt) / 1000)}, ${ago(activeAt)}`);
+      refill(notes, annotations, () =>
+        Object.entries(annotations).flatMap(([name, note]) => [h('dt', { text: name }), h('dd', { text: note })]),
       );
     },
   };
@@ -172,10 +164,7 @@ function ruleRow(context, first) {
   const showAlerts = () => {
     const all = now.alerts ?? [];
     show(all.slice(0, ALERTS_MAX));
-    setText(
-      more,
-      all.length > ALERTS_MAX ? `The first ${ALERTS_MAX} of ${counted(all.length, 'alert')} are shown.` : '',
-    );
+    setText(more, cutText(ALERTS_MAX, all.length, 'alert'));
   };
   const { duration = 0, keepFiringFor = 0, labels = {} } = rule;
   const conditions = [
@@ -202,7 +191,7 @@ function ruleRow(context, first) {
           chips(labels),
           h('a', { href: pageUrl('/explore', { org: context.org, expr: rule.query }), text: 'Open in Explore' }),
           h('a', {
-            href: pageUrl('/rules', { org: context.org, group: first.group, rule: rule.name }),
+            href: pageUrl('/rules', { org: context.org, group: first.group, file: first.file, rule: rule.name }),
             text: 'Open the rule',
           }),
         ),
@@ -222,10 +211,7 @@ function ruleRow(context, first) {
     update(entry) {
       now = entry.rule;
       const alerts = now.alerts ?? [];
-      badge.set(
-        now.health === 'unknown' ? 'unknown' : stateOf(entry),
-        now.health === 'unknown' ? 'not evaluated yet' : undefined,
-      );
+      badge.set(now.health === 'unknown' ? 'not evaluated yet' : stateOf(entry));
       setText(many, alerts.length ? counted(alerts.length, 'alert') : '');
       setText(problem, now.lastError ? `The last evaluation failed: ${now.lastError}` : '');
       if (details.open) showAlerts();
@@ -240,11 +226,8 @@ const TITLES = { firing: 'Firing', pending: 'Pending', inactive: 'Inactive' };
 
 /** @param {Entry} entry @param {string} text */
 const passes = ({ group, rule }, text) => {
-  const all = JSON.stringify([group, rule.name, rule.query, rule.labels, rule.alerts?.map(({ labels }) => labels)]);
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => all.toLowerCase().includes(word));
+  const all = [group, rule.name, rule.query, rule.labels, rule.alerts?.map(({ labels }) => labels)];
+  return hasWords(JSON.stringify(all), text);
 };
 
 /**
@@ -256,7 +239,7 @@ function overview(context, entries) {
   const empty = h(
     'section',
     { class: 'card part' },
-    h('p', { text: 'There are no alerting rules. A rule says when something needs a person.' }),
+    h('p', { text: 'There are no alerting rules. A rule states when something needs attention.' }),
     h(
       'div',
       { class: 'row' },
@@ -292,10 +275,7 @@ function overview(context, entries) {
       const wanted = !filter.state() || filter.state() === state;
       const own = wanted ? passed.filter((one) => stateOf(one) === state) : [];
       list(own.slice(0, RULES_MAX));
-      setText(
-        more,
-        own.length > RULES_MAX ? `The first ${RULES_MAX} of ${counted(own.length, 'rule')} are shown.` : '',
-      );
+      setText(more, cutText(RULES_MAX, own.length, 'rule'));
       node.hidden = own.length === 0;
       shown += own.length;
     }
@@ -336,7 +316,7 @@ export function alertsPage({ org, role, signedOut }) {
     every: EVERY,
     signedOut,
     load: async (signal) => {
-      // Alerts are shown also where nothing is known of silences.
+      // Without silences and acknowledgements, the alerts are shown nevertheless.
       const known = Promise.all([listSilences(org, signal), readHandling(org, signal)]).catch((error) => {
         if (isSignedOut(error) || signal.aborted) throw error;
         return errorText(error);
@@ -344,9 +324,9 @@ export function alertsPage({ org, role, signedOut }) {
       return Promise.all([readRules(org, { type: 'alert' }, signal), known]);
     },
     show([groups, known]) {
-      entries = groups.flatMap(({ name, rules }) => rules.map((rule) => ({ group: name, rule })));
+      entries = groups.flatMap(({ name, file, rules }) => rules.map((rule) => ({ group: name, file, rule })));
       const isKnown = typeof known !== 'string';
-      setText(quiet, isKnown ? '' : `Silences and acknowledgements are not known: ${known}`);
+      setText(quiet, isKnown ? '' : `Silences and acknowledgements cannot be read: ${known}`);
       if (isKnown) [silences, handling] = known;
       list.show();
     },

@@ -1,10 +1,9 @@
 // One dashboard: variables, time range and panels. Its state is its address, in Grafana's words.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
 import { memberSource } from '../client/batch.js';
 import { readStored, setStar } from '../client/dashboards.js';
-import { ROOT, pageUrl } from '../client/server.js';
+import { ROOT, isSignedOut, pageUrl } from '../client/server.js';
 import { variableReader } from '../client/variables.js';
 import { AnnotationSource } from '../components/annotation_source.js';
 import { dashboardHead } from '../components/dashboard_head.js';
@@ -123,7 +122,7 @@ export function dashboardPage({ org, role, user, signedOut }) {
 
   /** @param {unknown} error */
   function fail(error) {
-    if (error instanceof ApiError && error.status === 401) return signedOut();
+    if (isSignedOut(error)) return signedOut();
     head.alert.textContent = errorText(error);
     if (!dashboard) head.title.textContent = stored?.title || 'Dashboard';
   }

@@ -1,9 +1,8 @@
 // The list of dashboards: search, folders, tags, stars, import and deletion.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
 import { createDashboard, deleteDashboard, listDashboards, setStar } from '../client/dashboards.js';
-import { ROOT, pageUrl } from '../client/server.js';
+import { ROOT, isSignedOut, pageUrl } from '../client/server.js';
 import { visit } from '../client/navigation.js';
 import { builtinDashboards } from '../components/builtin_dashboards.js';
 import { confirmed, openDialog } from '../components/dialog.js';
@@ -131,7 +130,7 @@ export function dashboards({ org, role, signedOut }) {
   });
 
   const fail = (/** @type {unknown} */ error) => {
-    if (error instanceof ApiError && error.status === 401) signedOut();
+    if (isSignedOut(error)) signedOut();
     else alert.textContent = errorText(error);
   };
 

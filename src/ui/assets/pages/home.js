@@ -1,9 +1,8 @@
 // The first page of an organisation: the state of its data, dashboards, recent queries, shortcuts.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
 import { listDashboards } from '../client/dashboards.js';
-import { pageUrl, readOrg, send } from '../client/server.js';
+import { isSignedOut, orgPath, pageUrl, readOrg, send } from '../client/server.js';
 import { icon } from '../components/icons.js';
 import { errorText } from '../model/error_text.js';
 import { ageText, sizeText } from '../model/limit_units.js';
@@ -32,7 +31,6 @@ const LATE_S = 300;
  *   membership: import('../client/types.js').OrgOfUser}} context
  */
 export function homePage({ org, role, signedOut, membership }) {
-  const orgPath = `/orgs/${encodeURIComponent(org)}`;
   let stopped = false;
   let timer = 0;
   let ages = 0;
@@ -121,7 +119,7 @@ export function homePage({ org, role, signedOut, membership }) {
     try {
       if (!document.hidden) {
         const [{ usage: used }, metrics] = await Promise.all([
-          send('GET', orgPath),
+          send('GET', orgPath(org)),
           readOrg(org, '/metrics', { limit: METRICS_MAX }),
         ]);
         if (stopped) return;
@@ -143,7 +141,7 @@ export function homePage({ org, role, signedOut, membership }) {
   /** @param {unknown} error */
   function fail(error) {
     if (stopped) return;
-    if (error instanceof ApiError && error.status === 401) signedOut();
+    if (isSignedOut(error)) signedOut();
     else alert.textContent = errorText(error);
   }
 

@@ -1,7 +1,7 @@
 // The page Add data: an ingest key, snippets that use it, arriving samples, and demo data.
 
 import { h } from '../chart/dom.js';
-import { ROOT, pageUrl, send } from '../client/server.js';
+import { ROOT, orgPath, pageUrl, send } from '../client/server.js';
 import { addBuiltin } from '../components/builtin_dashboards.js';
 import { copyButton } from '../components/copy.js';
 import { arrivalCard } from '../components/ingest/arrival.js';
@@ -45,7 +45,7 @@ function demoCard(org) {
     status.textContent = 'Writing the samples…';
     load.disabled = true;
     try {
-      await send('POST', `/orgs/${encodeURIComponent(org)}/demo-data`, {});
+      await send('POST', `${orgPath(org)}/demo-data`, {});
       location.assign(pageUrl('/dashboard', { org, uid: await addBuiltin(org, 'shop') }));
     } catch (error) {
       status.textContent = '';
@@ -78,7 +78,7 @@ function demoCard(org) {
 export function ingestPage({ org, role }) {
   stylesheet('data.css');
   document.title = 'Add data · promlet';
-  const base = `${location.origin}${ROOT}/api/v1/orgs/${encodeURIComponent(org)}`;
+  const base = `${location.origin}${ROOT}/api/v1${orgPath(org)}`;
   let key = '';
   const first = sources({ base, key });
   const tabs = tabsWithContent({

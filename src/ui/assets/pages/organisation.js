@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { listDashboards } from '../client/dashboards.js';
-import { ROOT, send } from '../client/server.js';
+import { ROOT, orgPath, send } from '../client/server.js';
 import { auditLog } from '../components/audit_log.js';
 import { confirmLoss } from '../components/confirm.js';
 import { sendConfirmed } from '../components/dialog.js';
@@ -20,6 +20,7 @@ import { forwarding } from './organisation_forward.js';
 import { apiKeys } from './organisation_keys.js';
 import { limits } from './organisation_limits.js';
 import { invitations, members } from './organisation_members.js';
+import { notifications } from './organisation_notifications.js';
 
 /**
  * @typedef {import('../client/types.js').Me} Me
@@ -61,7 +62,7 @@ async function contents(base, slug) {
  *   the session has ended, and when the list of organisations has changed
  */
 export function organisationPage({ me, membership: org, signedOut }) {
-  const base = `/orgs/${encodeURIComponent(org.slug)}`;
+  const base = orgPath(org.slug);
   const may = (/** @type {Role} */ role) => permits(org.role, role);
   const home = () => {
     history.replaceState(null, '', `${ROOT}/`);
@@ -156,9 +157,8 @@ export function organisationPage({ me, membership: org, signedOut }) {
             panel: () => [
               card({
                 heading: 'Notifications',
-                intro: 'Who hears of alerts, and how.',
-                fill: async (part) =>
-                  (await import('./organisation_notifications.js')).notifications({ base }, part),
+                intro: 'Who is notified of alerts, and how.',
+                fill: (part) => notifications({ base }, part),
                 signedOut,
               }),
             ],

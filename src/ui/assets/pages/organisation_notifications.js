@@ -5,7 +5,6 @@ import { ApiError } from '../chart/request.js';
 import { request, send } from '../client/server.js';
 import { form, lines } from '../components/form.js';
 import { saved, table, time } from '../components/parts.js';
-import { stylesheet } from '../components/stylesheet.js';
 import { formatDuration } from '../model/duration.js';
 
 /**
@@ -87,7 +86,6 @@ const testTable = (receiver, rows) =>
  */
 export async function notifications({ base }, part) {
   const path = `${base}/notifications`;
-  await stylesheet('alerts.css');
   const response = await request('GET', path);
   const tag = response.headers.get('ETag');
   /** @type {Document} */

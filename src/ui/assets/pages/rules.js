@@ -2,14 +2,14 @@
 
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
-import { bareName, isSignedOut, listGroups, readGroup, readRules } from '../client/alerting.js';
-import { isMissing } from '../client/embed.js';
-import { pageUrl } from '../client/server.js';
+import { bareName, listGroups, readGroup, readRules } from '../client/alerting.js';
+import { isMissing, isSignedOut, pageUrl } from '../client/server.js';
+import { textButton } from '../components/buttons.js';
 import { groupEditor } from '../components/group_editor.js';
-import { ago, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
+import { ago, cutText, filterBar, live, liveList, nextId, setText, stateBadge } from '../components/live.js';
 import { formatDuration } from '../model/duration.js';
 import { errorText } from '../model/error_text.js';
-import { counted } from '../model/metrics.js';
+import { counted, hasWords } from '../model/metrics.js';
 import { permits } from '../model/routes.js';
 
 /**
@@ -46,10 +46,8 @@ function ruleRow(first) {
     ),
     /** @param {Rule} rule */
     update(rule) {
-      badge.set(
-        isFailing(rule) ? 'failed' : rule.health === 'ok' ? (rule.state ?? 'recording') : 'unknown',
-        isFailing(rule) ? 'failed' : rule.health === 'ok' ? (rule.state ?? 'recorded') : 'not evaluated yet',
-      );
+      const state = rule.health === 'ok' ? (rule.state ?? 'recorded') : 'not evaluated yet';
+      badge.set(isFailing(rule) ? 'failed' : state);
       const last = ago(rule.lastEvaluation);
       setText(when, last ? `${last}, took ${formatValue(rule.evaluationTime, 'seconds')}` : '');
       setText(problem, rule.lastError ?? '');
@@ -70,7 +68,7 @@ function groupCard(org, first, { open, rows }) {
   const id = nextId();
   const show = liveList(
     list,
-    (/** @type {Rule} */ rule) => JSON.stringify([rule.name, rule.query, rule.labels]),
+    (/** @type {Rule} */ rule) => JSON.stringify([rule.name, rule.query, rule.labels, rule.duration]),
     ruleRow,
   );
   const link = h('a', {
@@ -107,16 +105,17 @@ function groupCard(org, first, { open, rows }) {
         failing ? `${failing} of ${rules.length} failed` : counted(rules.length, 'rule'),
       );
       badge.node.hidden = !group;
+      const last = ago(group?.lastEvaluation);
       const parts = [
         stored?.source === 'api' ? 'Stored here' : `File ${group?.file ?? ''}`.trim(),
         group && `every ${formatDuration(group.interval)}`,
-        group && ago(group.lastEvaluation) && `evaluated ${ago(group.lastEvaluation)}`,
-        group && ago(group.lastEvaluation) && `took ${formatValue(group.evaluationTime, 'seconds')}`,
+        last && `evaluated ${last}`,
+        group && last && `took ${formatValue(group.evaluationTime, 'seconds')}`,
         !group && 'not evaluated yet',
       ];
       setText(about, parts.filter(Boolean).join(' · '));
       const listed = rows();
-      // Those that need a look come first where not all are listed.
+      // If not all rules are listed, failing ones come first.
       const order =
         rules.length > listed ? [...rules].sort((one, other) => +isFailing(other) - +isFailing(one)) : rules;
       show(order.slice(0, listed));
@@ -128,15 +127,27 @@ function groupCard(org, first, { open, rows }) {
 /** @param {Entry} entry @param {string} text */
 const passes = ({ name, group }, text) => {
   const all = [name, ...(group?.rules ?? []).map((rule) => `${rule.name} ${rule.query} ${rule.lastError ?? ''}`)];
-  return text
-    .toLowerCase()
-    .split(/\s+/)
-    .every((word) => all.join('\n').toLowerCase().includes(word));
+  return hasWords(all.join('\n'), text);
 };
 
-/** Whether a group is the one that is stored. @param {StoredGroup} stored @param {Group} group */
+/**
+ * Whether a group of the rules API is a stored one.
+ * @param {StoredGroup} stored
+ * @param {{name: string, file: string}} group
+ */
 const isOf = (stored, { name, file }) =>
   bareName(stored) === name && (stored.source === 'api' ? file : file.split('/').pop()) === stored.namespace;
+
+/**
+ * Reads a group by the name that paths have, or by the name and the file that its rules have.
+ * @param {string} org
+ * @param {string} name
+ * @param {string|null} file null: `name` is that of paths
+ */
+async function groupOf(org, name, file) {
+  const found = file !== null && (await listGroups(org)).find((stored) => isOf(stored, { name, file }));
+  return found || readGroup(org, name);
+}
 
 /**
  * Groups of several files may have the same name.
@@ -192,8 +203,7 @@ function groupList({ org, edits, signedOut, open, create }) {
     filter.count({ '': entries.length, failed: entries.filter(hasFailed).length });
     filter.node.style.visibility = entries.length ? '' : 'hidden';
     show(shown.slice(0, GROUPS_MAX));
-    const cut =
-      shown.length > GROUPS_MAX ? `The first ${GROUPS_MAX} of ${counted(shown.length, 'group')} are shown.` : '';
+    const cut = cutText(GROUPS_MAX, shown.length, 'group');
     setText(none, shown.length ? cut : entries.length ? 'No group passes the filter.' : 'There are no rules yet.');
   };
   filter.node.style.visibility = 'hidden';
@@ -213,7 +223,7 @@ function groupList({ org, edits, signedOut, open, create }) {
     },
   });
   void refreshing.refresh();
-  const button = h('button', { type: 'button', class: 'primary', text: 'New group', on: { click: create } });
+  const button = textButton('New group', create, { class: 'primary' });
   const head = h('div', { class: 'row spread' }, filter.node, edits && button);
   return { node: h('div', { class: 'stack' }, head, ...refreshing.nodes, none, place), stop: refreshing.stop };
 }
@@ -226,7 +236,8 @@ export function rulesPage({ org, role, signedOut }) {
   const edits = permits(role, 'editor');
   const place = h('div', { class: 'stack' });
   const title = h('h1', { tabindex: '-1', text: 'Rules' });
-  const back = h('button', { type: 'button', class: 'plain', text: '‹ All groups', on: { click: () => go({}) } });
+  const leave = () => go({});
+  const back = textButton('‹ All groups', leave, { class: 'plain' });
   const node = h('main', { class: 'explore cabinet alerting' }, h('div', { class: 'page-head' }, title, back), place);
   let stop = () => {};
   let turn = 0;
@@ -237,7 +248,6 @@ export function rulesPage({ org, role, signedOut }) {
     void show();
     title.focus();
   }
-  const leave = () => go({});
   /** @param {StoredGroup|null} stored */
   const edit = (stored) => {
     const editor = groupEditor({
@@ -275,7 +285,7 @@ export function rulesPage({ org, role, signedOut }) {
     }
     place.replaceChildren(h('p', { class: 'hint', role: 'status', text: 'Loading…' }));
     try {
-      const stored = await readGroup(org, name);
+      const stored = await groupOf(org, name, parameters.get('file'));
       if (own === turn) edit(stored);
     } catch (error) {
       if (own !== turn) return;

@@ -1,8 +1,7 @@
 // The page Metrics: metrics, their cardinality, refused samples, and deletion of series.
 
 import { h } from '../chart/dom.js';
-import { ApiError } from '../chart/request.js';
-import { pageUrl } from '../client/server.js';
+import { isSignedOut, pageUrl } from '../client/server.js';
 import { cardinality } from '../components/cardinality/overview.js';
 import { deleteSeries } from '../components/cardinality/delete_series.js';
 import { refusedSamples } from '../components/cardinality/refused.js';
@@ -23,7 +22,7 @@ export function seriesPage({ org, role, signedOut }) {
   const deletes = role === 'admin' || role === 'owner';
   let selector = (given.get('match') ?? '').slice(0, 4096);
   const fail = (/** @type {unknown} */ error) => {
-    const ended = error instanceof ApiError && error.status === 401;
+    const ended = isSignedOut(error);
     if (ended) signedOut();
     return ended;
   };

@@ -3,8 +3,11 @@
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
+import { orgPath } from '../client/server.js';
+import { textButton } from '../components/buttons.js';
 import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
 import { card } from '../components/parts.js';
+import { scrapeConfig } from '../components/scrape_config.js';
 import { addressTabs } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
@@ -76,8 +79,7 @@ const changeRow = ({ name, before, after }) =>
 function steps(org, pool, discovered) {
   const place = h('ol', { class: 'steps-list' });
   const alert = h('p', { class: 'alert', role: 'alert' });
-  const button = h('button', { type: 'button', text: 'Show relabelling steps' });
-  button.addEventListener('click', async () => {
+  const button = textButton('Show relabelling steps', async () => {
     button.disabled = true;
     alert.textContent = '';
     try {
@@ -152,8 +154,7 @@ function poolCard(org, first) {
   let shown = ROWS;
   /** @type {Pool} */
   let pool = first;
-  const more = h('button', { type: 'button', text: 'Show all targets' });
-  more.addEventListener('click', () => {
+  const more = textButton('Show all targets', () => {
     shown = Infinity;
     update(pool);
   });
@@ -177,7 +178,7 @@ function poolCard(org, first) {
       ),
     );
   };
-  // The list is made again whenever it is unfolded, so that it moves under nobody's pointer.
+  // The list is filled only when it is unfolded, so that its rows do not move under the pointer.
   dropped.addEventListener('toggle', () => {
     if (dropped.open) fillDropped();
   });
@@ -260,10 +261,7 @@ export function targetsPage({ org, role, me, signedOut }) {
     card({
       heading: 'Configuration of this organisation',
       intro: 'Jobs as Prometheus has them in scrape_configs. They are scraped beside those of the file of the server.',
-      fill: async (part) => {
-        const { scrapeConfig } = await import('../components/scrape_config.js');
-        return scrapeConfig({ base: `/orgs/${encodeURIComponent(org)}`, example: EXAMPLE }, part);
-      },
+      fill: (part) => scrapeConfig({ base: orgPath(org), example: EXAMPLE }, part),
       signedOut,
     });
   const tabs =

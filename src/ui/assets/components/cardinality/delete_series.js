@@ -1,7 +1,7 @@
 // The deletion of series: a selector, a preview of what matches it, and a confirmation in numbers.
 
 import { h } from '../../chart/dom.js';
-import { readOrg, request } from '../../client/server.js';
+import { orgPath, readOrg, request } from '../../client/server.js';
 import { seriesOf } from '../../model/cardinality.js';
 import { errorText } from '../../model/error_text.js';
 import { counted } from '../../model/metrics.js';
@@ -105,7 +105,7 @@ export function deleteSeries({ org, selector, fail }) {
       });
       if (!sure) return;
       remove.disabled = true;
-      const path = `/orgs/${encodeURIComponent(org)}/prometheus/api/v1/admin/tsdb/delete_series`;
+      const path = `${orgPath(org)}/prometheus/api/v1/admin/tsdb/delete_series`;
       try {
         await request('POST', `${path}?${new URLSearchParams({ 'match[]': text })}`);
         preview.replaceChildren();

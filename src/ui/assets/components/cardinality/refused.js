@@ -1,7 +1,7 @@
 // The list of refused samples of an organisation, with reasons.
 
 import { h } from '../../chart/dom.js';
-import { send } from '../../client/server.js';
+import { orgPath, send } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { counted } from '../../model/metrics.js';
 import { reasonOf } from '../../model/refusals.js';
@@ -25,7 +25,7 @@ export function refusedSamples({ org, fail }) {
     body,
   );
   const load = async () => {
-    const { data, refused } = await send('GET', `/orgs/${encodeURIComponent(org)}/ingest/rejects`);
+    const { data, refused } = await send('GET', `${orgPath(org)}/ingest/rejects`);
     const totals = Object.entries(/** @type {Record<string, number>} */ (refused)).sort(
       ([, left], [, right]) => right - left,
     );

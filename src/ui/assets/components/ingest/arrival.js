@@ -1,7 +1,7 @@
 // The live line of the page Add data: whether samples arrive, and which were refused meanwhile.
 
 import { h } from '../../chart/dom.js';
-import { pageUrl, send } from '../../client/server.js';
+import { orgPath, pageUrl, send } from '../../client/server.js';
 import { after, arrivalText, waiting } from '../../model/arrival.js';
 import { counted } from '../../model/metrics.js';
 import { reasonOf, refusedSince } from '../../model/refusals.js';
@@ -20,7 +20,7 @@ const REFUSALS_MAX = 5;
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
 export function arrivalCard({ org, role, figures = () => {} }) {
-  const base = `/orgs/${encodeURIComponent(org)}`;
+  const base = orgPath(org);
   const began = Date.now();
   const text = h('p', { class: 'waiting', text: 'Waiting for samples…' });
   // A line that changes each second would be read aloud each second.

@@ -2,7 +2,7 @@
 
 import { h } from '../../chart/dom.js';
 import { administrators } from '../../client/embed.js';
-import { currentUser } from '../../client/server.js';
+import { currentUser, orgPath } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { isKey } from '../../model/snippets.js';
 import { copyButton } from '../copy.js';
@@ -46,7 +46,7 @@ export function keyCard({ org, role, changed }) {
       const me = await currentUser();
       if (!me) throw new Error('The session has ended. Sign in again.');
       const body = { name, scopes: ['ingest'] };
-      const answer = await sendConfirmed(me, 'POST', `/orgs/${encodeURIComponent(org)}/api-keys`, body);
+      const answer = await sendConfirmed(me, 'POST', `${orgPath(org)}/api-keys`, body);
       made(name, answer.secret);
     } catch (error) {
       alert.textContent = errorText(error);

@@ -2,6 +2,7 @@
 
 import { h } from '../../chart/dom.js';
 import { textOf } from '../../model/limits.js';
+import { hasWords } from '../../model/metrics.js';
 import { units } from '../../model/units/names.js';
 
 /** Most units that are offered at once. */
@@ -63,12 +64,8 @@ export function unitControl(access, focus) {
     list.children[active].scrollIntoView({ block: 'nearest' });
   };
   const open = (/** @type {string} */ search) => {
-    const words = search.toLowerCase().split(/\s+/).filter(Boolean);
     found = known()
-      .filter(({ id, name, category }) => {
-        const text = `${name} ${id} ${category}`.toLowerCase();
-        return words.every((word) => text.includes(word));
-      })
+      .filter(({ id, name, category }) => hasWords(`${name} ${id} ${category}`, search))
       .slice(0, SHOWN_MAX);
     list.replaceChildren(
       ...found.map(({ id, name, category }, at) =>

@@ -1,8 +1,8 @@
 // The API key that signs the tokens: administrators choose one or create it, editors enter its id.
 
 import { h } from '../../chart/dom.js';
-import { administrators, embedKeys, orgPath } from '../../client/embed.js';
-import { currentUser } from '../../client/server.js';
+import { administrators, embedKeys } from '../../client/embed.js';
+import { currentUser, orgPath } from '../../client/server.js';
 import { timeText } from '../../model/limit_units.js';
 import { errorText } from '../../model/error_text.js';
 import { permits } from '../../model/routes.js';

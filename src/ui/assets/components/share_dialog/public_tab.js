@@ -1,16 +1,8 @@
 // The tab Public link: addresses that show the dashboard without an account, where the organisation permits them.
 
 import { h } from '../../chart/dom.js';
-import {
-  administrators,
-  changeLink,
-  createLink,
-  deleteLink,
-  isMissing,
-  listLinks,
-  orgPath,
-} from '../../client/embed.js';
-import { send } from '../../client/server.js';
+import { administrators, changeLink, createLink, deleteLink, listLinks } from '../../client/embed.js';
+import { isMissing, orgPath, send } from '../../client/server.js';
 import { errorText } from '../../model/error_text.js';
 import { permits } from '../../model/routes.js';
 import { linkFrameHtml } from '../../model/share_html.js';
