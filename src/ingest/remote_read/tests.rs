@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ingest::prometheus_chunk::ChunkEncoder;
+use crate::ingest::put_varint;
 use crate::model::{CounterReset, HistogramCounts, STALE_NAN_BITS};
 
 /// The time of the first sample of the captured responses.
