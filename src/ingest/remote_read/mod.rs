@@ -36,7 +36,7 @@ use crate::model::{
 };
 
 pub use respond::{
-    ReadRequestBody, RequestedSeries, decode_request, put_chunk_frame, put_time_series, samples_response,
+    ReadRequestBody, RequestedSeries, TimeSeriesMessage, decode_request, put_chunk_frame, samples_response,
 };
 
 /// The content type of a response of samples.

@@ -139,20 +139,46 @@ pub fn put_chunk_frame(labels: &Labels, chunks: &[EncodedChunk], query: usize, o
     out.extend_from_slice(&message);
 }
 
-/// Appends a series to a message `QueryResult`.
-pub fn put_time_series(series: &RawSeries, out: &mut Vec<u8>) {
-    let mut message = Vec::new();
-    put_labels(&series.labels, &mut message);
-    for (at, value) in series.times.iter().zip(&series.values) {
-        put_sample(Timestamp::from_ms(*at), *value, &mut message);
+/// A message `TimeSeries` under construction, from the parts of a series.
+#[derive(Debug, Default)]
+pub struct TimeSeriesMessage {
+    bytes: Vec<u8>,
+    /// A histogram inside of it.
+    histogram: Vec<u8>,
+}
+
+impl TimeSeriesMessage {
+    /// Appends the samples of a part, and the labels before the first sample.
+    pub fn push(&mut self, part: &RawSeries) {
+        if self.bytes.is_empty() && !part.is_empty() {
+            put_labels(&part.labels, &mut self.bytes);
+        }
+        for (at, value) in part.times.iter().zip(&part.values) {
+            put_sample(Timestamp::from_ms(*at), *value, &mut self.bytes);
+        }
+        for (at, histogram) in part.histograms.times.iter().zip(&part.histograms.histograms) {
+            self.histogram.clear();
+            put_histogram(Timestamp::from_ms(*at), histogram, 0, &mut self.histogram);
+            put_bytes(4, &self.histogram, &mut self.bytes);
+        }
     }
-    let mut one = Vec::new();
-    for (at, histogram) in series.histograms.times.iter().zip(&series.histograms.histograms) {
-        one.clear();
-        put_histogram(Timestamp::from_ms(*at), histogram, 0, &mut one);
-        put_bytes(4, &one, &mut message);
+
+    /// Returns the number of bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
     }
-    put_bytes(1, &message, out);
+
+    /// Returns whether the series has no sample so far.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Appends the series to a message `QueryResult`, unless it has no samples.
+    pub fn put_into(&self, result: &mut Vec<u8>) {
+        if !self.is_empty() {
+            put_bytes(1, &self.bytes, result);
+        }
+    }
 }
 
 /// Returns a response of samples: one message `QueryResult` for each query.
