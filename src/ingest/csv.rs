@@ -31,6 +31,7 @@ use super::{DecodeError, DecodeLimits, Translated, lines, number};
 use crate::model::{METRIC_NAME, Refusal, Sample, Timestamp};
 use columns::{ColumnLayout, MetricSource};
 pub use columns::{ColumnsError, CsvColumns};
+pub use split::ends_in_quotes;
 use split::{CsvRecord, RecordError};
 
 /// Bytes of a cell that an error message quotes.

@@ -133,28 +133,54 @@ pub fn decode(
 /// Returns the length of the first line with its line end, which strings may contain. A string that
 /// does not end belongs to no line: its line then ends at its first line end.
 fn line_bytes(body: &[u8]) -> usize {
-    let first_end = body.iter().position(|byte| *byte == b'\n').map_or(body.len(), |at| at.saturating_add(1));
+    match line_with_strings(body) {
+        LineLength::Whole(length) => length,
+        LineLength::InString(_) => first_line_end(body),
+    }
+}
+
+/// Returns whether `line`, which begins a line, ends inside a string that more bytes may end.
+pub fn ends_in_string(line: &[u8]) -> bool {
+    matches!(line_with_strings(line), LineLength::InString(bytes) if bytes < STRING_BYTES_MAX)
+}
+
+/// Returns the position behind the first line end, or the end of the body.
+fn first_line_end(body: &[u8]) -> usize {
+    body.iter().position(|byte| *byte == b'\n').map_or(body.len(), |at| at.saturating_add(1))
+}
+
+/// Where the first line of a body ends.
+enum LineLength {
+    /// Behind this many bytes.
+    Whole(usize),
+    /// Unknown, because a string does not end within the body or within [`STRING_BYTES_MAX`]. The
+    /// bytes of the body behind its first quote.
+    InString(usize),
+}
+
+fn line_with_strings(body: &[u8]) -> LineLength {
     if body.iter().find(|byte| !matches!(byte, b' ' | b'\t')) == Some(&b'#') {
-        return first_end;
+        return LineLength::Whole(first_line_end(body));
     }
     let (mut at, mut is_field) = (0usize, false);
     while let Some(byte) = body.get(at) {
         at = at.saturating_add(1);
         match byte {
-            b'\n' => return at,
+            b'\n' => return LineLength::Whole(at),
             b'\\' => at = at.saturating_add(usize::from(body.get(at).is_some_and(|next| *next != b'\n'))),
             // Neither the measurement and the tags nor the time contain strings.
             b' ' => is_field = true,
             b'"' if is_field && body.get(at.wrapping_sub(2)) == Some(&b'=') => {
-                match string_bytes(body.get(at..).unwrap_or_default()) {
+                let text = body.get(at..).unwrap_or_default();
+                match string_bytes(text) {
                     Some(length) => at = at.saturating_add(length),
-                    None => return first_end,
+                    None => return LineLength::InString(text.len()),
                 }
             }
             _ => {}
         }
     }
-    body.len()
+    LineLength::Whole(body.len())
 }
 
 /// Returns the length of a string without its first quote, and with its last; `None` if it does not

@@ -18,7 +18,9 @@ mod number;
 pub mod otlp;
 mod pairs;
 pub mod prometheus_chunk;
+pub(crate) mod prompb;
 mod protobuf;
+pub(crate) mod protobuf_write;
 pub mod remote_read;
 pub mod remote_write;
 pub mod remote_write2;
@@ -27,7 +29,7 @@ pub mod text;
 mod zstd_frames;
 
 pub use protobuf::WireError;
-pub(crate) use protobuf::{put_bytes, put_varint};
+pub(crate) use protobuf::{put_bytes, put_varint, unzigzag};
 pub use snappy::SnappyError;
 pub use zstd_frames::ZstdError;
 

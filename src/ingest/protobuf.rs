@@ -305,7 +305,7 @@ impl<'a> Field<'a> {
 
 /// Decodes the zigzag encoding of `sint32` and `sint64`, in which small numbers of either sign are
 /// short.
-pub(super) const fn unzigzag(value: u64) -> i64 {
+pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 

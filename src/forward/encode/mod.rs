@@ -5,17 +5,15 @@
 //! RequestEncoder::finish()                        protobuf, then one snappy block or zstd frame
 //! ```
 //!
-//! `rw1` and `rw2` draw the messages of both versions, `histogram` the message that both share.
+//! `rw1` and `rw2` draw the messages of both versions; `ingest::prompb` those that both share.
 //! Sources: <https://prometheus.io/docs/specs/prw/remote_write_spec/>,
 //! <https://prometheus.io/docs/specs/prw/remote_write_spec_2_0/>.
 
-mod histogram;
 mod rw1;
 mod rw2;
 mod symbols;
 #[cfg(test)]
 mod tests;
-mod wire;
 
 use crate::model::{Exemplar, Histogram, Labels, MetricMetadata, Sample, StartChange, Timestamp};
 use symbols::SymbolTable;

@@ -9,11 +9,9 @@
 //! | `Exemplar` | 1 `Label`, 2 value (double), 3 time (int64, milliseconds) |
 //! | `MetricMetadata` | 1 kind (enum), 2 family name, 4 help, 5 unit |
 
-use super::histogram::put_histogram;
-use super::wire::{
-    double_bytes, int64_bytes, put_bytes, put_double, put_head, put_int64, put_text, put_uint64, varint_bytes,
-};
 use super::{Buffers, Run};
+use crate::ingest::prompb::{put_histogram, put_labels, put_sample};
+use crate::ingest::protobuf_write::{put_bytes, put_double, put_int64, put_text, put_uint64};
 use crate::model::{Labels, MetricMetadata};
 
 /// Appends a `TimeSeries`, and the metadata of its metric if the request does not have it yet.
@@ -28,10 +26,7 @@ pub(super) fn put_series(buffers: &mut Buffers, labels: &Labels, run: &Run<'_>) 
     message.clear();
     put_labels(labels, message);
     for sample in run.samples {
-        let (value, at_ms) = (sample.value, sample.at.as_ms());
-        put_head(2, double_bytes(value) + int64_bytes(at_ms), message);
-        put_double(1, value, message);
-        put_int64(2, at_ms, message);
+        put_sample(sample.at, sample.value, message);
     }
     for exemplar in run.exemplars {
         inner.clear();
@@ -46,15 +41,6 @@ pub(super) fn put_series(buffers: &mut Buffers, labels: &Labels, run: &Run<'_>) 
         put_bytes(4, inner, message);
     }
     put_bytes(1, message, series);
-}
-
-fn put_labels(labels: &Labels, out: &mut Vec<u8>) {
-    let bytes = |text: &str| 1 + varint_bytes(text.len() as u64) + text.len();
-    for label in labels {
-        put_head(1, bytes(label.name) + bytes(label.value), out);
-        put_text(1, label.name, out);
-        put_text(2, label.value, out);
-    }
 }
 
 fn put_metadata(buffers: &mut Buffers, MetricMetadata { name, kind, help, unit }: &MetricMetadata<'_>) {

@@ -12,12 +12,12 @@
 //! read field 6 of `TimeSeries`, later ones field 3 of `Sample` and 17 of `Histogram`. Both are
 //! written, and each receiver skips the field that it does not know.
 
-use super::histogram::put_histogram;
 use super::symbols::SymbolTable;
-use super::wire::{
+use super::{Buffers, Run};
+use crate::ingest::prompb::put_histogram;
+use crate::ingest::protobuf_write::{
     double_bytes, int64_bytes, put_bytes, put_double, put_head, put_int64, put_uint64, put_varint,
 };
-use super::{Buffers, Run};
 use crate::model::Labels;
 
 /// Appends a `TimeSeries`.

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
 
-use super::wire::put_bytes;
+use crate::ingest::put_bytes;
 
 /// Field `symbols` of `Request`.
 const SYMBOLS: u64 = 4;

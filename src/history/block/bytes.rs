@@ -1,5 +1,9 @@
 //! A cursor over bytes of Prometheus' files, whose numbers are big-endian.
 
+use crate::ingest::protobuf_write::zigzag;
+pub(super) use crate::ingest::put_varint as put_uvarint;
+use crate::ingest::unzigzag;
+
 /// The unread rest of a record. Every method returns `None` if the bytes are not there.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::history) struct ByteReader<'b>(&'b [u8]);
@@ -64,8 +68,7 @@ impl<'b> ByteReader<'b> {
 
     /// Reads a zigzag varint.
     pub(in crate::history) fn varint(&mut self) -> Option<i64> {
-        let value = self.uvarint()?;
-        Some((value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg())
+        self.uvarint().map(unzigzag)
     }
 
     /// Reads a varint that counts or measures something in memory.
@@ -80,21 +83,9 @@ impl<'b> ByteReader<'b> {
     }
 }
 
-/// Appends a varint.
-pub(super) fn put_uvarint(mut value: u64, out: &mut Vec<u8>) {
-    loop {
-        let [.., low] = value.to_be_bytes();
-        value >>= 7;
-        if value == 0 {
-            return out.push(low);
-        }
-        out.push(low | 0x80);
-    }
-}
-
 /// Appends a zigzag varint.
 pub(super) fn put_varint(value: i64, out: &mut Vec<u8>) {
-    put_uvarint((value << 1 ^ value >> 63).cast_unsigned(), out);
+    put_uvarint(zigzag(value), out);
 }
 
 /// Appends a text with its length.

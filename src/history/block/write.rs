@@ -208,11 +208,7 @@ impl ChunkWriter {
         let mut bytes = Vec::with_capacity(chunk.data.len().saturating_add(16));
         put_uvarint(chunk.data.len() as u64, &mut bytes);
         let covered = bytes.len();
-        bytes.push(match chunk.kind {
-            ChunkKind::Floats => 1,
-            ChunkKind::Histograms => 2,
-            ChunkKind::FloatHistograms => 3,
-        });
+        bytes.push(chunk.kind.number());
         bytes.extend_from_slice(&chunk.data);
         let sum = super::checksum(bytes.get(covered..).unwrap_or_default());
         bytes.extend_from_slice(&sum.to_be_bytes());

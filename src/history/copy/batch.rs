@@ -63,11 +63,37 @@ impl CopySeries {
         let times = || self.samples.iter().map(|one| one.at).chain(self.histograms.iter().map(|(at, _)| *at));
         Some(TimeRange::new(times().min()?, times().max()?))
     }
+}
 
-    /// Returns the estimated memory in bytes.
-    pub fn bytes(&self) -> usize {
-        let histograms: usize = self.histograms.iter().map(|(_, one)| one.bytes().saturating_add(8)).sum();
-        self.samples.len().saturating_mul(16).saturating_add(histograms)
+/// The samples of a batch that is being filled, and their estimated memory in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct BatchSize {
+    samples: usize,
+    bytes: usize,
+}
+
+impl BatchSize {
+    /// Adds floats.
+    pub(super) fn add_floats(&mut self, count: usize) {
+        self.samples = self.samples.saturating_add(count);
+        self.bytes = self.bytes.saturating_add(count.saturating_mul(16));
+    }
+
+    /// Adds a native histogram.
+    pub(super) fn add_histogram(&mut self, histogram: &Histogram) {
+        self.samples = self.samples.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(histogram.bytes()).saturating_add(8);
+    }
+
+    /// Adds the samples of a series.
+    pub(super) fn add_series(&mut self, series: &CopySeries) {
+        self.add_floats(series.samples.len());
+        series.histograms.iter().for_each(|(_, histogram)| self.add_histogram(histogram));
+    }
+
+    /// Returns whether the batch is large enough to be written.
+    pub(super) const fn is_full(self) -> bool {
+        self.samples >= super::BATCH_SAMPLES || self.bytes >= super::BATCH_BYTES
     }
 }
 
@@ -91,16 +117,6 @@ impl CopyBatch {
     /// Returns the number of samples of both kinds.
     pub fn sample_count(&self) -> usize {
         self.series.iter().map(CopySeries::len).sum()
-    }
-
-    /// Returns the estimated memory of its samples in bytes.
-    pub fn bytes(&self) -> usize {
-        self.series.iter().map(CopySeries::bytes).sum()
-    }
-
-    /// Returns whether the batch is large enough to be written.
-    pub fn is_full(&self) -> bool {
-        self.sample_count() >= super::BATCH_SAMPLES || self.bytes() >= super::BATCH_BYTES
     }
 
     /// Counts samples that were refused, and keeps the reason while there are few.

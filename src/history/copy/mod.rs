@@ -27,6 +27,7 @@ pub use preview::{CopyPreview, preview};
 pub use progress::ProgressFile;
 pub use prometheus::PrometheusSource;
 pub use run::{CopyStep, CopyTotals, copy};
+pub(in crate::history) use store::read_series;
 pub use store::{StoreLookup, StoreSink};
 pub use text::{TextFormat, TextSource};
 pub use verify::{CopyDifference, CopyDigest, VerifyReport, verify};

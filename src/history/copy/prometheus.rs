@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+use super::batch::BatchSize;
 use super::{CopyBatch, CopyMetadata, CopyPosition, CopySeries, CopyShare, CopySource, SampleCopyError};
 use crate::history::block::{BlockError, BlockMeta, BlockReader, BlockSeries, Ulid};
 use crate::history::wal::{HeadReader, HeadSample};
@@ -123,9 +124,8 @@ impl PrometheusSource {
     /// Returns the next samples of the open block; none at its end.
     fn block_batch(&mut self) -> Result<Option<CopyBatch>, BlockError> {
         let Some(open) = &mut self.open else { return Ok(None) };
-        let mut batch = CopyBatch::default();
-        let (mut samples, mut bytes) = (0_usize, 0_usize);
-        while samples < super::BATCH_SAMPLES && bytes < super::BATCH_BYTES {
+        let (mut batch, mut size) = (CopyBatch::default(), BatchSize::default());
+        while !size.is_full() {
             let (series, chunk) = match open.current.take() {
                 Some(current) => current,
                 None => {
@@ -138,11 +138,10 @@ impl PrometheusSource {
             };
             let mut part = CopySeries { labels: series.labels.clone(), ..CopySeries::default() };
             let mut next = chunk;
-            while next < series.chunks.len()
-                && part.len() < super::BATCH_SAMPLES
-                && part.bytes() < super::BATCH_BYTES
-            {
-                open.reader.chunk_samples(&series, next, |at_ms, sample| push(&mut part, at_ms, sample))?;
+            while next < series.chunks.len() && !size.is_full() {
+                open.reader.chunk_samples(&series, next, |at_ms, sample| {
+                    push(&mut part, &mut size, at_ms, sample);
+                })?;
                 next = next.saturating_add(1);
             }
             if next < series.chunks.len() {
@@ -151,12 +150,11 @@ impl PrometheusSource {
                 self.position.offset = self.position.offset.saturating_add(1);
                 self.series_done = self.series_done.saturating_add(1);
             }
-            (samples, bytes) = (samples.saturating_add(part.len()), bytes.saturating_add(part.bytes()));
             if !part.is_empty() {
                 batch.series.push(part);
             }
         }
-        Ok((samples > 0 || open.current.is_some()).then_some(batch))
+        Ok((!batch.series.is_empty() || open.current.is_some()).then_some(batch))
     }
 
     /// Starts to read the head.
@@ -242,12 +240,18 @@ fn read_head(
     Ok(head.problems().to_vec())
 }
 
-/// Appends a sample to a series.
-fn push(series: &mut CopySeries, at_ms: i64, sample: ChunkSample) {
+/// Appends a sample to a series of a batch with this size.
+fn push(series: &mut CopySeries, size: &mut BatchSize, at_ms: i64, sample: ChunkSample) {
     let at = Timestamp::from_ms(at_ms);
     match sample {
-        ChunkSample::Float(value) => series.samples.push(Sample { at, value }),
-        ChunkSample::Native(histogram) => series.histograms.push((at, histogram)),
+        ChunkSample::Float(value) => {
+            size.add_floats(1);
+            series.samples.push(Sample { at, value });
+        }
+        ChunkSample::Native(histogram) => {
+            size.add_histogram(&histogram);
+            series.histograms.push((at, histogram));
+        }
     }
 }
 
@@ -256,8 +260,7 @@ fn push(series: &mut CopySeries, at_ms: i64, sample: ChunkSample) {
 struct HeadBatches {
     current: CopyBatch,
     places: HashMap<Labels, usize>,
-    samples: usize,
-    bytes: usize,
+    size: BatchSize,
 }
 
 impl HeadBatches {
@@ -273,20 +276,14 @@ impl HeadBatches {
             }
         };
         let series = self.current.series.get_mut(place)?;
-        self.bytes = self.bytes.saturating_add(match &one.sample {
-            ChunkSample::Float(_) => 16,
-            ChunkSample::Native(histogram) => histogram.bytes(),
-        });
-        push(series, one.at_ms, one.sample);
-        self.samples = self.samples.saturating_add(1);
-        let is_full = self.samples >= super::BATCH_SAMPLES || self.bytes >= super::BATCH_BYTES;
-        is_full.then(|| self.take())
+        push(series, &mut self.size, one.at_ms, one.sample);
+        self.size.is_full().then(|| self.take())
     }
 
     /// Returns the batch, and begins another one.
     fn take(&mut self) -> CopyBatch {
         self.places.clear();
-        (self.samples, self.bytes) = (0, 0);
+        self.size = BatchSize::default();
         std::mem::take(&mut self.current)
     }
 }

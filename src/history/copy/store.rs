@@ -2,8 +2,8 @@
 
 use super::{CopyBatch, CopyLookup, CopySink, SampleCopyError, WrittenCounts};
 use crate::clock::Clock;
-use crate::model::{Access, HistogramColumns, Labels, Matcher, OrgId, RawSeries, TimeRange};
-use crate::tsdb::{AppendError, SampleColumns, Snapshot, Tsdb};
+use crate::model::{Access, HistogramColumns, Labels, Matcher, OrgId, RawSeries, Refusal, TimeRange};
+use crate::tsdb::{AppendError, SampleColumns, SelectedSeries, Snapshot, Tsdb};
 
 /// The samples after which the head is sealed, so that its memory stays small.
 const SEAL_SAMPLES: u64 = 2_000_000;
@@ -32,20 +32,17 @@ impl<'t> StoreSink<'t> {
 impl CopySink for StoreSink<'_> {
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
         let builder = batch.builder();
-        let append = |now| self.tsdb.append(self.org, &builder.batch(), now);
-        let report = match append(self.clock.now()) {
-            Err(AppendError::AtCapacity { .. } | AppendError::OutOfMemory(_)) => {
-                self.seal()?;
-                let append = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
-                append.map_err(|error| SampleCopyError::Sink(error.to_string()))?
-            }
-            outcome => outcome.map_err(|error| SampleCopyError::Sink(error.to_string()))?,
-        };
+        let mut appended = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
+        if let Err(AppendError::AtCapacity { .. } | AppendError::OutOfMemory(_)) = appended {
+            self.seal()?;
+            appended = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
+        }
+        let report = appended.map_err(|error| SampleCopyError::Sink(error.to_string()))?;
         self.unsealed = self.unsealed.saturating_add(report.stored);
         if self.unsealed >= SEAL_SAMPLES {
             self.seal()?;
         }
-        let reason = |one: &crate::model::Refusal| format!("{}: {}", one.series, one.reason);
+        let reason = |one: &Refusal| format!("{}: {}", one.series, one.reason);
         Ok(WrittenCounts {
             stored: report.stored,
             refused: report.refused,
@@ -71,17 +68,32 @@ impl CopyLookup for StoreLookup {
     fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, SampleCopyError> {
         let matchers: Vec<Matcher> =
             labels.iter().map(|label| Matcher::equal(label.name, label.value)).collect();
-        let mut raw = RawSeries::new(labels.clone());
-        for one in self.snapshot.select(&matchers, range) {
-            if one.labels == *labels {
-                let (mut floats, mut natives) = (SampleColumns::default(), HistogramColumns::default());
-                self.snapshot.read_both(one.id, range, range.start, &mut floats, &mut natives);
-                (raw.times, raw.values, raw.histograms) = (floats.times, floats.values, natives);
-            }
-        }
-        match self.snapshot.warnings().first() {
-            Some(warning) => Err(SampleCopyError::Sink(warning.clone())),
-            None => Ok(raw),
-        }
+        // Other series may have further labels.
+        let found = self.snapshot.select(&matchers, range).into_iter().find(|one| one.labels == *labels);
+        let read = match found {
+            Some(one) => read_series(&self.snapshot, &one, range),
+            None => undamaged(&self.snapshot, RawSeries::new(labels.clone())),
+        };
+        read.map_err(SampleCopyError::Sink)
     }
+}
+
+/// Reads the samples of a series.
+///
+/// # Errors
+/// A sentence, if any file could not be read through the snapshot.
+pub(in crate::history) fn read_series(
+    snapshot: &Snapshot,
+    one: &SelectedSeries,
+    range: TimeRange,
+) -> Result<RawSeries, String> {
+    let (mut floats, mut histograms) = (SampleColumns::default(), HistogramColumns::default());
+    snapshot.read_both(one.id, range, range.start, &mut floats, &mut histograms);
+    let SampleColumns { times, values } = floats;
+    undamaged(snapshot, RawSeries { labels: one.labels.clone(), times, values, histograms })
+}
+
+/// Returns the samples, or the first warning of a file that could not be read.
+fn undamaged(snapshot: &Snapshot, raw: RawSeries) -> Result<RawSeries, String> {
+    snapshot.warnings().into_iter().next().map_or(Ok(raw), Err)
 }

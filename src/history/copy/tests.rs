@@ -128,6 +128,31 @@ fn a_long_file_is_read_in_pieces_and_the_numbers_of_lines_are_those_of_the_file(
     assert!(totals.reasons[0].starts_with(&format!("line {}:", lines + 1)), "{:?}", totals.reasons);
 }
 
+/// Backslashes escape nothing in CSV, and quotes inside a cell or in a tag of Influx open nothing.
+/// Counted as open quotes, they would join the rest of a file into one piece.
+#[test]
+fn a_long_file_is_read_in_pieces_whatever_quotes_its_texts_have() {
+    let mut csv =
+        "time:unix_ms,metric,value,note\n1,m,1,\"C:\\\"\n2,m,2,6\" pipe\n3,m,3,8\" pipe\n".to_owned();
+    let mut influx = "m,size=6\" x=1,note=\"\\\"\" 1\n".to_owned();
+    for number in 0..60_000 {
+        csv.push_str(&format!("{},load,1,{:060}\n", 1_000 + number, 0));
+        influx.push_str(&format!("load,host={:060} x=1 {}\n", 0, 1_000 + number));
+    }
+    let precision = crate::ingest::influx::Precision::Milliseconds;
+    let influx_format = TextFormat::Influx { precision, database: String::new() };
+    for (body, format) in [(csv, TextFormat::Csv(None)), (influx, influx_format)] {
+        let mut source = text(&body, format);
+        let (mut batches, mut samples) = (0, 0);
+        while let Some(batch) = source.next().expect("read") {
+            assert_eq!(batch.refused, 0, "{:?}", batch.reasons);
+            samples += batch.sample_count();
+            batches += 1;
+        }
+        assert!(samples > 60_000 && batches >= 3, "{samples} samples in {batches} batches");
+    }
+}
+
 #[test]
 fn an_interrupted_copy_continues_without_a_lost_or_doubled_sample() {
     let (body, count) = long_csv();

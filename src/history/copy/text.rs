@@ -136,15 +136,19 @@ impl<R: Read> TextSource<R> {
 
     /// Reads the next lines that belong together.
     fn read_piece(&mut self) -> Result<Vec<u8>, SampleCopyError> {
-        let (mut piece, mut quotes) = (Vec::new(), 0_usize);
-        while !self.has_ended && !self.has_eof && (piece.len() < PIECE_BYTES || !quotes.is_multiple_of(2)) {
+        let (mut piece, mut record, mut is_quoted) = (Vec::new(), 0_usize, false);
+        while !self.has_ended && !self.has_eof && (piece.len() < PIECE_BYTES || is_quoted) {
             let start = piece.len();
             self.read_line(&mut piece)?;
+            if !is_quoted {
+                record = start;
+            }
             let line = piece.get(start..).unwrap_or_default();
             match self.format {
                 TextFormat::OpenMetrics => self.has_eof = line.trim_ascii_end() == EOF,
-                TextFormat::Csv(_) | TextFormat::Influx { .. } => {
-                    quotes = quotes.saturating_add(unescaped_quotes(line));
+                TextFormat::Csv(_) => is_quoted = csv::ends_in_quotes(line, is_quoted),
+                TextFormat::Influx { .. } => {
+                    is_quoted = influx::ends_in_string(piece.get(record..).unwrap_or_default());
                 }
                 TextFormat::Prometheus | TextFormat::JsonLines => {}
             }
@@ -216,16 +220,6 @@ fn unreadable(error: &std::io::Error) -> SampleCopyError {
     SampleCopyError::Source(format!("the file cannot be read: {error}"))
 }
 
-/// Counts quotes that no backslash precedes.
-fn unescaped_quotes(line: &[u8]) -> usize {
-    let (mut count, mut is_escaped) = (0_usize, false);
-    for byte in line {
-        count = count.saturating_add(usize::from(*byte == b'"' && !is_escaped));
-        is_escaped = *byte == b'\\' && !is_escaped;
-    }
-    count
-}
-
 impl<R: Read> CopySource for TextSource<R> {
     fn identity(&self) -> String {
         let sum = crate::history::block::checksum(&self.beginning);
@@ -252,7 +246,7 @@ impl<R: Read> CopySource for TextSource<R> {
             // The last comments before the position, which may be anywhere before it.
             piece.extend_from_slice(bytes);
             let whole = piece.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1));
-            if whole > 0 || piece.len() > LINE_BYTES_MAX {
+            if whole > 0 {
                 let rest = piece.split_off(whole);
                 let lines = std::mem::replace(&mut piece, rest);
                 self.keep_comments(&lines);

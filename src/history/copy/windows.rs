@@ -1,7 +1,8 @@
 //! A server as a source, which is asked for one window of time after another: remote read and the
 //! export of VictoriaMetrics.
 
-use super::{CopyBatch, CopyPosition, CopyShare, CopySource, SampleCopyError};
+use super::batch::BatchSize;
+use super::{CopyBatch, CopyPosition, CopySeries, CopyShare, CopySource, SampleCopyError};
 use crate::model::{TimeRange, Timestamp};
 
 /// The first and the longest window in milliseconds.
@@ -132,20 +133,21 @@ impl<F: FetchWindow> CopySource for WindowSource<F> {
 /// Splits a batch into batches of at most about [`super::BATCH_SAMPLES`] samples.
 fn in_parts(batch: CopyBatch) -> Vec<CopyBatch> {
     let CopyBatch { series, metadata, refused, reasons } = batch;
-    let mut parts = Vec::new();
+    let (mut parts, mut size) = (Vec::new(), BatchSize::default());
     let mut part = CopyBatch { series: Vec::new(), metadata, refused, reasons };
     for mut one in series {
         while one.samples.len() > super::BATCH_SAMPLES {
             let rest = one.samples.split_off(super::BATCH_SAMPLES);
-            let first =
-                super::CopySeries { labels: one.labels.clone(), samples: one.samples, ..Default::default() };
-            part.series.push(first);
+            let samples = std::mem::replace(&mut one.samples, rest);
+            part.series.push(CopySeries { labels: one.labels.clone(), samples, ..CopySeries::default() });
             parts.push(std::mem::take(&mut part));
-            one.samples = rest;
+            size = BatchSize::default();
         }
+        size.add_series(&one);
         part.series.push(one);
-        if part.is_full() {
+        if size.is_full() {
             parts.push(std::mem::take(&mut part));
+            size = BatchSize::default();
         }
     }
     if !part.series.is_empty() || !part.metadata.is_empty() || part.refused > 0 {

@@ -9,16 +9,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::history::block::{BlockWriter, Ulid, WrittenBlock, compare_labels};
-use crate::history::copy::SampleCopyError;
+use crate::history::copy::{SampleCopyError, read_series};
 use crate::ingest::prometheus_chunk::{ChunkEncoder, EncodedChunk};
 use crate::model::{
     Histogram, HistogramColumns, Labels, Matcher, MetricMetadata, Pace, RawSeries, TimeRange, Timestamp,
 };
-use crate::tsdb::{Description, SampleColumns, SelectedSeries, Snapshot};
+use crate::tsdb::{Description, SelectedSeries, Snapshot};
 
-/// The window of a block in milliseconds: 18 hours, one of the sizes to which Prometheus compacts
-/// blocks of 2 hours.
-pub const BLOCK_MS: i64 = 18 * 3_600_000;
 /// The samples after which a chunk ends, as in Prometheus.
 const CHUNK_SAMPLES: u16 = 120;
 /// The bytes after which a chunk of histograms ends, as in Prometheus.
@@ -43,6 +40,20 @@ pub trait ExportSource {
     fn metadata(&self, _name: &str) -> Option<MetricMetadata<'_>> {
         None
     }
+}
+
+/// The longest part of a series that is in memory at once, in milliseconds.
+const PART_MS: i64 = 32 * 86_400_000;
+
+/// Returns the first part of a range of times, which has at most [`PART_MS`], and the rest; no rest
+/// after the last part.
+pub(super) fn first_part(range: TimeRange) -> (TimeRange, Option<TimeRange>) {
+    let last_ms = range.start.as_ms().saturating_add(PART_MS - 1);
+    if last_ms >= range.end.as_ms() {
+        return (range, None);
+    }
+    let rest = TimeRange::new(Timestamp::from_ms(last_ms.saturating_add(1)), range.end);
+    (TimeRange::new(range.start, Timestamp::from_ms(last_ms)), Some(rest))
 }
 
 /// What is exported.
@@ -173,17 +184,18 @@ pub struct StoreExport {
 impl StoreExport {
     /// Returns the samples that a snapshot shows, of the series that any of the selectors matches;
     /// of all series if there are none.
-    pub fn new(snapshot: Snapshot, selectors: Vec<Vec<Matcher>>) -> StoreExport {
+    pub fn new(snapshot: Snapshot, mut selectors: Vec<Vec<Matcher>>) -> StoreExport {
+        if selectors.is_empty() {
+            selectors.push(Vec::new());
+        }
         let listed = snapshot.paced(&Pace::endless()).metadata(None, usize::MAX);
         let listed = listed.map(|listed| listed.items).unwrap_or_default();
         StoreExport { snapshot, selectors: Some(selectors), selected: Vec::new(), metadata: by_name(listed) }
     }
 
     /// Returns the samples of series that were selected before, and no descriptions.
-    pub fn of_selected(snapshot: Snapshot, mut selected: Vec<SelectedSeries>) -> StoreExport {
-        selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
-        selected.dedup_by(|a, b| a.labels == b.labels);
-        StoreExport { snapshot, selectors: None, selected, metadata: BTreeMap::new() }
+    pub fn of_selected(snapshot: Snapshot, selected: Vec<SelectedSeries>) -> StoreExport {
+        StoreExport { snapshot, selectors: None, selected: in_order(selected), metadata: BTreeMap::new() }
     }
 
     /// Returns the number of selected series.
@@ -204,11 +216,17 @@ impl StoreExport {
     /// [`SampleCopyError::Stopped`].
     pub fn used_range(&self, range: TimeRange) -> Result<Option<TimeRange>, SampleCopyError> {
         let pace = Pace::endless();
-        let none = [Vec::new()];
-        let selectors = self.selectors.as_deref().filter(|all| !all.is_empty()).unwrap_or(&none);
+        let selectors = self.selectors.as_deref().unwrap_or_default();
         let exists = |range| self.snapshot.paced(&pace).exists(selectors, range);
         used_range(range, exists).map_err(|_| SampleCopyError::Stopped)
     }
+}
+
+/// Returns the series in the order of Prometheus, each once.
+fn in_order(mut selected: Vec<SelectedSeries>) -> Vec<SelectedSeries> {
+    selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
+    selected.dedup_by(|a, b| a.labels == b.labels);
+    selected
 }
 
 fn by_name(all: Vec<Description>) -> BTreeMap<Arc<str>, Description> {
@@ -254,29 +272,14 @@ impl ExportSource for StoreExport {
 
     fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, SampleCopyError> {
         if let Some(selectors) = &self.selectors {
-            let none = [Vec::new()];
-            let selectors = if selectors.is_empty() { &none[..] } else { selectors };
             let found = selectors.iter().flat_map(|matchers| self.snapshot.select(matchers, range));
-            let mut selected: Vec<SelectedSeries> = found.collect();
-            selected.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
-            selected.dedup_by(|a, b| a.labels == b.labels);
-            self.selected = selected;
+            self.selected = in_order(found.collect());
         }
         Ok(self.selected.iter().map(|one| one.labels.clone()).collect())
     }
 
     fn read(&mut self, place: usize, range: TimeRange) -> Result<RawSeries, SampleCopyError> {
         let Some(one) = self.selected.get(place) else { return Ok(RawSeries::default()) };
-        let (mut floats, mut natives) = (SampleColumns::default(), HistogramColumns::default());
-        self.snapshot.read_both(one.id, range, range.start, &mut floats, &mut natives);
-        match self.snapshot.warnings().first() {
-            Some(warning) => Err(SampleCopyError::Source(warning.clone())),
-            None => Ok(RawSeries {
-                labels: one.labels.clone(),
-                times: floats.times,
-                values: floats.values,
-                histograms: natives,
-            }),
-        }
+        read_series(&self.snapshot, one, range).map_err(SampleCopyError::Source)
     }
 }

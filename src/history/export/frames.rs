@@ -1,11 +1,11 @@
 //! Series as answers to remote read: streamed chunks, or samples.
 
-use super::blocks::chunks_of;
+use super::blocks::{chunks_of, first_part};
 use super::{ExportPieces, ExportSource, StoreExport};
 use crate::history::copy::SampleCopyError;
 use crate::ingest::prometheus_chunk::EncodedChunk;
-use crate::ingest::remote_read::{put_chunk_frame, put_time_series};
-use crate::model::{TimeRange, Timestamp};
+use crate::ingest::remote_read::{TimeSeriesMessage, put_chunk_frame};
+use crate::model::TimeRange;
 
 /// The bytes after which a piece ends.
 const PIECE_BYTES: usize = 128 << 10;
@@ -27,28 +27,28 @@ pub struct FrameQuery {
 #[derive(Debug)]
 pub struct FramePieces {
     queries: Vec<FrameQuery>,
-    /// The place of the query, of its series, and the time of the next part of the series.
+    /// The places of the query and of its series, and the times of the series that are not encoded
+    /// yet; all of them if there is no rest.
     query: usize,
     series: usize,
-    from: Option<Timestamp>,
+    rest: Option<TimeRange>,
 }
 
 impl FramePieces {
     /// Returns the answer to these queries, in their order.
     pub const fn new(queries: Vec<FrameQuery>) -> FramePieces {
-        FramePieces { queries, query: 0, series: 0, from: None }
+        FramePieces { queries, query: 0, series: 0, rest: None }
     }
 
     /// Appends the next part of a series. Returns whether there was one.
     fn part(&mut self, out: &mut Vec<u8>) -> Result<bool, SampleCopyError> {
         let Some(query) = self.queries.get_mut(self.query) else { return Ok(false) };
         if self.series >= query.source.selected_len() {
-            (self.query, self.series, self.from) = (self.query.saturating_add(1), 0, None);
+            (self.query, self.series) = (self.query.saturating_add(1), 0);
             return Ok(self.query < self.queries.len());
         }
-        let from = self.from.unwrap_or(query.range.start);
-        let last = from.as_ms().saturating_add(super::PART_MS - 1).min(query.range.end.as_ms());
-        let raw = query.source.read(self.series, TimeRange::new(from, Timestamp::from_ms(last)))?;
+        let (part, later) = first_part(self.rest.unwrap_or(query.range));
+        let raw = query.source.read(self.series, part)?;
         let labels = raw.labels.clone();
         let chunks = chunks_of(raw);
         let mut rest = &chunks[..];
@@ -64,9 +64,9 @@ impl FramePieces {
             put_chunk_frame(&labels, some, self.query, out);
             rest = more;
         }
-        self.from = Some(Timestamp::from_ms(last.saturating_add(1)));
-        if last >= query.range.end.as_ms() {
-            (self.series, self.from) = (self.series.saturating_add(1), None);
+        self.rest = later;
+        if later.is_none() {
+            self.series = self.series.saturating_add(1);
         }
         Ok(true)
     }
@@ -97,24 +97,16 @@ pub fn samples_of_query(
 ) -> Result<Option<Vec<u8>>, SampleCopyError> {
     let mut out = Vec::new();
     for place in 0..query.source.selected_len() {
-        let mut from = query.range.start;
-        let mut whole = crate::model::RawSeries::default();
-        while from <= query.range.end {
-            let last = from.as_ms().saturating_add(super::PART_MS - 1).min(query.range.end.as_ms());
-            let part = query.source.read(place, TimeRange::new(from, Timestamp::from_ms(last)))?;
-            whole.labels = part.labels.clone();
-            whole.append(part);
-            if whole.len().saturating_mul(11).saturating_add(out.len()) > bytes_max {
+        let (mut series, mut rest) = (TimeSeriesMessage::default(), Some(query.range));
+        while let Some(times) = rest {
+            let (part, later) = first_part(times);
+            series.push(&query.source.read(place, part)?);
+            if series.len().saturating_add(out.len()) > bytes_max {
                 return Ok(None);
             }
-            from = Timestamp::from_ms(last.saturating_add(1));
+            rest = later;
         }
-        if !whole.is_empty() {
-            put_time_series(&whole, &mut out);
-        }
-        if out.len() > bytes_max {
-            return Ok(None);
-        }
+        series.put_into(&mut out);
     }
-    Ok(Some(out))
+    Ok((out.len() <= bytes_max).then_some(out))
 }

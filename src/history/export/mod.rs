@@ -6,9 +6,8 @@ mod frames;
 mod tests;
 mod text;
 
-pub use blocks::{BLOCK_MS, BlockExport, ExportSource, ExportStep, StoreExport, export_blocks, used_range};
+pub use blocks::{BlockExport, ExportSource, ExportStep, StoreExport, export_blocks, used_range};
 pub use frames::{FramePieces, FrameQuery, samples_of_query};
 pub use text::{
-    ExportFormat, ExportPieces, ExportWriter, PART_MS, TextExport, TextPieces, TextStep, export_text,
-    metadata_of,
+    ExportFormat, ExportPieces, ExportWriter, TextExport, TextPieces, TextStep, export_text, metadata_of,
 };

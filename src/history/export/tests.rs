@@ -134,7 +134,7 @@ fn an_interrupted_export_to_blocks_continues_and_the_blocks_have_every_sample_on
     let mut source = StoreExport::new(tsdb.snapshot(&Access::whole(ORG)), Vec::new());
     let range = source.used_range(TimeRange::ALL).expect("a range").expect("samples");
     assert_eq!((range.start.as_ms(), range.end.as_ms()), (1_795_000_000_000, 1_795_299_940_000));
-    let export = BlockExport { folder: dir.path(), range, block_ms: BLOCK_MS, identity: "all" };
+    let export = BlockExport { folder: dir.path(), range, block_ms: 18 * 3_600_000, identity: "all" };
     let mut left = 5;
     let stopped = export_blocks(&mut source, &export, &mut |_| {
         left -= 1;

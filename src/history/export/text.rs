@@ -1,17 +1,17 @@
 //! Series as JSON lines, CSV, OpenMetrics and Prometheus' text format.
 //!
-//! Floats have as many digits as needed to read the same bits again. JSON lines and CSV have one
-//! kind of NaN, so staleness markers are left out of them. No text format has native histograms,
-//! which are counted and left out.
+//! Floats have as many digits as needed to read the same bits again. No text format has native
+//! histograms or staleness markers, which are left out; the histograms are counted.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
 use std::io::Write;
 
 use super::ExportSource;
+use super::blocks::first_part;
 use crate::history::copy::SampleCopyError;
 use crate::model::{
-    Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, TimeRange, Timestamp, families_of, is_stale,
+    Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, TimeRange, families_of, is_stale,
 };
 
 /// A text format.
@@ -347,9 +347,6 @@ pub struct TextStep {
     pub left_out: u64,
 }
 
-/// The longest part of a series that is in memory at once, in milliseconds.
-pub const PART_MS: i64 = 32 * 86_400_000;
-
 /// The bytes after which a piece ends.
 const PIECE_BYTES: usize = 64 << 10;
 /// The parts of series after which a piece ends.
@@ -365,8 +362,8 @@ pub struct TextPieces<S> {
     writer: ExportWriter,
     /// The places of the series in the order in which they are written.
     places: Vec<usize>,
-    /// The time at which the next part of the current series begins.
-    from: Timestamp,
+    /// The times of the current series that are not written yet.
+    rest: TimeRange,
     step: TextStep,
     state: PiecesState,
 }
@@ -394,8 +391,8 @@ impl<S: ExportSource> TextPieces<S> {
             return Err(SampleCopyError::Source(message));
         }
         let step = TextStep { all: places.len() as u64, ..TextStep::default() };
-        let (range, from) = (export.range, export.range.start);
-        Ok(TextPieces { source, range, writer, places, from, step, state: PiecesState::Beginning })
+        let (range, rest) = (export.range, export.range);
+        Ok(TextPieces { source, range, writer, places, rest, step, state: PiecesState::Beginning })
     }
 
     /// Returns the state after the last piece.
@@ -407,15 +404,14 @@ impl<S: ExportSource> TextPieces<S> {
     fn part(&mut self, text: &mut Vec<u8>) -> Result<Option<usize>, SampleCopyError> {
         let place = usize::try_from(self.step.done).ok().and_then(|done| self.places.get(done));
         let Some(place) = place.copied() else { return Ok(None) };
-        let last = self.from.as_ms().saturating_add(PART_MS - 1).min(self.range.end.as_ms());
-        let series = self.source.read(place, TimeRange::new(self.from, Timestamp::from_ms(last)))?;
+        let (part, rest) = first_part(self.rest);
+        let series = self.source.read(place, part)?;
         let metadata = metadata_of(&series.labels, |name| self.source.metadata(name));
         self.writer.series(&series, metadata, text);
         self.step.samples = self.step.samples.saturating_add(series.len() as u64);
         self.step.left_out = self.writer.left_out();
-        self.from = Timestamp::from_ms(last.saturating_add(1));
-        if last >= self.range.end.as_ms() {
-            self.from = self.range.start;
+        self.rest = rest.unwrap_or(self.range);
+        if rest.is_none() {
             self.step.done = self.step.done.saturating_add(1);
         }
         Ok(Some(series.len()))

@@ -200,3 +200,30 @@ fn quoted(rest: &[u8], open: usize) -> Result<(CellRange, usize), (Option<usize>
         return Ok((CellRange { start, end, is_unescaped }, after));
     }
 }
+
+/// Returns whether a line ends inside a quoted cell, so that its record continues in the next line.
+/// `is_quoted` is the result for the line before it. This agrees with [`CsvRecord::read_next`].
+pub fn ends_in_quotes(line: &[u8], mut is_quoted: bool) -> bool {
+    let after_first = |text: &'_ [u8], byte: u8| {
+        let at = text.iter().position(|other| *other == byte)?;
+        Some(at.saturating_add(1))
+    };
+    let mut rest = line;
+    loop {
+        if is_quoted {
+            let Some(end) = after_first(rest, b'"') else { return true };
+            rest = rest.get(end..).unwrap_or_default();
+            if let Some(after) = rest.strip_prefix(b"\"") {
+                rest = after;
+                continue;
+            }
+            // The line ends here, or something else follows the quotes and the line is refused.
+            let Some(after) = rest.strip_prefix(b",") else { return false };
+            rest = after;
+        }
+        is_quoted = rest.starts_with(b"\"");
+        let cell_end = if is_quoted { Some(1) } else { after_first(rest, b',') };
+        let Some(end) = cell_end else { return false };
+        rest = rest.get(end..).unwrap_or_default();
+    }
+}

@@ -261,6 +261,28 @@ proptest! {
     }
 
     #[test]
+    fn lines_end_in_quotes_where_records_continue(
+        pieces in prop::collection::vec(prop::sample::select(vec!["\"", ",", "\n", "\r\n", "\r", "\\", "a"]), 1..40),
+    ) {
+        let body = pieces.concat();
+        let (mut is_quoted, mut read) = (false, 0);
+        for line in body.as_bytes().split_inclusive(|byte| *byte == b'\n') {
+            is_quoted = ends_in_quotes(line, is_quoted);
+            read += line.len();
+            let mut records = CsvRecord::new(&body.as_bytes()[..read]);
+            let mut is_open = false;
+            loop {
+                match records.read_next() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(error) => is_open |= error.reason.starts_with("a quote is not closed"),
+                }
+            }
+            prop_assert_eq!(is_quoted, is_open, "{:?}", &body[..read]);
+        }
+    }
+
+    #[test]
     fn arbitrary_csv_bodies_are_decoded_or_refused(
         bytes in prop::collection::vec(any::<u8>(), 1..300),
         pieces in prop::collection::vec(prop::sample::select(vec!["\"", ",", "\n", "\r\n", "1", "up", "é"]), 1..60),

@@ -1,5 +1,7 @@
 //! A writer of bits, and the number formats of Prometheus' chunks that are built from them.
 
+use crate::ingest::protobuf_write::zigzag;
+
 /// Bits that are appended, the highest bit of each byte first.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BitWriter {
@@ -79,7 +81,7 @@ impl BitWriter {
 
     /// Appends a signed varint, zigzag encoded.
     pub(super) fn varint(&mut self, value: i64) {
-        self.uvarint((value << 1 ^ value >> 63).cast_unsigned());
+        self.uvarint(zigzag(value));
     }
 
     /// Appends `ones` one bits, and a zero bit unless there are `most` of them.

@@ -49,6 +49,11 @@ impl ChunkKind {
             _ => Err(ChunkError::Encoding(number)),
         }
     }
+
+    /// Returns the number of the encoding.
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
 }
 
 /// A sample of a chunk.

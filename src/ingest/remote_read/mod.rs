@@ -27,7 +27,8 @@ use std::sync::Arc;
 
 use super::histogram;
 use super::prometheus_chunk::{self, ChunkError, ChunkKind, ChunkSample};
-use super::protobuf::{Field, WireError, WireReader, put_bytes, put_varint};
+use super::protobuf::{Field, WireError, WireReader, put_bytes};
+use super::protobuf_write::put_int64;
 use super::snappy::{SnappyError, decompress};
 use super::{DecodeError, DecodeLimits};
 use crate::model::{
@@ -35,7 +36,7 @@ use crate::model::{
 };
 
 pub use respond::{
-    ReadRequestBody, RequestedSeries, decode_request, put_chunk_frame, put_time_series, samples_response,
+    ReadRequestBody, RequestedSeries, TimeSeriesMessage, decode_request, put_chunk_frame, samples_response,
 };
 
 /// The content type of a response of samples.
@@ -203,14 +204,6 @@ pub fn request(queries: &[ReadQuery], chunks: bool) -> Result<Vec<u8>, ReadError
         found,
         allowed: u64::from(u32::MAX),
     })
-}
-
-/// Appends a varint field; zero is the default and is left out.
-fn put_int64(field: u64, value: i64, out: &mut Vec<u8>) {
-    if value != 0 {
-        put_varint(field << 3, out);
-        put_varint(value.cast_unsigned(), out);
-    }
 }
 
 /// Reserves memory for decoded samples: returns whether the total of this many bytes is available,

@@ -1,13 +1,13 @@
 //! The server's side of remote read: requests are decoded, and series are encoded.
 
-use super::{ReadError, put_int64};
+use super::ReadError;
 use crate::ingest::DecodeLimits;
-use crate::ingest::prometheus_chunk::{ChunkKind, EncodedChunk};
-use crate::ingest::protobuf::{WireReader, put_bytes, put_varint};
+use crate::ingest::prometheus_chunk::EncodedChunk;
+use crate::ingest::prompb::{put_histogram, put_labels, put_sample};
+use crate::ingest::protobuf::WireReader;
+use crate::ingest::protobuf_write::{put_bytes, put_int64, put_uint64, put_varint};
 use crate::ingest::snappy::decompress;
-use crate::model::{
-    BucketSpan, Histogram, HistogramCounts, Labels, MatchOp, RawSeries, TimeRange, Timestamp,
-};
+use crate::model::{Labels, MatchOp, RawSeries, TimeRange, Timestamp};
 
 /// The most bytes of a request after decompression, inclusive.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
@@ -119,15 +119,6 @@ fn decode_matcher(message: &[u8]) -> Result<(MatchOp, String, String), ReadError
     Ok((op, name.to_owned(), value.to_owned()))
 }
 
-fn put_labels(labels: &Labels, out: &mut Vec<u8>) {
-    for label in labels.iter() {
-        let mut one = Vec::new();
-        put_bytes(1, label.name.as_bytes(), &mut one);
-        put_bytes(2, label.value.as_bytes(), &mut one);
-        put_bytes(1, &one, out);
-    }
-}
-
 /// Appends a frame with chunks of a series of a query, which is named by its place.
 pub fn put_chunk_frame(labels: &Labels, chunks: &[EncodedChunk], query: usize, out: &mut Vec<u8>) {
     let mut series = Vec::new();
@@ -136,39 +127,58 @@ pub fn put_chunk_frame(labels: &Labels, chunks: &[EncodedChunk], query: usize, o
         let mut one = Vec::with_capacity(chunk.data.len().saturating_add(32));
         put_int64(1, chunk.first_ms, &mut one);
         put_int64(2, chunk.last_ms, &mut one);
-        let kind = match chunk.kind {
-            ChunkKind::Floats => 1,
-            ChunkKind::Histograms => 2,
-            ChunkKind::FloatHistograms => 3,
-        };
-        put_int64(3, kind, &mut one);
+        put_uint64(3, chunk.kind.number().into(), &mut one);
         put_bytes(4, &chunk.data, &mut one);
         put_bytes(2, &one, &mut series);
     }
     let mut message = Vec::with_capacity(series.len().saturating_add(16));
     put_bytes(1, &series, &mut message);
-    put_int64(2, i64::try_from(query).unwrap_or_default(), &mut message);
+    put_uint64(2, query as u64, &mut message);
     put_varint(message.len() as u64, out);
     out.extend_from_slice(&crc32c::crc32c(&message).to_be_bytes());
     out.extend_from_slice(&message);
 }
 
-/// Appends a series to a message `QueryResult`.
-pub fn put_time_series(series: &RawSeries, out: &mut Vec<u8>) {
-    let mut message = Vec::new();
-    put_labels(&series.labels, &mut message);
-    for (at, value) in series.times.iter().zip(&series.values) {
-        let mut one = Vec::new();
-        put_double(1, *value, &mut one);
-        put_int64(2, *at, &mut one);
-        put_bytes(2, &one, &mut message);
+/// A message `TimeSeries` under construction, from the parts of a series.
+#[derive(Debug, Default)]
+pub struct TimeSeriesMessage {
+    bytes: Vec<u8>,
+    /// A histogram inside of it.
+    histogram: Vec<u8>,
+}
+
+impl TimeSeriesMessage {
+    /// Appends the samples of a part, and the labels before the first sample.
+    pub fn push(&mut self, part: &RawSeries) {
+        if self.bytes.is_empty() && !part.is_empty() {
+            put_labels(&part.labels, &mut self.bytes);
+        }
+        for (at, value) in part.times.iter().zip(&part.values) {
+            put_sample(Timestamp::from_ms(*at), *value, &mut self.bytes);
+        }
+        for (at, histogram) in part.histograms.times.iter().zip(&part.histograms.histograms) {
+            self.histogram.clear();
+            put_histogram(Timestamp::from_ms(*at), histogram, 0, &mut self.histogram);
+            put_bytes(4, &self.histogram, &mut self.bytes);
+        }
     }
-    for (at, histogram) in series.histograms.times.iter().zip(&series.histograms.histograms) {
-        let mut one = Vec::new();
-        put_histogram(*at, histogram, &mut one);
-        put_bytes(4, &one, &mut message);
+
+    /// Returns the number of bytes so far.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
     }
-    put_bytes(1, &message, out);
+
+    /// Returns whether the series has no sample so far.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Appends the series to a message `QueryResult`, unless it has no samples.
+    pub fn put_into(&self, result: &mut Vec<u8>) {
+        if !self.is_empty() {
+            put_bytes(1, &self.bytes, result);
+        }
+    }
 }
 
 /// Returns a response of samples: one message `QueryResult` for each query.
@@ -184,83 +194,4 @@ pub fn samples_response(results: &[Vec<u8>]) -> Result<Vec<u8>, ReadError> {
         found,
         allowed: u64::from(u32::MAX),
     })
-}
-
-fn put_double(field: u64, value: f64, out: &mut Vec<u8>) {
-    if value.to_bits() != 0 {
-        put_varint(field << 3 | 1, out);
-        out.extend_from_slice(&value.to_le_bytes());
-    }
-}
-
-fn zigzag(value: i64) -> u64 {
-    (value << 1 ^ value >> 63).cast_unsigned()
-}
-
-/// Appends a `Histogram`; see [`crate::ingest::histogram`] for its fields.
-fn put_histogram(at_ms: i64, histogram: &Histogram, out: &mut Vec<u8>) {
-    let shape = histogram.shape();
-    let (positive, negative) = (shape.positive(), shape.negative());
-    match histogram.counts() {
-        HistogramCounts::Integer { count, .. } => put_int64(1, count.cast_signed(), out),
-        HistogramCounts::Float { count, .. } => {
-            put_varint(2 << 3 | 1, out);
-            out.extend_from_slice(&count.to_le_bytes());
-        }
-    }
-    put_double(3, histogram.sum(), out);
-    put_int64(4, zigzag(i64::from(shape.schema())).cast_signed(), out);
-    put_double(5, shape.zero_threshold(), out);
-    match histogram.counts() {
-        HistogramCounts::Integer { zero, .. } => put_int64(6, zero.cast_signed(), out),
-        HistogramCounts::Float { zero, .. } => put_double(7, *zero, out),
-    }
-    let split = shape.positive_buckets();
-    negative.iter().for_each(|span| put_span(8, *span, out));
-    put_buckets(histogram, split.., [9, 10], out);
-    positive.iter().for_each(|span| put_span(11, *span, out));
-    put_buckets(histogram, ..split, [12, 13], out);
-    put_int64(14, i64::from(histogram.reset() as u8), out);
-    put_int64(15, at_ms, out);
-    put_doubles(16, shape.custom_values(), out);
-}
-
-fn put_span(field: u64, span: BucketSpan, out: &mut Vec<u8>) {
-    let mut one = Vec::new();
-    put_int64(1, zigzag(i64::from(span.offset)).cast_signed(), &mut one);
-    put_int64(2, i64::from(span.length), &mut one);
-    put_bytes(field, &one, out);
-}
-
-/// Appends buckets of one sign: differences in the first field, or float counts in the second.
-fn put_buckets(
-    histogram: &Histogram,
-    places: impl std::slice::SliceIndex<[u64], Output = [u64]> + std::slice::SliceIndex<[f64], Output = [f64]>,
-    fields: [u64; 2],
-    out: &mut Vec<u8>,
-) {
-    let [deltas, counts] = fields;
-    match histogram.counts() {
-        HistogramCounts::Integer { buckets, .. } => {
-            let (mut packed, mut before) = (Vec::new(), 0_i64);
-            for bucket in buckets.get(places).unwrap_or_default() {
-                put_varint(zigzag(bucket.cast_signed().wrapping_sub(before)), &mut packed);
-                before = bucket.cast_signed();
-            }
-            if !packed.is_empty() {
-                put_bytes(deltas, &packed, out);
-            }
-        }
-        HistogramCounts::Float { buckets, .. } => {
-            put_doubles(counts, buckets.get(places).unwrap_or_default(), out);
-        }
-    }
-}
-
-fn put_doubles(field: u64, values: &[f64], out: &mut Vec<u8>) {
-    if values.is_empty() {
-        return;
-    }
-    let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-    put_bytes(field, &packed, out);
 }

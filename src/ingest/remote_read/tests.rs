@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ingest::prometheus_chunk::ChunkEncoder;
+use crate::ingest::put_varint;
 use crate::model::{CounterReset, HistogramCounts, STALE_NAN_BITS};
 
 /// The time of the first sample of the captured responses.
@@ -355,7 +356,11 @@ fn an_answer_of_the_server_is_what_the_client_decodes() {
     let series = chunked(&queries, &bytes(CHUNKS), usize::MAX).expect("chunks");
     let all = [query(".*", i64::MIN, i64::MAX)];
     let mut result = Vec::new();
-    series.iter().for_each(|one| put_time_series(one, &mut result));
+    for one in &series {
+        let mut message = TimeSeriesMessage::default();
+        message.push(one);
+        message.put_into(&mut result);
+    }
     let body = samples_response(&[result]).expect("a body");
     assert_same(&decoder(&all).samples(&body).expect("samples"), &series);
     let mut frames = Vec::new();

@@ -1,13 +1,32 @@
-//! The `Histogram` message, which both versions share. `ingest::histogram` lists its fields.
+//! Messages of Prometheus that requests of remote write 1.0 and responses of remote read share:
+//! labels, samples and native histograms. Remote write 2.0 has the same histograms.
+//! `ingest::histogram` lists their fields.
 
-use super::wire::{
-    put_chosen_double, put_chosen_uint64, put_double, put_head, put_int64, put_sint32, put_uint64,
-    put_varint, varint_bytes, zigzag,
+use super::protobuf_write::{
+    double_bytes, int64_bytes, put_chosen_double, put_chosen_uint64, put_double, put_head, put_int64,
+    put_sint32, put_text, put_uint64, put_varint, varint_bytes, zigzag,
 };
-use crate::model::{BucketSpan, Histogram, HistogramCounts, Timestamp};
+use crate::model::{BucketSpan, Histogram, HistogramCounts, Labels, Timestamp};
+
+/// Appends the field 1 of a `TimeSeries`, an `Exemplar` or a `ChunkedSeries` for each label.
+pub(crate) fn put_labels(labels: &Labels, out: &mut Vec<u8>) {
+    let bytes = |text: &str| varint_bytes(text.len() as u64).saturating_add(text.len()).saturating_add(1);
+    for label in labels {
+        put_head(1, bytes(label.name).saturating_add(bytes(label.value)), out);
+        put_text(1, label.name, out);
+        put_text(2, label.value, out);
+    }
+}
+
+/// Appends the field 2 of a `TimeSeries`: a float.
+pub(crate) fn put_sample(at: Timestamp, value: f64, out: &mut Vec<u8>) {
+    put_head(2, double_bytes(value).saturating_add(int64_bytes(at.as_ms())), out);
+    put_double(1, value, out);
+    put_int64(2, at.as_ms(), out);
+}
 
 /// Appends a `Histogram`. A start of 0 is left out, as version 1.0 requires.
-pub(super) fn put_histogram(at: Timestamp, histogram: &Histogram, start_ms: i64, out: &mut Vec<u8>) {
+pub(crate) fn put_histogram(at: Timestamp, histogram: &Histogram, start_ms: i64, out: &mut Vec<u8>) {
     let shape = histogram.shape();
     let (positive, negative) = (shape.positive(), shape.negative());
     match histogram.counts() {
@@ -44,8 +63,8 @@ pub(super) fn put_histogram(at: Timestamp, histogram: &Histogram, start_ms: i64,
 fn put_spans(field: u64, spans: &[BucketSpan], out: &mut Vec<u8>) {
     for span in spans {
         let (offset, length) = (zigzag(i64::from(span.offset)), u64::from(span.length));
-        let bytes = |value: u64| if value == 0 { 0 } else { 1 + varint_bytes(value) };
-        put_head(field, bytes(offset) + bytes(length), out);
+        let bytes = |value: u64| if value == 0 { 0 } else { varint_bytes(value).saturating_add(1) };
+        put_head(field, bytes(offset).saturating_add(bytes(length)), out);
         put_uint64(1, offset, out);
         put_uint64(2, length, out);
     }
@@ -69,6 +88,6 @@ fn put_doubles(field: u64, values: &[f64], out: &mut Vec<u8>) {
     if values.is_empty() {
         return;
     }
-    put_head(field, 8 * values.len(), out);
+    put_head(field, values.len().saturating_mul(8), out);
     values.iter().for_each(|value| out.extend_from_slice(&value.to_le_bytes()));
 }
