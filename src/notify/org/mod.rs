@@ -176,7 +176,8 @@ impl OrgNotifier {
                 }
                 None => AmQueue::new(endpoint),
             };
-            self.alertmanagers.insert(queue.endpoint.key.clone(), queue);
+            // A file may name a server twice.
+            self.alertmanagers.entry(queue.endpoint.key.clone()).or_insert(queue);
         }
     }
 

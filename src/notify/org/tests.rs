@@ -360,6 +360,21 @@ fn alertmanagers_get_every_state_and_an_own_queue() {
 }
 
 #[test]
+fn an_alertmanager_that_a_file_names_twice_keeps_its_queue() {
+    let mut world = World::new(&json!({ "alertmanagers": [{ "id": "one", "url": "http://one:9093" }] }));
+    let config = Arc::clone(world.notifier.config());
+    let twice = || [&config.alertmanagers[0]; 2].map(fixed_endpoint).to_vec();
+    world.notifier.set_alertmanagers(twice());
+    world.fail("one", 0..9_000, DeliveryOutcome::Retry { after_ms: None, error: "500".into() });
+    world.fire("A", &[], 0..90);
+    world.run(0..10);
+    world.notifier.set_alertmanagers(twice());
+    let status = world.notifier.status(world.now());
+    let queued: Vec<usize> = status.alertmanagers.iter().map(|one| one.queued).collect();
+    assert_eq!(queued, [1]);
+}
+
+#[test]
 fn views_show_alerts_groups_and_what_holds_them_back() {
     let mut world = World::new(&one_hook());
     let silence = world.silence("alertname=A", 0, 1_000);
