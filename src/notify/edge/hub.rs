@@ -75,6 +75,7 @@ pub(super) struct FinishedDelivery {
 
 #[derive(Default)]
 pub(super) struct HubInbox {
+    /// The new alerts of each organisation. One without alerts is loaded if it is not yet.
     pub(super) alerts: BTreeMap<OrgId, VecDeque<Alert>>,
     pub(super) finished: Vec<FinishedDelivery>,
     pub(super) is_woken: bool,
@@ -138,16 +139,16 @@ impl NotifyHub {
         Ok(NotifyHub { shared, threads: Mutex::new(vec![notify, mail]) })
     }
 
-    /// Loads all organisations and begins to send. Has no effect on an active hub.
+    /// Begins to send; the thread loads all organisations. Has no effect on an active hub.
     pub fn activate(&self) {
         if self.shared.is_active.swap(true, Ordering::SeqCst) {
             return;
         }
         match self.shared.deps.store.orgs() {
             Ok(orgs) => {
+                let mut inbox = self.shared.inbox.lock().ignore_poison();
                 for org in orgs {
-                    // A failure is logged, and loading is tried again with the next alert.
-                    let _ = self.shared.slot(org);
+                    inbox.alerts.entry(org).or_default();
                 }
             }
             Err(why) => {
@@ -176,8 +177,9 @@ impl NotifyHub {
 
     /// Reads or changes the state of an organisation, and stores what changed. Blocks (commit).
     ///
-    /// # Errors [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory
-    /// and storing it is tried again.
+    /// # Errors
+    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and storing
+    /// it is retried.
     pub fn with_org<R>(
         &self,
         org: OrgId,
@@ -401,18 +403,19 @@ fn read_file(deps: &NotifyDeps, config: &AmConfig, name: &str) -> Result<Vec<AmE
 }
 
 impl HubShared {
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.inbox.lock().ignore_poison().is_woken = true;
         self.wake.notify_all();
     }
 
     /// Returns the state of an organisation, loading it first if necessary.
     pub(super) fn slot(&self, org: OrgId) -> Result<Arc<OrgSlot>, NotifyUnavailable> {
+        let now = self.deps.clock.now();
+        let mut orgs = self.orgs.lock().ignore_poison();
+        // Under the lock: `deactivate` clears the states after it has set this.
         if !self.is_active.load(Ordering::SeqCst) {
             return Err(NotifyUnavailable::Inactive);
         }
-        let now = self.deps.clock.now();
-        let mut orgs = self.orgs.lock().ignore_poison();
         if let Some(slot) = orgs.get(&org) {
             return Ok(Arc::clone(slot));
         }

@@ -23,6 +23,8 @@ struct MemoryStore {
     documents: Mutex<BTreeMap<OrgId, String>>,
     panics: AtomicBool,
     fails: AtomicBool,
+    /// How many further reads fail.
+    failing_loads: AtomicUsize,
 }
 
 impl NotifyStore for MemoryStore {
@@ -31,6 +33,10 @@ impl NotifyStore for MemoryStore {
     }
 
     fn load(&self, org: OrgId) -> Result<Option<NotifyLoad>, String> {
+        let fails = |left: usize| left.checked_sub(1);
+        if self.failing_loads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+            return Err("the disk is gone".to_owned());
+        }
         let text = self.documents.lock().ignore_poison().get(&org).cloned();
         let Some(text) = text else { return Ok(None) };
         let rows = self.rows.lock().ignore_poison();
@@ -275,6 +281,20 @@ fn a_store_that_fails_stops_no_notification_and_gets_the_state_later() {
     assert!(matches!(refused, Err(NotifyUnavailable::Store(_))));
     world.store.fails.store(false, Ordering::SeqCst);
     eventually("it is stored", || world.store.rows.lock().ignore_poison().len() == 2);
+}
+
+#[test]
+fn an_organisation_that_cannot_be_read_is_loaded_later_with_the_alerts_of_its_pause() {
+    let works = FakeReceiver::start(OK);
+    let world = HubWorld::start(&[(1, hooks(&[&works]))], &["127.0.0.1"]);
+    world.hub.deactivate();
+    world.store.failing_loads.store(1, Ordering::SeqCst);
+    world.hub.activate();
+    eventually("reading fails", || world.hub.figures().store_errors == 1);
+    world.fire(1, "A");
+    // The pause has 10 s.
+    eventually("it is sent", || works.bodies().len() == 1);
+    assert_eq!(world.hub.figures().inbox_dropped, 0);
 }
 
 #[test]
