@@ -55,7 +55,7 @@ impl OrgNotifier {
             return None;
         }
         let group = self.groups.get(key)?;
-        let message = self.message_of(group, group.outlets.get(place)?, now);
+        let message = self.message_of(group, group.outlets.get(place)?, &self.suppressed(group), now);
         let Some(message) = message else {
             // What waited has been resolved or is held back meanwhile.
             self.groups.get_mut(key)?.outlets.get_mut(place)?.pending_since = None;
@@ -278,5 +278,5 @@ fn delivery_id(group: &str, integration: &str, message: &GroupMessage) -> String
     parts.extend(message.firing.iter().map(|(print, start)| format!("{print}@{}", start.as_ms())));
     parts.extend(message.resolved.iter().map(|print| format!("{print}!")));
     let key = NotifyRowKey::of_told(&parts.join(" "), integration);
-    key.id.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_be_bytes(key.id))
 }
