@@ -23,8 +23,8 @@ use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
 use crate::identity::{AlertActor, Identity, NotificationsError, Role, StoredNotifications, UserId};
 use crate::model::{OrgId, Timestamp};
-use crate::notify::alertmanager::DeliveryError;
 use crate::notify::config::{FieldProblem, NotifyDocument};
+use crate::notify::delivery::DeliveryError;
 use crate::notify::edge::{NotifyHub, NotifyUnavailable};
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::org::{

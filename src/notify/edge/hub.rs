@@ -9,9 +9,9 @@ use super::send::{Deliverer, MAILS_WAITING_MAX, TestReport, check_target, run_ma
 use super::{NotifyDeps, NotifyLoad};
 use crate::entropy::Entropy;
 use crate::model::{Alert, AlertSink, OrgId, Timestamp};
-use crate::notify::alertmanager::DeliveryOutcome;
 use crate::notify::alertmanager::discovery::{AmEndpoint, file_endpoints, fixed_endpoint};
 use crate::notify::config::{AmConfig, NotifyDocument};
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::limits::{ALERTMANAGERS_ACTIVE_MAX, INBOX_MAX, TARGETS_FILE_BYTES_MAX};
 use crate::notify::org::TestRefusal;
 use crate::notify::org::{NotifyStatus, OrgNotifier, OrgOptions};

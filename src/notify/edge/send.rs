@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::{AlertMailer, NotifyDeps};
 use crate::model::{OrgId, Target};
-use crate::notify::alertmanager::DeliveryOutcome;
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::message::{AlertMail, DeliveryContent, NotifyRequest};
 use crate::outbound::{Bytes, Egress, TargetClient, TargetError, TargetMethod, TargetRequest};
 use crate::sync::IgnorePoison as _;

@@ -198,7 +198,7 @@ impl OrgNotifier {
             if dropped > 0
                 && let Some(channel) = self.channel_of(key, place)
             {
-                channel.counts.dropped_alerts += dropped as u64;
+                channel.history.counts.dropped_alerts += dropped as u64;
             }
         }
         for fingerprint in over {

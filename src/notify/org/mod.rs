@@ -18,9 +18,10 @@ mod views;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::alertmanager::AmQueue;
 use super::alertmanager::discovery::AmEndpoint;
-use super::alertmanager::{AmQueue, DeliveryCounts, DeliveryError};
 use super::config::NotifyConfig;
+use super::delivery::DeliveryHistory;
 use super::labels::AlertFingerprint;
 use super::limits::COMMENT_BYTES_MAX;
 use super::message::DeliveryContent;
@@ -69,11 +70,7 @@ enum InFlight {
 #[derive(Clone, Debug, Default)]
 struct Channel {
     in_flight: usize,
-    failures: u32,
-    retry_at: Option<Timestamp>,
-    last_error: Option<DeliveryError>,
-    last_sent: Option<Timestamp>,
-    counts: DeliveryCounts,
+    history: DeliveryHistory,
 }
 
 /// Counters of an organisation, since the start of the process.

@@ -86,7 +86,7 @@ impl OrgNotifier {
         self.channels.retain(|id, _| ids.contains(id));
         // A changed receiver may work at once.
         for channel in self.channels.values_mut() {
-            channel.retry_at = None;
+            channel.history.retry_at = None;
         }
     }
 

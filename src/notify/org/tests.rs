@@ -7,8 +7,8 @@ mod world;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::notify::alertmanager::DeliveryOutcome;
 use crate::notify::alertmanager::discovery::fixed_endpoint;
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::limits::{ALERTS_MAX, TESTS_PER_HOUR_MAX};
 use crate::notify::matcher::AlertMatchers;
 use world::{Seen, World, print_of};
