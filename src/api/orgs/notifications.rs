@@ -25,7 +25,7 @@ use crate::identity::{AlertActor, Identity, NotificationsError, Role, StoredNoti
 use crate::model::{OrgId, Timestamp};
 use crate::notify::config::{FieldProblem, NotifyDocument};
 use crate::notify::delivery::DeliveryError;
-use crate::notify::edge::{NotifyHub, NotifyUnavailable};
+use crate::notify::edge::{NotifyHub, NotifyUnavailable, TestReport};
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::org::{
     AcknowledgeError, AlertAcknowledgement, AmStatus, IntegrationStatus, OrgNotifier, TestRefusal,
@@ -234,15 +234,17 @@ async fn test(
     caller: MemberCaller,
     Json(body): Json<TestBody>,
 ) -> ApiResult<Json<Value>> {
-    let org = caller.org().id;
-    // Loads the organisation on a lane.
-    deps.read_org(org, |_, _| ()).await?;
-    let reports = deps.hub.test(org, &body.receiver).await?.map_err(|refusal| match refusal {
+    let (org, hub) = (caller.org().id, Arc::clone(&deps.hub));
+    let start = move |_: &Identity| Ok(hub.start_test(org, &body.receiver)?);
+    let tests = deps.orgs.read(org, start).await?.map_err(|refusal| match refusal {
         TestRefusal::NoReceiver => ApiError::new(Code::NotFound, refusal.to_string()),
         TestRefusal::TooMany => ApiError::new(Code::LimitReached, refusal.to_string()),
     })?;
-    let report = |one: crate::notify::edge::TestReport| json!({ "id": one.id, "type": one.kind, "ok": one.error.is_none(), "error": one.error });
-    let data: Vec<Value> = reports.into_iter().map(report).collect();
+    let report = |one: TestReport| {
+        let is_ok = one.error.is_none();
+        json!({ "id": one.id, "type": one.kind, "ok": is_ok, "error": one.error })
+    };
+    let data: Vec<Value> = tests.reports().await.into_iter().map(report).collect();
     Ok(Json(json!({ "data": data })))
 }
 

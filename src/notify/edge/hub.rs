@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
 
-use super::send::{Deliverer, MAILS_WAITING_MAX, TestReport, check_target, run_mails};
+use super::send::{Deliverer, MAILS_WAITING_MAX, RunningTests, check_target, run_mails};
 use super::{NotifyDeps, NotifyLoad};
 use crate::entropy::Entropy;
 use crate::model::{Alert, AlertSink, OrgId, Timestamp};
 use crate::notify::alertmanager::discovery::{AmEndpoint, file_endpoints, fixed_endpoint};
-use crate::notify::config::{AmConfig, NotifyDocument};
+use crate::notify::config::{AmConfig, NotifyDocument, NotifyIntegration};
 use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::limits::{ALERTMANAGERS_ACTIVE_MAX, INBOX_MAX, TARGETS_FILE_BYTES_MAX};
-use crate::notify::org::TestRefusal;
-use crate::notify::org::{NotifyStatus, OrgNotifier, OrgOptions};
+use crate::notify::message::DeliveryContent;
+use crate::notify::org::{NotifyStatus, OrgNotifier, OrgOptions, TestRefusal};
 use crate::sync::IgnorePoison as _;
 
 /// How often files of Alertmanagers are read, in milliseconds.
@@ -257,15 +257,15 @@ impl NotifyHub {
         Ok(())
     }
 
-    /// Sends a test to each integration of a receiver, and returns the results.
+    /// Begins to send a test to each integration of a receiver. Blocks (load).
     ///
     /// # Errors
     /// [`NotifyUnavailable`], or [`TestRefusal`] inside.
-    pub async fn test(
+    pub fn start_test(
         &self,
         org: OrgId,
         receiver: &str,
-    ) -> Result<Result<Vec<TestReport>, TestRefusal>, NotifyUnavailable> {
+    ) -> Result<Result<RunningTests, TestRefusal>, NotifyUnavailable> {
         let slot = self.shared.slot(org)?;
         let now = self.shared.deps.clock.now();
         let tests = slot.state.lock().ignore_poison().notifier.test(receiver, now);
@@ -274,28 +274,14 @@ impl NotifyHub {
             Err(refusal) => return Ok(Err(refusal)),
         };
         self.shared.wake();
-        let mut waiting = Vec::new();
-        for (integration, content) in tests {
+        let start = |(integration, content): (Arc<NotifyIntegration>, DeliveryContent)| {
             let (on_outcome, outcome) = tokio::sync::oneshot::channel();
             // The caller may have gone.
-            let tell = Box::new(move |outcome| drop(on_outcome.send(outcome)));
-            self.shared.deliverer.start(org, integration.id.to_string(), content, tell);
-            waiting.push((integration, outcome));
-        }
-        let mut reports = Vec::new();
-        for (integration, outcome) in waiting {
-            let error = match outcome.await {
-                Ok(DeliveryOutcome::Sent) => None,
-                Ok(DeliveryOutcome::Retry { error, .. } | DeliveryOutcome::Refused { error }) => Some(error),
-                Err(_) => Some("the server stops".to_owned()),
-            };
-            reports.push(TestReport {
-                id: integration.id.to_string(),
-                kind: integration.kind.as_str(),
-                error,
-            });
-        }
-        Ok(Ok(reports))
+            let report = Box::new(move |outcome| drop(on_outcome.send(outcome)));
+            self.shared.deliverer.start(org, integration.id.to_string(), content, report);
+            (integration, outcome)
+        };
+        Ok(Ok(RunningTests(tests.into_iter().map(start).collect())))
     }
 
     /// Returns the counters.

@@ -74,10 +74,10 @@ impl NotifyStore for MemoryStore {
 }
 
 #[derive(Default)]
-struct MemoryMailer(Mutex<Vec<AlertMail>>);
+struct MemoryMailer(Mutex<Vec<PlainMail>>);
 
 impl AlertMailer for MemoryMailer {
-    fn send(&self, mail: &AlertMail) -> Result<(), AlertMailFailure> {
+    fn send(&self, mail: &PlainMail) -> Result<(), AlertMailFailure> {
         assert!(!mail.to.starts_with("panic"), "of a test");
         self.0.lock().ignore_poison().push(mail.clone());
         Ok(())
@@ -304,8 +304,8 @@ fn mails_survive_a_panic_and_a_test_reports_each_integration() {
         "receivers": [{ "name": "team", "email_configs": [{ "id": "m", "to": ["panic@b.c", "a@b.c"] }] }],
     });
     let world = HubWorld::start(&[(1, document)], &[]);
-    let reports = world._runtime.block_on(world.hub.test(OrgId(1), "team"));
-    let reports = reports.expect("loaded").expect("allowed");
+    let tests = world.hub.start_test(OrgId(1), "team").expect("loaded").expect("allowed");
+    let reports = world._runtime.block_on(tests.reports());
     assert_eq!(reports.len(), 2);
     assert_eq!((reports[0].id.as_str(), reports[0].error.as_deref()), ("m/a@b.c", None));
     assert!(reports[1].error.as_ref().is_some_and(|error| error.contains("panicked")), "{reports:?}");
