@@ -82,14 +82,26 @@ impl AlertMatchers {
         self.push(name, op, pattern)
     }
 
+    /// Adds the matchers of a text or an object, as [`AlertMatchers::push_text`] or
+    /// [`AlertMatchers::push_json`] does.
+    ///
+    /// # Errors
+    /// A sentence, for any other value and as for the two.
+    pub fn push_value(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::String(text) => self.push_text(text),
+            Value::Object(_) => self.push_json(value),
+            _ => Err("a matcher such as severity=\"page\" is expected".to_owned()),
+        }
+    }
+
     /// Returns whether all matchers match.
     pub fn matches(&self, labels: &AlertLabels) -> bool {
         self.0.iter().all(|one| one.matches(labels.get(one.name()).map_or("", String::as_str)))
     }
 
-    /// Returns whether every matcher matches the empty text, so that together they match alerts
-    /// without any of the labels.
-    pub fn match_everything_empty(&self) -> bool {
+    /// Returns whether the matchers match alerts that have none of the labels.
+    pub fn match_without_labels(&self) -> bool {
         self.0.iter().all(|one| one.matches(""))
     }
 
@@ -253,7 +265,7 @@ mod tests {
         assert!(matchers.matches(&labels(&[("a", "xy")])));
         assert!(!matchers.matches(&labels(&[("a", "xyz")])));
         assert!(!matchers.matches(&labels(&[("a", "xy"), ("b", "1")])));
-        assert!(parsed(r#"a="",b!="1""#).expect("valid").match_everything_empty());
+        assert!(parsed(r#"a="",b!="1""#).expect("valid").match_without_labels());
         let mut json = AlertMatchers::default();
         for one in matchers.to_json().as_array().expect("a list") {
             json.push_json(one).expect("valid");

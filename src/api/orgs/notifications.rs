@@ -336,9 +336,7 @@ async fn set_silence(
     let action = if id.is_some() { "silence.changed" } else { "silence.created" };
     let comment = body.comment.clone().unwrap_or_default();
     let change = move |notifier: &mut OrgNotifier, now, author: &str| -> ApiResult<Value> {
-        let stored = id.as_deref().and_then(|id| notifier.silence(id)).cloned();
-        let new = body.silence(author, stored.as_ref(), now)?;
-        let id = notifier.set_silence(id.as_deref(), new, now)?;
+        let id = body.store(id.as_deref(), notifier, author, now)?;
         notifier.silence(&id).map(|one| one.to_json(now)).ok_or_else(no_silence)
     };
     deps.change_org(caller, (action, comment), change).await
