@@ -214,7 +214,7 @@ async fn set(
         hub.check(&document)
             .map_err(|(id, why)| ApiError::invalid_field("tls", "invalid", format!("{id}: {why}")))?;
         let stored = document.stored_text();
-        let version = identity.set_notifications(user, org, (&stored, Some(version)), now, rng)?;
+        let version = identity.set_notifications(user, org, (&stored, version), now, rng)?;
         hub.set_document(org, document.clone())?;
         Ok((document, version))
     };
