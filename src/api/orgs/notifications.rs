@@ -9,19 +9,22 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
+use super::etag::{etag, etag_header, required_if_match};
 use crate::api::body::Json;
 use crate::api::callers::{MemberCaller, org_not_found};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
-use crate::identity::{AlertActor, Identity, NotificationsError, Role, StoredNotifications, UserId};
+use crate::identity::{
+    AlertActor, ExpectedVersion, Identity, NotificationsError, Role, StoredNotifications, UserId,
+};
 use crate::model::{OrgId, Timestamp};
 use crate::notify::config::{FieldProblem, NotifyDocument};
 use crate::notify::delivery::DeliveryError;
@@ -157,9 +160,7 @@ fn author_of(identity: &Identity, user: UserId) -> ApiResult<String> {
 
 /// Returns the response with a document and its version.
 fn document_response(document: &NotifyDocument, version: u32) -> Response {
-    // A version has digits only.
-    let tag = HeaderValue::try_from(format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"0\""));
-    ([(header::ETAG, tag)], Json(document.public())).into_response()
+    (etag_header(&etag(version)), Json(document.public())).into_response()
 }
 
 /// Reads a stored document. One that cannot be unsealed counts as none, and can be replaced.
@@ -178,25 +179,13 @@ async fn show(State(deps): State<AlertApiDeps>, caller: MemberCaller) -> ApiResu
     Ok(document_response(&document, stored.version))
 }
 
-/// Returns the version that `If-Match` names: `None` for any. A tag that no version has is 0, which
-/// stands for no configuration.
-fn required_if_match(headers: &HeaderMap) -> ApiResult<Option<u32>> {
-    let Some(tag) = headers.get(header::IF_MATCH) else {
-        let detail = "send If-Match with the ETag of the version that you replace, or * for any version";
-        return Err(ApiError::new(Code::PreconditionRequired, detail));
-    };
-    let text = tag.to_str().unwrap_or_default().trim();
-    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    Ok((text != "*").then(|| digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
-}
-
 async fn set(
     State(deps): State<AlertApiDeps>,
     caller: MemberCaller,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> ApiResult<Response> {
-    let replaces = required_if_match(&headers)?;
+    let expected = required_if_match(&headers)?;
     let text = body.to_string();
     let (org, user, now) = (caller.org().id, caller.user(), deps.orgs.clock.now());
     let (hub, changing) = (Arc::clone(&deps.hub), Arc::clone(&deps.changing));
@@ -205,7 +194,7 @@ async fn set(
         let stored = identity.notifications(org)?;
         let version = stored.as_ref().map_or(0, |stored| stored.version);
         // Before the secrets of another version are merged into this one.
-        if replaces.is_some_and(|replaces| replaces != version) {
+        if matches!(expected, ExpectedVersion::Exactly(replaced) if replaced != version) {
             return Err(NotificationsError::Version { stored: version }.into());
         }
         let before = stored.as_ref().and_then(stored_document);
