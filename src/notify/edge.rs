@@ -9,7 +9,7 @@ mod hub;
 mod send;
 
 pub use hub::{NotifyFigures, NotifyHub, NotifyUnavailable};
-pub use send::TestReport;
+pub use send::{RunningTests, TestReport};
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,11 +17,10 @@ use std::sync::Arc;
 use tokio::runtime::Handle;
 
 use super::config::NotifyDocument;
-use super::message::AlertMail;
 use super::rows::{NotifyChanges, NotifyRow};
 use crate::clock::Clock;
 use crate::model::OrgId;
-use crate::outbound::Egress;
+use crate::outbound::{Egress, PlainMail};
 
 /// What is stored of an organisation.
 #[derive(Debug, Default)]
@@ -73,7 +72,7 @@ pub trait AlertMailer: Send + Sync {
     ///
     /// # Errors
     /// [`AlertMailFailure`], if the mail server did not accept the mail.
-    fn send(&self, mail: &AlertMail) -> Result<(), AlertMailFailure>;
+    fn send(&self, mail: &PlainMail) -> Result<(), AlertMailFailure>;
 }
 
 /// What the hub needs of the process.

@@ -42,7 +42,7 @@ impl AlertMatchers {
     }
 
     /// Adds the matchers of a text: one, or several separated by commas, with or without braces.
-    /// Values may be quoted, with the escapes `\\`, `\"` and `\n`.
+    /// Names and values may be quoted, with the escapes `\\`, `\"` and `\n`.
     ///
     /// # Errors
     /// As for [`AlertMatchers::push`], or the text has another form.
@@ -53,7 +53,7 @@ impl AlertMatchers {
         }
         while !rest.is_empty() {
             let (one, after) = parse_one(rest)?;
-            self.push(one.name, one.op, &one.value)?;
+            self.push(&one.name, one.op, &one.value)?;
             rest = after;
         }
         Ok(())
@@ -82,14 +82,26 @@ impl AlertMatchers {
         self.push(name, op, pattern)
     }
 
+    /// Adds the matchers of a text or an object, as [`AlertMatchers::push_text`] or
+    /// [`AlertMatchers::push_json`] does.
+    ///
+    /// # Errors
+    /// A sentence, for any other value and as for the two.
+    pub fn push_value(&mut self, value: &Value) -> Result<(), String> {
+        match value {
+            Value::String(text) => self.push_text(text),
+            Value::Object(_) => self.push_json(value),
+            _ => Err("a matcher such as severity=\"page\" is expected".to_owned()),
+        }
+    }
+
     /// Returns whether all matchers match.
     pub fn matches(&self, labels: &AlertLabels) -> bool {
         self.0.iter().all(|one| one.matches(labels.get(one.name()).map_or("", String::as_str)))
     }
 
-    /// Returns whether every matcher matches the empty text, so that together they match alerts
-    /// without any of the labels.
-    pub fn match_everything_empty(&self) -> bool {
+    /// Returns whether the matchers match alerts that have none of the labels.
+    pub fn match_without_labels(&self) -> bool {
         self.0.iter().all(|one| one.matches(""))
     }
 
@@ -108,10 +120,15 @@ impl AlertMatchers {
         self.0.iter().map(|one| (one.name().to_owned(), one.value().to_owned())).collect()
     }
 
-    /// Returns each matcher as text.
+    /// Returns each matcher as text. A name with characters that the parser reserves is quoted.
     pub fn texts(&self) -> Vec<String> {
-        let text =
-            |one: &Matcher| format!("{}{}\"{}\"", one.name(), one.op().as_str(), escape_value(one.value()));
+        let text = |one: &Matcher| {
+            let (name, op, value) = (one.name(), one.op().as_str(), escape_value(one.value()));
+            match name.contains(is_reserved) {
+                true => format!("\"{}\"{op}\"{value}\"", escape_value(name)),
+                false => format!("{name}{op}\"{value}\""),
+            }
+        };
         self.0.iter().map(text).collect()
     }
 
@@ -135,17 +152,28 @@ impl AlertMatchers {
     }
 }
 
-struct ParsedMatcher<'t> {
-    name: &'t str,
+struct ParsedMatcher {
+    name: String,
     op: MatchOp,
     value: String,
 }
 
+/// Returns whether a character ends a name without quotes, or is removed around one.
+fn is_reserved(c: char) -> bool {
+    c.is_whitespace() || "{}!=~,\\\"".contains(c)
+}
+
 /// Parses the first matcher of a list. Returns it and the text after its comma.
-fn parse_one(text: &str) -> Result<(ParsedMatcher<'_>, &str), String> {
+fn parse_one(text: &str) -> Result<(ParsedMatcher, &str), String> {
     let expected = || format!("a matcher such as severity=\"page\" is expected, not {:?}", shown(text));
-    let at = text.find(['=', '!']).ok_or_else(expected)?;
-    let (name, rest) = text.split_at(at);
+    let (name, rest) = match text.strip_prefix('"') {
+        Some(quoted) => unquote(quoted)?,
+        None => {
+            let (name, rest) = text.split_at(text.find(['=', '!']).ok_or_else(expected)?);
+            (name.trim_end().to_owned(), rest)
+        }
+    };
+    let rest = rest.trim_start();
     let ops =
         [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
     let found = ops.iter().find_map(|(sign, op)| Some((*op, rest.strip_prefix(sign)?)));
@@ -168,8 +196,6 @@ fn parse_one(text: &str) -> Result<(ParsedMatcher<'_>, &str), String> {
         None if rest.is_empty() => rest,
         None => return Err(format!("a comma is expected before {:?}", shown(rest))),
     };
-    let name = name.trim();
-    let name = name.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(name);
     Ok((ParsedMatcher { name, op, value }, rest))
 }
 
@@ -239,12 +265,23 @@ mod tests {
         assert!(matchers.matches(&labels(&[("a", "xy")])));
         assert!(!matchers.matches(&labels(&[("a", "xyz")])));
         assert!(!matchers.matches(&labels(&[("a", "xy"), ("b", "1")])));
-        assert!(parsed(r#"a="",b!="1""#).expect("valid").match_everything_empty());
+        assert!(parsed(r#"a="",b!="1""#).expect("valid").match_without_labels());
         let mut json = AlertMatchers::default();
         for one in matchers.to_json().as_array().expect("a list") {
             json.push_json(one).expect("valid");
         }
         assert_eq!(json, matchers);
+    }
+
+    #[test]
+    fn a_name_with_reserved_characters_is_stored_and_read_again() {
+        for name in ["a=b", "a!", " a ", "\"a\"", "a,b", "{a}", "a\\", "a~", "a.b", "é"] {
+            let mut matchers = AlertMatchers::default();
+            matchers.push_json(&json!({ "name": name, "value": "x" })).expect("valid");
+            let again = parsed(&matchers.text()).unwrap_or_else(|why| panic!("{name}: {why}"));
+            assert_eq!(again.to_json(), matchers.to_json(), "{name}");
+        }
+        assert_eq!(parsed(r#""a b" = c"#).expect("valid").text(), r#"{"a b"="c"}"#);
     }
 
     proptest! {

@@ -5,6 +5,7 @@
 
 pub mod alertmanager;
 pub mod config;
+pub mod delivery;
 pub mod edge;
 mod interval;
 pub mod labels;
@@ -12,7 +13,6 @@ pub mod limits;
 pub mod matcher;
 pub mod message;
 pub mod org;
-mod retry;
 pub mod rows;
 pub mod silence;
 mod zone;

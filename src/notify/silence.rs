@@ -125,7 +125,7 @@ impl NewSilence {
         if self.matchers.is_empty() {
             return invalid("matchers", "at least one matcher is required");
         }
-        if self.matchers.match_everything_empty() {
+        if self.matchers.match_without_labels() {
             return invalid("matchers", "at least one matcher must not match the empty text");
         }
         if self.ends_at <= self.starts_at {
@@ -141,6 +141,11 @@ impl NewSilence {
         }
         Ok(())
     }
+
+    fn with_id(self, id: Arc<str>, now: Timestamp) -> AlertSilence {
+        let NewSilence { matchers, starts_at, ends_at, created_by, comment } = self;
+        AlertSilence { id, matchers, starts_at, ends_at, updated_at: now, created_by, comment }
+    }
 }
 
 /// The silences of an organisation.
@@ -149,7 +154,7 @@ pub(super) struct Silences {
     all: BTreeMap<Arc<str>, AlertSilence>,
     /// Increases when the set of active silences may have changed.
     epoch: u64,
-    /// The ids that were active at the last look.
+    /// The ids that were active at the last [`Silences::tick`].
     active: Vec<Arc<str>>,
 }
 
@@ -174,7 +179,7 @@ fn new_id(rng: &mut Entropy) -> [u8; 16] {
 }
 
 fn id_text(bytes: [u8; 16]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = format!("{:032x}", u128::from_be_bytes(bytes));
     let part = |range: std::ops::Range<usize>| hex.get(range).unwrap_or_default();
     [part(0..8), part(8..12), part(12..16), part(16..20), part(20..32)].join("-")
 }
@@ -248,18 +253,8 @@ impl Silences {
             return Err(SilenceError::TooMany);
         }
         let id: Arc<str> = id_text(new_id(rng)).into();
-        let NewSilence { matchers, starts_at, ends_at, created_by, comment } = new;
-        let starts_at = starts_at.max(now);
-        let silence = AlertSilence {
-            id: Arc::clone(&id),
-            matchers,
-            starts_at,
-            ends_at,
-            updated_at: now,
-            created_by,
-            comment,
-        };
-        self.store(silence, changes);
+        let starts_at = new.starts_at.max(now);
+        self.store(NewSilence { starts_at, ..new }.with_id(Arc::clone(&id), now), changes);
         Ok(id)
     }
 
@@ -280,19 +275,8 @@ impl Silences {
         let in_place =
             before.state(now) != SilenceState::Expired && before.matchers == new.matchers && keeps_start;
         if in_place {
-            let NewSilence { matchers, starts_at, ends_at, created_by, comment } = new;
-            let id = Arc::clone(&before.id);
-            let silence = AlertSilence {
-                id: before.id,
-                matchers,
-                starts_at,
-                ends_at,
-                updated_at: now,
-                created_by,
-                comment,
-            };
-            self.store(silence, changes);
-            return Ok(id);
+            self.store(new.with_id(Arc::clone(&before.id), now), changes);
+            return Ok(before.id);
         }
         let created = self.create(new, now, rng, changes)?;
         if before.state(now) != SilenceState::Expired {
@@ -318,7 +302,8 @@ impl Silences {
         Ok(())
     }
 
-    /// Removes silences that expired long ago, and notices those that begin or end.
+    /// Removes silences that expired more than [`KEPT_MS`] ago, and increases the epoch if a silence
+    /// has begun or ended.
     pub(super) fn tick(&mut self, now: Timestamp, changes: &mut NotifyChanges) {
         let is_old = |silence: &AlertSilence| now.ms_since(silence.ends_at) > KEPT_MS;
         let old: Vec<Arc<str>> =

@@ -99,6 +99,12 @@ impl SendError {
     }
 }
 
+/// Prints a line on standard output, and flushes it.
+fn print_line(line: &str) -> Result<(), SendError> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(SendError::Console)
+}
+
 impl Mailer {
     /// Returns the name in the response of `GET /auth/config`.
     pub const fn as_str(&self) -> &'static str {
@@ -115,12 +121,7 @@ impl Mailer {
     /// [`SendError`], if the mail was not sent.
     pub fn send_plain(&self, mail: &PlainMail) -> Result<(), SendError> {
         match self {
-            Mailer::Console => {
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "{}", mail.console_line())
-                    .and_then(|()| out.flush())
-                    .map_err(SendError::Console)
-            }
+            Mailer::Console => print_line(&mail.console_line()),
             Mailer::Smtp(smtp) => Ok(smtp.send_plain(mail)?),
             Mailer::Memory(outbox) => {
                 outbox.plain.lock().ignore_poison().push(mail.clone());
@@ -135,12 +136,7 @@ impl Mailer {
     /// [`SendError`], if the mail was not sent.
     pub fn send(&self, mail: &Mail) -> Result<(), SendError> {
         match self {
-            Mailer::Console => {
-                let mut out = std::io::stdout().lock();
-                writeln!(out, "{}", mail.console_line())
-                    .and_then(|()| out.flush())
-                    .map_err(SendError::Console)
-            }
+            Mailer::Console => print_line(&mail.console_line()),
             Mailer::Smtp(smtp) => Ok(smtp.send(mail)?),
             Mailer::Memory(outbox) => {
                 outbox.push(mail.clone());

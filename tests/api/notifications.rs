@@ -280,6 +280,10 @@ async fn clients_of_alertmanager_read_with_a_key_and_write_with_another() {
     let text = server.send(text.body(Body::from("[]")).expect("a request")).await;
     text.is(415, "unsupported_media_type");
     silences_of_clients(&server, &reader, &writer).await;
+    let events = server.get(&format!("{ORG}/audit?action=silence.*"), &owner).await.value();
+    let actions: Vec<&Value> =
+        events["data"].as_array().expect("a list").iter().map(|one| &one["action"]).collect();
+    assert_eq!(actions, ["silence.ended", "silence.created", "silence.created"]);
     let prometheus = format!("{ORG}/prometheus/api/v1/alertmanagers");
     let found = server.get(&prometheus, &reader).await.value();
     let expected = json!({ "activeAlertmanagers": [], "droppedAlertmanagers": [] });
@@ -308,6 +312,9 @@ async fn silences_of_clients(server: &TestServer, reader: &Who, writer: &Who) {
     );
     body["id"] = json!("none");
     server.post(&silences, writer, body.clone()).await.is(404, "not_found");
+    // Clients send an empty id with a new silence.
+    body["id"] = json!("");
+    assert_eq!(server.post(&silences, writer, body.clone()).await.status, 200);
     server.post(&silences, writer, json!({ "matchers": [] })).await.is(422, "validation_failed");
     for (text, media, status, code) in
         [("{", "application/json", 400, "invalid_json"), ("{}", "text/plain", 415, "unsupported_media_type")]

@@ -9,23 +9,26 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
+use super::etag::{etag, etag_header, required_if_match};
 use crate::api::body::Json;
 use crate::api::callers::{MemberCaller, org_not_found};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
-use crate::identity::{AlertActor, Identity, NotificationsError, Role, StoredNotifications, UserId};
+use crate::identity::{
+    AlertActor, ExpectedVersion, Identity, NotificationsError, Role, StoredNotifications, UserId,
+};
 use crate::model::{OrgId, Timestamp};
-use crate::notify::alertmanager::DeliveryError;
 use crate::notify::config::{FieldProblem, NotifyDocument};
-use crate::notify::edge::{NotifyHub, NotifyUnavailable};
+use crate::notify::delivery::DeliveryError;
+use crate::notify::edge::{NotifyHub, NotifyUnavailable, TestReport};
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::org::{
     AcknowledgeError, AlertAcknowledgement, AmStatus, IntegrationStatus, OrgNotifier, TestRefusal,
@@ -157,9 +160,7 @@ fn author_of(identity: &Identity, user: UserId) -> ApiResult<String> {
 
 /// Returns the response with a document and its version.
 fn document_response(document: &NotifyDocument, version: u32) -> Response {
-    // A version has digits only.
-    let tag = HeaderValue::try_from(format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"0\""));
-    ([(header::ETAG, tag)], Json(document.public())).into_response()
+    (etag_header(&etag(version)), Json(document.public())).into_response()
 }
 
 /// Reads a stored document. One that cannot be unsealed counts as none, and can be replaced.
@@ -178,25 +179,13 @@ async fn show(State(deps): State<AlertApiDeps>, caller: MemberCaller) -> ApiResu
     Ok(document_response(&document, stored.version))
 }
 
-/// Returns the version that `If-Match` names: `None` for any. A tag that no version has is 0, which
-/// stands for no configuration.
-fn required_if_match(headers: &HeaderMap) -> ApiResult<Option<u32>> {
-    let Some(tag) = headers.get(header::IF_MATCH) else {
-        let detail = "send If-Match with the ETag of the version that you replace, or * for any version";
-        return Err(ApiError::new(Code::PreconditionRequired, detail));
-    };
-    let text = tag.to_str().unwrap_or_default().trim();
-    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    Ok((text != "*").then(|| digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
-}
-
 async fn set(
     State(deps): State<AlertApiDeps>,
     caller: MemberCaller,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> ApiResult<Response> {
-    let replaces = required_if_match(&headers)?;
+    let expected = required_if_match(&headers)?;
     let text = body.to_string();
     let (org, user, now) = (caller.org().id, caller.user(), deps.orgs.clock.now());
     let (hub, changing) = (Arc::clone(&deps.hub), Arc::clone(&deps.changing));
@@ -205,7 +194,7 @@ async fn set(
         let stored = identity.notifications(org)?;
         let version = stored.as_ref().map_or(0, |stored| stored.version);
         // Before the secrets of another version are merged into this one.
-        if replaces.is_some_and(|replaces| replaces != version) {
+        if matches!(expected, ExpectedVersion::Exactly(replaced) if replaced != version) {
             return Err(NotificationsError::Version { stored: version }.into());
         }
         let before = stored.as_ref().and_then(stored_document);
@@ -214,7 +203,7 @@ async fn set(
         hub.check(&document)
             .map_err(|(id, why)| ApiError::invalid_field("tls", "invalid", format!("{id}: {why}")))?;
         let stored = document.stored_text();
-        let version = identity.set_notifications(user, org, (&stored, Some(version)), now, rng)?;
+        let version = identity.set_notifications(user, org, (&stored, version), now, rng)?;
         hub.set_document(org, document.clone())?;
         Ok((document, version))
     };
@@ -234,15 +223,17 @@ async fn test(
     caller: MemberCaller,
     Json(body): Json<TestBody>,
 ) -> ApiResult<Json<Value>> {
-    let org = caller.org().id;
-    // Loads the organisation on a lane.
-    deps.read_org(org, |_, _| ()).await?;
-    let reports = deps.hub.test(org, &body.receiver).await?.map_err(|refusal| match refusal {
+    let (org, hub) = (caller.org().id, Arc::clone(&deps.hub));
+    let start = move |_: &Identity| Ok(hub.start_test(org, &body.receiver)?);
+    let tests = deps.orgs.read(org, start).await?.map_err(|refusal| match refusal {
         TestRefusal::NoReceiver => ApiError::new(Code::NotFound, refusal.to_string()),
         TestRefusal::TooMany => ApiError::new(Code::LimitReached, refusal.to_string()),
     })?;
-    let report = |one: crate::notify::edge::TestReport| json!({ "id": one.id, "type": one.kind, "ok": one.error.is_none(), "error": one.error });
-    let data: Vec<Value> = reports.into_iter().map(report).collect();
+    let report = |one: TestReport| {
+        let is_ok = one.error.is_none();
+        json!({ "id": one.id, "type": one.kind, "ok": is_ok, "error": one.error })
+    };
+    let data: Vec<Value> = tests.reports().await.into_iter().map(report).collect();
     Ok(Json(json!({ "data": data })))
 }
 
@@ -334,9 +325,7 @@ async fn set_silence(
     let action = if id.is_some() { "silence.changed" } else { "silence.created" };
     let comment = body.comment.clone().unwrap_or_default();
     let change = move |notifier: &mut OrgNotifier, now, author: &str| -> ApiResult<Value> {
-        let stored = id.as_deref().and_then(|id| notifier.silence(id)).cloned();
-        let new = body.silence(author, stored.as_ref(), now)?;
-        let id = notifier.set_silence(id.as_deref(), new, now)?;
+        let id = body.store(id.as_deref(), notifier, author, now)?;
         notifier.silence(&id).map(|one| one.to_json(now)).ok_or_else(no_silence)
     };
     deps.change_org(caller, (action, comment), change).await

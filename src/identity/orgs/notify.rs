@@ -39,7 +39,7 @@ pub struct NotifyStateChange {
     pub value: Option<Vec<u8>>,
 }
 
-/// The author of a silence.
+/// The credential that changes silences or acknowledges alerts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlertActor {
     /// An account.
@@ -81,9 +81,8 @@ impl Identity {
         Ok(Some(StoredNotifications { text, version: row.version, updated_at: row.updated_at }))
     }
 
-    /// Stores a configuration. `replaces` is the version that it replaces, 0 for none; `None`
-    /// replaces any. The caller must check that `actor` administers the organisation. Blocks
-    /// (commit).
+    /// Stores a configuration. `replaces` is the version that it replaces, 0 for none. The caller
+    /// must check that `actor` administers the organisation. Blocks (commit).
     ///
     /// # Errors
     /// [`NotificationsError`]; then nothing is changed.
@@ -91,7 +90,7 @@ impl Identity {
         &self,
         actor: UserId,
         org: OrgId,
-        (text, replaces): (&str, Option<u32>),
+        (text, replaces): (&str, u32),
         now: Timestamp,
         rng: &mut Entropy,
     ) -> Result<u32, NotificationsError> {
@@ -100,7 +99,7 @@ impl Identity {
         self.change(move |txn| {
             read::<OrgRow>(txn, &org)?.ok_or(NotificationsError::UnknownOrg)?;
             let stored = read::<NotifyDocumentRow>(txn, &org)?.map_or(0, |row| row.version);
-            if replaces.is_some_and(|replaces| replaces != stored) {
+            if replaces != stored {
                 return Err(NotificationsError::Version { stored });
             }
             let version = stored.wrapping_add(1).max(1);

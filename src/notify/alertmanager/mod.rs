@@ -12,9 +12,9 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use self::discovery::AmEndpoint;
+use super::delivery::{DeliveryHistory, DeliveryOutcome};
 use super::labels::{AlertFingerprint, AlertLabels};
 use super::limits::{AM_BATCH_MAX, AM_QUEUED_MAX};
-use super::retry::delay_ms;
 use crate::entropy::Entropy;
 use crate::model::Timestamp;
 
@@ -52,47 +52,6 @@ struct QueuedAlert {
     queued_at: Timestamp,
 }
 
-/// What happened to a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeliveryOutcome {
-    /// The receiver accepted it.
-    Sent,
-    /// It failed and is repeated.
-    Retry {
-        /// The delay that the receiver asks for, in milliseconds.
-        after_ms: Option<i64>,
-        /// The description.
-        error: String,
-    },
-    /// The receiver refused it for good.
-    Refused {
-        /// The description.
-        error: String,
-    },
-}
-
-/// Counters of an Alertmanager or integration, since the start of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeliveryCounts {
-    /// Accepted requests.
-    pub sent: u64,
-    /// Failed requests that were repeated.
-    pub retried: u64,
-    /// Requests that the receiver refused.
-    pub refused: u64,
-    /// Alerts that were dropped: by a full queue, by a refusal, or because they were too old.
-    pub dropped_alerts: u64,
-}
-
-/// The last error of a receiver.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeliveryError {
-    /// When it happened.
-    pub at: Timestamp,
-    /// The description.
-    pub text: String,
-}
-
 /// The queue of one Alertmanager.
 #[derive(Debug)]
 pub(super) struct AmQueue {
@@ -103,10 +62,7 @@ pub(super) struct AmQueue {
     next_number: u64,
     in_flight: Vec<QueuedAlert>,
     is_in_flight: bool,
-    failures: u32,
-    retry_at: Option<Timestamp>,
-    pub(super) counts: DeliveryCounts,
-    pub(super) last_error: Option<DeliveryError>,
+    pub(super) history: DeliveryHistory,
 }
 
 impl AmQueue {
@@ -118,10 +74,7 @@ impl AmQueue {
             next_number: 0,
             in_flight: Vec::new(),
             is_in_flight: false,
-            failures: 0,
-            retry_at: None,
-            counts: DeliveryCounts::default(),
-            last_error: None,
+            history: DeliveryHistory::default(),
         }
     }
 
@@ -135,7 +88,7 @@ impl AmQueue {
             && let Some((_, oldest)) = self.queued.pop_first()
         {
             self.numbers.remove(&oldest.fingerprint);
-            self.counts.dropped_alerts += 1;
+            self.history.counts.dropped_alerts += 1;
         }
         self.numbers.insert(fingerprint, self.next_number);
         self.queued.insert(self.next_number, QueuedAlert { fingerprint, alert, queued_at: now });
@@ -155,13 +108,12 @@ impl AmQueue {
 
     /// Returns when the next attempt begins, if alerts wait for one.
     pub(super) fn next_retry(&self) -> Option<Timestamp> {
-        self.retry_at.filter(|_| self.len() > 0)
+        self.history.retry_at.filter(|_| self.len() > 0)
     }
 
     /// Returns the body of the next request; none if one is in flight or has to wait.
     pub(super) fn take(&mut self, now: Timestamp) -> Option<Vec<u8>> {
-        let waits = self.retry_at.is_some_and(|at| now < at && at.ms_since(now) <= 3_600_000);
-        if self.is_in_flight || waits || self.queued.is_empty() {
+        if self.is_in_flight || self.history.has_to_wait(now) || self.queued.is_empty() {
             return None;
         }
         while self.in_flight.len() < AM_BATCH_MAX {
@@ -178,27 +130,12 @@ impl AmQueue {
     pub(super) fn finish(&mut self, outcome: DeliveryOutcome, now: Timestamp, rng: &mut Entropy) {
         self.is_in_flight = false;
         let batch = std::mem::take(&mut self.in_flight);
-        match outcome {
-            DeliveryOutcome::Sent => {
-                self.counts.sent += 1;
-                self.failures = 0;
-                self.retry_at = None;
-            }
-            DeliveryOutcome::Refused { error } => {
-                self.counts.refused += 1;
-                self.counts.dropped_alerts += batch.len() as u64;
-                self.last_error = Some(DeliveryError { at: now, text: error });
-                self.failures = 0;
-                self.retry_at = None;
-            }
-            DeliveryOutcome::Retry { after_ms, error } => {
-                self.counts.retried += 1;
-                self.failures = self.failures.saturating_add(1);
-                self.retry_at = Some(now.plus_ms(delay_ms(self.failures, after_ms, rng)));
-                self.last_error = Some(DeliveryError { at: now, text: error });
-                self.put_back(batch);
-            }
+        match &outcome {
+            DeliveryOutcome::Sent => {}
+            DeliveryOutcome::Refused { .. } => self.history.counts.dropped_alerts += batch.len() as u64,
+            DeliveryOutcome::Retry { .. } => self.put_back(batch),
         }
+        self.history.record(outcome, now, rng);
     }
 
     /// Puts a batch back to the front. An alert with a newer queued state keeps that.
@@ -207,7 +144,7 @@ impl AmQueue {
             batch.into_iter().filter(|one| !self.numbers.contains_key(&one.fingerprint)).collect();
         all.extend(std::mem::take(&mut self.queued).into_values());
         let excess = all.len().saturating_sub(AM_QUEUED_MAX);
-        self.counts.dropped_alerts += excess as u64;
+        self.history.counts.dropped_alerts += excess as u64;
         self.numbers.clear();
         self.next_number = 0;
         for one in all.into_iter().skip(excess) {

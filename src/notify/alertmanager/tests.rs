@@ -67,7 +67,7 @@ fn one_request_is_in_flight_and_a_failed_one_is_repeated_with_newer_states() {
     assert_eq!(names(&body), ["B", "A", "C"]);
     assert!(String::from_utf8_lossy(&body).contains("1970-01-01T00:00:05Z"), "the newer state of A");
     queue.finish(DeliveryOutcome::Sent, at(36), rng);
-    assert_eq!((queue.len(), queue.counts.sent, queue.counts.retried), (0, 1, 1));
+    assert_eq!((queue.len(), queue.history.counts.sent, queue.history.counts.retried), (0, 1, 1));
     assert_eq!(queue.next_retry(), None);
 }
 
@@ -77,7 +77,7 @@ fn a_full_queue_drops_the_oldest_alerts_and_counts_them() {
     for number in 0..AM_QUEUED_MAX + 10 {
         push(queue, &number.to_string(), 0, 0);
     }
-    assert_eq!((queue.len(), queue.counts.dropped_alerts), (AM_QUEUED_MAX, 10));
+    assert_eq!((queue.len(), queue.history.counts.dropped_alerts), (AM_QUEUED_MAX, 10));
     let body = queue.take(at(0)).expect("alerts wait");
     assert_eq!((names(&body).len(), names(&body)[0].as_str()), (AM_BATCH_MAX, "10"));
     for number in 0..AM_BATCH_MAX {
@@ -85,8 +85,8 @@ fn a_full_queue_drops_the_oldest_alerts_and_counts_them() {
     }
     queue.finish(DeliveryOutcome::Retry { after_ms: None, error: String::new() }, at(0), rng);
     assert_eq!(queue.len(), AM_QUEUED_MAX);
-    assert_eq!(queue.counts.dropped_alerts, 10 + AM_BATCH_MAX as u64);
+    assert_eq!(queue.history.counts.dropped_alerts, 10 + AM_BATCH_MAX as u64);
     let body = queue.take(at(400)).expect("alerts wait");
     queue.finish(DeliveryOutcome::Refused { error: "400".to_owned() }, at(400), rng);
-    assert_eq!(queue.counts.dropped_alerts, 10 + AM_BATCH_MAX as u64 + names(&body).len() as u64);
+    assert_eq!(queue.history.counts.dropped_alerts, 10 + AM_BATCH_MAX as u64 + names(&body).len() as u64);
 }

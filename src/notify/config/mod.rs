@@ -102,10 +102,11 @@ impl NotifyConfig {
         true
     }
 
-    /// Returns the integrations of a route's receiver.
-    pub fn integrations_of(&self, route: &NotifyRoute) -> impl Iterator<Item = &Arc<NotifyIntegration>> {
+    /// Returns the place and the id of each integration of a route's receiver.
+    pub fn integrations_of(&self, route: &NotifyRoute) -> impl Iterator<Item = (usize, Arc<str>)> {
         let places = self.receivers.get(route.receiver).map(|receiver| receiver.integrations.as_slice());
-        places.unwrap_or_default().iter().filter_map(|place| self.integrations.get(*place))
+        let integration = |place: &usize| Some((*place, Arc::clone(&self.integrations.get(*place)?.id)));
+        places.unwrap_or_default().iter().filter_map(integration)
     }
 }
 
@@ -168,7 +169,7 @@ impl NotifyDocument {
         value
     }
 
-    /// Returns the meaning.
+    /// Returns the configuration that the document describes.
     pub const fn config(&self) -> &Arc<NotifyConfig> {
         &self.config
     }

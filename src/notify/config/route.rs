@@ -246,12 +246,7 @@ fn read_group_by(section: &Section<'_>, problems: &mut Problems) -> Option<Group
 pub(super) fn read_matchers(section: &Section<'_>, field: &str, problems: &mut Problems) -> AlertMatchers {
     let mut matchers = AlertMatchers::default();
     for element in section.list(field, MATCHERS_MAX, problems) {
-        let read = match element.value.as_str() {
-            Some(text) => matchers.push_text(text),
-            None if element.value.is_object() => matchers.push_json(element.value),
-            None => Err("a matcher such as severity=\"page\" is expected".to_owned()),
-        };
-        if let Err(why) = read {
+        if let Err(why) = matchers.push_value(element.value) {
             problems.add(&element.path, why);
         }
     }

@@ -85,13 +85,19 @@ impl HubShared {
                 self.count_panic(Some(org));
                 // The state in memory is uncertain: it is read from the store again.
                 self.orgs.lock().ignore_poison().remove(&org);
-                let until = self.deps.clock.now().plus_ms(PAUSE_MS);
-                self.paused.lock().ignore_poison().insert(org, until);
+                self.pause(org, VecDeque::new());
             }
         }
         closing.is_some_and(|since| {
             self.in_flight.load(Ordering::SeqCst) == 0 || since.elapsed() > STOP_WAIT_MAX
         })
+    }
+
+    /// Tries to load an organisation again after [`PAUSE_MS`], and keeps its alerts until then.
+    fn pause(&self, org: OrgId, alerts: VecDeque<Alert>) {
+        let until = self.deps.clock.now().plus_ms(PAUSE_MS);
+        self.paused.lock().ignore_poison().insert(org, until);
+        self.put_back(org, alerts, Vec::new());
     }
 
     fn step_org(
@@ -106,23 +112,21 @@ impl HubShared {
             let mut paused = self.paused.lock().ignore_poison();
             if let Some(until) = paused.get(&org) {
                 if (0..=PAUSE_MS).contains(&until.ms_since(now)) {
-                    return;
+                    return self.put_back(org, alerts, Vec::new());
                 }
                 paused.remove(&org);
             }
         }
         let slot = match self.slot(org) {
             Ok(slot) => slot,
-            Err(NotifyUnavailable::Store(_)) => {
-                self.paused.lock().ignore_poison().insert(org, now.plus_ms(PAUSE_MS));
-                return;
-            }
+            Err(NotifyUnavailable::Store(_)) => return self.pause(org, alerts),
             Err(NotifyUnavailable::NoOrg | NotifyUnavailable::Inactive) => return,
         };
         let deliveries = {
             // A request reads this organisation: the others do not wait for it.
             let Some(mut state) = slot.state.try_lock().ignore_poison() else {
-                return self.put_back(org, alerts, finished);
+                self.put_back(org, alerts, finished);
+                return self.wake();
             };
             let has_work = !alerts.is_empty() || !finished.is_empty();
             for one in finished {
@@ -148,20 +152,18 @@ impl HubShared {
         self.deliver(&slot, deliveries);
     }
 
-    /// Puts events back before newer ones.
+    /// Keeps events for a later round, before newer ones. The organisation is looked at in that
+    /// round even if there are none.
     fn put_back(&self, org: OrgId, mut alerts: VecDeque<Alert>, finished: Vec<FinishedDelivery>) {
         let mut inbox = self.inbox.lock().ignore_poison();
-        if !alerts.is_empty() {
-            let newer = inbox.alerts.entry(org).or_default();
-            alerts.append(newer);
-            let excess = alerts.len().saturating_sub(INBOX_MAX);
-            alerts.drain(..excess);
-            self.inbox_dropped.fetch_add(excess as u64, Ordering::Relaxed);
-            *newer = alerts;
-        }
+        let newer = inbox.alerts.entry(org).or_default();
+        alerts.append(newer);
+        let excess = alerts.len().saturating_sub(INBOX_MAX);
+        alerts.drain(..excess);
+        self.inbox_dropped.fetch_add(excess as u64, Ordering::Relaxed);
+        *newer = alerts;
         self.in_flight.fetch_add(finished.len() as u64, Ordering::SeqCst);
         inbox.finished.extend(finished);
-        inbox.is_woken = true;
     }
 
     /// Starts deliveries, whose outcomes come back as events.

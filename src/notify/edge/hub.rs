@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::thread::JoinHandle;
 
-use super::send::{Deliverer, MAILS_WAITING_MAX, TestReport, check_target, run_mails};
+use super::send::{Deliverer, MAILS_WAITING_MAX, RunningTests, check_target, run_mails};
 use super::{NotifyDeps, NotifyLoad};
 use crate::entropy::Entropy;
 use crate::model::{Alert, AlertSink, OrgId, Timestamp};
-use crate::notify::alertmanager::DeliveryOutcome;
 use crate::notify::alertmanager::discovery::{AmEndpoint, file_endpoints, fixed_endpoint};
-use crate::notify::config::{AmConfig, NotifyDocument};
+use crate::notify::config::{AmConfig, NotifyDocument, NotifyIntegration};
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::limits::{ALERTMANAGERS_ACTIVE_MAX, INBOX_MAX, TARGETS_FILE_BYTES_MAX};
-use crate::notify::org::TestRefusal;
-use crate::notify::org::{NotifyStatus, OrgNotifier, OrgOptions};
+use crate::notify::message::DeliveryContent;
+use crate::notify::org::{NotifyStatus, OrgNotifier, OrgOptions, TestRefusal};
 use crate::sync::IgnorePoison as _;
 
 /// How often files of Alertmanagers are read, in milliseconds.
@@ -75,6 +75,7 @@ pub(super) struct FinishedDelivery {
 
 #[derive(Default)]
 pub(super) struct HubInbox {
+    /// The new alerts of each organisation. One without alerts is loaded if it is not yet.
     pub(super) alerts: BTreeMap<OrgId, VecDeque<Alert>>,
     pub(super) finished: Vec<FinishedDelivery>,
     pub(super) is_woken: bool,
@@ -138,16 +139,16 @@ impl NotifyHub {
         Ok(NotifyHub { shared, threads: Mutex::new(vec![notify, mail]) })
     }
 
-    /// Loads all organisations and begins to send. Has no effect on an active hub.
+    /// Begins to send; the thread loads all organisations. Has no effect on an active hub.
     pub fn activate(&self) {
         if self.shared.is_active.swap(true, Ordering::SeqCst) {
             return;
         }
         match self.shared.deps.store.orgs() {
             Ok(orgs) => {
+                let mut inbox = self.shared.inbox.lock().ignore_poison();
                 for org in orgs {
-                    // A failure is logged, and loading is tried again with the next alert.
-                    let _ = self.shared.slot(org);
+                    inbox.alerts.entry(org).or_default();
                 }
             }
             Err(why) => {
@@ -176,8 +177,9 @@ impl NotifyHub {
 
     /// Reads or changes the state of an organisation, and stores what changed. Blocks (commit).
     ///
-    /// # Errors [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory
-    /// and storing it is tried again.
+    /// # Errors
+    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and storing
+    /// it is retried.
     pub fn with_org<R>(
         &self,
         org: OrgId,
@@ -255,15 +257,15 @@ impl NotifyHub {
         Ok(())
     }
 
-    /// Sends a test to each integration of a receiver, and returns the results.
+    /// Begins to send a test to each integration of a receiver. Blocks (load).
     ///
     /// # Errors
     /// [`NotifyUnavailable`], or [`TestRefusal`] inside.
-    pub async fn test(
+    pub fn start_test(
         &self,
         org: OrgId,
         receiver: &str,
-    ) -> Result<Result<Vec<TestReport>, TestRefusal>, NotifyUnavailable> {
+    ) -> Result<Result<RunningTests, TestRefusal>, NotifyUnavailable> {
         let slot = self.shared.slot(org)?;
         let now = self.shared.deps.clock.now();
         let tests = slot.state.lock().ignore_poison().notifier.test(receiver, now);
@@ -272,28 +274,14 @@ impl NotifyHub {
             Err(refusal) => return Ok(Err(refusal)),
         };
         self.shared.wake();
-        let mut waiting = Vec::new();
-        for (integration, content) in tests {
+        let start = |(integration, content): (Arc<NotifyIntegration>, DeliveryContent)| {
             let (on_outcome, outcome) = tokio::sync::oneshot::channel();
             // The caller may have gone.
-            let tell = Box::new(move |outcome| drop(on_outcome.send(outcome)));
-            self.shared.deliverer.start(org, integration.id.to_string(), content, tell);
-            waiting.push((integration, outcome));
-        }
-        let mut reports = Vec::new();
-        for (integration, outcome) in waiting {
-            let error = match outcome.await {
-                Ok(DeliveryOutcome::Sent) => None,
-                Ok(DeliveryOutcome::Retry { error, .. } | DeliveryOutcome::Refused { error }) => Some(error),
-                Err(_) => Some("the server stops".to_owned()),
-            };
-            reports.push(TestReport {
-                id: integration.id.to_string(),
-                kind: integration.kind.as_str(),
-                error,
-            });
-        }
-        Ok(Ok(reports))
+            let report = Box::new(move |outcome| drop(on_outcome.send(outcome)));
+            self.shared.deliverer.start(org, integration.id.to_string(), content, report);
+            (integration, outcome)
+        };
+        Ok(Ok(RunningTests(tests.into_iter().map(start).collect())))
     }
 
     /// Returns the counters.
@@ -401,18 +389,19 @@ fn read_file(deps: &NotifyDeps, config: &AmConfig, name: &str) -> Result<Vec<AmE
 }
 
 impl HubShared {
-    fn wake(&self) {
+    pub(super) fn wake(&self) {
         self.inbox.lock().ignore_poison().is_woken = true;
         self.wake.notify_all();
     }
 
     /// Returns the state of an organisation, loading it first if necessary.
     pub(super) fn slot(&self, org: OrgId) -> Result<Arc<OrgSlot>, NotifyUnavailable> {
+        let now = self.deps.clock.now();
+        let mut orgs = self.orgs.lock().ignore_poison();
+        // Under the lock: `deactivate` clears the states after it has set this.
         if !self.is_active.load(Ordering::SeqCst) {
             return Err(NotifyUnavailable::Inactive);
         }
-        let now = self.deps.clock.now();
-        let mut orgs = self.orgs.lock().ignore_poison();
         if let Some(slot) = orgs.get(&org) {
             return Ok(Arc::clone(slot));
         }

@@ -6,11 +6,14 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::oneshot;
+
 use super::{AlertMailer, NotifyDeps};
 use crate::model::{OrgId, Target};
-use crate::notify::alertmanager::DeliveryOutcome;
-use crate::notify::message::{AlertMail, DeliveryContent, NotifyRequest};
-use crate::outbound::{Bytes, Egress, TargetClient, TargetError, TargetMethod, TargetRequest};
+use crate::notify::config::NotifyIntegration;
+use crate::notify::delivery::DeliveryOutcome;
+use crate::notify::message::{DeliveryContent, NotifyRequest};
+use crate::outbound::{Bytes, Egress, PlainMail, TargetClient, TargetError, TargetMethod, TargetRequest};
 use crate::sync::IgnorePoison as _;
 
 /// The most bytes of a response's body.
@@ -31,12 +34,36 @@ pub struct TestReport {
     pub error: Option<String>,
 }
 
+/// Tests of the integrations of a receiver, which are being sent.
+#[derive(Debug)]
+pub struct RunningTests(pub(super) Vec<(Arc<NotifyIntegration>, oneshot::Receiver<DeliveryOutcome>)>);
+
+impl RunningTests {
+    /// Waits for the outcomes.
+    pub async fn reports(self) -> Vec<TestReport> {
+        let mut reports = Vec::new();
+        for (integration, outcome) in self.0 {
+            let error = match outcome.await {
+                Ok(DeliveryOutcome::Sent) => None,
+                Ok(DeliveryOutcome::Retry { error, .. } | DeliveryOutcome::Refused { error }) => Some(error),
+                Err(_) => Some("the server stops".to_owned()),
+            };
+            reports.push(TestReport {
+                id: integration.id.to_string(),
+                kind: integration.kind.as_str(),
+                error,
+            });
+        }
+        reports
+    }
+}
+
 /// Receives the outcome of a delivery.
 pub(super) type OnOutcome = Box<dyn FnOnce(DeliveryOutcome) + Send>;
 
 /// A mail, and what to do with its outcome.
 pub(super) struct MailJob {
-    mail: AlertMail,
+    mail: PlainMail,
     on_outcome: OnOutcome,
 }
 

@@ -23,6 +23,8 @@ struct MemoryStore {
     documents: Mutex<BTreeMap<OrgId, String>>,
     panics: AtomicBool,
     fails: AtomicBool,
+    /// How many further reads fail.
+    failing_loads: AtomicUsize,
 }
 
 impl NotifyStore for MemoryStore {
@@ -31,6 +33,10 @@ impl NotifyStore for MemoryStore {
     }
 
     fn load(&self, org: OrgId) -> Result<Option<NotifyLoad>, String> {
+        let fails = |left: usize| left.checked_sub(1);
+        if self.failing_loads.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fails).is_ok() {
+            return Err("the disk is gone".to_owned());
+        }
         let text = self.documents.lock().ignore_poison().get(&org).cloned();
         let Some(text) = text else { return Ok(None) };
         let rows = self.rows.lock().ignore_poison();
@@ -68,10 +74,10 @@ impl NotifyStore for MemoryStore {
 }
 
 #[derive(Default)]
-struct MemoryMailer(Mutex<Vec<AlertMail>>);
+struct MemoryMailer(Mutex<Vec<PlainMail>>);
 
 impl AlertMailer for MemoryMailer {
-    fn send(&self, mail: &AlertMail) -> Result<(), AlertMailFailure> {
+    fn send(&self, mail: &PlainMail) -> Result<(), AlertMailFailure> {
         assert!(!mail.to.starts_with("panic"), "of a test");
         self.0.lock().ignore_poison().push(mail.clone());
         Ok(())
@@ -278,14 +284,28 @@ fn a_store_that_fails_stops_no_notification_and_gets_the_state_later() {
 }
 
 #[test]
+fn an_organisation_that_cannot_be_read_is_loaded_later_with_the_alerts_of_its_pause() {
+    let works = FakeReceiver::start(OK);
+    let world = HubWorld::start(&[(1, hooks(&[&works]))], &["127.0.0.1"]);
+    world.hub.deactivate();
+    world.store.failing_loads.store(1, Ordering::SeqCst);
+    world.hub.activate();
+    eventually("reading fails", || world.hub.figures().store_errors == 1);
+    world.fire(1, "A");
+    // The pause has 10 s.
+    eventually("it is sent", || works.bodies().len() == 1);
+    assert_eq!(world.hub.figures().inbox_dropped, 0);
+}
+
+#[test]
 fn mails_survive_a_panic_and_a_test_reports_each_integration() {
     let document = json!({
         "route": { "receiver": "team" },
         "receivers": [{ "name": "team", "email_configs": [{ "id": "m", "to": ["panic@b.c", "a@b.c"] }] }],
     });
     let world = HubWorld::start(&[(1, document)], &[]);
-    let reports = world._runtime.block_on(world.hub.test(OrgId(1), "team"));
-    let reports = reports.expect("loaded").expect("allowed");
+    let tests = world.hub.start_test(OrgId(1), "team").expect("loaded").expect("allowed");
+    let reports = world._runtime.block_on(tests.reports());
     assert_eq!(reports.len(), 2);
     assert_eq!((reports[0].id.as_str(), reports[0].error.as_deref()), ("m/a@b.c", None));
     assert!(reports[1].error.as_ref().is_some_and(|error| error.contains("panicked")), "{reports:?}");

@@ -1,15 +1,16 @@
 //! Mails about alerts, as plain text.
 
-use super::{AlertMail, MessageAlert, MessageView, one_line};
+use super::{MessageAlert, MessageView, one_line};
 use crate::notify::labels::{AlertLabels, format_labels};
+use crate::outbound::PlainMail;
 
 /// The most alerts that a mail describes.
 const ALERTS_MAX: usize = 50;
 /// The most characters of an annotation in a mail.
 const ANNOTATION_MAX: usize = 2_000;
 
-pub(super) fn mail(to: &str, view: &MessageView<'_>) -> AlertMail {
-    AlertMail { to: to.to_owned(), subject: view.title(), text: text(view), at: view.now }
+pub(super) fn mail(to: &str, view: &MessageView<'_>) -> PlainMail {
+    PlainMail { to: to.to_owned(), subject: view.title(), text: text(view), at: view.now }
 }
 
 fn text(view: &MessageView<'_>) -> String {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::config::{IntegrationKind, NotifyIntegration};
 use super::labels::{AlertFingerprint, AlertLabels, common_pairs};
 use crate::model::{Target, Timestamp};
+use crate::outbound::PlainMail;
 
 pub use webhook::sign_webhook;
 
@@ -130,25 +131,6 @@ fn one_line(text: &str, most: usize) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect()
 }
 
-/// A mail about alerts.
-#[derive(Clone, PartialEq, Eq)]
-pub struct AlertMail {
-    /// The recipient.
-    pub to: String,
-    /// The subject: one line.
-    pub subject: String,
-    /// The text.
-    pub text: String,
-    /// The time of the notification.
-    pub at: Timestamp,
-}
-
-impl std::fmt::Debug for AlertMail {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AlertMail").field("subject", &self.subject).finish_non_exhaustive()
-    }
-}
-
 /// An HTTP request to a receiver.
 #[derive(Clone, Debug)]
 pub struct NotifyRequest {
@@ -170,7 +152,7 @@ pub enum DeliveryContent {
     /// A request.
     Request(Box<NotifyRequest>),
     /// A mail.
-    Mail(AlertMail),
+    Mail(PlainMail),
 }
 
 /// Writes a notification in the form of an integration.

@@ -5,16 +5,12 @@ use std::sync::Arc;
 use super::group::{GroupMessage, apply_told};
 use super::{Delivery, InFlight, OrgNotifier};
 use crate::model::Timestamp;
-use crate::notify::alertmanager::{DeliveryError, DeliveryOutcome};
 use crate::notify::config::{IntegrationKind, NotifyIntegration};
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 use crate::notify::limits::IN_FLIGHT_MAX;
 use crate::notify::message::{DeliveryContent, MessageAlert, MessageView, NotifyRequest, render};
-use crate::notify::retry::delay_ms;
 use crate::notify::rows::NotifyRowKey;
-
-/// The longest wait for a retry, in milliseconds. A longer one means that the clock was set back.
-const RETRY_LEFT_MAX_MS: i64 = 3_600_000;
 
 /// The reason why a test is not sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,14 +44,13 @@ impl OrgNotifier {
         let outlet = self.groups.get(key)?.outlets.get(place)?;
         let integration = config.integrations.get(outlet.integration)?;
         let channel = self.channels.entry(Arc::clone(&integration.id)).or_default();
-        let left = channel.retry_at.map_or(0, |at| at.ms_since(now));
         // A receiver that fails gets one request at a time.
-        let most = if channel.failures > 0 { 1 } else { IN_FLIGHT_MAX };
-        if channel.in_flight >= most || (1..=RETRY_LEFT_MAX_MS).contains(&left) {
+        let most = if channel.history.is_failing() { 1 } else { IN_FLIGHT_MAX };
+        if channel.in_flight >= most || channel.history.has_to_wait(now) {
             return None;
         }
         let group = self.groups.get(key)?;
-        let message = self.message_of(group, group.outlets.get(place)?, now);
+        let message = self.message_of(group, group.outlets.get(place)?, &self.suppressed(group), now);
         let Some(message) = message else {
             // What waited has been resolved or is held back meanwhile.
             self.groups.get_mut(key)?.outlets.get_mut(place)?.pending_since = None;
@@ -66,9 +61,8 @@ impl OrgNotifier {
         {
             self.counts.mails_delayed += 1;
             let channel = self.channels.entry(Arc::clone(&integration.id)).or_default();
-            channel.retry_at = Some(until);
-            let text = "the limit of mails in an hour is reached; the next hour continues".to_owned();
-            channel.last_error = Some(DeliveryError { at: now, text });
+            let reason = "the limit of mails in an hour is reached; the next hour continues";
+            channel.history.postpone(until, reason, now);
             return None;
         }
         let content = self.render_group(key, integration, &message, now)?;
@@ -161,49 +155,21 @@ impl OrgNotifier {
                 }
             }
             Some(InFlight::Group { group, integration, message, at }) => {
-                let is_sent = outcome == DeliveryOutcome::Sent;
-                let is_refused = matches!(outcome, DeliveryOutcome::Refused { .. });
-                self.finish_channel(&integration, outcome, now);
-                self.finish_group(&group, &integration, (is_sent, is_refused), &message, at);
+                self.finish_group(&group, &integration, &outcome, &message, at);
+                let channel = self.channels.entry(integration).or_default();
+                channel.in_flight = channel.in_flight.saturating_sub(1);
+                channel.history.record(outcome, now, &mut self.rng);
                 self.settle(&group, now);
             }
             None => {}
         }
     }
 
-    fn finish_channel(&mut self, integration: &Arc<str>, outcome: DeliveryOutcome, now: Timestamp) {
-        let channel = self.channels.entry(Arc::clone(integration)).or_default();
-        channel.in_flight = channel.in_flight.saturating_sub(1);
-        let error = match outcome {
-            DeliveryOutcome::Sent => {
-                channel.counts.sent += 1;
-                channel.failures = 0;
-                channel.retry_at = None;
-                channel.last_sent = Some(now);
-                return;
-            }
-            DeliveryOutcome::Retry { after_ms, error } => {
-                channel.counts.retried += 1;
-                channel.failures = channel.failures.saturating_add(1);
-                let delay = delay_ms(channel.failures, after_ms, &mut self.rng);
-                channel.retry_at = Some(now.plus_ms(delay));
-                error
-            }
-            DeliveryOutcome::Refused { error } => {
-                channel.counts.refused += 1;
-                channel.failures = 0;
-                channel.retry_at = None;
-                error
-            }
-        };
-        channel.last_error = Some(DeliveryError { at: now, text: error });
-    }
-
     fn finish_group(
         &mut self,
         key: &Arc<str>,
         integration: &Arc<str>,
-        (is_sent, is_refused): (bool, bool),
+        outcome: &DeliveryOutcome,
         message: &GroupMessage,
         at: Timestamp,
     ) {
@@ -211,17 +177,18 @@ impl OrgNotifier {
         let Some(place) = group.outlets.iter().position(|outlet| outlet.id == *integration) else { return };
         let Some(outlet) = group.outlets.get_mut(place) else { return };
         outlet.is_in_flight = false;
-        if is_refused {
+        match outcome {
+            DeliveryOutcome::Retry { .. } => {}
             // The next look at the group tries again.
-            outlet.pending_since = None;
-        }
-        if is_sent {
-            let (added, removed) = apply_told(&mut outlet.told, message, at);
-            if message.truncated == 0 {
-                outlet.pending_since = None;
+            DeliveryOutcome::Refused { .. } => outlet.pending_since = None,
+            DeliveryOutcome::Sent => {
+                let (added, removed) = apply_told(&mut outlet.told, message, at);
+                if message.truncated == 0 {
+                    outlet.pending_since = None;
+                }
+                self.count_told(&added, &removed);
+                self.store_told(key, place);
             }
-            self.count_told(&added, &removed);
-            self.store_told(key, place);
         }
     }
 
@@ -278,5 +245,5 @@ fn delivery_id(group: &str, integration: &str, message: &GroupMessage) -> String
     parts.extend(message.firing.iter().map(|(print, start)| format!("{print}@{}", start.as_ms())));
     parts.extend(message.resolved.iter().map(|print| format!("{print}!")));
     let key = NotifyRowKey::of_told(&parts.join(" "), integration);
-    key.id.iter().map(|byte| format!("{byte:02x}")).collect()
+    format!("{:032x}", u128::from_be_bytes(key.id))
 }

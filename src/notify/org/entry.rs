@@ -31,13 +31,6 @@ pub(in crate::notify) struct AlertEntry {
     pub(in crate::notify) silenced: (u64, Vec<Arc<str>>),
 }
 
-/// What an update changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::notify) struct EntryChange {
-    /// The stored form has to be written again.
-    pub(in crate::notify) is_durable: bool,
-}
-
 impl AlertEntry {
     /// Returns the entry of a new alert; none if the alert is larger than the limits.
     pub(in crate::notify) fn new(alert: Alert, now: Timestamp) -> Option<AlertEntry> {
@@ -65,14 +58,14 @@ impl AlertEntry {
     }
 
     /// Takes a newer state of the same alert. A firing alert that overlaps the known one keeps the
-    /// earlier start.
-    pub(in crate::notify) fn update(&mut self, newer: AlertEntry, now: Timestamp) -> EntryChange {
+    /// earlier start. Returns whether the stored form has to be written again.
+    pub(in crate::notify) fn update(&mut self, newer: AlertEntry, now: Timestamp) -> bool {
         let before = (self.starts_at, self.is_resolved);
         let was_firing = self.is_firing(now);
         if newer.is_resolved {
             // A late message about an earlier alert with these labels.
             if newer.ends_at < self.starts_at || self.is_resolved {
-                return EntryChange::default();
+                return false;
             }
             self.is_resolved = true;
             self.ends_at = newer.ends_at;
@@ -87,7 +80,7 @@ impl AlertEntry {
         }
         self.expr = newer.expr;
         self.updated_at = now;
-        EntryChange { is_durable: self.told > 0 && before != (self.starts_at, self.is_resolved) }
+        self.told > 0 && before != (self.starts_at, self.is_resolved)
     }
 
     /// Returns whether the alert fires. One that was not sent again in time is resolved.

@@ -1,5 +1,6 @@
 //! Steps of time: groups are looked at when their wait ends.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::group::{AlertGroup, GroupMessage, GroupOutlet, MessageContext};
@@ -49,7 +50,7 @@ impl OrgNotifier {
     /// Finds the alerts that inhibit others, if alerts have changed or may have ended.
     fn find_inhibitors(&mut self, now: Timestamp) {
         let is_recent = self.inhibitors_at.is_some_and(|at| now.ms_since(at).abs() < INHIBITORS_MS);
-        if self.config.inhibit_rules.is_empty() || !is_recent {
+        if !is_recent {
             self.inhibitors_at = Some(now);
             self.inhibitors = Inhibitors::of(&self.config, &self.entries, now);
         }
@@ -103,8 +104,9 @@ impl OrgNotifier {
         let config = Arc::clone(&self.config);
         let Some(group) = self.groups.get(key) else { return };
         let Some(route) = config.routes.get(group.route) else { return };
-        let wants: Vec<bool> =
-            group.outlets.iter().map(|outlet| self.message_of(group, outlet, now).is_some()).collect();
+        let suppressed = self.suppressed(group);
+        let wants = |outlet| self.message_of(group, outlet, &suppressed, now).is_some();
+        let wants: Vec<bool> = group.outlets.iter().map(wants).collect();
         let Some(group) = self.groups.get_mut(key) else { return };
         for (outlet, wants) in group.outlets.iter_mut().zip(wants) {
             outlet.pending_since = if wants { outlet.pending_since.or(Some(now)) } else { None };
@@ -132,11 +134,17 @@ impl OrgNotifier {
         }
     }
 
+    /// Returns the alerts of a group that are held back.
+    pub(super) fn suppressed(&self, group: &AlertGroup) -> BTreeSet<AlertFingerprint> {
+        self.suppression().among(&group.members, &self.entries)
+    }
+
     /// Returns what an integration of a group has to be notified about now.
     pub(super) fn message_of(
         &self,
         group: &AlertGroup,
         outlet: &GroupOutlet,
+        suppressed: &BTreeSet<AlertFingerprint>,
         now: Timestamp,
     ) -> Option<GroupMessage> {
         let route = self.config.routes.get(group.route)?;
@@ -144,13 +152,11 @@ impl OrgNotifier {
         if route.is_muted(now) {
             return None;
         }
-        let suppression = self.suppression();
-        let suppressed = suppression.among(&group.members, &self.entries);
         group.message(
             outlet,
             &MessageContext {
                 entries: &self.entries,
-                suppressed: &suppressed,
+                suppressed,
                 repeat_interval_ms: route.times.repeat_interval_ms,
                 send_resolved: integration.send_resolved,
                 now,
@@ -175,12 +181,11 @@ impl OrgNotifier {
         for (place, outlet) in group.outlets.iter().enumerate() {
             let sends = config.integrations.get(outlet.integration).is_some_and(|one| one.send_resolved);
             if !sends {
-                let over = group.resolved(outlet, &self.entries, now);
-                quiet.extend(over.into_iter().map(|print| (place, print)));
+                quiet.push((place, group.resolved(outlet, &self.entries, now)));
             }
         }
-        for (place, fingerprint) in quiet {
-            self.forget_told(key, place, fingerprint);
+        for (place, over) in quiet {
+            self.forget_told(key, place, &over);
         }
         let Some(group) = self.groups.get(key) else { return };
         let is_over = |print: &&AlertFingerprint| {
@@ -188,15 +193,15 @@ impl OrgNotifier {
             entry.is_none_or(|entry| !entry.is_firing(now) && group.is_settled(**print, entry.ends_at, now))
         };
         let over: Vec<AlertFingerprint> = group.members.iter().filter(is_over).copied().collect();
-        let outlets = group.outlets.len();
-        for fingerprint in over {
-            for place in 0..outlets {
-                if self.forget_told(key, place, fingerprint)
-                    && let Some(channel) = self.channel_of(key, place)
-                {
-                    channel.counts.dropped_alerts += 1;
-                }
+        for place in 0..group.outlets.len() {
+            let dropped = self.forget_told(key, place, &over);
+            if dropped > 0
+                && let Some(channel) = self.channel_of(key, place)
+            {
+                channel.history.counts.dropped_alerts += dropped as u64;
             }
+        }
+        for fingerprint in over {
             if let Some(group) = self.groups.get_mut(key)
                 && group.members.remove(&fingerprint)
             {
@@ -216,16 +221,18 @@ impl OrgNotifier {
         Some(self.channels.entry(id).or_default())
     }
 
-    /// Forgets that an integration was told about an alert. Returns whether it was.
-    fn forget_told(&mut self, key: &Arc<str>, place: usize, fingerprint: AlertFingerprint) -> bool {
+    /// Forgets that an integration was told about alerts. Returns the number of those it was told
+    /// about.
+    fn forget_told(&mut self, key: &Arc<str>, place: usize, alerts: &[AlertFingerprint]) -> usize {
         let outlet = self.groups.get_mut(key).and_then(|group| group.outlets.get_mut(place));
-        let Some(outlet) = outlet else { return false };
-        if outlet.told.remove(&fingerprint).is_none() {
-            return false;
+        let Some(outlet) = outlet else { return 0 };
+        let was_told = |print: &&AlertFingerprint| outlet.told.remove(print).is_some();
+        let forgotten: Vec<AlertFingerprint> = alerts.iter().filter(was_told).copied().collect();
+        if !forgotten.is_empty() {
+            self.count_told(&[], &forgotten);
+            self.store_told(key, place);
         }
-        self.count_told(&[], &[fingerprint]);
-        self.store_told(key, place);
-        true
+        forgotten.len()
     }
 
     /// Stores what an integration was told about a group.

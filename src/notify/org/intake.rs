@@ -1,10 +1,11 @@
 //! Alerts come in: they are stored, queued for Alertmanagers, and put into groups.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::OrgNotifier;
 use super::entry::AlertEntry;
 use super::group::{AlertGroup, GroupOutlet};
-use super::{OrgNotifier, is_same_alert};
 use crate::model::{Alert, Timestamp};
 use crate::notify::labels::{AlertFingerprint, format_labels};
 use crate::notify::limits::{ALERTS_BYTES_MAX, ALERTS_MAX, GROUPS_MAX, MEMBERSHIPS_MAX};
@@ -39,18 +40,19 @@ impl OrgNotifier {
     /// Stores an alert. Returns whether it is known now.
     fn store_entry(&mut self, fingerprint: AlertFingerprint, entry: AlertEntry, now: Timestamp) -> bool {
         if let Some(known) = self.entries.get_mut(&fingerprint) {
-            if !is_same_alert(&known.labels, &entry.labels) {
+            // Two alerts with the same fingerprint.
+            if known.labels != entry.labels {
                 self.counts.dropped += 1;
                 return false;
             }
             let before = known.bytes();
             let was_firing = known.is_firing(now);
-            let change = known.update(entry, now);
+            let is_stored_changed = known.update(entry, now);
             if was_firing != known.is_firing(now) {
                 self.inhibitors_at = None;
             }
             self.entries_bytes = self.entries_bytes + known.bytes() - before.min(self.entries_bytes);
-            if change.is_durable {
+            if is_stored_changed {
                 let row = to_json_bytes(&known.to_stored());
                 self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, fingerprint), Some(row));
             }
@@ -89,19 +91,12 @@ impl OrgNotifier {
                     self.counts.dropped += 1;
                     continue;
                 }
-                let outlets = config
-                    .integrations
-                    .iter()
-                    .enumerate()
-                    .filter(|(at, _)| {
-                        config.receivers.get(route.receiver).is_some_and(|one| one.integrations.contains(at))
-                    })
-                    .map(|(at, one)| GroupOutlet::new(at, Arc::clone(&one.id), ToldAlerts::new()))
-                    .collect();
+                let outlet = |(place, id)| GroupOutlet::new(place, id, ToldAlerts::new());
+                let outlets = config.integrations_of(route).map(outlet).collect();
                 let group = AlertGroup {
                     route: place,
                     labels: group_labels,
-                    members: std::collections::BTreeSet::new(),
+                    members: BTreeSet::new(),
                     next_flush: now.plus_ms(route.times.group_wait_ms),
                     wait_ms: route.times.group_wait_ms,
                     has_flushed: false,

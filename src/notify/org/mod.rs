@@ -18,10 +18,11 @@ mod views;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::alertmanager::AmQueue;
 use super::alertmanager::discovery::AmEndpoint;
-use super::alertmanager::{AmQueue, DeliveryCounts, DeliveryError};
 use super::config::NotifyConfig;
-use super::labels::{AlertFingerprint, AlertLabels};
+use super::delivery::DeliveryHistory;
+use super::labels::AlertFingerprint;
 use super::limits::COMMENT_BYTES_MAX;
 use super::message::DeliveryContent;
 use super::rows::{NotifyChanges, NotifyRowKey, NotifyRowKind, to_json_bytes};
@@ -30,7 +31,7 @@ use crate::entropy::Entropy;
 use crate::model::Timestamp;
 use group::{AlertEntries, AlertGroup};
 use mails::MailBudget;
-use suppress::{AlertAcknowledgement as Acknowledgement, Inhibitors};
+use suppress::Inhibitors;
 
 pub use deliver::TestRefusal;
 pub use suppress::AlertAcknowledgement;
@@ -69,11 +70,7 @@ enum InFlight {
 #[derive(Clone, Debug, Default)]
 struct Channel {
     in_flight: usize,
-    failures: u32,
-    retry_at: Option<Timestamp>,
-    last_error: Option<DeliveryError>,
-    last_sent: Option<Timestamp>,
-    counts: DeliveryCounts,
+    history: DeliveryHistory,
 }
 
 /// Counters of an organisation, since the start of the process.
@@ -97,7 +94,7 @@ pub struct OrgNotifier {
     memberships: usize,
     groups: BTreeMap<Arc<str>, AlertGroup>,
     silences: Silences,
-    acknowledgements: BTreeMap<AlertFingerprint, Acknowledgement>,
+    acknowledgements: BTreeMap<AlertFingerprint, AlertAcknowledgement>,
     inhibitors: Inhibitors,
     /// When they were found; none after a change of an alert.
     inhibitors_at: Option<Timestamp>,
@@ -176,7 +173,8 @@ impl OrgNotifier {
                 }
                 None => AmQueue::new(endpoint),
             };
-            self.alertmanagers.insert(queue.endpoint.key.clone(), queue);
+            // A file may name a server twice.
+            self.alertmanagers.entry(queue.endpoint.key.clone()).or_insert(queue);
         }
     }
 
@@ -242,7 +240,7 @@ impl OrgNotifier {
         }
         let entry = self.entries.get(&fingerprint).filter(|entry| entry.is_firing(now));
         let entry = entry.ok_or(AcknowledgeError::NotFiring)?;
-        let one = Acknowledgement {
+        let one = AlertAcknowledgement {
             starts_at: entry.starts_at,
             author: author.to_owned(),
             comment: comment.to_owned(),
@@ -263,32 +261,21 @@ impl OrgNotifier {
         had
     }
 
-    /// Returns the page of an expression.
+    /// Returns the page of an expression; empty without an address or an expression.
     fn expr_link(&self, expr: &str) -> String {
-        expr_link(&self.options.expr_url, expr)
-    }
-}
-
-/// Appends an expression to the address of its page, with all reserved characters escaped.
-fn expr_link(before: &str, expr: &str) -> String {
-    if before.is_empty() || expr.is_empty() {
-        return String::new();
-    }
-    let mut link = before.to_owned();
-    for byte in expr.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                link.push(char::from(byte))
-            }
-            other => link.push_str(&format!("%{other:02X}")),
+        let mut link = self.options.expr_url.clone();
+        if link.is_empty() || expr.is_empty() {
+            return String::new();
         }
+        for byte in expr.bytes() {
+            if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+                link.push(char::from(byte));
+            } else {
+                link.push_str(&format!("%{byte:02X}"));
+            }
+        }
+        link
     }
-    link
-}
-
-/// Returns whether two label sets are equal; used where fingerprints could collide.
-fn is_same_alert(one: &AlertLabels, other: &AlertLabels) -> bool {
-    one == other
 }
 
 #[cfg(test)]

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::OrgNotifier;
 use super::entry::AlertEntry;
 use super::group::AlertGroup;
-use super::suppress::StoredAcknowledgement;
-use super::{Acknowledgement, OrgNotifier};
+use super::suppress::{AlertAcknowledgement, StoredAcknowledgement};
 use crate::model::Timestamp;
 use crate::notify::config::NotifyConfig;
 use crate::notify::labels::AlertFingerprint;
@@ -14,7 +14,8 @@ use crate::notify::limits::ALERTS_MAX;
 use crate::notify::rows::{NotifyRow, NotifyRowKey, NotifyRowKind, StoredAlert, ToldAlerts, decode_told};
 
 impl OrgNotifier {
-    /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed.
+    /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed, except
+    /// silences.
     pub fn restore(&mut self, rows: Vec<NotifyRow>, config: Arc<NotifyConfig>, now: Timestamp) {
         let mut told = BTreeMap::new();
         for NotifyRow { key, value } in rows {
@@ -41,7 +42,7 @@ impl OrgNotifier {
             }
             kind if kind == NotifyRowKind::Acknowledgement as u8 => {
                 let stored = serde_json::from_slice::<StoredAcknowledgement>(value);
-                let one = stored.ok().map(Acknowledgement::from_stored);
+                let one = stored.ok().map(AlertAcknowledgement::from_stored);
                 one.map(|one| self.acknowledgements.insert(key.fingerprint(), one)).is_some()
             }
             kind if kind == NotifyRowKind::Told as u8 => {
@@ -85,11 +86,11 @@ impl OrgNotifier {
         self.channels.retain(|id, _| ids.contains(id));
         // A changed receiver may work at once.
         for channel in self.channels.values_mut() {
-            channel.retry_at = None;
+            channel.history.retry_at = None;
         }
     }
 
-    /// Makes the groups of all alerts anew, each integration with what it was told before. `stored`
+    /// Makes the groups of all alerts again, each integration with what it was told before. `stored`
     /// are the alerts with a row.
     fn regroup(
         &mut self,

@@ -58,7 +58,7 @@ type EqualValues = Vec<String>;
 /// The source alerts of each inhibition rule, at one moment.
 #[derive(Debug, Default)]
 pub(in crate::notify) struct Inhibitors {
-    /// For each rule: the sources that do not match its target side, and those that do.
+    /// The sources of each rule, by the values of its `equal` labels.
     sources: Vec<BTreeMap<EqualValues, InhibitSources>>,
 }
 
@@ -66,8 +66,8 @@ pub(in crate::notify) struct Inhibitors {
 struct InhibitSources {
     /// A source that is no target of the same rule.
     only_source: Option<AlertFingerprint>,
-    /// Up to two sources that are targets, too: one of them is another alert than the target.
-    both_sides: Vec<AlertFingerprint>,
+    /// A source that is a target, too. It inhibits targets that are no sources.
+    both_sides: Option<AlertFingerprint>,
 }
 
 fn equal_values(rule: &InhibitRule, labels: &AlertLabels) -> EqualValues {
@@ -83,9 +83,7 @@ impl Inhibitors {
                 if entry.is_firing(now) && rule.source.matches(&entry.labels) {
                     let found = sources.entry(equal_values(rule, &entry.labels)).or_default();
                     if rule.target.matches(&entry.labels) {
-                        if found.both_sides.len() < 2 {
-                            found.both_sides.push(*fingerprint);
-                        }
+                        found.both_sides.get_or_insert(*fingerprint);
                     } else {
                         found.only_source = Some(*fingerprint);
                     }
@@ -108,8 +106,7 @@ impl Inhibitors {
                 return None;
             }
             let found = sources.get(&equal_values(rule, labels))?;
-            let other = (!rule.source.matches(labels)).then(|| found.both_sides.first().copied()).flatten();
-            found.only_source.or(other)
+            found.only_source.or_else(|| found.both_sides.filter(|_| !rule.source.matches(labels)))
         })
     }
 }

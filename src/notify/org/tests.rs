@@ -7,8 +7,8 @@ mod world;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::notify::alertmanager::DeliveryOutcome;
 use crate::notify::alertmanager::discovery::fixed_endpoint;
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::limits::{ALERTS_MAX, TESTS_PER_HOUR_MAX};
 use crate::notify::matcher::AlertMatchers;
 use world::{Seen, World, print_of};
@@ -357,6 +357,21 @@ fn alertmanagers_get_every_state_and_an_own_queue() {
     assert_eq!((one.queued, two.queued), (1, 0), "only the newest state of the alert waits");
     assert!(one.lag_ms > 200_000 && one.last_error.is_some() && one.next_retry.is_some());
     assert_eq!(two.counts.sent, 6, "firing twice, resolved four times");
+}
+
+#[test]
+fn an_alertmanager_that_a_file_names_twice_keeps_its_queue() {
+    let mut world = World::new(&json!({ "alertmanagers": [{ "id": "one", "url": "http://one:9093" }] }));
+    let config = Arc::clone(world.notifier.config());
+    let twice = || [&config.alertmanagers[0]; 2].map(fixed_endpoint).to_vec();
+    world.notifier.set_alertmanagers(twice());
+    world.fail("one", 0..9_000, DeliveryOutcome::Retry { after_ms: None, error: "500".into() });
+    world.fire("A", &[], 0..90);
+    world.run(0..10);
+    world.notifier.set_alertmanagers(twice());
+    let status = world.notifier.status(world.now());
+    let queued: Vec<usize> = status.alertmanagers.iter().map(|one| one.queued).collect();
+    assert_eq!(queued, [1]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::suppress::AlertAcknowledgement;
 use super::{OrgCounts, OrgNotifier};
 use crate::model::Timestamp;
-use crate::notify::alertmanager::{DeliveryCounts, DeliveryError};
+use crate::notify::delivery::{DeliveryCounts, DeliveryError};
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 
 /// An alert, and what holds it back.
@@ -161,7 +161,7 @@ impl OrgNotifier {
             }
         }
         let integration = |one: &Arc<crate::notify::config::NotifyIntegration>| {
-            let channel = self.channels.get(&one.id).cloned().unwrap_or_default();
+            let history = self.channels.get(&one.id).map(|one| one.history.clone()).unwrap_or_default();
             let waits = pending.get(&*one.id);
             IntegrationStatus {
                 id: Arc::clone(&one.id),
@@ -169,10 +169,10 @@ impl OrgNotifier {
                 receiver: Arc::clone(&one.receiver),
                 pending: waits.map_or(0, |waits| waits.0),
                 lag_ms: waits.map_or(0, |waits| now.ms_since(waits.1).max(0)),
-                counts: channel.counts,
-                last_error: channel.last_error,
-                last_sent: channel.last_sent,
-                next_retry: channel.retry_at.filter(|_| waits.is_some()),
+                counts: history.counts,
+                last_error: history.last_error,
+                last_sent: history.last_sent,
+                next_retry: history.retry_at.filter(|_| waits.is_some()),
             }
         };
         let alertmanager = |queue: &crate::notify::alertmanager::AmQueue| {
@@ -183,8 +183,8 @@ impl OrgNotifier {
                 url: url.to_owned(),
                 queued: queue.len(),
                 lag_ms: queue.lag_ms(now),
-                counts: queue.counts,
-                last_error: queue.last_error.clone(),
+                counts: queue.history.counts,
+                last_error: queue.history.last_error.clone(),
                 next_retry: queue.next_retry(),
             }
         };

@@ -134,6 +134,15 @@ async fn receivers(
     deps.list(reader, list).await
 }
 
+/// Returns the matchers of all parameters `filter`.
+fn filter_of(params: &mut Params) -> ApiResult<AlertMatchers> {
+    let mut matchers = AlertMatchers::default();
+    for text in params.many(&["filter"]) {
+        matchers.push_text(&text).map_err(|why| ApiError::invalid_parameter("filter", why))?;
+    }
+    Ok(matchers)
+}
+
 /// The parameters of a list of alerts.
 struct AlertFilter {
     matchers: AlertMatchers,
@@ -152,10 +161,7 @@ impl AlertFilter {
             Some(_) => Err(ApiError::invalid_parameter(name, "true or false is expected")),
         };
         let (active, silenced, inhibited) = (flag("active")?, flag("silenced")?, flag("inhibited")?);
-        let mut matchers = AlertMatchers::default();
-        for text in params.many(&["filter"]) {
-            matchers.push_text(&text).map_err(|why| ApiError::invalid_parameter("filter", why))?;
-        }
+        let matchers = filter_of(&mut params)?;
         let receiver = params.one(&["receiver"])?.filter(|text| !text.is_empty());
         let receiver = receiver.map(|pattern| {
             let mut matchers = AlertMatchers::default();
@@ -252,11 +258,7 @@ async fn silences(
     RawQuery(query): RawQuery,
 ) -> ApiResult<Json<Value>> {
     let reader = AlertReader::enter(&caller, &slug)?;
-    let mut params = Params::of_query(query.as_deref())?;
-    let mut wanted = AlertMatchers::default();
-    for text in params.many(&["filter"]) {
-        wanted.push_text(&text).map_err(|why| ApiError::invalid_parameter("filter", why))?;
-    }
+    let wanted = filter_of(&mut Params::of_query(query.as_deref())?)?;
     // As in Alertmanager, a filter is compared with the values of a silence's own matchers.
     let list = move |notifier: &OrgNotifier, now| {
         notifier
@@ -327,15 +329,12 @@ async fn post_silence(
 ) -> ApiResult<Json<Value>> {
     // Before the body is read.
     let writer = AlertWriter::enter(&caller, &slug)?;
-    let body: SilenceBody = parse_json(&read_json(request).await?)?;
-    let action = if body.id.is_some() { "silence.changed" } else { "silence.created" };
+    let mut body: SilenceBody = parse_json(&read_json(request).await?)?;
+    let id = body.id.take().filter(|id| !id.is_empty());
+    let action = if id.is_some() { "silence.changed" } else { "silence.created" };
     let comment = body.comment.clone().unwrap_or_default();
-    let change = move |notifier: &mut OrgNotifier, now, author: &str| {
-        let id = body.id.clone().filter(|id| !id.is_empty());
-        let stored = id.as_deref().and_then(|id| notifier.silence(id)).cloned();
-        let new = body.silence(author, stored.as_ref(), now)?;
-        Ok(notifier.set_silence(id.as_deref(), new, now)?)
-    };
+    let change =
+        move |notifier: &mut OrgNotifier, now, author: &str| body.store(id.as_deref(), notifier, author, now);
     let id = deps.write_org(writer, (action, comment), change).await?;
     Ok(Json(json!({ "silenceID": *id })))
 }

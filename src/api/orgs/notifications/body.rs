@@ -1,11 +1,14 @@
 //! Silences as they are sent, in the form of Alertmanager's API.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::api::error::{ApiError, ApiResult};
 use crate::model::Timestamp;
 use crate::notify::matcher::AlertMatchers;
+use crate::notify::org::OrgNotifier;
 use crate::notify::silence::{AlertSilence, NewSilence};
 
 /// A silence. Fields that [`AlertSilence::to_json`] adds are accepted and ignored.
@@ -35,21 +38,24 @@ fn time(field: &'static str, text: &str) -> ApiResult<Timestamp> {
 }
 
 impl SilenceBody {
-    /// Returns the silence. A missing author is `author`, a missing start that of `stored`, or now.
-    pub(super) fn silence(
+    /// Creates the silence, or changes the one with this id. Returns the id of the resulting one.
+    pub(super) fn store(
         self,
+        id: Option<&str>,
+        notifier: &mut OrgNotifier,
         author: &str,
-        stored: Option<&AlertSilence>,
         now: Timestamp,
-    ) -> ApiResult<NewSilence> {
+    ) -> ApiResult<Arc<str>> {
+        let new = self.silence(author, id.and_then(|id| notifier.silence(id)), now)?;
+        Ok(notifier.set_silence(id, new, now)?)
+    }
+
+    /// Returns the silence. A missing author is `author`, a missing start that of `stored`, or now.
+    fn silence(self, author: &str, stored: Option<&AlertSilence>, now: Timestamp) -> ApiResult<NewSilence> {
         let wrong = |message| ApiError::invalid_field("matchers", "invalid", message);
         let mut matchers = AlertMatchers::default();
         for one in &self.matchers {
-            let pushed = match one.as_str() {
-                Some(text) => matchers.push_text(text),
-                None => matchers.push_json(one),
-            };
-            pushed.map_err(wrong)?;
+            matchers.push_value(one).map_err(wrong)?;
         }
         let start = self.starts_at.as_deref().map(|text| time("startsAt", text)).transpose()?;
         Ok(NewSilence {

@@ -7,7 +7,6 @@ use crate::identity::{Identity, NotifyStateChange};
 use crate::model::OrgId;
 use crate::notify::config::NotifyDocument;
 use crate::notify::edge::{AlertMailFailure, AlertMailer, NotifyLoad, NotifyStore};
-use crate::notify::message::AlertMail;
 use crate::notify::rows::{NotifyChanges, NotifyRow, NotifyRowKey};
 use crate::outbound::{Mailer, PlainMail};
 
@@ -65,9 +64,8 @@ impl NotifyStore for AccountsNotifyStore {
 pub struct ConfiguredMailer(pub Mailer);
 
 impl AlertMailer for ConfiguredMailer {
-    fn send(&self, mail: &AlertMail) -> Result<(), AlertMailFailure> {
-        let AlertMail { to, subject, text, at } = mail.clone();
-        self.0.send_plain(&PlainMail { to, subject, text, at }).map_err(|error| {
+    fn send(&self, mail: &PlainMail) -> Result<(), AlertMailFailure> {
+        self.0.send_plain(mail).map_err(|error| {
             let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}"));
             let text = format!("{error}{}", cause.unwrap_or_default());
             AlertMailFailure { is_permanent: error.is_permanent(), text }

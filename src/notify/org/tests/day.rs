@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::world::{Rule, Seen, World};
-use crate::notify::alertmanager::DeliveryOutcome;
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::labels::AlertFingerprint;
 
 const WAIT_S: i64 = 30;

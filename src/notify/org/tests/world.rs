@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::entropy::Entropy;
 use crate::model::{Alert, Timestamp};
-use crate::notify::alertmanager::DeliveryOutcome;
 use crate::notify::config::{NotifyConfig, NotifyDocument};
+use crate::notify::delivery::DeliveryOutcome;
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 use crate::notify::matcher::AlertMatchers;
 use crate::notify::message::DeliveryContent;
