@@ -69,8 +69,9 @@ impl SeriesTotals {
     /// Drops the totals of organisations without requests in the last hour from memory.
     pub fn sweep(&self, now: Timestamp) {
         self.orgs.lock().ignore_poison().retain(|_, totals| {
-            // A locked one is in use.
-            totals.try_lock().map_or(true, |totals| now.ms_since(totals.used_at) < IDLE_MS)
+            // A request that has the totals may not have locked them yet. New requests wait for the
+            // map, so the lock below never waits.
+            Arc::strong_count(totals) > 1 || now.ms_since(totals.lock().ignore_poison().used_at) < IDLE_MS
         });
     }
 }

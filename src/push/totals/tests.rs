@@ -182,3 +182,19 @@ fn senders_with_different_forced_labels_have_totals_of_their_own() {
         totals.keep();
     }
 }
+
+#[test]
+fn idle_totals_leave_memory_unless_a_request_has_them() {
+    let fixture = Fixture::new();
+    let of_request = fixture.totals.of(ORG);
+    fixture.totals.sweep(NOW);
+    assert!(Arc::ptr_eq(&of_request, &fixture.totals.of(ORG)), "all requests change the same totals");
+    of_request.lock().ignore_poison().used_at = NOW;
+    drop(of_request);
+    let remaining = |now: Timestamp| {
+        fixture.totals.sweep(now);
+        fixture.totals.orgs.lock().ignore_poison().len()
+    };
+    assert_eq!(remaining(NOW.plus_ms(IDLE_MS - 1)), 1);
+    assert_eq!(remaining(NOW.plus_ms(IDLE_MS)), 0);
+}
