@@ -18,6 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 
 use super::error::{ApiError, ApiResult, Code};
 use super::routes::Auth;
+use crate::model::percent_decoded;
 
 /// The boxed future of a handler's response.
 pub type ResponseFuture = Pin<Box<dyn Future<Output = Response> + Send>>;
@@ -237,29 +238,12 @@ pub(super) fn parameters(parts: &Parts) -> ApiResult<Vec<(&str, Cow<'_, str>)>> 
 /// # Errors
 /// 400 `bad_request` if the result is not UTF-8.
 pub(super) fn decoded(segment: &str) -> ApiResult<Cow<'_, str>> {
-    if !segment.contains('%') {
-        return Ok(Cow::Borrowed(segment));
+    match percent_decoded(segment) {
+        Cow::Borrowed(_) => Ok(Cow::Borrowed(segment)),
+        Cow::Owned(bytes) => String::from_utf8(bytes)
+            .map(Cow::Owned)
+            .map_err(|_| ApiError::new(Code::BadRequest, "the path is not valid percent-encoded UTF-8")),
     }
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let bytes = segment.as_bytes();
-    let mut plain = Vec::with_capacity(bytes.len());
-    let mut node = 0;
-    while let Some(byte) = bytes.get(node) {
-        let escape =
-            (*byte == b'%').then(|| Some((digit(bytes.get(node + 1))?, digit(bytes.get(node + 2))?)));
-        match escape.flatten().and_then(|(high, low)| u8::try_from(high * 16 + low).ok()) {
-            Some(escaped) => {
-                plain.push(escaped);
-                node += 3;
-            }
-            None => {
-                plain.push(*byte);
-                node += 1;
-            }
-        }
-    }
-    let undecodable = |_| ApiError::new(Code::BadRequest, "the path is not valid percent-encoded UTF-8");
-    String::from_utf8(plain).map(Cow::Owned).map_err(undecodable)
 }
 
 #[cfg(test)]

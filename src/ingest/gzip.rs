@@ -3,12 +3,10 @@
 //! A body is one member or several in sequence (RFC 1952, section 2.2). Anything else after a
 //! member refuses the whole body.
 
-use std::io::{ErrorKind, Read as _};
-
 use flate2::bufread::MultiGzDecoder;
 
+use super::decompress::{check_compressed, read_decompressed};
 use super::{DecodeError, DecodeLimits};
-use crate::model::OutOfMemory;
 
 /// The reason why a body is not valid gzip: a truncated member, a wrong checksum, or other bytes
 /// after a member.
@@ -26,31 +24,9 @@ pub fn decompress<'a>(
     limits: &DecodeLimits,
     out: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], DecodeError> {
-    let (found, allowed) = (body.len(), limits.compressed_bytes_max);
-    if found == 0 {
-        return Err(DecodeError::Empty);
-    }
-    if found > allowed {
-        return Err(DecodeError::TooLarge { what: "bytes", found, allowed });
-    }
-    out.clear();
-    let allowed = limits.decompressed_bytes_max;
-    // One byte beyond the limit shows that the body is too large.
-    let read_max = u64::try_from(allowed).unwrap_or(u64::MAX).saturating_add(1);
-    let read = MultiGzDecoder::new(body).take(read_max).read_to_end(out);
-    read.map_err(|error| match error.kind() {
-        // The buffer could not grow; the body may be valid.
-        ErrorKind::OutOfMemory => DecodeError::from(OutOfMemory { bytes: out.capacity() as u64 }),
-        _ => GzipError(error.to_string()).into(),
-    })?;
-    if out.len() > allowed {
-        let (what, found) = ("bytes after decompression", out.len());
-        return Err(DecodeError::TooLarge { what, found, allowed });
-    }
-    if out.is_empty() {
-        return Err(DecodeError::Empty);
-    }
-    Ok(out)
+    check_compressed(body, limits)?;
+    let decoder = MultiGzDecoder::new(body);
+    read_decompressed(decoder, limits, out, |error| GzipError(error.to_string()).into())
 }
 
 #[cfg(test)]

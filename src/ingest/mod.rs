@@ -7,6 +7,7 @@
 #![deny(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 pub mod csv;
+mod decompress;
 pub mod exposition;
 pub mod graphite;
 pub mod gzip;

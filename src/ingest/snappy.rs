@@ -6,6 +6,7 @@
 
 mod branchless;
 
+use super::decompress::check_compressed;
 use super::{DecodeError, DecodeLimits};
 use crate::model::try_reserve_exact;
 
@@ -40,14 +41,8 @@ pub(super) fn decompress<'a>(
     limits: &DecodeLimits,
     out: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], DecodeError> {
+    check_compressed(block, limits)?;
     let sent = block.len();
-    if sent == 0 {
-        return Err(DecodeError::Empty);
-    }
-    let allowed = limits.compressed_bytes_max;
-    if sent > allowed {
-        return Err(DecodeError::TooLarge { what: "bytes", found: sent, allowed });
-    }
     let broken = |error: snap::Error| SnappyError::Block(error.to_string());
     let declared = snap::raw::decompress_len(block).map_err(broken)?;
     let allowed = limits.decompressed_bytes_max;

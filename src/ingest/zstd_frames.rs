@@ -4,12 +4,10 @@
 //! every encoder of a body of that size respects, so a small body cannot make the decoder allocate
 //! more than that and its output.
 
-use std::io::Read as _;
-
 use zstd::stream::read::Decoder;
 
+use super::decompress::{check_compressed, read_decompressed};
 use super::{DecodeError, DecodeLimits};
-use crate::model::OutOfMemory;
 
 /// The binary logarithm of the largest window of a frame.
 const WINDOW_LOG_MAX: u32 = 23;
@@ -29,33 +27,13 @@ pub(super) fn decompress<'a>(
     limits: &DecodeLimits,
     out: &'a mut Vec<u8>,
 ) -> Result<&'a [u8], DecodeError> {
-    let (found, allowed) = (body.len(), limits.compressed_bytes_max);
-    if found == 0 {
-        return Err(DecodeError::Empty);
-    }
-    if found > allowed {
-        return Err(DecodeError::TooLarge { what: "bytes", found, allowed });
-    }
-    out.clear();
-    let allowed = limits.decompressed_bytes_max;
-    // One byte beyond the limit shows that the body is too large.
-    let read_max = u64::try_from(allowed).unwrap_or(u64::MAX).saturating_add(1);
+    check_compressed(body, limits)?;
     let invalid = |error: std::io::Error| ZstdError(error.to_string());
     let mut decoder = Decoder::with_buffer(body).map_err(invalid)?;
     decoder.window_log_max(WINDOW_LOG_MAX).map_err(invalid)?;
-    decoder.take(read_max).read_to_end(out).map_err(|error| match error.kind() {
-        std::io::ErrorKind::OutOfMemory => DecodeError::from(OutOfMemory { bytes: out.capacity() as u64 }),
-        _ => invalid(error).into(),
-    })?;
-    if out.len() > allowed {
-        let (what, found) = ("bytes after decompression", out.len());
-        return Err(DecodeError::TooLarge { what, found, allowed });
-    }
-    if out.is_empty() {
-        return Err(DecodeError::Empty);
-    }
-    super::check_memory(out.len())?;
-    Ok(out)
+    let message = read_decompressed(decoder, limits, out, |error| invalid(error).into())?;
+    super::check_memory(message.len())?;
+    Ok(message)
 }
 
 #[cfg(test)]

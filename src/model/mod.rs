@@ -12,10 +12,12 @@ mod features;
 mod histogram;
 mod labels;
 mod matcher;
+mod names;
 mod org;
 mod org_lru;
 mod pace;
 mod pattern;
+mod percent;
 mod raw_series;
 mod sample;
 mod standby;
@@ -39,10 +41,12 @@ pub use labels::{
     METRIC_NAME,
 };
 pub use matcher::{MatchOp, Matcher};
+pub use names::{is_label_name, is_metric_name};
 pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
+pub use percent::percent_decoded;
 pub use raw_series::RawSeries;
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use standby::{GateAnswer, GateMode, StandbyRefusal, WriteGate};

@@ -4,6 +4,11 @@
 //! the empty text (Pushgateway, README, "URL").
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use data_encoding::{BASE64URL_NOPAD, Encoding};
+
+use crate::model::{is_label_name, percent_decoded};
 
 /// The most labels of a group, inclusive.
 const LABELS_MAX: usize = 32;
@@ -59,11 +64,11 @@ impl GroupingLabels {
             if labels.is_empty() && name != "job" {
                 return Err(GroupingError::Job);
             }
-            if !is_label_name(name) {
+            if !is_label_name(name) || name.starts_with("__") {
                 return Err(GroupingError::Name(name.to_owned()));
             }
             let Some(encoded) = segments.next() else { return Err(GroupingError::NoValue(name.to_owned())) };
-            let bytes = percent_decoded(encoded);
+            let bytes = percent_decoded(encoded).into_owned();
             let bytes = match is_base64 {
                 true => base64_decoded(&bytes).ok_or_else(|| GroupingError::Base64(name.to_owned()))?,
                 false => bytes,
@@ -105,60 +110,19 @@ impl GroupingLabels {
     }
 }
 
-fn is_label_name(name: &str) -> bool {
-    let fits = |(at, byte): (usize, u8)| {
-        byte == b'_' || byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit())
-    };
-    !name.is_empty() && !name.starts_with("__") && name.bytes().enumerate().all(fits)
-}
+/// Base64url, and the standard alphabet. Bits that the last character has too many are ignored.
+static BASE64: LazyLock<Encoding> = LazyLock::new(|| {
+    let mut base64 = BASE64URL_NOPAD.specification();
+    base64.check_trailing_bits = false;
+    base64.translate.from.push_str("+/");
+    base64.translate.to.push_str("-_");
+    base64.encoding().expect("no symbol is translated to two others")
+});
 
-/// Decodes `%41`; a percent sign without two hexadecimal digits stands for itself.
-fn percent_decoded(text: &str) -> Vec<u8> {
-    let digit =
-        |byte: Option<&u8>| char::from(*byte?).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let pair = (*byte == b'%').then(|| Some((digit(bytes.get(at + 1))?, digit(bytes.get(at + 2))?)));
-        match pair.flatten() {
-            Some((high, low)) => {
-                out.push(high << 4 | low);
-                at += 3;
-            }
-            None => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    out
-}
-
-/// Decodes base64url, and the standard alphabet, with or without padding. Bits that the last
-/// character has too many are ignored.
+/// Decodes [`BASE64`], with or without padding.
 fn base64_decoded(text: &[u8]) -> Option<Vec<u8>> {
-    let trimmed = text.iter().rposition(|byte| *byte != b'=').map_or(&[][..], |last| &text[..=last]);
-    let mut out = Vec::with_capacity(trimmed.len() * 3 / 4);
-    let (mut bits, mut count) = (0_u32, 0_u32);
-    for byte in trimmed {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'-' | b'+' => 62,
-            b'_' | b'/' => 63,
-            _ => return None,
-        };
-        bits = (bits << 6 | u32::from(value)) & 0xff_ffff;
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push(u8::try_from(bits >> count & 0xff).unwrap_or_default());
-        }
-    }
-    // A single character is no byte.
-    (trimmed.len() % 4 != 1).then_some(out)
+    let end = text.iter().rposition(|byte| *byte != b'=').map_or(0, |last| last + 1);
+    BASE64.decode(&text[..end]).ok()
 }
 
 #[cfg(test)]
@@ -188,6 +152,9 @@ mod tests {
             ("job/a/b@base64/", &[("b", ""), ("job", "a")]),
             ("job@base64/YQ==", &[("job", "a")]),
             ("job@base64/4pyT", &[("job", "✓")]),
+            // Both alphabets, and a last character with more bits than the byte has.
+            ("job@base64/Pz8_/a@base64/Pz8%2F", &[("a", "???"), ("job", "???")]),
+            ("job@base64/YR", &[("job", "a")]),
             ("job/a%20b%2fc", &[("job", "a b/c")]),
             ("job/100%", &[("job", "100%")]),
         ] {

@@ -25,6 +25,7 @@ use crate::ingest::otlp::{DeltaRefusal, DeltaTimes, DeltaTotals};
 use crate::model::{Histogram, HistogramError, OrgId, RenderedLabels, Timestamp};
 use crate::sync::IgnorePoison as _;
 pub use stored::StoredTotals;
+use stored::stored_labels;
 
 /// How far back a total is looked for.
 pub const LOOKBACK_MS: i64 = 86_400_000;
@@ -68,8 +69,9 @@ impl SeriesTotals {
     /// Drops the totals of organisations without requests in the last hour from memory.
     pub fn sweep(&self, now: Timestamp) {
         self.orgs.lock().ignore_poison().retain(|_, totals| {
-            // A locked one is in use.
-            totals.try_lock().map_or(true, |totals| now.ms_since(totals.used_at) < IDLE_MS)
+            // A request that has the totals may not have locked them yet. New requests wait for the
+            // map, so the lock below never waits.
+            Arc::strong_count(totals) > 1 || now.ms_since(totals.lock().ignore_poison().used_at) < IDLE_MS
         });
     }
 }
@@ -130,10 +132,9 @@ impl Default for OrgTotals {
 }
 
 impl OrgTotals {
-    fn key(&self, series: &[&RenderedLabels]) -> SeriesKey {
-        let mut pairs: Vec<(&str, &str)> = series.iter().flat_map(|part| part.pairs()).collect();
-        pairs.sort_unstable();
-        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(&pairs));
+    /// Returns the key of a stored series, whose labels are in order.
+    fn key(&self, labels: &[(&str, &str)]) -> SeriesKey {
+        let [high, low] = self.hashers.each_ref().map(|hasher| hasher.hash_one(labels));
         u128::from(high) << 64 | u128::from(low)
     }
 
@@ -220,11 +221,12 @@ impl<'t> RequestTotals<'t> {
 
     /// Takes a total out of memory, or reads it. The caller puts it back.
     fn take(&mut self, series: &[&RenderedLabels]) -> (SeriesKey, Option<SeriesTotal>) {
+        let labels = stored_labels(series, self.stored.forced_labels);
         let org = self.org();
-        let key = org.key(series);
+        let key = org.key(&labels);
         let known = org.take(key);
         self.before.push((key, known.clone()));
-        (key, known.or_else(|| self.stored.find(series)))
+        (key, known.or_else(|| self.stored.find(&labels)))
     }
 
     fn put(&mut self, key: SeriesKey, total: SeriesTotal) {

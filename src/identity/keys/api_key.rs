@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use crate::entropy::Entropy;
-use crate::model::{OrgId, OrgSlug, Timestamp};
+use crate::model::{OrgId, OrgSlug, Timestamp, is_label_name};
 
 use crate::identity::keys::dashboard_policy::matcher_texts;
-use crate::identity::keys::policy_matcher::{self, PatternLimits, is_label_name};
+use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::keys::public_key;
 use crate::identity::tables::id::{KeyId, Secret, SecretHash, UserId};
 use crate::identity::tables::key::{

@@ -14,10 +14,9 @@ use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 
-use crate::identity::keys::policy_matcher::is_label_name;
 use crate::identity::tables::dashboard::is_dashboard_uid;
 use crate::identity::tables::key::{DashboardPolicy, EmbedPolicy, LockedVariable};
-use crate::model::Pattern;
+use crate::model::{Pattern, is_label_name};
 
 const LOCKED_MAX: usize = 16;
 const OPEN_MAX: usize = 32;

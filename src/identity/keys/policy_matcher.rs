@@ -9,7 +9,7 @@
 //! The value is in double or single quotes, with `\n`, `\t`, `\r`, `\\` and the quote itself
 //! escaped. It may be bare if it consists of letters, digits and `_ - . : / @ + * |` only.
 
-use crate::model::{CompileLimits, MatchOp, Matcher, PatternError};
+use crate::model::{CompileLimits, MatchOp, Matcher, PatternError, is_label_name};
 
 /// Compile limits of the patterns in one policy of at most 8 matchers.
 #[derive(Clone, Copy, Debug)]
@@ -128,13 +128,6 @@ fn read_quoted(chars: &mut std::str::Chars<'_>, quote: char) -> Option<String> {
             c => out.push(c),
         }
     }
-}
-
-/// Returns whether a text is a classic label name of Prometheus.
-pub(super) fn is_label_name(text: &str) -> bool {
-    let mut bytes = text.bytes();
-    bytes.next().is_some_and(|b| b.is_ascii_alphabetic() || b == b'_')
-        && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use std::fmt::{Display, Formatter, Result, Write};
 
-use crate::model::{METRIC_NAME, MatchOp, Matcher};
+use crate::model::{METRIC_NAME, MatchOp, Matcher, is_label_name, is_metric_name};
 
 use super::encoder::{is_number_word, is_reserved};
 use super::tree::{
@@ -218,7 +218,7 @@ fn matchers(f: &mut Formatter<'_>, matchers: &[Matcher]) -> Result {
         (Some(name), None) if name.op() == MatchOp::Equal && !name.value().is_empty() => Some(name.value()),
         _ => None,
     };
-    let in_front = named.filter(|name| is_metric_name(name));
+    let in_front = named.filter(|name| is_bare_metric_name(name));
     if let Some(name) = in_front {
         f.write_str(name)?;
         if matchers.len() == 1 {
@@ -244,11 +244,8 @@ fn matchers(f: &mut Formatter<'_>, matchers: &[Matcher]) -> Result {
     f.write_char('}')
 }
 
-fn is_metric_name(name: &str) -> bool {
-    let plain = |(index, byte): (usize, u8)| {
-        byte == b'_' || byte == b':' || byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit())
-    };
-    !name.is_empty() && name.bytes().enumerate().all(plain) && !is_reserved(name)
+fn is_bare_metric_name(name: &str) -> bool {
+    is_metric_name(name) && !is_reserved(name)
 }
 
 fn labels(f: &mut Formatter<'_>, names: &[String]) -> Result {
@@ -261,10 +258,7 @@ fn labels(f: &mut Formatter<'_>, names: &[String]) -> Result {
 }
 
 fn label(f: &mut Formatter<'_>, name: &str) -> Result {
-    let plain = |(index, byte): (usize, u8)| {
-        byte == b'_' || byte.is_ascii_alphabetic() || (index > 0 && byte.is_ascii_digit())
-    };
-    let bare = !name.is_empty() && name.bytes().enumerate().all(plain) && !is_number_word(name);
+    let bare = is_label_name(name) && !is_number_word(name);
     if bare { f.write_str(name) } else { quoted(f, name) }
 }
 

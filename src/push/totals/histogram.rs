@@ -34,7 +34,6 @@ pub(super) fn sum(total: &Histogram, change: &Histogram) -> Result<Histogram, Hi
 }
 
 /// A histogram with its buckets by index.
-#[derive(Clone)]
 struct Parts {
     schema: i32,
     zero_threshold: f64,
@@ -64,21 +63,22 @@ impl Parts {
     /// as zero if its upper bound is within the threshold.
     fn at(&self, schema: i32, zero_threshold: f64) -> Parts {
         let downscale = u32::try_from(self.schema.saturating_sub(schema)).unwrap_or_default();
-        let mut parts = Parts { schema, zero_threshold, ..self.clone() };
-        for side in [&mut parts.positive, &mut parts.negative] {
+        let mut zero = self.zero;
+        let mut coarser = |buckets: &Buckets| {
             let mut coarser = Buckets::new();
-            for (index, count) in std::mem::take(side) {
+            for (index, count) in buckets {
                 let index = ((index - 1) >> downscale.min(63)) + 1;
                 if zero_threshold > self.zero_threshold && upper_bound(index, schema) <= zero_threshold {
-                    parts.zero = parts.zero.saturating_add(count);
+                    zero = zero.saturating_add(*count);
                 } else {
                     let bucket = coarser.entry(index).or_default();
-                    *bucket = bucket.saturating_add(count);
+                    *bucket = bucket.saturating_add(*count);
                 }
             }
-            *side = coarser;
-        }
-        parts
+            coarser
+        };
+        let (positive, negative) = (coarser(&self.positive), coarser(&self.negative));
+        Parts { schema, zero_threshold, count: self.count, zero, positive, negative }
     }
 
     fn plus(mut self, other: Parts) -> Parts {

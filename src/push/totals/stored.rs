@@ -14,7 +14,7 @@ pub struct StoredTotals<'t> {
     tsdb: &'t Tsdb,
     org: OrgId,
     /// Labels that replace those of the sender, as in the stored series.
-    forced_labels: &'t [(Box<str>, Box<str>)],
+    pub(super) forced_labels: &'t [(Box<str>, Box<str>)],
     now: Timestamp,
     /// Made for the first series, when the totals are locked, so that it has the samples of all
     /// requests before.
@@ -32,16 +32,10 @@ impl<'t> StoredTotals<'t> {
         StoredTotals { tsdb, org, forced_labels, now, snapshot: OnceCell::new() }
     }
 
-    /// Returns the newest sample of a series; `None` without one since [`LOOKBACK_MS`], or if it is
-    /// a staleness marker.
-    pub(super) fn find(&self, series: &[&RenderedLabels]) -> Option<SeriesTotal> {
+    /// Returns the newest sample of the series with exactly these labels; `None` without one since
+    /// [`LOOKBACK_MS`], or if it is a staleness marker.
+    pub(super) fn find(&self, labels: &[(&str, &str)]) -> Option<SeriesTotal> {
         let snapshot = self.snapshot.get_or_init(|| self.tsdb.snapshot(&Access::whole(self.org)));
-        let mut labels: Vec<(&str, &str)> = series.iter().flat_map(|part| part.pairs()).collect();
-        labels.retain(|(name, value)| {
-            !value.is_empty() && self.forced_labels.iter().all(|(forced, _)| **forced != **name)
-        });
-        let forced = self.forced_labels.iter().map(|(name, value)| (&**name, &**value));
-        labels.extend(forced.filter(|(_, value)| !value.is_empty()));
         let matchers = labels.iter().map(|(name, value)| Matcher::new(name, MatchOp::Equal, value));
         let matchers: Vec<Matcher> = matchers.collect::<Result<_, _>>().ok()?;
         let end = self.now.plus_ms(LOOKBACK_MS);
@@ -67,4 +61,18 @@ impl<'t> StoredTotals<'t> {
         let origin = origin.filter(|start| start.as_ms() != 0);
         Some(SeriesTotal { at: Timestamp::from_ms(at_ms), start: None, origin, value })
     }
+}
+
+/// Returns the labels that a sender's series has in the store, in order: forced labels replace its
+/// own, and empty ones are left out.
+pub(super) fn stored_labels<'l>(
+    series: &'l [&RenderedLabels],
+    forced_labels: &'l [(Box<str>, Box<str>)],
+) -> Vec<(&'l str, &'l str)> {
+    let is_forced = |name: &str| forced_labels.iter().any(|(forced, _)| **forced == *name);
+    let own = series.iter().flat_map(|part| part.pairs()).filter(|(name, _)| !is_forced(name));
+    let forced = forced_labels.iter().map(|(name, value)| (&**name, &**value));
+    let mut labels: Vec<_> = own.chain(forced).filter(|(_, value)| !value.is_empty()).collect();
+    labels.sort_unstable();
+    labels
 }

@@ -159,7 +159,42 @@ fn labels_of_the_api_key_are_part_of_the_stored_series() {
     batch.series_of([("__name__", "m"), ("source", "a"), ("x", "y")], [Sample { at: at(-50), value: 8.0 }]);
     fixture.tsdb.append(ORG, &batch.batch(), NOW).expect("stored");
     let stored = StoredTotals::new(&fixture.tsdb, ORG, &forced, NOW);
-    let found = stored.find(&[&series("m")]).expect("a sample");
+    let labels = series("m");
+    let found = stored.find(&stored_labels(&[&labels], &forced)).expect("a sample");
     assert_eq!((found.at, found.value), (at(-50), TotalValue::Number(5.0)));
-    assert_eq!(StoredTotals::new(&fixture.tsdb, ORG, &[], NOW).find(&[&series("m")]), None);
+    let stored = StoredTotals::new(&fixture.tsdb, ORG, &[], NOW);
+    assert_eq!(stored.find(&stored_labels(&[&labels], &[])), None);
+}
+
+/// Their series differ in the store, so a total in memory is of one of them only.
+#[test]
+fn senders_with_different_forced_labels_have_totals_of_their_own() {
+    let fixture = Fixture::new();
+    let org = fixture.totals.of(ORG);
+    let labels = series("m");
+    for (source, change) in [("a", 5.0), ("b", 3.0)] {
+        let forced: [(Box<str>, Box<str>); 1] = [("source".into(), source.into())];
+        let stored = StoredTotals::new(&fixture.tsdb, ORG, &forced, NOW);
+        let mut totals = RequestTotals::new(&org, &fixture.totals.counts, stored, NOW);
+        let times = DeltaTimes { start: Some(at(-60)), at: at(-50) };
+        assert_eq!(totals.admit(&[&labels], times), Ok(times.start), "{source}");
+        assert_eq!(totals.add(&[&labels], at(-50), change), change, "{source}");
+        totals.keep();
+    }
+}
+
+#[test]
+fn idle_totals_leave_memory_unless_a_request_has_them() {
+    let fixture = Fixture::new();
+    let of_request = fixture.totals.of(ORG);
+    fixture.totals.sweep(NOW);
+    assert!(Arc::ptr_eq(&of_request, &fixture.totals.of(ORG)), "all requests change the same totals");
+    of_request.lock().ignore_poison().used_at = NOW;
+    drop(of_request);
+    let remaining = |now: Timestamp| {
+        fixture.totals.sweep(now);
+        fixture.totals.orgs.lock().ignore_poison().len()
+    };
+    assert_eq!(remaining(NOW.plus_ms(IDLE_MS - 1)), 1);
+    assert_eq!(remaining(NOW.plus_ms(IDLE_MS)), 0);
 }

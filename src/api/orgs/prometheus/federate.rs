@@ -21,7 +21,7 @@ use crate::api::orgs::query::request::ReadRequest;
 use crate::api::orgs::query::response::QueryBody;
 use crate::api::orgs::query::run::{EvalOptions, QueryRun};
 use crate::api::prom_json;
-use crate::model::{Labels, METRIC_NAME, Matcher, Sample, Steps, Timestamp};
+use crate::model::{Labels, METRIC_NAME, Matcher, Sample, Steps, Timestamp, is_label_name, is_metric_name};
 use crate::promql::syntax::tree::{DurationExpr, Expr, MatrixSelector};
 use crate::promql::{Query, Value};
 
@@ -138,10 +138,7 @@ fn write_sample(name: &str, labels: &Labels, sample: Sample, quotes_names: bool,
 
 /// Returns whether the text format 0.0.4 can express a name; only metric names have colons.
 fn is_classic(name: &str, is_metric: bool) -> bool {
-    let fits = |(at, c): (usize, char)| {
-        c == '_' || c.is_ascii_alphabetic() || (is_metric && c == ':') || (at > 0 && c.is_ascii_digit())
-    };
-    !name.is_empty() && name.chars().enumerate().all(fits)
+    if is_metric { is_metric_name(name) } else { is_label_name(name) }
 }
 
 fn written_name(name: &str, is_metric: bool, quotes_names: bool, out: &mut Vec<u8>) {
