@@ -125,6 +125,13 @@ struct GroupSlot {
     view: Arc<RuleGroupView>,
 }
 
+impl GroupSlot {
+    /// Returns when the series end if the group is removed at `now`.
+    fn end_due(&self, now: Timestamp) -> Timestamp {
+        now.plus_ms(self.grid.interval_ms.saturating_mul(END_AFTER_INTERVALS))
+    }
+}
+
 impl std::fmt::Debug for RuleEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RuleEngine").field("counters", &self.counters()).finish_non_exhaustive()
@@ -395,8 +402,16 @@ impl EngineState {
     fn remove_group(&mut self, key: &RuleGroupKey, now: Timestamp) {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| !slot.removed) else { return };
         slot.removed = true;
-        let after = slot.grid.interval_ms.saturating_mul(END_AFTER_INTERVALS);
-        self.plan(key, now.plus_ms(after));
+        let due = slot.end_due(now);
+        self.plan(key, due);
+    }
+
+    /// Plans a group that changed while it was evaluated: the plan of the change found no state.
+    fn replan_after_change(&mut self, key: &RuleGroupKey) {
+        let now = self.last_now.unwrap_or_default();
+        let Some(slot) = self.slots.get(key) else { return };
+        let due = if slot.removed { slot.end_due(now) } else { Timestamp::MIN };
+        self.plan(key, due);
     }
 
     /// Plans the next evaluation of a group, in place of an earlier plan.
