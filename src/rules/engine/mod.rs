@@ -266,6 +266,14 @@ impl RuleEngine {
         state.slots.iter().filter(|(_, slot)| !slot.removed).map(|(key, _)| key.clone()).collect()
     }
 
+    /// Returns the organisations of all groups, in their order. Removed groups that wait for the end
+    /// of their series count, too.
+    pub fn orgs(&self) -> Vec<OrgId> {
+        let mut orgs: Vec<OrgId> = self.lock().slots.keys().map(|key| key.org).collect();
+        orgs.dedup();
+        orgs
+    }
+
     /// Forgets one group without ending its series, because another process evaluates it or its
     /// organisation is gone.
     pub fn forget_group(&self, key: &RuleGroupKey) {

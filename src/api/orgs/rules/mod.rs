@@ -144,8 +144,7 @@ fn exists(identity: &Identity, org: OrgId) -> bool {
 
 /// Forgets the groups of deleted organisations. Nothing more is written for them.
 pub fn forget_deleted(identity: &Identity, engine: &RuleEngine) {
-    let orgs: BTreeSet<OrgId> = engine.keys().into_iter().map(|key| key.org).collect();
-    orgs.into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
+    engine.orgs().into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
 }
 
 /// Makes the groups that are evaluated equal to those that are stored. To be called at the start,
