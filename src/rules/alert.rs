@@ -10,10 +10,17 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
-use crate::model::{Labels, Timestamp};
+use crate::model::{Labels, METRIC_NAME, Timestamp};
 
 /// How long a resolved alert is sent, in milliseconds.
 pub const RESOLVED_RETENTION_MS: i64 = 15 * 60_000;
+
+/// The label with the state of an alert.
+pub(in crate::rules) const ALERT_STATE: &str = "alertstate";
+/// The series of pending and firing alerts.
+pub(in crate::rules) const ALERTS: &str = "ALERTS";
+/// The series with the time since which an alert is active.
+pub(in crate::rules) const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 
 /// The annotations of an alert, with their templates expanded.
 pub type RuleAnnotations = BTreeMap<String, String>;
@@ -27,6 +34,17 @@ pub enum AlertPhase {
     Firing,
     /// It fired and does not any longer.
     Resolved,
+}
+
+impl AlertPhase {
+    /// Returns the state in lower case, as the label `alertstate` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AlertPhase::Pending => "pending",
+            AlertPhase::Firing => "firing",
+            AlertPhase::Resolved => "resolved",
+        }
+    }
 }
 
 /// An alert of a rule.
@@ -184,6 +202,18 @@ impl RuleAlert {
         }
     }
 
+    /// Returns the labels of the series `ALERTS` of the alert in its state.
+    pub fn alerts_series(&self) -> Labels {
+        alerts_series(&self.labels, self.phase)
+    }
+
+    /// Returns the labels of the series `ALERTS_FOR_STATE` of the alert.
+    pub(in crate::rules) fn for_state_series(&self) -> Labels {
+        let mut builder = self.labels.to_builder();
+        builder.set(METRIC_NAME, ALERTS_FOR_STATE);
+        builder.build()
+    }
+
     /// Handles an evaluation without the alert's series. Returns whether the alert is remembered.
     fn left(
         &mut self,
@@ -225,6 +255,13 @@ impl RuleAlert {
             || sent > at
             || at.ms_since(sent) >= resend_delay_ms
     }
+}
+
+/// Returns the labels of the series `ALERTS` of an alert in a state.
+pub(in crate::rules) fn alerts_series(labels: &Labels, phase: AlertPhase) -> Labels {
+    let mut builder = labels.to_builder();
+    builder.set(METRIC_NAME, ALERTS).set(ALERT_STATE, phase.as_str());
+    builder.build()
 }
 
 #[cfg(test)]

@@ -11,11 +11,13 @@ mod columns;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::model::{Labels, Steps, StepsError, Timestamp};
 use crate::promql::MatrixSeries;
-use crate::rules::alert::{AlertSet, AlertTransition};
+use crate::rules::alert::{AlertInput, AlertSet, AlertTransition};
 use crate::rules::group::{Rule, RuleGroup};
-use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries};
+use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries, check_unique};
 pub use backfill::{Backfill, BackfillReport};
 use columns::{ResultColumns, depends_on_range};
 
@@ -73,7 +75,7 @@ pub fn preview_rule(
     steps: Steps,
     context: RuleContext<'_>,
 ) -> Result<RulePreview, ReplayError> {
-    let compiled = CompiledRule::new(std::sync::Arc::new(rule.clone()));
+    let compiled = CompiledRule::new(Arc::new(rule.clone()));
     let mut preview = RulePreview::default();
     for slice in slices(steps) {
         let shifted = shifted(slice, -group.query_offset_ms)?;
@@ -123,7 +125,10 @@ fn step_alerts(
             let cached = known.get_mut(place).filter(|_| !templated);
             let input = match cached {
                 None => compiled.input(context, &queries, &sample, false),
-                Some(Some(labels)) => columns::plain_input(labels, sample.value),
+                Some(Some(labels)) => {
+                    let (labels, annotations) = (labels.clone(), Arc::default());
+                    AlertInput { labels, annotations, value: sample.value }
+                }
                 Some(slot) => {
                     let input = compiled.input(context, &queries, &sample, false);
                     *slot = Some(input.labels.clone());
@@ -132,7 +137,8 @@ fn step_alerts(
             };
             inputs.push(input);
         }
-        columns::check_unique(&inputs).map_err(|message| ReplayError::Evaluation { at, message })?;
+        let unique = check_unique(inputs.iter().map(|input| &input.labels), "alert");
+        unique.map_err(|message| ReplayError::Evaluation { at, message })?;
         preview.alerts.step(at, durations, inputs, Some(&mut transitions));
         let active = preview.alerts.active();
         if group.limit > 0 && active > group.limit {

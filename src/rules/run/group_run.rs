@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compiled::{ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
+use super::compiled::CompiledRule;
 use super::environment::{RuleContext, RuleSettings};
 use super::samples::RuleSample;
 use crate::clock::Stopwatch;
@@ -346,14 +346,7 @@ impl RuleRun {
     /// Sets the series of the restored alerts.
     pub(in crate::rules) fn note_alert_series(&mut self) {
         let active = self.alerts.iter().filter(|alert| alert.phase != AlertPhase::Resolved);
-        let series = active.flat_map(|alert| {
-            let state = if alert.phase == AlertPhase::Pending { "pending" } else { "firing" };
-            [
-                series_labels(&alert.labels, ALERTS, Some(state)),
-                series_labels(&alert.labels, ALERTS_FOR_STATE, None),
-            ]
-        });
-        self.series = series.collect();
+        self.series = active.flat_map(|alert| [alert.alerts_series(), alert.for_state_series()]).collect();
     }
 }
 

@@ -8,7 +8,7 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::rules) use compiled::CompiledRule;
+pub(in crate::rules) use compiled::{CompiledRule, check_unique};
 pub(in crate::rules) use environment::TemplateQueries;
 pub use environment::{RuleContext, RuleSettings};
 pub use group_run::{GroupRun, GroupTotals, RuleHealth};

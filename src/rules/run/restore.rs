@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::compiled::{ALERT_NAME, ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
+use super::compiled::{ALERT_NAME, CompiledRule};
 use super::environment::RuleContext;
 use super::group_run::GroupRun;
 use crate::model::{Labels, METRIC_NAME, MatchOp, Matcher, TimeRange, Timestamp, is_stale};
 use crate::rules::alert::{
-    AlertInput, AlertPhase, AlertSet, RESOLVED_RETENTION_MS, RuleAlert, RuleAnnotations,
+    ALERT_STATE, ALERTS, ALERTS_FOR_STATE, AlertInput, AlertPhase, AlertSet, RESOLVED_RETENTION_MS,
+    RuleAlert, RuleAnnotations, alerts_series,
 };
 use crate::rules::group::RuleKind;
 use crate::tsdb::{SampleColumns, SelectedSeries, SeriesId, Snapshot};
@@ -144,7 +145,7 @@ impl Restore<'_> {
 
     /// Returns the last samples of `ALERTS{alertstate="firing"}`, with the time of the firing.
     fn firing(&self, rule: &CompiledRule, range: TimeRange) -> BTreeMap<Labels, (LastSample, Timestamp)> {
-        let exact = [(ALERT_NAME, rule.rule.name()), ("alertstate", "firing")];
+        let exact = [(ALERT_NAME, rule.rule.name()), (ALERT_STATE, AlertPhase::Firing.as_str())];
         let found = self.select(rule, ALERTS, &exact, range).into_iter().filter_map(|series| {
             let last = self.last_sample(series.id, range)?;
             let fired_at = self.start(series.id, last.at)?;
@@ -163,7 +164,7 @@ impl Restore<'_> {
         let last = self.last_sample(series.id, range)?;
         let active_at = from_seconds(last.value);
         let labels = series.labels.filtered(|name| name != METRIC_NAME);
-        let fired = firing.get(&series_labels(&labels, ALERTS, Some("firing")));
+        let fired = firing.get(&alerts_series(&labels, AlertPhase::Firing));
         let fired = fired.filter(|(sample, _)| sample.at == last.at);
         let keep_firing_since = self.start(series.id, last.at).filter(|since| *since != active_at);
         let resolved_at = last.stale_at.map(|at| at.plus_ms(self.offset_ms));

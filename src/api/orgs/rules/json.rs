@@ -62,12 +62,7 @@ fn seconds(at: Timestamp) -> f64 {
 /// Returns a preview.
 pub(super) fn preview(preview: &RulePreview) -> Value {
     let transition = |change: &AlertTransition| {
-        let state = match change.phase {
-            Some(AlertPhase::Pending) => "pending",
-            Some(AlertPhase::Firing) => "firing",
-            Some(AlertPhase::Resolved) => "resolved",
-            None => "inactive",
-        };
+        let state = change.phase.map_or("inactive", AlertPhase::as_str);
         json!({
             "at": change.at.to_rfc3339(),
             "state": state,

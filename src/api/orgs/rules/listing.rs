@@ -19,8 +19,8 @@ use crate::api::orgs::query::deadline::QueryDeadline;
 use crate::api::orgs::query::request::MergedParams;
 use crate::api::orgs::query::selectors::selectors;
 use crate::api::params::{Params, PathOf};
-use crate::model::{Labels, METRIC_NAME, Matcher, Scope};
-use crate::rules::{AlertPhase, RuleAlert, RuleGroupView, RuleView};
+use crate::model::{Labels, Matcher, Scope};
+use crate::rules::{RuleAlert, RuleGroupView, RuleView};
 
 /// The filters of a listing of rules.
 struct RuleFilters {
@@ -194,9 +194,6 @@ fn visible(alert: &RuleAlert, access: &QueryAccess) -> Option<Value> {
 
 /// Returns whether a scope shows the series `ALERTS` of an alert.
 fn admits(scope: &Scope, alert: &RuleAlert) -> bool {
-    let mut builder = alert.labels.to_builder();
-    let state = if alert.phase == AlertPhase::Firing { "firing" } else { "pending" };
-    builder.set(METRIC_NAME, "ALERTS").set("alertstate", state);
-    let labels = builder.build();
+    let labels = alert.alerts_series();
     scope.admits_name("ALERTS") && scope.matchers.iter().all(|matcher| matcher.admits(&labels))
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::json::labels;
 use crate::model::Timestamp;
-use crate::rules::{AlertPhase, RuleAlert, RuleGroupView, RuleHealth, RuleView};
+use crate::rules::{RuleAlert, RuleGroupView, RuleHealth, RuleView};
 
 /// The time of an evaluation that has not happened, as Go writes it.
 const NEVER: &str = "0001-01-01T00:00:00Z";
@@ -48,7 +48,7 @@ pub(super) fn alert(alert: &RuleAlert) -> Value {
     let mut json = json!({
         "labels": labels(&alert.labels),
         "annotations": texts(&alert.annotations),
-        "state": if alert.phase == AlertPhase::Firing { "firing" } else { "pending" },
+        "state": alert.phase.as_str(),
         "activeAt": alert.active_at.to_rfc3339(),
         "value": exponential(alert.value),
     });
