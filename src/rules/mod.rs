@@ -25,7 +25,7 @@ pub use file::{
 };
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind, TemplateQuery};
 pub use replay::{
-    Backfill, BackfillReport, PREVIEW_SERIES_MAX, PREVIEW_STEPS_MAX, PREVIEW_TRANSITIONS_MAX, ReplayError,
-    RulePreview, RulePreviewGroup, preview_rule,
+    Backfill, BackfillReport, PREVIEW_SERIES_MAX, PREVIEW_TRANSITIONS_MAX, ReplayError, RulePreview,
+    RulePreviewGroup, preview_rule,
 };
 pub use run::{GroupRun, GroupTotals, OUTAGE_TOLERANCE_MS, RuleContext, RuleHealth, RuleSettings};

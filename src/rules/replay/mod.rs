@@ -16,13 +16,11 @@ use std::sync::Arc;
 use crate::model::{Labels, Steps, StepsError, Timestamp};
 use crate::promql::MatrixSeries;
 use crate::rules::alert::{AlertInput, AlertSet, AlertTransition};
-use crate::rules::group::{Rule, RuleGroup};
+use crate::rules::group::Rule;
 use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries, check_unique};
 pub use backfill::{Backfill, BackfillReport};
 use columns::{ResultColumns, depends_on_range};
 
-/// The most steps of a preview, inclusive.
-pub const PREVIEW_STEPS_MAX: usize = 11_001;
 /// The most transitions of a preview, inclusive. Later ones are left out.
 pub const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
 /// The most series of a preview, inclusive. Further ones are left out.
@@ -97,14 +95,6 @@ pub struct RulePreviewGroup {
     pub query_offset_ms: i64,
 }
 
-impl RulePreviewGroup {
-    /// Returns the settings of a group.
-    pub fn of(group: &RuleGroup) -> RulePreviewGroup {
-        let query_offset_ms = group.query_offset_ms.unwrap_or_default();
-        RulePreviewGroup { limit: group.limit, query_offset_ms }
-    }
-}
-
 fn step_alerts(
     compiled: &CompiledRule,
     group: &RulePreviewGroup,
@@ -170,10 +160,14 @@ fn add_series(preview: &mut RulePreview, series: Vec<MatrixSeries>) {
 
 /// Splits steps into slices of at most [`SLICE_STEPS`] steps.
 fn slices(steps: Steps) -> impl Iterator<Item = Steps> {
-    (0..steps.len()).step_by(SLICE_STEPS).filter_map(move |first| {
-        let last = (first + SLICE_STEPS).min(steps.len()) - 1;
-        Steps::new(steps.at(first), steps.at(last), steps.step_ms()).ok()
-    })
+    (0..steps.len()).step_by(SLICE_STEPS).filter_map(move |first| slice(steps, first, SLICE_STEPS))
+}
+
+/// Returns at most `most` steps from the one at place `first` on; `None` behind the last step.
+fn slice(steps: Steps, first: usize, most: usize) -> Option<Steps> {
+    let end = first.saturating_add(most).min(steps.len());
+    let last = end.checked_sub(1).filter(|last| first <= *last)?;
+    Steps::new(steps.at(first), steps.at(last), steps.step_ms()).ok()
 }
 
 fn shifted(steps: Steps, by_ms: i64) -> Result<Steps, StepsError> {

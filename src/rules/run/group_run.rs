@@ -20,8 +20,8 @@ use crate::rules::alert::{AlertPhase, AlertSet, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
 use crate::tsdb::{SampleColumns, Snapshot};
 
-/// The most samples of one write.
-const WRITE_SAMPLES_MAX: usize = 50_000;
+/// The most samples of one write, inclusive.
+pub(in crate::rules) const WRITE_SAMPLES_MAX: usize = 50_000;
 
 /// The health of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -73,7 +73,7 @@ impl RuleSample {
 }
 
 /// Converts the result of an expression to a histogram of the store.
-fn stored_histogram(result: &FloatHistogram) -> Result<Histogram, HistogramError> {
+pub(in crate::rules) fn stored_histogram(result: &FloatHistogram) -> Result<Histogram, HistogramError> {
     let (positive, mut buckets) = spans(result.positive());
     let (negative, counts) = spans(result.negative());
     buckets.extend(counts);
@@ -88,7 +88,8 @@ fn stored_histogram(result: &FloatHistogram) -> Result<Histogram, HistogramError
     Histogram::new(Arc::new(shape), result.reset(), result.sum(), counts)
 }
 
-fn spans(buckets: impl Iterator<Item = (i32, f64)>) -> (Vec<BucketSpan>, Vec<f64>) {
+/// Returns the spans of buckets, which are in the order of their indexes, and the counts.
+pub(in crate::rules) fn spans(buckets: impl Iterator<Item = (i32, f64)>) -> (Vec<BucketSpan>, Vec<f64>) {
     let (mut spans, mut counts): (Vec<BucketSpan>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut next = 0i32;
     for (index, count) in buckets {
