@@ -79,6 +79,7 @@ impl RuleEngine {
             tsdb: &self.parts.tsdb,
             org: job.key.org,
             cancel: Some(&self.closed),
+            since: None,
         };
         let grid = job.grid;
         let next = |at: Timestamp, skipped| JobOutcome { next_due: Some(grid.after(at)), skipped };

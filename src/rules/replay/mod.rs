@@ -109,6 +109,7 @@ fn step_alerts(
     let mut known: Vec<Option<Labels>> = vec![None; columns.len()];
     let mut transitions = Vec::new();
     for (step, at) in slice.iter().enumerate() {
+        context.check().map_err(|error| ReplayError::Evaluation { at, message: error.to_string() })?;
         let queries = TemplateQueries { context, snapshot: &snapshot, at };
         let mut inputs = Vec::new();
         for (place, sample) in columns.at(step) {

@@ -36,7 +36,7 @@ impl Bench {
     }
 
     fn context(&self) -> RuleContext<'_> {
-        RuleContext { settings: &self.settings, tsdb: &self.tsdb, org: ORG, cancel: None }
+        RuleContext { settings: &self.settings, tsdb: &self.tsdb, org: ORG, cancel: None, since: None }
     }
 
     fn put(&self, pairs: &[(&str, &str)], seconds: i64, value: f64) {
