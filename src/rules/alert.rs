@@ -7,7 +7,6 @@
 //! end.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
 use crate::model::{Labels, METRIC_NAME, Timestamp};
@@ -173,16 +172,6 @@ impl AlertSet {
             }
             kept
         });
-    }
-
-    /// Returns a hash of the states and their times, for comparisons of two ways to the same state.
-    pub fn state_hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for alert in self.iter() {
-            (&alert.labels, alert.phase, alert.active_at).hash(&mut hasher);
-            (alert.fired_at, alert.keep_firing_since, alert.resolved_at).hash(&mut hasher);
-        }
-        hasher.finish()
     }
 }
 

@@ -15,8 +15,7 @@ pub struct RuleGroup {
     pub interval_ms: Option<i64>,
     /// The most series or alerts that one rule may yield; 0: any number.
     pub limit: usize,
-    /// How far the evaluation time is behind the time of the grid, in milliseconds; None: the
-    /// default of the server.
+    /// How far the evaluation time is behind the time of the grid, in milliseconds; None: 0.
     pub query_offset_ms: Option<i64>,
     /// Labels of all rules of the group; those of a rule replace them.
     pub labels: BTreeMap<String, String>,

@@ -21,7 +21,7 @@ pub use engine::{
 pub use file::{
     RULE_DURATION_MS_MAX, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULE_INTERVAL_MS_MIN, RULE_NAME_BYTES_MAX,
     RULE_TEXTS_MAX, RULE_VALUE_BYTES_MAX, RULES_MAX, RuleFileOptions, TemplateCheck, decode_rule,
-    decode_rule_file, decode_rule_group, group_text, groups_text,
+    decode_rule_file, decode_rule_group, group_text,
 };
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind, TemplateQuery};
 pub use replay::{

@@ -47,8 +47,6 @@ pub struct RuleGroupView {
     pub group: Arc<RuleGroup>,
     /// The interval in milliseconds, with the default of the server.
     pub interval_ms: i64,
-    /// The query offset in milliseconds, with the default of the server.
-    pub query_offset_ms: i64,
     /// When it was last evaluated.
     pub last_evaluation: Option<Timestamp>,
     /// How long the last evaluation took.
@@ -103,7 +101,6 @@ impl RuleGroupView {
             key: key.clone(),
             group: Arc::clone(&run.group),
             interval_ms: run.interval_ms,
-            query_offset_ms: run.offset_ms,
             last_evaluation: run.last_at,
             took: run.took,
             missed,

@@ -21,7 +21,7 @@ use crate::model::{format_duration, parse_duration};
 use crate::promql::syntax::tree::ValueType;
 use crate::promql::syntax::{Caps, Parsed, parse};
 use crate::yaml::{self, Position, Spanned, YamlError};
-pub use text::{group_text, groups_text};
+pub use text::group_text;
 
 /// The most bytes of a file, inclusive.
 pub const RULE_FILE_BYTES_MAX: usize = 10 << 20;

@@ -136,6 +136,5 @@ proptest! {
         let replayed: Vec<String> = preview.alerts.iter().map(|alert| format!("{alert:?}")).collect();
         let lived: Vec<String> = live.alerts(0).map(|alert| format!("{alert:?}")).collect();
         prop_assert_eq!(replayed, lived);
-        prop_assert_eq!(preview.alerts.state_hash(), live.rules[0].alerts.state_hash());
     }
 }

@@ -34,8 +34,6 @@ pub struct RuleSettings {
     pub query_timeout: Duration,
     /// The interval of groups without one, in milliseconds.
     pub interval_ms: i64,
-    /// The query offset of groups without one, in milliseconds.
-    pub query_offset_ms: i64,
 }
 
 impl Default for RuleSettings {
@@ -48,7 +46,6 @@ impl Default for RuleSettings {
             memory: None,
             query_timeout: QUERY_TIMEOUT,
             interval_ms: INTERVAL_MS,
-            query_offset_ms: 0,
         }
     }
 }

@@ -90,7 +90,7 @@ impl GroupRun {
         let rules = group.rules.iter().map(|rule| RuleRun::new(Arc::new(rule.clone()))).collect();
         GroupRun {
             interval_ms: group.interval_ms.unwrap_or(settings.interval_ms).max(1),
-            offset_ms: group.query_offset_ms.unwrap_or(settings.query_offset_ms),
+            offset_ms: group.query_offset_ms.unwrap_or_default(),
             group,
             rules,
             last_at: None,
@@ -290,12 +290,6 @@ impl GroupRun {
             }
         }
         self.write(context, &mut pending, now);
-    }
-
-    /// Returns a hash of the states of all alerts.
-    pub fn state_hash(&self) -> u64 {
-        let hashes = self.rules.iter().map(|rule| rule.alerts.state_hash());
-        hashes.fold(0, |all, one| all.rotate_left(7) ^ one)
     }
 }
 

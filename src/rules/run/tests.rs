@@ -258,7 +258,6 @@ proptest! {
                     prop_assert_eq!(show(&restored), show(&live), "step {} of\n{}", step, text);
                     prop_assert_eq!(&restored.rules[rule].series, &live.rules[rule].series);
                 }
-                prop_assert_eq!(restored.state_hash(), live.state_hash());
                 live = restored;
             }
         }
