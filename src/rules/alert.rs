@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::model::{Labels, METRIC_NAME, Timestamp};
 
 /// How long a resolved alert is sent, in milliseconds.
-pub const RESOLVED_RETENTION_MS: i64 = 15 * 60_000;
+pub(in crate::rules) const RESOLVED_RETENTION_MS: i64 = 15 * 60_000;
 
 /// The label with the state of an alert.
 pub(in crate::rules) const ALERT_STATE: &str = "alertstate";
@@ -22,7 +22,7 @@ pub(in crate::rules) const ALERTS: &str = "ALERTS";
 pub(in crate::rules) const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 
 /// The annotations of an alert, with their templates expanded.
-pub type RuleAnnotations = BTreeMap<String, String>;
+pub(in crate::rules) type RuleAnnotations = BTreeMap<String, String>;
 
 /// The state of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,7 +52,7 @@ pub struct RuleAlert {
     /// The labels, `alertname` among them, without a metric name.
     pub labels: Labels,
     /// The annotations.
-    pub annotations: Arc<RuleAnnotations>,
+    pub annotations: Arc<BTreeMap<String, String>>,
     /// The value of the series when it was last in the result.
     pub value: f64,
     /// The state.
@@ -71,22 +71,22 @@ pub struct RuleAlert {
 
 /// A series of a result, as an alerting rule sees it.
 #[derive(Clone, Debug)]
-pub struct AlertInput {
+pub(in crate::rules) struct AlertInput {
     /// The labels of the alert.
-    pub labels: Labels,
+    pub(in crate::rules) labels: Labels,
     /// The annotations of the alert.
-    pub annotations: Arc<RuleAnnotations>,
+    pub(in crate::rules) annotations: Arc<RuleAnnotations>,
     /// The value.
-    pub value: f64,
+    pub(in crate::rules) value: f64,
 }
 
 /// The durations of an alerting rule.
 #[derive(Clone, Copy, Debug)]
-pub struct AlertDurations {
+pub(in crate::rules) struct AlertDurations {
     /// See [`AlertingRule::for_ms`](super::AlertingRule).
-    pub for_ms: i64,
+    pub(in crate::rules) for_ms: i64,
     /// See [`AlertingRule::keep_firing_for_ms`](super::AlertingRule).
-    pub keep_firing_for_ms: i64,
+    pub(in crate::rules) keep_firing_for_ms: i64,
 }
 
 /// A change of the state of an alert.
@@ -104,37 +104,37 @@ pub struct AlertTransition {
 
 /// The alerts of one rule, by their labels.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AlertSet(BTreeMap<Labels, RuleAlert>);
+pub(in crate::rules) struct AlertSet(BTreeMap<Labels, RuleAlert>);
 
 impl AlertSet {
     /// Creates a set from restored alerts.
-    pub fn of(alerts: impl IntoIterator<Item = RuleAlert>) -> AlertSet {
+    pub(in crate::rules) fn of(alerts: impl IntoIterator<Item = RuleAlert>) -> AlertSet {
         AlertSet(alerts.into_iter().map(|alert| (alert.labels.clone(), alert)).collect())
     }
 
     /// Removes all alerts without resolving them.
-    pub fn clear(&mut self) {
+    pub(in crate::rules) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Iterates over the alerts, resolved ones among them, in the order of their labels.
-    pub fn iter(&self) -> impl Iterator<Item = &RuleAlert> {
+    pub(in crate::rules) fn iter(&self) -> impl Iterator<Item = &RuleAlert> {
         self.0.values()
     }
 
     /// As [`AlertSet::iter`], for changes other than of the labels.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RuleAlert> {
+    pub(in crate::rules) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RuleAlert> {
         self.0.values_mut()
     }
 
     /// Returns the number of alerts that are pending or fire.
-    pub fn active(&self) -> usize {
+    pub(in crate::rules) fn active(&self) -> usize {
         self.iter().filter(|alert| alert.phase != AlertPhase::Resolved).count()
     }
 
     /// Moves the alerts to the evaluation at `at`, whose result is `inputs`. The labels of inputs
     /// must be unique. Appends the changes of state to `transitions`, if it is given.
-    pub fn step(
+    pub(in crate::rules) fn step(
         &mut self,
         at: Timestamp,
         durations: AlertDurations,
@@ -235,7 +235,7 @@ impl RuleAlert {
     /// Returns whether the alert is due to be sent at `at`: it fires or is resolved, and was last
     /// sent before its end or at least `resend_delay_ms` ago. A time of the last sending that is
     /// ahead, because the clock was set back, counts as long ago.
-    pub fn needs_sending(&self, at: Timestamp, resend_delay_ms: i64) -> bool {
+    pub(in crate::rules) fn needs_sending(&self, at: Timestamp, resend_delay_ms: i64) -> bool {
         if self.phase == AlertPhase::Pending {
             return false;
         }

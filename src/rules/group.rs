@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::promql::VectorSample;
 use crate::promql::syntax::Parsed;
-use crate::yaml::Position;
 
 /// A group of rules, which are evaluated together at one time.
 #[derive(Clone, Debug)]
@@ -21,8 +20,6 @@ pub struct RuleGroup {
     pub labels: BTreeMap<String, String>,
     /// The rules, in the order of their evaluation.
     pub rules: Vec<Rule>,
-    /// Where the group begins in its file.
-    pub position: Position,
 }
 
 /// A rule. Its labels include those of its group.
@@ -37,8 +34,6 @@ pub struct Rule {
     /// The labels that the rule sets, with those of the group. Values are templates in an alerting
     /// rule.
     pub labels: BTreeMap<String, String>,
-    /// Where the rule begins in its file.
-    pub position: Position,
 }
 
 /// The kind of a rule, with what only this kind has.
@@ -85,7 +80,7 @@ impl Rule {
 }
 
 /// The queries of a template, at the time of the evaluation that expands it.
-pub trait TemplateQuery {
+pub(in crate::rules) trait TemplateQuery {
     /// Evaluates an instant query. A scalar result is one sample without labels.
     ///
     /// # Errors

@@ -26,7 +26,8 @@ use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 use job::{JobKind, RuleJob};
 use queue::{DueQueue, PlannedEvaluation};
-pub use schedule::{MissedPolicy, RuleGrid};
+pub use schedule::MissedPolicy;
+use schedule::RuleGrid;
 pub use view::{RuleGroupKey, RuleGroupView, RuleSource, RuleView};
 
 /// The longest sleep of a thread, so that a clock that was set is noticed.
@@ -284,13 +285,6 @@ impl RuleEngine {
     pub fn group(&self, key: &RuleGroupKey) -> Option<Arc<RuleGroupView>> {
         let state = self.lock();
         state.slots.get(key).filter(|slot| !slot.removed).map(|slot| Arc::clone(&slot.view))
-    }
-
-    /// Returns the number of groups and of rules of an organisation, without those of `except`.
-    pub fn size(&self, org: OrgId, except: Option<&RuleGroupKey>) -> (usize, usize) {
-        let state = self.lock();
-        let slots = state.slots_of(org).filter(|(key, slot)| !slot.removed && Some(*key) != except);
-        slots.fold((0, 0), |(groups, rules), (_, slot)| (groups + 1, rules + slot.group.rules.len()))
     }
 
     /// Returns the settings of evaluations.

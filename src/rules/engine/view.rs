@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::{OrgId, Timestamp};
 use crate::rules::alert::{AlertPhase, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
-use crate::rules::run::{GroupRun, GroupTotals, RuleHealth};
+use crate::rules::run::{GroupRun, RuleHealth};
 
 /// The place where a group is defined: the path of a file, or the namespace of the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,8 +53,6 @@ pub struct RuleGroupView {
     pub took: Duration,
     /// The number of evaluations that were missed.
     pub missed: u64,
-    /// What evaluations did in total.
-    pub totals: GroupTotals,
     /// The rules, in their order.
     pub rules: Vec<RuleView>,
 }
@@ -104,7 +102,6 @@ impl RuleGroupView {
             last_evaluation: run.last_at,
             took: run.took,
             missed,
-            totals: run.totals,
             rules: rules.collect(),
         }
     }

@@ -163,7 +163,6 @@ proptest! {
             parsed: parse(&expr, &Caps::default()).expect("valid"),
             expr,
             labels: BTreeMap::from([("a".to_owned(), value)]),
-            position: Position { line: 1, column: 1 },
         };
         let group = RuleGroup {
             name,
@@ -172,7 +171,6 @@ proptest! {
             query_offset_ms: None,
             labels: BTreeMap::new(),
             rules: vec![rule],
-            position: Position { line: 1, column: 1 },
         };
         let options = RuleFileOptions { caps: &Caps::default(), check_template: |_| Ok(()) };
         let again = decode_rule_group(&group_text(&group), options).expect("valid");

@@ -22,9 +22,9 @@ pub use backfill::{Backfill, BackfillReport};
 use columns::{ResultColumns, depends_on_range};
 
 /// The most transitions of a preview, inclusive. Later ones are left out.
-pub const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
+const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
 /// The most series of a preview, inclusive. Further ones are left out.
-pub const PREVIEW_SERIES_MAX: usize = 1_000;
+const PREVIEW_SERIES_MAX: usize = 1_000;
 /// The most steps of one range query.
 const SLICE_STEPS: usize = 2_000;
 
@@ -38,7 +38,7 @@ pub struct RulePreview {
     /// Whether transitions or series were left out.
     pub truncated: bool,
     /// The alerts after the last step.
-    pub alerts: AlertSet,
+    pub(in crate::rules) alerts: AlertSet,
 }
 
 /// The reason why a replay has no result.

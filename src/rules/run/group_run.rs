@@ -49,17 +49,17 @@ pub(in crate::rules) struct RuleRun {
 
 /// What evaluations of a group did, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupTotals {
+pub(in crate::rules) struct GroupTotals {
     /// Evaluations of the group.
-    pub evaluations: u64,
+    pub(in crate::rules) evaluations: u64,
     /// Evaluations of rules that failed.
-    pub failures: u64,
+    pub(in crate::rules) failures: u64,
     /// Samples that were written.
-    pub samples: u64,
+    pub(in crate::rules) samples: u64,
     /// Samples that the store refused.
-    pub refused: u64,
+    pub(in crate::rules) refused: u64,
     /// Evaluations of rules that panicked; they count as failed, too.
-    pub panics: u64,
+    pub(in crate::rules) panics: u64,
 }
 
 /// A group with its state.

@@ -12,6 +12,5 @@ pub(in crate::rules) use compiled::{CompiledRule, check_unique};
 pub(in crate::rules) use environment::TemplateQueries;
 pub use environment::{RuleContext, RuleSettings};
 pub(in crate::rules) use group_run::WRITE_SAMPLES_MAX;
-pub use group_run::{GroupRun, GroupTotals, RuleHealth};
-pub use restore::OUTAGE_TOLERANCE_MS;
+pub use group_run::{GroupRun, RuleHealth};
 pub(in crate::rules) use samples::{spans, stored_histogram};

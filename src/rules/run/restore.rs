@@ -22,7 +22,7 @@ use crate::tsdb::{SampleColumns, SelectedSeries, SeriesId, Snapshot};
 
 /// How long ago the last evaluation may be, in milliseconds, as Prometheus'
 /// `rules.alert.for-outage-tolerance`.
-pub const OUTAGE_TOLERANCE_MS: i64 = 3_600_000;
+const OUTAGE_TOLERANCE_MS: i64 = 3_600_000;
 /// How long ago the last sample of a recorded series may be, so that it ends with a marker.
 const RECORDED_TOLERANCE_MS: i64 = 300_000;
 /// The most past evaluations that one rule repeats.
@@ -45,7 +45,12 @@ struct LastSample {
 impl GroupRun {
     /// Restores alerts and series as they were after the last evaluation before `now`.
     /// `is_ambiguous` says whether another rule of the organisation raises alerts of this name.
-    pub fn restore(&mut self, context: RuleContext<'_>, now: Timestamp, is_ambiguous: impl Fn(&str) -> bool) {
+    pub(in crate::rules) fn restore(
+        &mut self,
+        context: RuleContext<'_>,
+        now: Timestamp,
+        is_ambiguous: impl Fn(&str) -> bool,
+    ) {
         let snapshot = context.snapshot();
         let restore = Restore {
             context,
