@@ -20,6 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::OrgDeps;
+use super::etag::{etag, etag_header, if_match, required_if_match};
 use crate::api::body::{Json, is_json, parse_json, read};
 use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -174,38 +175,10 @@ async fn show(
     deps.read(org, read).await
 }
 
-fn etag(version: u32) -> String {
-    format!("\"{version}\"")
-}
-
-fn etag_header(tag: &str) -> [(header::HeaderName, HeaderValue); 1] {
-    // Tags have digits and letters only.
-    [(header::ETAG, HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("\"0\"")))]
-}
-
 /// Returns whether an `If-None-Match` names a tag (RFC 9110, section 13.1.2: weak comparison).
 pub(super) fn names_tag(header: &HeaderValue, tag: &str) -> bool {
     let all = header.to_str().unwrap_or_default().split(',').map(str::trim);
     all.map(|one| one.strip_prefix("W/").unwrap_or(one)).any(|one| one == "*" || one == tag)
-}
-
-/// Returns the version that `If-Match` names; `None` without the header. A tag that no version has
-/// is version 0, which no dashboard has.
-fn if_match(headers: &HeaderMap) -> Option<ExpectedVersion> {
-    let text = headers.get(header::IF_MATCH)?.to_str().unwrap_or_default().trim();
-    if text == "*" {
-        return Some(ExpectedVersion::Any);
-    }
-    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    Some(ExpectedVersion::Exactly(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
-}
-
-fn required_if_match(headers: &HeaderMap) -> ApiResult<ExpectedVersion> {
-    let missing = || {
-        let detail = "send If-Match with the ETag of the version that you replace, or * for any version";
-        ApiError::new(Code::PreconditionRequired, detail)
-    };
-    if_match(headers).ok_or_else(missing)
 }
 
 // -- writing --------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
+use super::etag::{etag, etag_header, if_match};
 use super::targets::{AuthBody, TargetBody, TenantBody, TlsBody, put_target, wrong};
 use crate::api::body::Json;
 use crate::api::callers::MemberCaller;
@@ -21,7 +22,7 @@ use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::entropy::Entropy;
-use crate::identity::{Engine, EngineKind, Identity, NewEngine, Role};
+use crate::identity::{Engine, EngineKind, ExpectedVersion, Identity, NewEngine, Role};
 use crate::model::Target;
 use crate::promql::QueryError;
 use crate::upstream::{Upstream, UpstreamError};
@@ -115,10 +116,7 @@ impl OrgDeps {
                 "last_error": status.last_error,
             });
         }
-        // A version has digits only.
-        let tag = HeaderValue::try_from(format!("\"{}\"", engine.version));
-        let tag = tag.unwrap_or(HeaderValue::from_static("\"0\""));
-        ([(header::ETAG, tag)], Json(json)).into_response()
+        (etag_header(&etag(engine.version)), Json(json)).into_response()
     }
 
     /// Probes a target.
@@ -136,14 +134,6 @@ impl OrgDeps {
             (code, error.to_string())
         })
     }
-}
-
-/// Returns the version that `If-Match` names; `None` for any. A tag that no version has is 0, which
-/// stands for the local engine.
-fn if_match(headers: &HeaderMap) -> Option<u32> {
-    let text = headers.get(header::IF_MATCH)?.to_str().unwrap_or_default().trim();
-    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    (text != "*").then(|| digits.and_then(|digits| digits.parse().ok()).unwrap_or(0))
 }
 
 async fn show(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Response> {
@@ -175,7 +165,7 @@ async fn set(
         let upstream = Upstream::new(target.clone(), deps.engines.egress().clone());
         upstream.or_else(|why| wrong("tls", why))?;
     }
-    let replaces = if_match(&headers);
+    let replaces = if_match(&headers).and_then(ExpectedVersion::version);
     let new = NewEngine { kind, target, split_after_s, replaces };
     let change = move |identity: &Identity| {
         identity.set_engine(Some(user), org, new, now, &mut Entropy::system()).map(drop)
@@ -190,7 +180,7 @@ async fn remove(
     headers: HeaderMap,
 ) -> ApiResult<StatusCode> {
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
-    let replaces = if_match(&headers);
+    let replaces = if_match(&headers).and_then(ExpectedVersion::version);
     deps.change(&caller, move |identity| identity.remove_engine(Some(user), org, replaces, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -8,6 +8,7 @@ pub mod demo_data;
 pub mod embed_tokens;
 pub mod embeds;
 pub mod engine;
+mod etag;
 pub mod forward;
 pub mod invites;
 pub mod members;

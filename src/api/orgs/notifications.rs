@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
+use super::etag::{etag, etag_header, required_if_match};
 use crate::api::body::Json;
 use crate::api::callers::{MemberCaller, org_not_found};
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -157,9 +158,7 @@ fn author_of(identity: &Identity, user: UserId) -> ApiResult<String> {
 
 /// Returns the response with a document and its version.
 fn document_response(document: &NotifyDocument, version: u32) -> Response {
-    // A version has digits only.
-    let tag = HeaderValue::try_from(format!("\"{version}\"")).unwrap_or(HeaderValue::from_static("\"0\""));
-    ([(header::ETAG, tag)], Json(document.public())).into_response()
+    (etag_header(&etag(version)), Json(document.public())).into_response()
 }
 
 /// Reads a stored document. One that cannot be unsealed counts as none, and can be replaced.
@@ -178,25 +177,13 @@ async fn show(State(deps): State<AlertApiDeps>, caller: MemberCaller) -> ApiResu
     Ok(document_response(&document, stored.version))
 }
 
-/// Returns the version that `If-Match` names: `None` for any. A tag that no version has is 0, which
-/// stands for no configuration.
-fn required_if_match(headers: &HeaderMap) -> ApiResult<Option<u32>> {
-    let Some(tag) = headers.get(header::IF_MATCH) else {
-        let detail = "send If-Match with the ETag of the version that you replace, or * for any version";
-        return Err(ApiError::new(Code::PreconditionRequired, detail));
-    };
-    let text = tag.to_str().unwrap_or_default().trim();
-    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    Ok((text != "*").then(|| digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
-}
-
 async fn set(
     State(deps): State<AlertApiDeps>,
     caller: MemberCaller,
     headers: HeaderMap,
     Json(body): Json<Value>,
 ) -> ApiResult<Response> {
-    let replaces = required_if_match(&headers)?;
+    let replaces = required_if_match(&headers)?.version();
     let text = body.to_string();
     let (org, user, now) = (caller.org().id, caller.user(), deps.orgs.clock.now());
     let (hub, changing) = (Arc::clone(&deps.hub), Arc::clone(&deps.changing));

@@ -11,12 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::OrgDeps;
+use super::etag::{etag, etag_header, if_match};
 use super::targets::wrong;
 use crate::api::body::Json;
 use crate::api::callers::MemberCaller;
@@ -186,22 +187,6 @@ pub fn reconcile(identity: &Identity, engine: &RuleEngine) {
 
 // -- handlers -------------------------------------------------------------------------------------
 
-fn etag(version: u32) -> [(header::HeaderName, HeaderValue); 1] {
-    let tag = HeaderValue::try_from(format!("\"{version}\""));
-    // A version has digits only.
-    [(header::ETAG, tag.unwrap_or(HeaderValue::from_static("\"0\"")))]
-}
-
-/// Returns the version that `If-Match` names; a tag that no version has is 0.
-fn if_match(headers: &HeaderMap) -> Option<ExpectedVersion> {
-    let text = headers.get(header::IF_MATCH)?.to_str().unwrap_or_default().trim();
-    if text == "*" {
-        return Some(ExpectedVersion::Any);
-    }
-    let digits = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    Some(ExpectedVersion::Exactly(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
-}
-
 async fn list(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Json<Value>> {
     let (org, engine) = (caller.org().id, Arc::clone(&deps.rules));
     let read = move |identity: &Identity| {
@@ -219,7 +204,7 @@ async fn show(
 ) -> ApiResult<Response> {
     let (org, engine) = (caller.org().id, Arc::clone(&deps.rules));
     let read = move |identity: &Identity| match identity.rule_group(&place(org, &name)) {
-        Ok(group) => Ok((etag(group.version), Json(json::stored(&group))).into_response()),
+        Ok(group) => Ok((etag_header(&etag(group.version)), Json(json::stored(&group))).into_response()),
         Err(RuleGroupError::NotFound) => {
             let views = engine.groups(org);
             let mut of_files = views.iter().filter(|view| *view.key.name == *name);
@@ -254,7 +239,7 @@ async fn put(
     let change = move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, now);
     let stored = deps.change(&caller, change).await?;
     let status = if stored.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, etag(stored.version), Json(json::stored(&stored))).into_response())
+    Ok((status, etag_header(&etag(stored.version)), Json(json::stored(&stored))).into_response())
 }
 
 async fn remove(
