@@ -23,3 +23,4 @@ use group::TemplateQuery;
 pub use group::{AlertingRule, Rule, RuleGroup, RuleKind};
 pub use replay::{Backfill, BackfillReport, ReplayError, RulePreview, RulePreviewGroup, preview_rule};
 pub use run::{GroupRun, RuleContext, RuleHealth, RuleSettings};
+pub use template::go_exponent;

@@ -56,8 +56,6 @@ pub(in crate::rules) struct GroupTotals {
     pub(in crate::rules) failures: u64,
     /// Samples that were written.
     pub(in crate::rules) samples: u64,
-    /// Samples that the store refused.
-    pub(in crate::rules) refused: u64,
     /// Evaluations of rules that panicked; they count as failed, too.
     pub(in crate::rules) panics: u64,
 }
@@ -238,7 +236,6 @@ impl GroupRun {
             match context.tsdb.append(context.org, &batch.batch(), now) {
                 Ok(report) => {
                     self.totals.samples += report.stored;
-                    self.totals.refused += report.refused;
                     refusals.extend(report.refusals);
                 }
                 Err(error) => {

@@ -180,8 +180,9 @@ pub(in crate::rules) fn go_shortest(value: f64) -> String {
     float::shortest(value)
 }
 
-/// Returns a number with its exponent and as many digits as identify it, like Go's `%e`.
-pub(in crate::rules) fn go_exponent(value: f64) -> String {
+/// Returns a number with its exponent and as many digits as identify it, like Go's
+/// `strconv.FormatFloat(value, 'e', -1, 64)`.
+pub fn go_exponent(value: f64) -> String {
     float::format_float(value, float::FloatForm::Exponent, None)
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use super::prometheus_json;
@@ -129,12 +130,8 @@ impl RuleFilters {
 
 /// Returns the token of the page that begins with this group.
 fn token(view: &RuleGroupView) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::new();
-    for byte in view.key.source.as_str().bytes().chain([b';']).chain(view.key.name.bytes()) {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+    let text = format!("{};{}", view.key.source.as_str(), view.key.name);
+    HEXLOWER.encode(text.as_bytes())
 }
 
 /// Lists groups and their rules.
