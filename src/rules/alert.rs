@@ -7,16 +7,22 @@
 //! end.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::sync::Arc;
 
-use crate::model::{Labels, Timestamp};
+use crate::model::{Labels, METRIC_NAME, Timestamp};
 
 /// How long a resolved alert is sent, in milliseconds.
-pub const RESOLVED_RETENTION_MS: i64 = 15 * 60_000;
+pub(in crate::rules) const RESOLVED_RETENTION_MS: i64 = 15 * 60_000;
+
+/// The label with the state of an alert.
+pub(in crate::rules) const ALERT_STATE: &str = "alertstate";
+/// The series of pending and firing alerts.
+pub(in crate::rules) const ALERTS: &str = "ALERTS";
+/// The series with the time since which an alert is active.
+pub(in crate::rules) const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 
 /// The annotations of an alert, with their templates expanded.
-pub type RuleAnnotations = BTreeMap<String, String>;
+pub(in crate::rules) type RuleAnnotations = BTreeMap<String, String>;
 
 /// The state of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,13 +35,24 @@ pub enum AlertPhase {
     Resolved,
 }
 
+impl AlertPhase {
+    /// Returns the state in lower case, as the label `alertstate` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            AlertPhase::Pending => "pending",
+            AlertPhase::Firing => "firing",
+            AlertPhase::Resolved => "resolved",
+        }
+    }
+}
+
 /// An alert of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RuleAlert {
     /// The labels, `alertname` among them, without a metric name.
     pub labels: Labels,
     /// The annotations.
-    pub annotations: Arc<RuleAnnotations>,
+    pub annotations: Arc<BTreeMap<String, String>>,
     /// The value of the series when it was last in the result.
     pub value: f64,
     /// The state.
@@ -54,22 +71,22 @@ pub struct RuleAlert {
 
 /// A series of a result, as an alerting rule sees it.
 #[derive(Clone, Debug)]
-pub struct AlertInput {
+pub(in crate::rules) struct AlertInput {
     /// The labels of the alert.
-    pub labels: Labels,
+    pub(in crate::rules) labels: Labels,
     /// The annotations of the alert.
-    pub annotations: Arc<RuleAnnotations>,
+    pub(in crate::rules) annotations: Arc<RuleAnnotations>,
     /// The value.
-    pub value: f64,
+    pub(in crate::rules) value: f64,
 }
 
 /// The durations of an alerting rule.
 #[derive(Clone, Copy, Debug)]
-pub struct AlertDurations {
+pub(in crate::rules) struct AlertDurations {
     /// See [`AlertingRule::for_ms`](super::AlertingRule).
-    pub for_ms: i64,
+    pub(in crate::rules) for_ms: i64,
     /// See [`AlertingRule::keep_firing_for_ms`](super::AlertingRule).
-    pub keep_firing_for_ms: i64,
+    pub(in crate::rules) keep_firing_for_ms: i64,
 }
 
 /// A change of the state of an alert.
@@ -87,37 +104,37 @@ pub struct AlertTransition {
 
 /// The alerts of one rule, by their labels.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct AlertSet(BTreeMap<Labels, RuleAlert>);
+pub(in crate::rules) struct AlertSet(BTreeMap<Labels, RuleAlert>);
 
 impl AlertSet {
     /// Creates a set from restored alerts.
-    pub fn of(alerts: impl IntoIterator<Item = RuleAlert>) -> AlertSet {
+    pub(in crate::rules) fn of(alerts: impl IntoIterator<Item = RuleAlert>) -> AlertSet {
         AlertSet(alerts.into_iter().map(|alert| (alert.labels.clone(), alert)).collect())
     }
 
     /// Removes all alerts without resolving them.
-    pub fn clear(&mut self) {
+    pub(in crate::rules) fn clear(&mut self) {
         self.0.clear();
     }
 
     /// Iterates over the alerts, resolved ones among them, in the order of their labels.
-    pub fn iter(&self) -> impl Iterator<Item = &RuleAlert> {
+    pub(in crate::rules) fn iter(&self) -> impl Iterator<Item = &RuleAlert> {
         self.0.values()
     }
 
     /// As [`AlertSet::iter`], for changes other than of the labels.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut RuleAlert> {
+    pub(in crate::rules) fn iter_mut(&mut self) -> impl Iterator<Item = &mut RuleAlert> {
         self.0.values_mut()
     }
 
     /// Returns the number of alerts that are pending or fire.
-    pub fn active(&self) -> usize {
+    pub(in crate::rules) fn active(&self) -> usize {
         self.iter().filter(|alert| alert.phase != AlertPhase::Resolved).count()
     }
 
     /// Moves the alerts to the evaluation at `at`, whose result is `inputs`. The labels of inputs
     /// must be unique. Appends the changes of state to `transitions`, if it is given.
-    pub fn step(
+    pub(in crate::rules) fn step(
         &mut self,
         at: Timestamp,
         durations: AlertDurations,
@@ -156,16 +173,6 @@ impl AlertSet {
             kept
         });
     }
-
-    /// Returns a hash of the states and their times, for comparisons of two ways to the same state.
-    pub fn state_hash(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        for alert in self.iter() {
-            (&alert.labels, alert.phase, alert.active_at).hash(&mut hasher);
-            (alert.fired_at, alert.keep_firing_since, alert.resolved_at).hash(&mut hasher);
-        }
-        hasher.finish()
-    }
 }
 
 impl RuleAlert {
@@ -182,6 +189,18 @@ impl RuleAlert {
             resolved_at: None,
             last_sent_at: None,
         }
+    }
+
+    /// Returns the labels of the series `ALERTS` of the alert in its state.
+    pub fn alerts_series(&self) -> Labels {
+        alerts_series(&self.labels, self.phase)
+    }
+
+    /// Returns the labels of the series `ALERTS_FOR_STATE` of the alert.
+    pub(in crate::rules) fn for_state_series(&self) -> Labels {
+        let mut builder = self.labels.to_builder();
+        builder.set(METRIC_NAME, ALERTS_FOR_STATE);
+        builder.build()
     }
 
     /// Handles an evaluation without the alert's series. Returns whether the alert is remembered.
@@ -216,7 +235,7 @@ impl RuleAlert {
     /// Returns whether the alert is due to be sent at `at`: it fires or is resolved, and was last
     /// sent before its end or at least `resend_delay_ms` ago. A time of the last sending that is
     /// ahead, because the clock was set back, counts as long ago.
-    pub fn needs_sending(&self, at: Timestamp, resend_delay_ms: i64) -> bool {
+    pub(in crate::rules) fn needs_sending(&self, at: Timestamp, resend_delay_ms: i64) -> bool {
         if self.phase == AlertPhase::Pending {
             return false;
         }
@@ -225,6 +244,13 @@ impl RuleAlert {
             || sent > at
             || at.ms_since(sent) >= resend_delay_ms
     }
+}
+
+/// Returns the labels of the series `ALERTS` of an alert in a state.
+pub(in crate::rules) fn alerts_series(labels: &Labels, phase: AlertPhase) -> Labels {
+    let mut builder = labels.to_builder();
+    builder.set(METRIC_NAME, ALERTS).set(ALERT_STATE, phase.as_str());
+    builder.build()
 }
 
 #[cfg(test)]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use crate::promql::VectorSample;
 use crate::promql::syntax::Parsed;
-use crate::yaml::Position;
 
 /// A group of rules, which are evaluated together at one time.
 #[derive(Clone, Debug)]
@@ -15,15 +14,12 @@ pub struct RuleGroup {
     pub interval_ms: Option<i64>,
     /// The most series or alerts that one rule may yield; 0: any number.
     pub limit: usize,
-    /// How far the evaluation time is behind the time of the grid, in milliseconds; None: the
-    /// default of the server.
+    /// How far the evaluation time is behind the time of the grid, in milliseconds; None: 0.
     pub query_offset_ms: Option<i64>,
     /// Labels of all rules of the group; those of a rule replace them.
     pub labels: BTreeMap<String, String>,
     /// The rules, in the order of their evaluation.
     pub rules: Vec<Rule>,
-    /// Where the group begins in its file.
-    pub position: Position,
 }
 
 /// A rule. Its labels include those of its group.
@@ -38,8 +34,6 @@ pub struct Rule {
     /// The labels that the rule sets, with those of the group. Values are templates in an alerting
     /// rule.
     pub labels: BTreeMap<String, String>,
-    /// Where the rule begins in its file.
-    pub position: Position,
 }
 
 /// The kind of a rule, with what only this kind has.
@@ -86,7 +80,7 @@ impl Rule {
 }
 
 /// The queries of a template, at the time of the evaluation that expands it.
-pub trait TemplateQuery {
+pub(in crate::rules) trait TemplateQuery {
     /// Evaluates an instant query. A scalar result is one sample without labels.
     ///
     /// # Errors

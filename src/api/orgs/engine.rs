@@ -136,14 +136,6 @@ impl OrgDeps {
     }
 }
 
-/// Returns the version that a request replaces; `None` for any, and 0 for the local engine.
-fn replaced_version(headers: &HeaderMap) -> Option<u32> {
-    match if_match(headers)? {
-        ExpectedVersion::Any => None,
-        ExpectedVersion::Exactly(version) => Some(version),
-    }
-}
-
 async fn show(State(deps): State<OrgDeps>, caller: MemberCaller) -> ApiResult<Response> {
     Ok(deps.engine_response(&caller))
 }
@@ -173,7 +165,7 @@ async fn set(
         let upstream = Upstream::new(target.clone(), deps.engines.egress().clone());
         upstream.or_else(|why| wrong("tls", why))?;
     }
-    let replaces = replaced_version(&headers);
+    let replaces = if_match(&headers).and_then(ExpectedVersion::version);
     let new = NewEngine { kind, target, split_after_s, replaces };
     let change = move |identity: &Identity| {
         identity.set_engine(Some(user), org, new, now, &mut Entropy::system()).map(drop)
@@ -188,7 +180,7 @@ async fn remove(
     headers: HeaderMap,
 ) -> ApiResult<StatusCode> {
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
-    let replaces = replaced_version(&headers);
+    let replaces = if_match(&headers).and_then(ExpectedVersion::version);
     deps.change(&caller, move |identity| identity.remove_engine(Some(user), org, replaces, now)).await?;
     Ok(StatusCode::NO_CONTENT)
 }

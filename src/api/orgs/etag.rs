@@ -1,4 +1,4 @@
-//! The versions of stored documents in the headers `ETag` and `If-Match` (RFC 9110).
+//! Versions of stored documents in `ETag` and `If-Match`.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 
@@ -10,13 +10,14 @@ pub(super) fn etag(version: u32) -> String {
     format!("\"{version}\"")
 }
 
-/// Returns the header with a tag of digits and letters.
+/// Returns the header with a tag.
 pub(super) fn etag_header(tag: &str) -> [(HeaderName, HeaderValue); 1] {
+    // Tags have digits and letters only.
     [(header::ETAG, HeaderValue::try_from(tag).unwrap_or(HeaderValue::from_static("\"0\"")))]
 }
 
 /// Returns the version that `If-Match` names; `None` without the header. A tag that no version has
-/// is version 0, which no stored document has.
+/// is version 0, which no document has.
 pub(super) fn if_match(headers: &HeaderMap) -> Option<ExpectedVersion> {
     let text = headers.get(header::IF_MATCH)?.to_str().unwrap_or_default().trim();
     if text == "*" {
@@ -26,7 +27,10 @@ pub(super) fn if_match(headers: &HeaderMap) -> Option<ExpectedVersion> {
     Some(ExpectedVersion::Exactly(digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)))
 }
 
-/// Like [`if_match`], for a request that must have the header.
+/// As [`if_match`], for requests that must have the header.
+///
+/// # Errors
+/// `precondition_required` without it.
 pub(super) fn required_if_match(headers: &HeaderMap) -> ApiResult<ExpectedVersion> {
     let missing = || {
         let detail = "send If-Match with the ETag of the version that you replace, or * for any version";

@@ -94,6 +94,16 @@ pub enum ExpectedVersion {
     Exactly(u32),
 }
 
+impl ExpectedVersion {
+    /// Returns the version, `None` for any.
+    pub const fn version(self) -> Option<u32> {
+        match self {
+            ExpectedVersion::Any => None,
+            ExpectedVersion::Exactly(version) => Some(version),
+        }
+    }
+}
+
 /// Errors of changing dashboards.
 #[derive(Debug, thiserror::Error)]
 pub enum DashboardError {

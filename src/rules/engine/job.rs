@@ -79,6 +79,7 @@ impl RuleEngine {
             tsdb: &self.parts.tsdb,
             org: job.key.org,
             cancel: Some(&self.closed),
+            since: None,
         };
         let grid = job.grid;
         let next = |at: Timestamp, skipped| JobOutcome { next_due: Some(grid.after(at)), skipped };
@@ -134,12 +135,15 @@ impl RuleEngine {
                 state.queue.done(key.org);
                 return;
             };
+            // A newer version is compiled, and the view is copied, outside of the lock.
             if !Arc::ptr_eq(&slot.group, &run.group) {
-                let mut newer = GroupRun::new(Arc::clone(&slot.group), &self.parts.settings);
+                let group = Arc::clone(&slot.group);
+                drop(state);
+                let mut newer = GroupRun::new(group, &self.parts.settings);
                 newer.take_over(*run);
                 (run, view) = (Box::new(newer), None);
+                continue;
             }
-            // The view is copied outside of the lock.
             let missed = slot.missed + outcome.skipped;
             let Some(view) = view.take() else {
                 drop(state);
@@ -154,25 +158,13 @@ impl RuleEngine {
             } else if current && let Some(due) = outcome.next_due {
                 state.plan(&key, due);
             } else {
-                // A change planned the group while it was evaluated; that plan found no state.
-                let due = if removed { Timestamp::MAX } else { Timestamp::MIN };
-                state.replan_after_change(&key, due);
+                state.replan_after_change(&key);
             }
             state.queue.done(key.org);
             drop(state);
             self.wake.notify_one();
             return;
         }
-    }
-}
-
-impl super::EngineState {
-    /// Plans a group that changed while it was evaluated: a removed one ends two intervals later.
-    fn replan_after_change(&mut self, key: &RuleGroupKey, due: Timestamp) {
-        let Some(slot) = self.slots.get(key) else { return };
-        let after = slot.grid.interval_ms.saturating_mul(super::END_AFTER_INTERVALS);
-        let due = if due == Timestamp::MAX { self.last_now.unwrap_or_default().plus_ms(after) } else { due };
-        self.plan(key, due);
     }
 }
 

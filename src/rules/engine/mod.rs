@@ -26,7 +26,8 @@ use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 use job::{JobKind, RuleJob};
 use queue::{DueQueue, PlannedEvaluation};
-pub use schedule::{MissedPolicy, RuleGrid};
+pub use schedule::MissedPolicy;
+use schedule::RuleGrid;
 pub use view::{RuleGroupKey, RuleGroupView, RuleSource, RuleView};
 
 /// The longest sleep of a thread, so that a clock that was set is noticed.
@@ -123,6 +124,13 @@ struct GroupSlot {
     removed: bool,
     missed: u64,
     view: Arc<RuleGroupView>,
+}
+
+impl GroupSlot {
+    /// Returns when the series end if the group is removed at `now`.
+    fn end_due(&self, now: Timestamp) -> Timestamp {
+        now.plus_ms(self.grid.interval_ms.saturating_mul(END_AFTER_INTERVALS))
+    }
 }
 
 impl std::fmt::Debug for RuleEngine {
@@ -259,6 +267,14 @@ impl RuleEngine {
         state.slots.iter().filter(|(_, slot)| !slot.removed).map(|(key, _)| key.clone()).collect()
     }
 
+    /// Returns the organisations of all groups, in their order. Removed groups that wait for the end
+    /// of their series count, too.
+    pub fn orgs(&self) -> Vec<OrgId> {
+        let mut orgs: Vec<OrgId> = self.lock().slots.keys().map(|key| key.org).collect();
+        orgs.dedup();
+        orgs
+    }
+
     /// Forgets one group without ending its series, because another process evaluates it or its
     /// organisation is gone.
     pub fn forget_group(&self, key: &RuleGroupKey) {
@@ -269,13 +285,6 @@ impl RuleEngine {
     pub fn group(&self, key: &RuleGroupKey) -> Option<Arc<RuleGroupView>> {
         let state = self.lock();
         state.slots.get(key).filter(|slot| !slot.removed).map(|slot| Arc::clone(&slot.view))
-    }
-
-    /// Returns the number of groups and of rules of an organisation, without those of `except`.
-    pub fn size(&self, org: OrgId, except: Option<&RuleGroupKey>) -> (usize, usize) {
-        let state = self.lock();
-        let slots = state.slots_of(org).filter(|(key, slot)| !slot.removed && Some(*key) != except);
-        slots.fold((0, 0), |(groups, rules), (_, slot)| (groups + 1, rules + slot.group.rules.len()))
     }
 
     /// Returns the settings of evaluations.
@@ -395,8 +404,16 @@ impl EngineState {
     fn remove_group(&mut self, key: &RuleGroupKey, now: Timestamp) {
         let Some(slot) = self.slots.get_mut(key).filter(|slot| !slot.removed) else { return };
         slot.removed = true;
-        let after = slot.grid.interval_ms.saturating_mul(END_AFTER_INTERVALS);
-        self.plan(key, now.plus_ms(after));
+        let due = slot.end_due(now);
+        self.plan(key, due);
+    }
+
+    /// Plans a group that changed while it was evaluated: the plan of the change found no state.
+    fn replan_after_change(&mut self, key: &RuleGroupKey) {
+        let now = self.last_now.unwrap_or_default();
+        let Some(slot) = self.slots.get(key) else { return };
+        let due = if slot.removed { slot.end_due(now) } else { Timestamp::MIN };
+        self.plan(key, due);
     }
 
     /// Plans the next evaluation of a group, in place of an earlier plan.

@@ -19,17 +19,17 @@ pub enum MissedPolicy {
 
 /// The grid of one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RuleGrid {
+pub(super) struct RuleGrid {
     /// Milliseconds between evaluations; at least 1.
-    pub interval_ms: i64,
+    pub(super) interval_ms: i64,
     /// The shift of the grid in milliseconds, less than the interval.
-    pub shift_ms: i64,
+    pub(super) shift_ms: i64,
 }
 
 impl RuleGrid {
     /// Returns the grid of a group. The shift is in whole seconds if the interval is, so that times
     /// of alerts are too.
-    pub fn new(interval_ms: i64, source: &str, name: &str) -> RuleGrid {
+    pub(super) fn new(interval_ms: i64, source: &str, name: &str) -> RuleGrid {
         let interval_ms = interval_ms.max(1);
         let bytes = source.bytes().chain([0xff]).chain(name.bytes());
         // FNV-1a, which stays the same in every version.
@@ -42,14 +42,14 @@ impl RuleGrid {
     }
 
     /// Returns the first time of the grid after `at`.
-    pub fn after(&self, at: Timestamp) -> Timestamp {
+    pub(super) fn after(&self, at: Timestamp) -> Timestamp {
         let since = at.as_ms().saturating_sub(self.shift_ms).div_euclid(self.interval_ms);
         let next = since.saturating_add(1).saturating_mul(self.interval_ms);
         Timestamp::from_ms(next.saturating_add(self.shift_ms))
     }
 
     /// Returns the time to evaluate now instead of `due`, and the number of skipped evaluations.
-    pub fn catch_up(&self, due: Timestamp, now: Timestamp, policy: MissedPolicy) -> (Timestamp, u64) {
+    pub(super) fn catch_up(&self, due: Timestamp, now: Timestamp, policy: MissedPolicy) -> (Timestamp, u64) {
         let late = now.ms_since(due) / self.interval_ms;
         let kept = match policy {
             MissedPolicy::Skip => 0,

@@ -208,6 +208,23 @@ fn an_organisation_sees_only_its_own_groups_and_samples() {
 }
 
 #[test]
+fn a_removed_group_of_a_deleted_organisation_writes_no_end_of_its_series() {
+    let bench = Bench::new(MissedPolicy::Skip);
+    bench.put("x", 0, 7.0);
+    bench.set(&[RECORD]);
+    bench.run(0);
+    let first = first_after(0);
+    bench.run(first);
+    bench.set(&[]);
+    assert_eq!(bench.engine.keys(), []);
+    assert_eq!(bench.engine.orgs(), [ORG], "the end of its series is planned");
+    bench.engine.forget_org(ORG);
+    assert_eq!(bench.engine.orgs(), []);
+    bench.run(first + 60);
+    assert_eq!(bench.samples(ORG, "y"), [(first, 7.0)]);
+}
+
+#[test]
 fn threads_evaluate_groups_and_stop_at_once() {
     let bench = Bench::new(MissedPolicy::Skip);
     bench.put("x", 0, 7.0);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::model::{OrgId, Timestamp};
 use crate::rules::alert::{AlertPhase, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
-use crate::rules::run::{GroupRun, GroupTotals, RuleHealth};
+use crate::rules::run::{GroupRun, RuleHealth};
 
 /// The place where a group is defined: the path of a file, or the namespace of the API.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,16 +47,12 @@ pub struct RuleGroupView {
     pub group: Arc<RuleGroup>,
     /// The interval in milliseconds, with the default of the server.
     pub interval_ms: i64,
-    /// The query offset in milliseconds, with the default of the server.
-    pub query_offset_ms: i64,
     /// When it was last evaluated.
     pub last_evaluation: Option<Timestamp>,
     /// How long the last evaluation took.
     pub took: Duration,
     /// The number of evaluations that were missed.
     pub missed: u64,
-    /// What evaluations did in total.
-    pub totals: GroupTotals,
     /// The rules, in their order.
     pub rules: Vec<RuleView>,
 }
@@ -103,11 +99,9 @@ impl RuleGroupView {
             key: key.clone(),
             group: Arc::clone(&run.group),
             interval_ms: run.interval_ms,
-            query_offset_ms: run.offset_ms,
             last_evaluation: run.last_at,
             took: run.took,
             missed,
-            totals: run.totals,
             rules: rules.collect(),
         }
     }

@@ -10,7 +10,7 @@ mod place;
 mod tests;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use serde::Deserialize;
@@ -21,7 +21,7 @@ use crate::model::{format_duration, parse_duration};
 use crate::promql::syntax::tree::ValueType;
 use crate::promql::syntax::{Caps, Parsed, parse};
 use crate::yaml::{self, Position, Spanned, YamlError};
-pub use text::{group_text, groups_text};
+pub use text::group_text;
 
 /// The most bytes of a file, inclusive.
 pub const RULE_FILE_BYTES_MAX: usize = 10 << 20;
@@ -30,15 +30,15 @@ pub const RULE_GROUPS_MAX: usize = 1_000;
 /// The most rules of an organisation, inclusive.
 pub const RULES_MAX: usize = 20_000;
 /// The most labels of a rule, and the most annotations, inclusive.
-pub const RULE_TEXTS_MAX: usize = 64;
+const RULE_TEXTS_MAX: usize = 64;
 /// The most bytes of a name of a group, rule, label or annotation, inclusive.
-pub const RULE_NAME_BYTES_MAX: usize = 1_024;
+const RULE_NAME_BYTES_MAX: usize = 1_024;
 /// The most bytes of the value of a label or annotation, inclusive.
-pub const RULE_VALUE_BYTES_MAX: usize = 64 << 10;
+const RULE_VALUE_BYTES_MAX: usize = 64 << 10;
 /// The least interval of a group in milliseconds, inclusive.
-pub const RULE_INTERVAL_MS_MIN: i64 = 10;
+const RULE_INTERVAL_MS_MIN: i64 = 10;
 /// The greatest interval, offset, `for` and `keep_firing_for` in milliseconds, inclusive: 10 years.
-pub const RULE_DURATION_MS_MAX: i64 = 10 * 365 * 86_400_000;
+const RULE_DURATION_MS_MAX: i64 = 10 * 365 * 86_400_000;
 
 /// The function that checks a template: the message of the first error, if there is one.
 pub type TemplateCheck = fn(&str) -> Result<(), String>;
@@ -128,17 +128,17 @@ pub fn decode_rule_file(text: &str, options: RuleFileOptions<'_>) -> Result<Vec<
         let message = format!("{} groups, more than the {RULE_GROUPS_MAX} allowed", groups.len());
         return Err(YamlError { position: Position { line: 1, column: 1 }, message });
     }
-    let mut names: BTreeMap<String, Position> = BTreeMap::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
     let mut decoded = Vec::with_capacity(groups.len());
     let mut rules = 0;
     for group in &groups {
-        let group = reader.group(group)?;
-        if names.insert(group.name.clone(), group.position).is_some() {
+        let (position, group) = (yaml::position(group), reader.group(group)?);
+        if !names.insert(group.name.clone()) {
             let message = format!("groupname: {:?} is repeated in the same file", group.name);
-            return Err(YamlError { position: group.position, message });
+            return Err(YamlError { position, message });
         }
         rules += group.rules.len();
-        check::rule_count(rules, group.position)?;
+        check::rule_count(rules, position)?;
         decoded.push(group);
     }
     Ok(decoded)
@@ -150,9 +150,7 @@ pub fn decode_rule_file(text: &str, options: RuleFileOptions<'_>) -> Result<Vec<
 /// [`YamlError`] for the first error.
 pub fn decode_rule_group(text: &str, options: RuleFileOptions<'_>) -> Result<RuleGroup, YamlError> {
     let group: Spanned<GroupText> = yaml::decode(text, RULE_FILE_BYTES_MAX)?;
-    let group = FileReader { text, options }.group(&group)?;
-    check::rule_count(group.rules.len(), group.position)?;
-    Ok(group)
+    FileReader { text, options }.group(&group)
 }
 
 /// Decodes one rule: the keys of a rule at the top level.
@@ -200,7 +198,6 @@ impl FileReader<'_> {
             query_offset_ms: self.duration(group.query_offset.as_ref())?,
             rules: rules.iter().map(|rule| self.rule(rule, &labels)).collect::<Result<_, _>>()?,
             labels,
-            position,
         })
     }
 
@@ -228,7 +225,7 @@ impl FileReader<'_> {
         }
         let mut labels = group.clone();
         labels.extend(own);
-        Ok(Rule { kind, expr: expr.value.clone(), parsed, labels, position })
+        Ok(Rule { kind, expr: expr.value.clone(), parsed, labels })
     }
 
     fn recording(&self, rule: &RuleText, name: &Spanned<String>) -> Result<RuleKind, YamlError> {

@@ -9,51 +9,28 @@ use crate::rules::group::{Rule, RuleGroup, RuleKind};
 /// Returns one group as a YAML mapping.
 pub fn group_text(group: &RuleGroup) -> String {
     let mut out = String::new();
-    write_group(&mut out, group, "");
-    out
-}
-
-/// Returns a file with these groups.
-pub fn groups_text<'g>(groups: impl IntoIterator<Item = &'g RuleGroup>) -> String {
-    let mut out = String::new();
-    for group in groups {
-        if out.is_empty() {
-            out.push_str("groups:\n");
-        }
-        let mut text = String::new();
-        write_group(&mut text, group, "    ");
-        out.push_str("  - ");
-        out.push_str(text.trim_start());
-    }
-    if out.is_empty() {
-        out.push_str("groups: []\n");
-    }
-    out
-}
-
-fn write_group(out: &mut String, group: &RuleGroup, indent: &str) {
-    put(out, indent, "name", &quoted(&group.name));
+    put(&mut out, "", "name", &quoted(&group.name));
     if let Some(ms) = group.interval_ms {
-        put(out, indent, "interval", &format_duration(ms));
+        put(&mut out, "", "interval", &format_duration(ms));
     }
     if let Some(ms) = group.query_offset_ms {
-        put(out, indent, "query_offset", &format_duration(ms));
+        put(&mut out, "", "query_offset", &format_duration(ms));
     }
     if group.limit > 0 {
-        put(out, indent, "limit", &group.limit.to_string());
+        put(&mut out, "", "limit", &group.limit.to_string());
     }
-    put_texts(out, indent, "labels", &group.labels);
+    put_texts(&mut out, "", "labels", &group.labels);
     if group.rules.is_empty() {
-        put(out, indent, "rules", "[]");
-        return;
+        put(&mut out, "", "rules", "[]");
+        return out;
     }
-    let _ = writeln!(out, "{indent}rules:");
-    let inner = format!("{indent}    ");
+    out.push_str("rules:\n");
     for rule in &group.rules {
         let mut text = String::new();
-        write_rule(&mut text, rule, &group.labels, &inner);
-        let _ = write!(out, "{indent}  - {}", text.trim_start());
+        write_rule(&mut text, rule, &group.labels, "    ");
+        let _ = write!(out, "  - {}", text.trim_start());
     }
+    out
 }
 
 fn write_rule(out: &mut String, rule: &Rule, group: &BTreeMap<String, String>, indent: &str) {

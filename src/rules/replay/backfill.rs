@@ -1,16 +1,14 @@
 //! The series of a recording rule for times before it existed, written slice by slice.
 
 use super::columns::{self, depends_on_range};
-use super::{ReplayError, RulePreviewGroup, shifted};
-use crate::model::{BatchBuilder, Steps, Timestamp};
-use crate::promql::VectorSample;
+use super::{ReplayError, RulePreviewGroup, shifted, slice};
+use crate::model::{BatchBuilder, Histogram, HistogramError, Steps, Timestamp};
+use crate::promql::{HistogramPoint, MatrixSeries};
 use crate::rules::group::Rule;
-use crate::rules::run::{CompiledRule, RuleContext, RuleSample};
+use crate::rules::run::{CompiledRule, RuleContext, WRITE_SAMPLES_MAX, stored_histogram};
 
 /// The steps of one slice, which is evaluated and written at once.
 const SLICE_STEPS: usize = 500;
-/// The most samples of one write.
-const WRITE_SAMPLES_MAX: usize = 50_000;
 
 /// What a backfill wrote.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,38 +56,37 @@ impl Backfill {
         now: Timestamp,
     ) -> Result<BackfillReport, ReplayError> {
         let first = self.steps.iter().position(|at| at >= from).unwrap_or(self.steps.len());
-        let last = (first + SLICE_STEPS).min(self.steps.len());
-        if first >= last {
+        let Some(slice) = slice(self.steps, first, SLICE_STEPS) else {
             return Ok(BackfillReport::default());
-        }
-        let slice = Steps::new(self.steps.at(first), self.steps.at(last - 1), self.steps.step_ms())?;
+        };
+        let next = first + slice.len();
         let slice = shifted(slice, -self.query_offset_ms)?;
         let columns = columns::evaluate(&self.compiled, context, slice, self.step_by_step)?;
         let mut report = BackfillReport::default();
         let mut batch = BatchBuilder::default();
         let mut held = 0;
-        for series in columns.into_recorded(&self.compiled)? {
-            let floats = series.samples.iter().map(|sample| (sample.at, sample.value, None));
-            let histograms = series
-                .histograms
-                .iter()
-                .map(|point| (point.at, 0.0, Some(std::sync::Arc::clone(&point.value))));
-            for (at, value, histogram) in floats.chain(histograms) {
-                let sample = VectorSample { labels: series.labels.clone(), at, value, histogram };
-                let sample = RuleSample::recorded(sample, at)
-                    .map_err(|error| ReplayError::Evaluation { at, message: error.to_string() })?;
-                sample.put(&mut batch);
-                held += 1;
-                if held >= WRITE_SAMPLES_MAX {
-                    report.write(&std::mem::take(&mut batch), context, now)?;
-                    held = 0;
-                }
+        for MatrixSeries { labels, samples, histograms } in columns.into_recorded(&self.compiled)? {
+            let count = samples.len() + histograms.len();
+            if held + count > WRITE_SAMPLES_MAX {
+                report.write(&std::mem::take(&mut batch), context, now)?;
+                held = 0;
             }
+            held += count;
+            let histograms: Vec<(Timestamp, Histogram)> =
+                histograms.iter().map(recorded_histogram).collect::<Result<_, _>>()?;
+            batch.series(&labels, samples).histograms(histograms);
         }
         report.write(&batch, context, now)?;
-        report.next = (last < self.steps.len()).then(|| self.steps.at(last));
+        report.next = (next < self.steps.len()).then(|| self.steps.at(next));
         Ok(report)
     }
+}
+
+/// Converts a histogram of a result to one that the store accepts.
+fn recorded_histogram(point: &HistogramPoint) -> Result<(Timestamp, Histogram), ReplayError> {
+    let HistogramPoint { at, value } = point;
+    let failed = |error: HistogramError| ReplayError::Evaluation { at: *at, message: error.to_string() };
+    stored_histogram(value).map(|histogram| (*at, histogram)).map_err(failed)
 }
 
 impl BackfillReport {

@@ -1,14 +1,12 @@
 //! The result of an expression over steps, read step by step.
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::ReplayError;
-use crate::model::Sample;
-use crate::model::{Labels, Steps, Timestamp};
+use crate::model::{Labels, Sample, Steps, Timestamp};
 use crate::promql::syntax::tree::{AtModifier, DurationExpr, Expr};
 use crate::promql::{HistogramPoint, MatrixSeries, Value, VectorSample};
-use crate::rules::alert::AlertInput;
 use crate::rules::run::{CompiledRule, RuleContext};
 
 /// The result of an expression over steps.
@@ -77,7 +75,7 @@ pub(super) fn evaluate(
         };
         return Ok(ResultColumns { steps, series });
     }
-    let mut series: std::collections::BTreeMap<Labels, MatrixSeries> = std::collections::BTreeMap::new();
+    let mut series: BTreeMap<Labels, MatrixSeries> = BTreeMap::new();
     for at in steps.iter() {
         for sample in compiled.result(context, &snapshot, at).map_err(failed(at))? {
             let VectorSample { labels, value, histogram, .. } = sample;
@@ -110,18 +108,4 @@ pub(super) fn depends_on_range(expr: &Expr) -> bool {
         }
         _ => false,
     })
-}
-
-/// Returns an alert without annotations.
-pub(super) fn plain_input(labels: &Labels, value: f64) -> AlertInput {
-    AlertInput { labels: labels.clone(), annotations: Arc::default(), value }
-}
-
-/// Checks that no two alerts have the same labels.
-pub(super) fn check_unique(inputs: &[AlertInput]) -> Result<(), String> {
-    let mut seen = HashSet::with_capacity(inputs.len());
-    if inputs.iter().all(|input| seen.insert(&input.labels)) {
-        return Ok(());
-    }
-    Err("vector contains metrics with the same labelset after applying alert labels".to_owned())
 }

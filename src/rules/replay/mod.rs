@@ -11,20 +11,20 @@ mod columns;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use crate::model::{Labels, Steps, StepsError, Timestamp};
 use crate::promql::MatrixSeries;
-use crate::rules::alert::{AlertSet, AlertTransition};
-use crate::rules::group::{Rule, RuleGroup};
-use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries};
+use crate::rules::alert::{AlertInput, AlertSet, AlertTransition};
+use crate::rules::group::Rule;
+use crate::rules::run::{CompiledRule, RuleContext, TemplateQueries, check_unique};
 pub use backfill::{Backfill, BackfillReport};
 use columns::{ResultColumns, depends_on_range};
 
-/// The most steps of a preview, inclusive.
-pub const PREVIEW_STEPS_MAX: usize = 11_001;
 /// The most transitions of a preview, inclusive. Later ones are left out.
-pub const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
+const PREVIEW_TRANSITIONS_MAX: usize = 10_000;
 /// The most series of a preview, inclusive. Further ones are left out.
-pub const PREVIEW_SERIES_MAX: usize = 1_000;
+const PREVIEW_SERIES_MAX: usize = 1_000;
 /// The most steps of one range query.
 const SLICE_STEPS: usize = 2_000;
 
@@ -38,7 +38,7 @@ pub struct RulePreview {
     /// Whether transitions or series were left out.
     pub truncated: bool,
     /// The alerts after the last step.
-    pub alerts: AlertSet,
+    pub(in crate::rules) alerts: AlertSet,
 }
 
 /// The reason why a replay has no result.
@@ -73,7 +73,7 @@ pub fn preview_rule(
     steps: Steps,
     context: RuleContext<'_>,
 ) -> Result<RulePreview, ReplayError> {
-    let compiled = CompiledRule::new(std::sync::Arc::new(rule.clone()));
+    let compiled = CompiledRule::new(Arc::new(rule.clone()));
     let mut preview = RulePreview::default();
     for slice in slices(steps) {
         let shifted = shifted(slice, -group.query_offset_ms)?;
@@ -95,14 +95,6 @@ pub struct RulePreviewGroup {
     pub query_offset_ms: i64,
 }
 
-impl RulePreviewGroup {
-    /// Returns the settings of a group.
-    pub fn of(group: &RuleGroup) -> RulePreviewGroup {
-        let query_offset_ms = group.query_offset_ms.unwrap_or_default();
-        RulePreviewGroup { limit: group.limit, query_offset_ms }
-    }
-}
-
 fn step_alerts(
     compiled: &CompiledRule,
     group: &RulePreviewGroup,
@@ -117,13 +109,17 @@ fn step_alerts(
     let mut known: Vec<Option<Labels>> = vec![None; columns.len()];
     let mut transitions = Vec::new();
     for (step, at) in slice.iter().enumerate() {
+        context.check().map_err(|error| ReplayError::Evaluation { at, message: error.to_string() })?;
         let queries = TemplateQueries { context, snapshot: &snapshot, at };
         let mut inputs = Vec::new();
         for (place, sample) in columns.at(step) {
             let cached = known.get_mut(place).filter(|_| !templated);
             let input = match cached {
                 None => compiled.input(context, &queries, &sample, false),
-                Some(Some(labels)) => columns::plain_input(labels, sample.value),
+                Some(Some(labels)) => {
+                    let (labels, annotations) = (labels.clone(), Arc::default());
+                    AlertInput { labels, annotations, value: sample.value }
+                }
                 Some(slot) => {
                     let input = compiled.input(context, &queries, &sample, false);
                     *slot = Some(input.labels.clone());
@@ -132,7 +128,8 @@ fn step_alerts(
             };
             inputs.push(input);
         }
-        columns::check_unique(&inputs).map_err(|message| ReplayError::Evaluation { at, message })?;
+        let unique = check_unique(inputs.iter().map(|input| &input.labels), "alert");
+        unique.map_err(|message| ReplayError::Evaluation { at, message })?;
         preview.alerts.step(at, durations, inputs, Some(&mut transitions));
         let active = preview.alerts.active();
         if group.limit > 0 && active > group.limit {
@@ -164,10 +161,14 @@ fn add_series(preview: &mut RulePreview, series: Vec<MatrixSeries>) {
 
 /// Splits steps into slices of at most [`SLICE_STEPS`] steps.
 fn slices(steps: Steps) -> impl Iterator<Item = Steps> {
-    (0..steps.len()).step_by(SLICE_STEPS).filter_map(move |first| {
-        let last = (first + SLICE_STEPS).min(steps.len()) - 1;
-        Steps::new(steps.at(first), steps.at(last), steps.step_ms()).ok()
-    })
+    (0..steps.len()).step_by(SLICE_STEPS).filter_map(move |first| slice(steps, first, SLICE_STEPS))
+}
+
+/// Returns at most `most` steps from the one at place `first` on; `None` behind the last step.
+fn slice(steps: Steps, first: usize, most: usize) -> Option<Steps> {
+    let end = first.saturating_add(most).min(steps.len());
+    let last = end.checked_sub(1).filter(|last| first <= *last)?;
+    Steps::new(steps.at(first), steps.at(last), steps.step_ms()).ok()
 }
 
 fn shifted(steps: Steps, by_ms: i64) -> Result<Steps, StepsError> {

@@ -6,19 +6,13 @@ use std::sync::Arc;
 use super::environment::{RuleContext, TemplateQueries};
 use crate::model::{Labels, METRIC_NAME, MatchOp, Steps, Timestamp};
 use crate::promql::{Query, Value, VectorSample};
-use crate::rules::alert::{AlertDurations, AlertInput, RuleAnnotations};
+use crate::rules::alert::{ALERTS, ALERTS_FOR_STATE, AlertDurations, AlertInput, RuleAnnotations};
 use crate::rules::group::{Rule, RuleKind};
 use crate::rules::template::{Template, TemplateData};
 use crate::tsdb::Snapshot;
 
 /// The label with the name of an alert.
 pub(in crate::rules) const ALERT_NAME: &str = "alertname";
-/// The label with the state of an alert.
-pub(in crate::rules) const ALERT_STATE: &str = "alertstate";
-/// The series of pending and firing alerts.
-pub(in crate::rules) const ALERTS: &str = "ALERTS";
-/// The series with the time since which an alert is active.
-pub(in crate::rules) const ALERTS_FOR_STATE: &str = "ALERTS_FOR_STATE";
 
 /// The texts of a rule that may be templates, in the order of their names. A text that is no valid
 /// template is the message that takes its place.
@@ -86,11 +80,11 @@ impl CompiledRule {
         fixed.map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// Returns the names of the metrics that the rule writes.
-    pub(in crate::rules) fn outputs(&self) -> &[&str] {
+    /// Returns whether the rule writes series of this metric.
+    fn writes(&self, metric: &str) -> bool {
         match &self.rule.kind {
-            RuleKind::Recording { .. } => &[],
-            RuleKind::Alerting(_) => &[ALERTS, ALERTS_FOR_STATE],
+            RuleKind::Recording { record } => record == metric,
+            RuleKind::Alerting(_) => [ALERTS, ALERTS_FOR_STATE].contains(&metric),
         }
     }
 
@@ -99,14 +93,10 @@ impl CompiledRule {
         if self.queries {
             return true;
         }
-        let writes = |name: &str| match &other.rule.kind {
-            RuleKind::Recording { record } => record == name,
-            RuleKind::Alerting(_) => other.outputs().contains(&name),
-        };
         self.query.expr.selectors().iter().any(|matchers| {
             let mut names = matchers.iter().filter(|matcher| matcher.name() == METRIC_NAME).peekable();
             names.peek().is_none()
-                || names.all(|matcher| matcher.op() != MatchOp::Equal || writes(matcher.value()))
+                || names.all(|matcher| matcher.op() != MatchOp::Equal || other.writes(matcher.value()))
         })
     }
 
@@ -152,12 +142,7 @@ impl CompiledRule {
             VectorSample { labels: builder.build(), ..sample }
         });
         let converted: Vec<VectorSample> = converted.collect();
-        let mut seen = HashSet::with_capacity(converted.len());
-        if !converted.iter().all(|sample| seen.insert(&sample.labels)) {
-            return Err(
-                "vector contains metrics with the same labelset after applying rule labels".to_owned()
-            );
-        }
+        check_unique(converted.iter().map(|sample| &sample.labels), "rule")?;
         Ok(converted)
     }
 
@@ -172,12 +157,7 @@ impl CompiledRule {
         let queries = TemplateQueries { context, snapshot, at };
         let converted = result.into_iter().map(|sample| self.input(context, &queries, &sample, true));
         let converted: Vec<AlertInput> = converted.collect();
-        let mut seen = HashSet::with_capacity(converted.len());
-        if !converted.iter().all(|input| seen.insert(&input.labels)) {
-            return Err(
-                "vector contains metrics with the same labelset after applying alert labels".to_owned()
-            );
-        }
+        check_unique(converted.iter().map(|input| &input.labels), "alert")?;
         Ok(converted)
     }
 
@@ -239,14 +219,17 @@ fn expanded(
     }
 }
 
-/// Returns the labels of an alert's series.
-pub(in crate::rules) fn series_labels(alert: &Labels, name: &str, state: Option<&str>) -> Labels {
-    let mut builder = alert.to_builder();
-    builder.set(METRIC_NAME, name);
-    if let Some(state) = state {
-        builder.set(ALERT_STATE, state);
+/// Checks that no two series of a result have the same labels after those of a rule were set. `kind`
+/// is `rule` for a recording rule and `alert` for an alerting rule.
+pub(in crate::rules) fn check_unique<'l>(
+    mut labels: impl ExactSizeIterator<Item = &'l Labels>,
+    kind: &str,
+) -> Result<(), String> {
+    let mut seen = HashSet::with_capacity(labels.len());
+    if labels.all(|labels| seen.insert(labels)) {
+        return Ok(());
     }
-    builder.build()
+    Err(format!("vector contains metrics with the same labelset after applying {kind} labels"))
 }
 
 fn is_template(text: &str) -> bool {

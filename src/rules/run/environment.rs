@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::clock::Stopwatch;
@@ -34,8 +34,6 @@ pub struct RuleSettings {
     pub query_timeout: Duration,
     /// The interval of groups without one, in milliseconds.
     pub interval_ms: i64,
-    /// The query offset of groups without one, in milliseconds.
-    pub query_offset_ms: i64,
 }
 
 impl Default for RuleSettings {
@@ -48,7 +46,6 @@ impl Default for RuleSettings {
             memory: None,
             query_timeout: QUERY_TIMEOUT,
             interval_ms: INTERVAL_MS,
-            query_offset_ms: 0,
         }
     }
 }
@@ -64,6 +61,8 @@ pub struct RuleContext<'a> {
     pub org: OrgId,
     /// Set when the result is no longer needed.
     pub cancel: Option<&'a AtomicBool>,
+    /// The start of `query_timeout` for all queries together; None: each query has its own time.
+    pub since: Option<Stopwatch>,
 }
 
 impl RuleContext<'_> {
@@ -72,10 +71,20 @@ impl RuleContext<'_> {
         self.tsdb.snapshot(&Access::whole(self.org))
     }
 
+    /// Checks that work without a query may continue.
+    pub(in crate::rules) fn check(&self) -> Result<(), QueryError> {
+        if self.cancel.is_some_and(|cancel| cancel.load(Ordering::Relaxed)) {
+            return Err(QueryError::Cancelled);
+        }
+        let expired = self.since.is_some_and(|since| since.elapsed() >= self.settings.query_timeout);
+        if expired { Err(QueryError::Timeout) } else { Ok(()) }
+    }
+
     /// Evaluates a query.
     pub(in crate::rules) fn value(&self, snapshot: &Snapshot, query: &Query) -> Result<Value, QueryError> {
-        let watch = Stopwatch::start();
+        let watch = self.since.unwrap_or_else(Stopwatch::start);
         let expired = || watch.elapsed() >= self.settings.query_timeout;
+        self.check()?;
         let budget = Budget {
             cancel: self.cancel,
             expired: Some(&expired),

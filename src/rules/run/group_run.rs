@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compiled::{ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
+use super::compiled::CompiledRule;
 use super::environment::{RuleContext, RuleSettings};
 use super::samples::RuleSample;
 use crate::clock::Stopwatch;
@@ -20,8 +20,8 @@ use crate::rules::alert::{AlertPhase, AlertSet, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
 use crate::tsdb::{SampleColumns, Snapshot};
 
-/// The most samples of one write.
-const WRITE_SAMPLES_MAX: usize = 50_000;
+/// The most samples of one write, inclusive.
+pub(in crate::rules) const WRITE_SAMPLES_MAX: usize = 50_000;
 
 /// The health of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -49,17 +49,15 @@ pub(in crate::rules) struct RuleRun {
 
 /// What evaluations of a group did, in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupTotals {
+pub(in crate::rules) struct GroupTotals {
     /// Evaluations of the group.
-    pub evaluations: u64,
+    pub(in crate::rules) evaluations: u64,
     /// Evaluations of rules that failed.
-    pub failures: u64,
+    pub(in crate::rules) failures: u64,
     /// Samples that were written.
-    pub samples: u64,
-    /// Samples that the store refused.
-    pub refused: u64,
+    pub(in crate::rules) samples: u64,
     /// Evaluations of rules that panicked; they count as failed, too.
-    pub panics: u64,
+    pub(in crate::rules) panics: u64,
 }
 
 /// A group with its state.
@@ -90,7 +88,7 @@ impl GroupRun {
         let rules = group.rules.iter().map(|rule| RuleRun::new(Arc::new(rule.clone()))).collect();
         GroupRun {
             interval_ms: group.interval_ms.unwrap_or(settings.interval_ms).max(1),
-            offset_ms: group.query_offset_ms.unwrap_or(settings.query_offset_ms),
+            offset_ms: group.query_offset_ms.unwrap_or_default(),
             group,
             rules,
             last_at: None,
@@ -238,7 +236,6 @@ impl GroupRun {
             match context.tsdb.append(context.org, &batch.batch(), now) {
                 Ok(report) => {
                     self.totals.samples += report.stored;
-                    self.totals.refused += report.refused;
                     refusals.extend(report.refusals);
                 }
                 Err(error) => {
@@ -291,12 +288,6 @@ impl GroupRun {
         }
         self.write(context, &mut pending, now);
     }
-
-    /// Returns a hash of the states of all alerts.
-    pub fn state_hash(&self) -> u64 {
-        let hashes = self.rules.iter().map(|rule| rule.alerts.state_hash());
-        hashes.fold(0, |all, one| all.rotate_left(7) ^ one)
-    }
 }
 
 /// One evaluation of one rule.
@@ -346,14 +337,7 @@ impl RuleRun {
     /// Sets the series of the restored alerts.
     pub(in crate::rules) fn note_alert_series(&mut self) {
         let active = self.alerts.iter().filter(|alert| alert.phase != AlertPhase::Resolved);
-        let series = active.flat_map(|alert| {
-            let state = if alert.phase == AlertPhase::Pending { "pending" } else { "firing" };
-            [
-                series_labels(&alert.labels, ALERTS, Some(state)),
-                series_labels(&alert.labels, ALERTS_FOR_STATE, None),
-            ]
-        });
-        self.series = series.collect();
+        self.series = active.flat_map(|alert| [alert.alerts_series(), alert.for_state_series()]).collect();
     }
 }
 

@@ -8,9 +8,9 @@ mod samples;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::rules) use compiled::CompiledRule;
+pub(in crate::rules) use compiled::{CompiledRule, check_unique};
 pub(in crate::rules) use environment::TemplateQueries;
 pub use environment::{RuleContext, RuleSettings};
-pub use group_run::{GroupRun, GroupTotals, RuleHealth};
-pub use restore::OUTAGE_TOLERANCE_MS;
-pub(in crate::rules) use samples::RuleSample;
+pub(in crate::rules) use group_run::WRITE_SAMPLES_MAX;
+pub use group_run::{GroupRun, RuleHealth};
+pub(in crate::rules) use samples::{spans, stored_histogram};

@@ -9,19 +9,20 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use super::compiled::{ALERT_NAME, ALERTS, ALERTS_FOR_STATE, CompiledRule, series_labels};
+use super::compiled::{ALERT_NAME, CompiledRule};
 use super::environment::RuleContext;
 use super::group_run::GroupRun;
 use crate::model::{Labels, METRIC_NAME, MatchOp, Matcher, TimeRange, Timestamp, is_stale};
 use crate::rules::alert::{
-    AlertInput, AlertPhase, AlertSet, RESOLVED_RETENTION_MS, RuleAlert, RuleAnnotations,
+    ALERT_STATE, ALERTS, ALERTS_FOR_STATE, AlertInput, AlertPhase, AlertSet, RESOLVED_RETENTION_MS,
+    RuleAlert, RuleAnnotations, alerts_series,
 };
 use crate::rules::group::RuleKind;
 use crate::tsdb::{SampleColumns, SelectedSeries, SeriesId, Snapshot};
 
 /// How long ago the last evaluation may be, in milliseconds, as Prometheus'
 /// `rules.alert.for-outage-tolerance`.
-pub const OUTAGE_TOLERANCE_MS: i64 = 3_600_000;
+const OUTAGE_TOLERANCE_MS: i64 = 3_600_000;
 /// How long ago the last sample of a recorded series may be, so that it ends with a marker.
 const RECORDED_TOLERANCE_MS: i64 = 300_000;
 /// The most past evaluations that one rule repeats.
@@ -44,7 +45,12 @@ struct LastSample {
 impl GroupRun {
     /// Restores alerts and series as they were after the last evaluation before `now`.
     /// `is_ambiguous` says whether another rule of the organisation raises alerts of this name.
-    pub fn restore(&mut self, context: RuleContext<'_>, now: Timestamp, is_ambiguous: impl Fn(&str) -> bool) {
+    pub(in crate::rules) fn restore(
+        &mut self,
+        context: RuleContext<'_>,
+        now: Timestamp,
+        is_ambiguous: impl Fn(&str) -> bool,
+    ) {
         let snapshot = context.snapshot();
         let restore = Restore {
             context,
@@ -144,7 +150,7 @@ impl Restore<'_> {
 
     /// Returns the last samples of `ALERTS{alertstate="firing"}`, with the time of the firing.
     fn firing(&self, rule: &CompiledRule, range: TimeRange) -> BTreeMap<Labels, (LastSample, Timestamp)> {
-        let exact = [(ALERT_NAME, rule.rule.name()), ("alertstate", "firing")];
+        let exact = [(ALERT_NAME, rule.rule.name()), (ALERT_STATE, AlertPhase::Firing.as_str())];
         let found = self.select(rule, ALERTS, &exact, range).into_iter().filter_map(|series| {
             let last = self.last_sample(series.id, range)?;
             let fired_at = self.start(series.id, last.at)?;
@@ -163,7 +169,7 @@ impl Restore<'_> {
         let last = self.last_sample(series.id, range)?;
         let active_at = from_seconds(last.value);
         let labels = series.labels.filtered(|name| name != METRIC_NAME);
-        let fired = firing.get(&series_labels(&labels, ALERTS, Some("firing")));
+        let fired = firing.get(&alerts_series(&labels, AlertPhase::Firing));
         let fired = fired.filter(|(sample, _)| sample.at == last.at);
         let keep_firing_since = self.start(series.id, last.at).filter(|since| *since != active_at);
         let resolved_at = last.stale_at.map(|at| at.plus_ms(self.offset_ms));

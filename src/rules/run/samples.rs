@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::compiled::{ALERTS, ALERTS_FOR_STATE, series_labels};
 use crate::model::{
     BatchBuilder, BucketSpan, Histogram, HistogramCounts, HistogramError, HistogramShape, Labels, Sample,
     Timestamp, is_stale, stale_nan,
@@ -44,20 +43,16 @@ impl RuleSample {
     /// The two samples of a pending or firing alert. Their start timestamps and the value hold all
     /// times of the alert, so that a restart restores them ([`crate::rules::run::restore`]).
     pub(in crate::rules) fn of_alert(alert: &RuleAlert, at: Timestamp) -> [RuleSample; 2] {
-        let (state, since) = match alert.phase {
-            AlertPhase::Pending => ("pending", alert.active_at),
-            _ => ("firing", alert.fired_at.unwrap_or(alert.active_at)),
+        let since = match alert.phase {
+            AlertPhase::Pending => alert.active_at,
+            _ => alert.fired_at.unwrap_or(alert.active_at),
         };
         let sample =
             |labels, value, start| RuleSample { labels, at, value, histogram: None, start: Some(start) };
         let for_state_start = alert.keep_firing_since.unwrap_or(alert.active_at);
         [
-            sample(series_labels(&alert.labels, ALERTS, Some(state)), 1.0, since),
-            sample(
-                series_labels(&alert.labels, ALERTS_FOR_STATE, None),
-                alert.active_at.as_seconds(),
-                for_state_start,
-            ),
+            sample(alert.alerts_series(), 1.0, since),
+            sample(alert.for_state_series(), alert.active_at.as_seconds(), for_state_start),
         ]
     }
 
@@ -78,7 +73,7 @@ impl RuleSample {
 }
 
 /// Converts the result of an expression to a histogram of the store.
-fn stored_histogram(result: &FloatHistogram) -> Result<Histogram, HistogramError> {
+pub(in crate::rules) fn stored_histogram(result: &FloatHistogram) -> Result<Histogram, HistogramError> {
     let (positive, mut buckets) = spans(result.positive());
     let (negative, counts) = spans(result.negative());
     buckets.extend(counts);
@@ -93,7 +88,8 @@ fn stored_histogram(result: &FloatHistogram) -> Result<Histogram, HistogramError
     Histogram::new(Arc::new(shape), result.reset(), result.sum(), counts)
 }
 
-fn spans(buckets: impl Iterator<Item = (i32, f64)>) -> (Vec<BucketSpan>, Vec<f64>) {
+/// Returns the spans of buckets, which are in the order of their indexes, and the counts.
+pub(in crate::rules) fn spans(buckets: impl Iterator<Item = (i32, f64)>) -> (Vec<BucketSpan>, Vec<f64>) {
     let (mut spans, mut counts): (Vec<BucketSpan>, Vec<f64>) = (Vec::new(), Vec::new());
     let mut next = 0i32;
     for (index, count) in buckets {

@@ -31,13 +31,13 @@ use patterns::PatternStore;
 use tree::TemplateTree;
 
 /// The most bytes of a template.
-pub const TEXT_BYTES_MAX: usize = 64 << 10;
+const TEXT_BYTES_MAX: usize = 64 << 10;
 /// The most actions, pipelines and parentheses inside each other.
 const NESTING_MAX: usize = 40;
 /// The most steps of one expansion; each node, operand and call is one.
 const STEPS_MAX: usize = 100_000;
 /// The most bytes of an expanded text.
-pub const OUTPUT_BYTES_MAX: usize = 64 << 10;
+const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of all texts that the functions of one expansion read and make, and of the labels
 /// that its queries return.
 const PRODUCED_BYTES_MAX: usize = 8 << 20;
@@ -48,31 +48,31 @@ const QUERIES_MAX: usize = 100;
 
 /// The data of an expansion.
 #[derive(Clone, Debug, Default)]
-pub struct TemplateData {
+pub(in crate::rules) struct TemplateData {
     /// The name of the template in messages: `__alert_` and the name of the alert.
-    pub name: String,
+    pub(in crate::rules) name: String,
     /// The labels of the sample: `.Labels` and `$labels`.
-    pub labels: Arc<BTreeMap<String, String>>,
+    pub(in crate::rules) labels: Arc<BTreeMap<String, String>>,
     /// The external labels of the server: `.ExternalLabels` and `$externalLabels`.
-    pub external_labels: Arc<BTreeMap<String, String>>,
+    pub(in crate::rules) external_labels: Arc<BTreeMap<String, String>>,
     /// The URL of the server: `.ExternalURL` and `$externalURL`.
-    pub external_url: Arc<str>,
+    pub(in crate::rules) external_url: Arc<str>,
     /// The value of the sample: `.Value` and `$value`.
-    pub value: f64,
+    pub(in crate::rules) value: f64,
     /// The value, if it is a native histogram.
-    pub histogram: Option<Arc<FloatHistogram>>,
+    pub(in crate::rules) histogram: Option<Arc<FloatHistogram>>,
 }
 
 /// The reason why a template cannot be parsed or expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}, column {column}: {message}")]
-pub struct TemplateError {
+pub(in crate::rules) struct TemplateError {
     /// The line in the template, from 1.
-    pub line: usize,
+    pub(in crate::rules) line: usize,
     /// The column in characters, from 1.
-    pub column: usize,
+    pub(in crate::rules) column: usize,
     /// What is wrong, without the position.
-    pub message: String,
+    pub(in crate::rules) message: String,
     /// The operand that was executed; empty if the template cannot be parsed.
     operand: String,
     /// Bytes of the line before the position.
@@ -95,7 +95,7 @@ impl TemplateError {
     }
 
     /// Returns the text that replaces the annotation, as Prometheus writes it.
-    pub fn annotation(&self, name: &str) -> String {
+    pub(in crate::rules) fn annotation(&self, name: &str) -> String {
         /// Prometheus parses this text in front of the template, on the same line.
         const DEFINITIONS: &str = "{{$labels := .Labels}}{{$externalLabels := .ExternalLabels}}\
                                    {{$externalURL := .ExternalURL}}{{$value := .Value}}";
@@ -112,7 +112,7 @@ impl TemplateError {
 
 /// A parsed template. It keeps the regular expressions that its expansions have compiled.
 #[derive(Debug)]
-pub struct Template {
+pub(in crate::rules) struct Template {
     text: String,
     tree: TemplateTree,
     patterns: PatternStore,
@@ -123,13 +123,13 @@ impl Template {
     ///
     /// # Errors
     /// [`TemplateError`] with the position.
-    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+    pub(in crate::rules) fn parse(text: &str) -> Result<Template, TemplateError> {
         let tree = parse::parse(text)?;
         Ok(Template { text: text.to_owned(), tree, patterns: PatternStore::default() })
     }
 
     /// Returns the text as given.
-    pub fn text(&self) -> &str {
+    pub(in crate::rules) fn text(&self) -> &str {
         &self.text
     }
 
@@ -137,7 +137,7 @@ impl Template {
     ///
     /// # Errors
     /// [`TemplateError`] for a function that fails, a value of the wrong type, and every limit.
-    pub fn expand(
+    pub(in crate::rules) fn expand(
         &self,
         data: &TemplateData,
         query: &dyn TemplateQuery,
@@ -152,7 +152,12 @@ impl Template {
     }
 
     /// Expands the template; an error becomes the text that Prometheus writes.
-    pub fn expand_or_error(&self, data: &TemplateData, query: &dyn TemplateQuery, now: Timestamp) -> String {
+    pub(in crate::rules) fn expand_or_error(
+        &self,
+        data: &TemplateData,
+        query: &dyn TemplateQuery,
+        now: Timestamp,
+    ) -> String {
         self.expand(data, query, now).unwrap_or_else(|error| error.annotation(&data.name))
     }
 }
@@ -161,21 +166,8 @@ impl Template {
 ///
 /// # Errors
 /// [`TemplateError`] with the position.
-pub fn check(text: &str) -> Result<(), TemplateError> {
+pub(in crate::rules) fn check(text: &str) -> Result<(), TemplateError> {
     parse::parse(text).map(drop)
-}
-
-/// Parses and expands a template once.
-///
-/// # Errors
-/// As for [`Template::parse`] and [`Template::expand`].
-pub fn expand(
-    text: &str,
-    data: &TemplateData,
-    query: &dyn TemplateQuery,
-    now: Timestamp,
-) -> Result<String, TemplateError> {
-    Template::parse(text)?.expand(data, query, now)
 }
 
 /// Quotes a text like Go's strconv.Quote.
@@ -188,8 +180,9 @@ pub(in crate::rules) fn go_shortest(value: f64) -> String {
     float::shortest(value)
 }
 
-/// Returns a number with its exponent and as many digits as identify it, like Go's `%e`.
-pub(in crate::rules) fn go_exponent(value: f64) -> String {
+/// Returns a number with its exponent and as many digits as identify it, like Go's
+/// `strconv.FormatFloat(value, 'e', -1, 64)`.
+pub fn go_exponent(value: f64) -> String {
     float::format_float(value, float::FloatForm::Exponent, None)
 }
 

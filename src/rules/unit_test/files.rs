@@ -8,8 +8,8 @@ use super::glob::glob;
 use super::run::{TestRules, run_test};
 use super::{UNIT_TEST_FILE_BYTES_MAX, UNIT_TEST_RULE_FILES_MAX};
 use crate::promql::syntax::Caps;
+use crate::rules::RuleGroup;
 use crate::rules::file::{RULE_FILE_BYTES_MAX, RuleFileOptions, decode_rule_file};
-use crate::rules::{RuleGroup, template};
 
 /// The result of a file of unit tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,9 +51,7 @@ fn load(path: &Path, caps: &Caps, warnings: &mut Vec<String>) -> Result<Loaded, 
     let mut groups: Vec<Arc<RuleGroup>> = Vec::new();
     for path in paths {
         let decoded = read(&path, RULE_FILE_BYTES_MAX).and_then(|text| {
-            let check_template = |text: &str| template::check(text).map_err(|error| error.to_string());
-            let options = RuleFileOptions { caps, check_template };
-            decode_rule_file(&text, options).map_err(|error| located(&path, &error))
+            decode_rule_file(&text, RuleFileOptions::within(caps)).map_err(|error| located(&path, &error))
         });
         match decoded {
             Ok(decoded) => groups.extend(decoded.into_iter().map(Arc::new)),

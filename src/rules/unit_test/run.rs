@@ -139,7 +139,8 @@ impl<'a> TestRun<'a> {
     }
 
     fn evaluate_at(&mut self, at: Timestamp) -> bool {
-        let context = RuleContext { settings: &self.settings, tsdb: &self.tsdb, org: ORG, cancel: None };
+        let context =
+            RuleContext { settings: &self.settings, tsdb: &self.tsdb, org: ORG, cancel: None, since: None };
         let mut succeeded = true;
         for run in &mut self.runs {
             run.evaluate(context, at, STORED_AT);

@@ -5,12 +5,13 @@ use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde_json::Value;
 
-use super::{READS, WRITES, Whole, changed, etag, etag_header, not_found, raw, required_if_match};
+use super::{READS, WRITES, Whole, changed, not_found, raw};
 use crate::api::body::Json;
 use crate::api::callers::MemberCaller;
 use crate::api::error::ApiResult;
 use crate::api::listing::PageRequest;
 use crate::api::orgs::OrgDeps;
+use crate::api::orgs::etag::{etag, etag_header, required_if_match};
 use crate::api::params::PathOf;
 use crate::api::routes::Routes;
 use crate::api::views::dashboard::dashboard_version_json;

@@ -21,10 +21,11 @@ use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::{data, etag_header, live, names_tag, not_found, options};
+use super::{data, live, names_tag, not_found, options};
 use crate::api::body::{Json, read_json};
 use crate::api::callers::{Endpoint, Grant, Permission, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::orgs::etag::etag_header;
 use crate::api::orgs::query::ReadDeps;
 use crate::api::orgs::query::batch::Parameter;
 use crate::api::params::{Params, PathOf};

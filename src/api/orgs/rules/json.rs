@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{NAMESPACE, path_name};
 use crate::api::prom_json;
 use crate::identity::StoredRuleGroup;
-use crate::model::{Labels, Timestamp};
+use crate::model::Labels;
 use crate::rules::{AlertPhase, AlertTransition, RuleGroupView, RulePreview, RuleSource, group_text};
 
 /// The most points of all series of a preview, inclusive. Further series are left out.
@@ -55,19 +55,10 @@ pub(super) fn number(value: f64) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
-fn seconds(at: Timestamp) -> f64 {
-    at.as_seconds()
-}
-
 /// Returns a preview.
 pub(super) fn preview(preview: &RulePreview) -> Value {
     let transition = |change: &AlertTransition| {
-        let state = match change.phase {
-            Some(AlertPhase::Pending) => "pending",
-            Some(AlertPhase::Firing) => "firing",
-            Some(AlertPhase::Resolved) => "resolved",
-            None => "inactive",
-        };
+        let state = change.phase.map_or("inactive", AlertPhase::as_str);
         json!({
             "at": change.at.to_rfc3339(),
             "state": state,
@@ -85,7 +76,7 @@ pub(super) fn preview(preview: &RulePreview) -> Value {
             break;
         }
         let values: Vec<Value> =
-            one.samples.iter().map(|sample| json!([seconds(sample.at), number(sample.value)])).collect();
+            one.samples.iter().map(|sample| json!([sample.at.as_seconds(), number(sample.value)])).collect();
         series.push(json!({ "metric": labels(&one.labels), "values": values }));
     }
     json!({

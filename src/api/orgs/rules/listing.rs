@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
+use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
 use super::prometheus_json;
@@ -19,8 +20,8 @@ use crate::api::orgs::query::deadline::QueryDeadline;
 use crate::api::orgs::query::request::MergedParams;
 use crate::api::orgs::query::selectors::selectors;
 use crate::api::params::{Params, PathOf};
-use crate::model::{Labels, METRIC_NAME, Matcher, Scope};
-use crate::rules::{AlertPhase, RuleAlert, RuleGroupView, RuleView};
+use crate::model::{Labels, Matcher, Scope};
+use crate::rules::{RuleAlert, RuleGroupView, RuleView};
 
 /// The filters of a listing of rules.
 struct RuleFilters {
@@ -129,12 +130,8 @@ impl RuleFilters {
 
 /// Returns the token of the page that begins with this group.
 fn token(view: &RuleGroupView) -> String {
-    use std::fmt::Write as _;
-    let mut out = String::new();
-    for byte in view.key.source.as_str().bytes().chain([b';']).chain(view.key.name.bytes()) {
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
+    let text = format!("{};{}", view.key.source.as_str(), view.key.name);
+    HEXLOWER.encode(text.as_bytes())
 }
 
 /// Lists groups and their rules.
@@ -194,9 +191,6 @@ fn visible(alert: &RuleAlert, access: &QueryAccess) -> Option<Value> {
 
 /// Returns whether a scope shows the series `ALERTS` of an alert.
 fn admits(scope: &Scope, alert: &RuleAlert) -> bool {
-    let mut builder = alert.labels.to_builder();
-    let state = if alert.phase == AlertPhase::Firing { "firing" } else { "pending" };
-    builder.set(METRIC_NAME, "ALERTS").set("alertstate", state);
-    let labels = builder.build();
+    let labels = alert.alerts_series();
     scope.admits_name("ALERTS") && scope.matchers.iter().all(|matcher| matcher.admits(&labels))
 }

@@ -13,7 +13,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::{check_namespace, checked, key_of, store};
+use super::{check_namespace, checked, discard, key_of, store};
 use crate::api::body::read;
 use crate::api::callers::{IngestCaller, PrometheusCaller, Sender};
 use crate::api::error::{ApiError, ApiResult};
@@ -22,10 +22,10 @@ use crate::api::orgs::OrgDeps;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{
-    ExpectedVersion, Identity, RULE_GROUP_BYTES_MAX, RuleGroupError, RuleGroupPlace, UserId,
+    ExpectedVersion, Identity, RULE_GROUP_BYTES_MAX, RuleGroupError, RuleGroupPlace, StoredRuleGroup, UserId,
 };
 use crate::model::OrgId;
-use crate::rules::{RuleFileOptions, decode_rule_group, group_text};
+use crate::rules::{RuleEngine, RuleFileOptions, decode_rule_group, group_text};
 
 const READS: Auth = Auth::PrometheusCaller(None);
 const WRITES: Auth = Auth::IngestCaller;
@@ -63,22 +63,19 @@ impl OrgDeps {
         if access.grant.is_token() { Err(none()) } else { Ok(access.access.org) }
     }
 
-    /// Returns the groups of an organisation in the order of namespace and name, each with its text
-    /// as it is written by this server.
-    async fn ruler_groups(&self, org: OrgId) -> ApiResult<Vec<(RuleGroupPlace, String)>> {
+    /// Returns the groups of an organisation, or those of one namespace.
+    async fn ruler_groups(&self, org: OrgId, namespace: Option<String>) -> ApiResult<Response> {
         let engine = Arc::clone(&self.rules);
         let read = move |identity: &Identity| {
-            let groups = identity.rule_groups(org)?.into_iter().filter_map(|stored| {
-                let text = match engine.group(&key_of(&stored.place)) {
-                    Some(view) => group_text(&view.group),
-                    // A group that is not evaluated here.
-                    None => group_text(&decode_rule_group(&stored.yaml, RuleFileOptions::default()).ok()?),
-                };
-                Some((stored.place, text))
-            });
-            Ok(groups.collect())
+            let mut stored = identity.rule_groups(org)?;
+            stored.retain(|group| namespace.as_ref().is_none_or(|wanted| group.place.namespace == *wanted));
+            let groups: Vec<(String, RuleGroupPlace)> = stored
+                .into_iter()
+                .filter_map(|group| Some((written(&engine, &group)?, group.place)))
+                .collect();
+            if groups.is_empty() { Err(none()) } else { Ok(namespaces(&groups)) }
         };
-        self.read(org, read).await
+        self.read(org, read).await.map(yaml)
     }
 
     /// Runs a change of a caller that may write on the account lane.
@@ -103,11 +100,20 @@ impl OrgDeps {
     }
 }
 
-/// Writes namespaces and their groups as Mimir does.
-fn namespaces(groups: &[(RuleGroupPlace, String)]) -> String {
+/// Returns the text of a group as this server writes it; `None` for one that it cannot read.
+fn written(engine: &RuleEngine, stored: &StoredRuleGroup) -> Option<String> {
+    match engine.group(&key_of(&stored.place)) {
+        Some(view) => Some(group_text(&view.group)),
+        // A group that is not evaluated here.
+        None => Some(group_text(&decode_rule_group(&stored.yaml, RuleFileOptions::default()).ok()?)),
+    }
+}
+
+/// Writes namespaces and their groups, which are in the order of namespaces, as Mimir does.
+fn namespaces(groups: &[(String, RuleGroupPlace)]) -> String {
     let mut out = String::new();
     let mut last = None;
-    for (place, text) in groups {
+    for (text, place) in groups {
         if last.replace(&place.namespace) != Some(&place.namespace) {
             let _ = writeln!(out, "{}:", json!(place.namespace));
         }
@@ -127,11 +133,7 @@ async fn list(
     caller: PrometheusCaller,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Response> {
-    let groups = deps.ruler_groups(OrgDeps::enters(&caller, &slug)?).await?;
-    if groups.is_empty() {
-        return Err(none());
-    }
-    Ok(yaml(namespaces(&groups)))
+    deps.ruler_groups(OrgDeps::enters(&caller, &slug)?, None).await
 }
 
 async fn list_namespace(
@@ -139,12 +141,7 @@ async fn list_namespace(
     caller: PrometheusCaller,
     PathOf((slug, namespace)): PathOf<(String, String)>,
 ) -> ApiResult<Response> {
-    let mut groups = deps.ruler_groups(OrgDeps::enters(&caller, &slug)?).await?;
-    groups.retain(|(place, _)| place.namespace == namespace);
-    if groups.is_empty() {
-        return Err(none());
-    }
-    Ok(yaml(namespaces(&groups)))
+    deps.ruler_groups(OrgDeps::enters(&caller, &slug)?, Some(namespace)).await
 }
 
 async fn show(
@@ -152,10 +149,13 @@ async fn show(
     caller: PrometheusCaller,
     PathOf((slug, namespace, name)): PathOf<(String, String, String)>,
 ) -> ApiResult<Response> {
-    let groups = deps.ruler_groups(OrgDeps::enters(&caller, &slug)?).await?;
-    let mut groups = groups.into_iter();
-    let found = groups.find(|(place, _)| place.namespace == namespace && place.name == name);
-    found.map(|(_, text)| yaml(text)).ok_or_else(none)
+    let org = OrgDeps::enters(&caller, &slug)?;
+    let engine = Arc::clone(&deps.rules);
+    let read = move |identity: &Identity| {
+        let stored = identity.rule_group(&RuleGroupPlace { org, namespace, name })?;
+        written(&engine, &stored).ok_or_else(none)
+    };
+    deps.read(org, read).await.map(yaml)
 }
 
 async fn set(
@@ -174,7 +174,7 @@ async fn set(
             String::from_utf8(bytes.to_vec()).map_err(|_| invalid("the body is not UTF-8".to_owned()))?;
         let group =
             decode_rule_group(&text, RuleFileOptions::within(&caps)).map_err(|e| invalid(e.to_string()))?;
-        checked(text, &group.name, &caps)
+        checked(group, text)
     };
     let new = deps.compile(org, decode).await?;
     let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
@@ -194,11 +194,7 @@ async fn remove(
     let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
     let change = move |identity: &Identity, org, user| {
         let place = RuleGroupPlace { org, namespace, name };
-        let key = key_of(&place);
-        let _changing = engine.changes();
-        identity.remove_rule_group(user, place, ExpectedVersion::Any, now)?;
-        engine.remove_group(&key);
-        Ok(())
+        discard(identity, &engine, user, (place, ExpectedVersion::Any), now)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())

@@ -28,7 +28,7 @@ use crate::identity::{
     ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError, RuleGroupPlace,
     StoredRuleGroup, UserId,
 };
-use crate::model::OrgId;
+use crate::model::{OrgId, Timestamp};
 use crate::promql::syntax::Caps;
 use crate::rules::{RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, RuleSource, decode_rule_group};
 
@@ -77,7 +77,7 @@ struct CheckedGroup {
 }
 
 /// Decodes a group and checks that it has the name of its place.
-fn checked(yaml: String, name: &str, caps: &Caps) -> ApiResult<CheckedGroup> {
+fn decoded(yaml: String, name: &str, caps: &Caps) -> ApiResult<CheckedGroup> {
     if yaml.len() > RULE_GROUP_BYTES_MAX {
         return wrong("yaml", format!("a group has at most {RULE_GROUP_BYTES_MAX} bytes"));
     }
@@ -86,17 +86,17 @@ fn checked(yaml: String, name: &str, caps: &Caps) -> ApiResult<CheckedGroup> {
     if group.name != name {
         return wrong("yaml", format!("the group has the name {:?}, and the path has {name:?}", group.name));
     }
-    check_name(&group.name)?;
-    Ok(CheckedGroup { group, yaml })
+    checked(group, yaml)
 }
 
-/// Checks the name of a group.
-fn check_name(name: &str) -> ApiResult<()> {
+/// Checks the name of a group that was decoded from `yaml`.
+fn checked(group: RuleGroup, yaml: String) -> ApiResult<CheckedGroup> {
+    let name = &group.name;
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
         let message = format!("1 to {NAME_BYTES_MAX} bytes without control characters are expected");
         return wrong("name", message);
     }
-    Ok(())
+    Ok(CheckedGroup { group, yaml })
 }
 
 fn check_namespace(namespace: &str) -> ApiResult<()> {
@@ -118,7 +118,7 @@ fn store(
     actor: Option<UserId>,
     (place, new): (RuleGroupPlace, CheckedGroup),
     expected: Option<ExpectedVersion>,
-    now: crate::model::Timestamp,
+    now: Timestamp,
 ) -> Result<StoredRuleGroup, RuleGroupError> {
     let CheckedGroup { group, yaml } = new;
     let rules = u32::try_from(group.rules.len()).unwrap_or(u32::MAX);
@@ -130,6 +130,21 @@ fn store(
         engine.set_group(org, source, group);
     }
     Ok(stored)
+}
+
+/// Removes a group from the accounts and from the engine.
+fn discard(
+    identity: &Identity,
+    engine: &RuleEngine,
+    actor: Option<UserId>,
+    (place, expected): (RuleGroupPlace, ExpectedVersion),
+    now: Timestamp,
+) -> Result<(), RuleGroupError> {
+    let key = key_of(&place);
+    let _changing = engine.changes();
+    identity.remove_rule_group(actor, place, expected, now)?;
+    engine.remove_group(&key);
+    Ok(())
 }
 
 /// Returns whether the rules of an organisation are evaluated here: it is not deleted, this process
@@ -145,8 +160,7 @@ fn exists(identity: &Identity, org: OrgId) -> bool {
 
 /// Forgets the groups of deleted organisations. Nothing more is written for them.
 pub fn forget_deleted(identity: &Identity, engine: &RuleEngine) {
-    let orgs: BTreeSet<OrgId> = engine.keys().into_iter().map(|key| key.org).collect();
-    orgs.into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
+    engine.orgs().into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
 }
 
 /// Makes the groups that are evaluated equal to those that are stored. To be called at the start,
@@ -235,7 +249,7 @@ async fn put(
     let place = place(org, &name);
     check_namespace(&place.namespace)?;
     let (wanted, caps) = (place.name.clone(), deps.rules.settings().caps);
-    let new = deps.compile(org, move |_| checked(body.yaml, &wanted, &caps)).await?;
+    let new = deps.compile(org, move |_| decoded(body.yaml, &wanted, &caps)).await?;
     let (engine, expected) = (Arc::clone(&deps.rules), if_match(&headers));
     let change = move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, now);
     let stored = deps.change(&caller, change).await?;
@@ -252,13 +266,7 @@ async fn remove(
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let (place, engine) = (place(org, &name), Arc::clone(&deps.rules));
     let expected = if_match(&headers).unwrap_or(ExpectedVersion::Any);
-    let change = move |identity: &Identity| {
-        let key = key_of(&place);
-        let _changing = engine.changes();
-        identity.remove_rule_group(Some(user), place, expected, now)?;
-        engine.remove_group(&key);
-        Ok::<_, RuleGroupError>(())
-    };
+    let change = move |identity: &Identity| discard(identity, &engine, Some(user), (place, expected), now);
     deps.change(&caller, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -16,6 +16,7 @@ use crate::api::lanes::{CancelOnDrop, Lane};
 use crate::api::orgs::OrgDeps;
 use crate::api::orgs::targets::wrong;
 use crate::api::params::{parse_span, parse_time};
+use crate::clock::Stopwatch;
 use crate::model::{OrgId, Steps, StepsError, Timestamp, parse_duration};
 use crate::rules::{
     Backfill, BackfillReport, ReplayError, Rule, RuleContext, RuleFileOptions, RulePreviewGroup, decode_rule,
@@ -94,8 +95,8 @@ impl OrgDeps {
         self.compile(org, decode).await
     }
 
-    /// Runs work over the samples of an organisation on the query lane. A client that disconnects
-    /// cancels it.
+    /// Runs work over the samples of an organisation on the query lane. All its queries share the
+    /// timeout of one query. A client that disconnects cancels it.
     async fn over_the_past<T: Send + 'static>(
         &self,
         org: OrgId,
@@ -110,7 +111,8 @@ impl OrgDeps {
         let work = move || {
             let mut settings = rules.settings().clone();
             settings.query_timeout = timeout;
-            work(RuleContext { settings: &settings, tsdb: &tsdb, org, cancel: Some(&cancelled) })
+            let (cancel, since) = (Some(&*cancelled), Some(Stopwatch::start()));
+            work(RuleContext { settings: &settings, tsdb: &tsdb, org, cancel, since })
         };
         self.lanes.run(Lane::Query(org), work).await?.map_err(|error| refused(&error))
     }
@@ -145,8 +147,13 @@ pub(super) async fn backfill(
     let work = move |context: RuleContext<'_>| {
         let backfill = Backfill::new(&rule, &group, steps)?;
         let mut report = BackfillReport { next: Some(steps.start()), ..BackfillReport::default() };
+        let watch = Stopwatch::start();
         for _ in 0..SLICES_MAX {
-            let Some(from) = report.next else { break };
+            let Some(from) = report.next.filter(|_| watch.elapsed() < context.settings.query_timeout) else {
+                break;
+            };
+            // Each slice has the whole timeout, so that a request makes progress.
+            let context = RuleContext { since: Some(Stopwatch::start()), ..context };
             let slice = backfill.run_slice(from, context, now)?;
             report.stored += slice.stored;
             report.refused += slice.refused;

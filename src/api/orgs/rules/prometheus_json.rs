@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::json::labels;
 use crate::model::Timestamp;
-use crate::rules::{AlertPhase, RuleAlert, RuleGroupView, RuleHealth, RuleView};
+use crate::rules::{RuleAlert, RuleGroupView, RuleHealth, RuleView, go_exponent};
 
 /// The time of an evaluation that has not happened, as Go writes it.
 const NEVER: &str = "0001-01-01T00:00:00Z";
@@ -25,20 +25,6 @@ fn took(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-/// Returns a number as Go's `strconv.FormatFloat(value, 'e', -1, 64)` writes it.
-fn exponential(value: f64) -> String {
-    if value.is_nan() {
-        return "NaN".to_owned();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
-    }
-    let text = format!("{value:e}");
-    let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |rest| ('-', rest));
-    format!("{digits}e{sign}{exponent:0>2}")
-}
-
 fn texts(all: &BTreeMap<String, String>) -> Value {
     all.iter().map(|(name, text)| (name.clone(), json!(text))).collect::<Map<_, _>>().into()
 }
@@ -48,9 +34,9 @@ pub(super) fn alert(alert: &RuleAlert) -> Value {
     let mut json = json!({
         "labels": labels(&alert.labels),
         "annotations": texts(&alert.annotations),
-        "state": if alert.phase == AlertPhase::Firing { "firing" } else { "pending" },
+        "state": alert.phase.as_str(),
         "activeAt": alert.active_at.to_rfc3339(),
-        "value": exponential(alert.value),
+        "value": go_exponent(alert.value),
     });
     if let Some(since) = alert.keep_firing_since {
         json["keepFiringSince"] = json!(since.to_rfc3339());
@@ -128,7 +114,7 @@ mod tests {
             (f64::NEG_INFINITY, "-Inf"),
         ];
         for (value, text) in cases {
-            assert_eq!(exponential(value), text);
+            assert_eq!(go_exponent(value), text);
         }
     }
 }

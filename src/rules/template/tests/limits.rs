@@ -122,7 +122,8 @@ fn a_template_compiles_each_expression_once() {
 #[test]
 fn a_histogram_is_the_value_of_its_sample() {
     let data = TemplateData { histogram: histogram_sample().histogram, ..data() };
-    let found = expand("{{ $value }} {{ .Value.Sum }}", &data, &FixedQueries, Timestamp::from_ms(0));
+    let template = Template::parse("{{ $value }} {{ .Value.Sum }}").expect("valid");
+    let found = template.expand(&data, &FixedQueries, Timestamp::from_ms(0));
     assert_eq!(found.as_deref(), Ok("{count:3, sum:10, (0.5,1]:1, (1,2]:2} 10"));
 }
 

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::number;
-use crate::model::{
-    BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramCounts, HistogramShape,
-};
+use crate::model::{CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramCounts, HistogramShape};
+use crate::rules::run::spans;
 
 /// A histogram as a description writes it.
 #[derive(Clone, Debug, Default)]
@@ -147,6 +146,8 @@ impl HistogramLiteral {
     /// # Errors
     /// The message for a histogram that no store accepts.
     pub fn stored(&self) -> Result<Histogram, String> {
+        let spans =
+            |buckets: &BTreeMap<i32, f64>| spans(buckets.iter().map(|(index, count)| (*index, *count)));
         let (positive, positive_counts) = spans(&self.positive);
         let (negative, negative_counts) = spans(&self.negative);
         let shape = HistogramShape::new(self.schema, self.threshold, self.bounds.clone(), positive, negative);
@@ -178,17 +179,4 @@ fn list(text: &str) -> Result<Vec<f64>, String> {
     let inside = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or("no list")?;
     let words = inside.split([' ', '\t']).filter(|word| !word.is_empty());
     words.map(|word| number(word).ok_or(format!("not a count: {word:?}"))).collect()
-}
-
-fn spans(buckets: &BTreeMap<i32, f64>) -> (Vec<BucketSpan>, Vec<f64>) {
-    let mut spans: Vec<BucketSpan> = Vec::new();
-    let mut next = 0i32;
-    for index in buckets.keys() {
-        match spans.last_mut() {
-            Some(last) if *index == next => last.length += 1,
-            _ => spans.push(BucketSpan { offset: index.saturating_sub(next), length: 1 }),
-        }
-        next = index.saturating_add(1);
-    }
-    (spans, buckets.values().copied().collect())
 }
