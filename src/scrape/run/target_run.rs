@@ -226,10 +226,6 @@ impl ScrapeRun {
         let limits = self.limits(&job);
         let translated = body.decode(job.classic_histograms, &limits)?;
         self.add_translated(&translated, batch, counts)?;
-        let allowed = job.limits.sample_limit;
-        if allowed > 0 && counts.kept > allowed {
-            return Err(ScrapeError::SampleLimit { found: counts.kept, allowed });
-        }
         batch.set_translated(translated);
         Ok(())
     }
@@ -262,8 +258,8 @@ impl ScrapeRun {
         let series = series_of(&sent);
         let job = Arc::clone(&self.target.job);
         let sink = &mut SampleSink { job: &job, batch, counts };
-        let is_unchanged = match self.known.unchanged(&all) {
-            None => false,
+        match self.known.unchanged(&all) {
+            None => self.add_changed(&sent, &all, batch, counts)?,
             Some(live) => {
                 for (series, known) in series.zip(live) {
                     let parts = match known.fate {
@@ -277,18 +273,11 @@ impl ScrapeRun {
                     sink.batch.series(parts);
                     sink.add(&series, known.is_repeated)?;
                 }
-                true
+                check_sample_limit(&job, counts)?;
+                self.known.keep();
             }
-        };
-        let is_over = job.limits.sample_limit > 0 && counts.kept > job.limits.sample_limit;
-        match is_unchanged {
-            true if is_over => {}
-            true => self.known.keep(),
-            false => self.add_changed(&sent, &all, batch, counts)?,
         }
-        if !is_over {
-            self.add_metadata(&sent, batch);
-        }
+        self.add_metadata(&sent, batch);
         Ok(())
     }
 
@@ -354,11 +343,8 @@ impl ScrapeRun {
             change.put_final(sink.batch.labels(labels));
             sink.add(&series, is_repeated)?;
         }
-        let allowed = job.limits.sample_limit;
-        if allowed > 0 && counts.kept > allowed {
-            // The caller fails the scrape; the series of the last one stay known.
-            return Ok(());
-        }
+        // On error, the series of the last scrape stay known.
+        check_sample_limit(&job, counts)?;
         counts.added = change.added;
         self.known.replace(change, |labels, is_histogram| batch.mark(labels, is_histogram));
         Ok(())
@@ -433,6 +419,13 @@ impl ScrapeRun {
         status.duplicates = status.duplicates.saturating_add(counts.duplicates);
         status.panics = status.panics.saturating_add(u64::from(error == Some(&ScrapeError::Panicked)));
     }
+}
+
+/// # Errors
+/// [`ScrapeError::SampleLimit`], if the scrape has more samples than its job allows.
+const fn check_sample_limit(job: &ScrapeJob, counts: &ScrapeCounts) -> Result<(), ScrapeError> {
+    let (found, allowed) = (counts.kept, job.limits.sample_limit);
+    if allowed > 0 && found > allowed { Err(ScrapeError::SampleLimit { found, allowed }) } else { Ok(()) }
 }
 
 fn texts<'a>(pairs: &[(&'a [u8], &'a [u8])]) -> Option<Vec<(&'a str, &'a str)>> {

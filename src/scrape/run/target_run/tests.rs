@@ -255,6 +255,19 @@ fn a_scrape_over_a_limit_stores_nothing_but_reports_and_markers() {
 }
 
 #[test]
+fn metadata_of_a_scrape_over_a_limit_is_stored_with_the_next_success() {
+    let mut limited = job();
+    limited.limits.sample_limit = 1;
+    let mut driver = Driver::new(limited);
+    let format = ScrapeFormat::Text(Format::Prometheus);
+    let over = driver.finish(Ok(ScrapeBody { format, bytes: b"# TYPE a gauge\na 1\nb 2\n" }));
+    assert_eq!(over.error, Some(ScrapeError::SampleLimit { found: 2, allowed: 1 }));
+    let next = driver.finish(Ok(ScrapeBody { format, bytes: b"# TYPE a gauge\na 1\n" }));
+    assert_eq!(next.error, None);
+    assert_eq!(next.batch.batch().metadata.len(), 1);
+}
+
+#[test]
 fn an_invalid_line_fails_the_scrape_and_is_named() {
     let mut driver = Driver::new(job());
     let format = ScrapeFormat::Text(Format::Prometheus);
