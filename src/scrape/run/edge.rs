@@ -158,8 +158,8 @@ impl ScrapeFleet {
     }
 
     /// Replaces the set of targets. Equal targets keep their state and schedule. Changed ones
-    /// restart. Removed ones end with markers, two intervals and a tenth after their next scrape
-    /// would have been due, unless they return before. Returns the number of plans with the same
+    /// restart. Removed ones end with markers, 1.1 intervals after their next scrape would have been
+    /// due, unless they return before. Returns the number of plans with the same
     /// job and labels as one before them, which are ignored.
     pub fn apply(&self, plans: Vec<ScrapePlan>) -> usize {
         let mut clients: HashMap<*const ScrapeJob, JobClient> = HashMap::new();

@@ -96,7 +96,8 @@ pub struct ScrapeRun {
     settings: Arc<ScrapeRunSettings>,
     schedule: ScrapeSchedule,
     known: KnownSeries,
-    /// The series of the run that this one replaced, until its first scrape.
+    /// The series before the last change of the target's configuration, until the first scrape
+    /// after it.
     inherited: Option<KnownSeries>,
     /// The labels of the target, in the encoding of batches.
     labels: Box<[u8]>,
@@ -125,14 +126,15 @@ impl ScrapeRun {
         }
     }
 
-    /// Starts the scrapes of a target whose configuration changed, but not its labels. Series of
-    /// the run before get their markers after the first scrape, unless they are in it.
-    pub fn replacing(before: ScrapeRun, target: Arc<ScrapeTarget>, now: Timestamp) -> ScrapeRun {
-        let mut run = ScrapeRun::new(target, before.settings, now);
-        run.inherited = Some(before.known);
-        run.status = before.status;
-        run.has_reported = before.has_reported;
-        run
+    /// Continues with a target whose configuration changed, but not its labels. The series so far
+    /// get their markers after the first scrape, unless they are in it.
+    pub fn adopt(&mut self, target: Arc<ScrapeTarget>, now: Timestamp) {
+        let fresh = ScrapeRun::new(target, Arc::clone(&self.settings), now);
+        let before = std::mem::replace(self, fresh);
+        // Without a scrape since the last change, all series are still those that were inherited.
+        self.inherited = before.inherited.or(Some(before.known));
+        self.status = before.status;
+        self.has_reported = before.has_reported;
     }
 
     /// Returns the target.
@@ -155,16 +157,12 @@ impl ScrapeRun {
         self.schedule.begin(now)
     }
 
-    /// Returns the time of the markers of a target that is removed now, and when they may be
-    /// stored: two intervals and a tenth later, because another server may have taken it over.
+    /// Returns the time of the markers of a target that is removed now, which is that of the next
+    /// planned scrape, and when they may be stored: 1.1 intervals later, because another server may
+    /// have taken the target over.
     pub fn end_times(&self) -> (Timestamp, Timestamp) {
         let (at, interval) = (self.schedule.next(), self.schedule.interval_ms());
         (at, at.plus_ms(interval.saturating_add(interval / 10)))
-    }
-
-    /// Returns the memory of the series that it remembers, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.known.bytes()
     }
 
     /// Ends a scrape. `fetched` is the body of the response, or the reason why there is none.

@@ -339,7 +339,7 @@ fn a_target_whose_job_changed_continues_and_marks_what_is_gone() {
     driver.scrape("a 1\nb{job=\"own\"} 2\n");
     let mut changed = job();
     changed.honor_labels = true;
-    driver.run = ScrapeRun::replacing(driver.run, target(changed, "h:1"), driver.at);
+    driver.run.adopt(target(changed, "h:1"), driver.at);
     let found = driver.scrape("a 1\nb{job=\"own\"} 2\n");
     assert_eq!(
         found,
@@ -350,6 +350,15 @@ fn a_target_whose_job_changed_continues_and_marks_what_is_gone() {
         ]
     );
     assert_eq!(driver.scrape("a 1\nb{job=\"own\"} 2\n").len(), 2);
+}
+
+#[test]
+fn series_that_a_second_change_before_a_scrape_dropped_get_their_markers() {
+    let mut driver = Driver::new(job());
+    driver.scrape("a 1\nb 2\n");
+    driver.run.adopt(target(job(), "h:1"), driver.at);
+    driver.run.adopt(target(job(), "h:1"), driver.at);
+    assert_eq!(driver.scrape("a 1\n"), ["a{instance=h:1,job=j} 1", "b{instance=h:1,job=j} stale"]);
 }
 
 #[test]
