@@ -63,8 +63,6 @@ pub struct ScrapeJob {
     pub fallback_protocol: Option<ScrapeProtocol>,
     /// Whether classic buckets are stored beside native histograms of the same name.
     pub classic_histograms: bool,
-    /// Whether classic histograms are stored as native ones with custom buckets.
-    pub convert_classic_histograms: bool,
     /// How names and labels outside of the classic character set are handled.
     pub name_validation: NameValidation,
     /// How names are asked for (`escaping` of the `Accept` header).

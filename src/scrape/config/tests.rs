@@ -138,6 +138,24 @@ fn keys_of_prometheus_that_have_no_effect_are_reported() {
 }
 
 #[test]
+fn the_conversion_of_classic_histograms_is_reported_as_without_effect() {
+    let text = |value: bool| {
+        format!(
+            "global: {{convert_classic_histograms_to_nhcb: {value}}}\nscrape_configs:\n- job_name: a\n  \
+             convert_classic_histograms_to_nhcb: {value}\n"
+        )
+    };
+    let notices = parse(&text(true)).expect("valid").notices;
+    let starts =
+        ["global.convert_classic_histograms_to_nhcb: ", "job \"a\": convert_classic_histograms_to_nhcb has"];
+    assert!(
+        notices.len() == 2 && notices.iter().zip(starts).all(|(notice, start)| notice.starts_with(start)),
+        "{notices:?}"
+    );
+    assert!(parse(&text(false)).expect("valid").notices.is_empty());
+}
+
+#[test]
 fn wrong_configurations_are_refused_with_line_and_column() {
     let own = |key: &str| format!("scrape_configs:\n- job_name: a\n  {key}\n");
     for (text, expected) in [

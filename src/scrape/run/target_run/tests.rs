@@ -24,7 +24,6 @@ pub(in crate::scrape::run) fn job() -> ScrapeJob {
         protocols: vec![ScrapeProtocol::OpenMetrics100, ScrapeProtocol::PrometheusText004],
         fallback_protocol: None,
         classic_histograms: false,
-        convert_classic_histograms: false,
         name_validation: NameValidation::Utf8,
         name_escaping: NameEscaping::AllowUtf8,
         client: crate::scrape::config::ScrapeClientSettings::default(),
