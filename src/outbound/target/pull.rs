@@ -35,7 +35,7 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(300);
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// The settings of a job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PullOptions {
     /// The credential.
     pub auth: PullAuth,
@@ -43,19 +43,19 @@ pub struct PullOptions {
     pub tls: TargetTls,
     /// Whether any certificate of a server is accepted.
     pub accepts_any_certificate: bool,
-    /// Headers of every request, with lower-case names.
+    /// Headers of every request, with lower-case names; their values may be secret.
     pub headers: Vec<(String, TargetSecret)>,
     /// Whether redirects within a server are followed.
     pub follow_redirects: bool,
 }
 
 /// The credential of a job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PullAuth {
     /// No credential.
     #[default]
     None,
-    /// `Authorization: Basic`.
+    /// `Authorization: Basic`. Both texts may be empty.
     Basic {
         /// The user name.
         username: String,

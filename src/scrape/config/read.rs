@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::client::client_settings;
+use super::client::client_options;
 use super::discoveries::discoveries;
 use super::error::{ScrapeConfigError, problem, refuse};
 use super::files::{ScrapeFiles, read_bounded};
@@ -311,8 +311,6 @@ impl JobReader {
         let defaults = &self.defaults;
         let (interval_ms, timeout_ms) = defaults.times(yaml)?;
         let (name_validation, name_escaping) = defaults.names(yaml)?;
-        let mut client = client_settings(yaml.client(), files)?;
-        client.enable_compression = yaml.enable_compression.unwrap_or(true);
         let classic = yaml.always_scrape_classic_histograms.or(yaml.scrape_classic_histograms);
         Ok(ScrapeJob {
             interval_ms,
@@ -329,7 +327,8 @@ impl JobReader {
             classic_histograms: classic.unwrap_or(defaults.classic_histograms),
             name_validation,
             name_escaping,
-            client,
+            client: client_options(yaml.client(), files)?,
+            enable_compression: yaml.enable_compression.unwrap_or(true),
             metric_relabel: values::rules(yaml.metric_relabel_configs.as_ref())?,
             relabel: values::rules(yaml.relabel_configs.as_ref())?,
             discoveries: discoveries(yaml, files)?,

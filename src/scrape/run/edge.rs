@@ -227,7 +227,7 @@ impl ScrapeFleet {
         if let Some((_, client)) = known {
             return client.clone();
         }
-        let client = PullClient::new(&job.client.pull_options(), self.deps.egress.clone());
+        let client = PullClient::new(&job.client, self.deps.egress.clone());
         let client = client.map_err(Arc::<str>::from);
         clients.push((Arc::downgrade(job), client.clone()));
         client

@@ -134,7 +134,7 @@ impl TargetTask {
         };
         let job = &target.job;
         let timeout = Duration::from_millis(target.timeout_ms.unsigned_abs());
-        let encoding = if job.client.enable_compression { "gzip" } else { "identity" };
+        let encoding = if job.enable_compression { "gzip" } else { "identity" };
         let request = PullRequest {
             path_and_query: target.path_and_query.clone(),
             headers: vec![

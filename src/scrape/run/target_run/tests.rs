@@ -3,6 +3,7 @@
 use super::*;
 use crate::ingest::text::Format;
 use crate::model::{Labels, TargetUrl, is_stale};
+use crate::outbound::PullOptions;
 use crate::scrape::config::{NameEscaping, NameValidation, ScrapeProtocol, ScrapeRules};
 use crate::scrape::run::ScrapeFormat;
 
@@ -26,7 +27,8 @@ pub(in crate::scrape::run) fn job() -> ScrapeJob {
         classic_histograms: false,
         name_validation: NameValidation::Utf8,
         name_escaping: NameEscaping::AllowUtf8,
-        client: crate::scrape::config::ScrapeClientSettings::default(),
+        client: PullOptions { follow_redirects: true, ..PullOptions::default() },
+        enable_compression: true,
         metric_relabel: ScrapeRules::default(),
         relabel: ScrapeRules::default(),
         discoveries: Vec::new(),
