@@ -3,7 +3,7 @@
 
 mod task;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::runtime::Handle;
@@ -233,16 +233,24 @@ impl ScrapeFleet {
         client
     }
 
-    /// Returns all targets with their states, by job. Targets that are ending are not included.
-    pub fn reports(&self) -> Vec<ScrapeTargetReport> {
-        let running = self.running();
-        let reports = running.values().filter_map(|running| {
+    /// Calls `each` with all targets and their states, by job. Targets that are ending are not
+    /// included.
+    pub fn for_each(&self, mut each: impl FnMut(&Arc<ScrapeTarget>, &ScrapeStatus)) {
+        for running in self.running().values() {
             let command = running.commands.borrow();
-            let target = Arc::clone(&command.plan.target);
-            let status = running.status.lock().ignore_poison().clone();
-            (!command.is_ending).then_some(ScrapeTargetReport { target, status })
+            if !command.is_ending {
+                each(&command.plan.target, &running.status.lock().ignore_poison());
+            }
+        }
+    }
+
+    /// Returns all targets with their states, as [`ScrapeFleet::for_each`] does.
+    pub fn reports(&self) -> Vec<ScrapeTargetReport> {
+        let mut reports = Vec::new();
+        self.for_each(|target, status| {
+            reports.push(ScrapeTargetReport { target: Arc::clone(target), status: status.clone() });
         });
-        reports.collect()
+        reports
     }
 
     /// Returns the labels of all targets, also of those that are ending, to be stored for
@@ -255,7 +263,7 @@ impl ScrapeFleet {
     /// more. A target's series are those of the store with all of its labels, so a series whose
     /// labels `job` or `instance` were changed by relabelling gets none.
     pub fn mark_lost(&self, before: Vec<Labels>) {
-        let now = self.target_labels();
+        let now: HashSet<Labels> = self.target_labels().into_iter().collect();
         let lost: Vec<Labels> =
             before.into_iter().filter(|labels| !labels.is_empty() && !now.contains(labels)).collect();
         if lost.is_empty() {
