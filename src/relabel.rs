@@ -83,16 +83,38 @@ pub enum RelabelAction {
     Uppercase,
 }
 
+impl RelabelAction {
+    /// Returns whether the action sets or compares `target_label`, which then is required.
+    pub const fn has_target(self) -> bool {
+        matches!(
+            self,
+            RelabelAction::Replace
+                | RelabelAction::KeepEqual
+                | RelabelAction::DropEqual
+                | RelabelAction::HashMod
+                | RelabelAction::Lowercase
+                | RelabelAction::Uppercase
+        )
+    }
+}
+
+/// The default of [`RelabelRule::separator`].
+pub const DEFAULT_SEPARATOR: &str = ";";
+/// The default of [`RelabelRule::regex`].
+pub const DEFAULT_REGEX: &str = "(.*)";
+/// The default of [`RelabelRule::replacement`].
+pub const DEFAULT_REPLACEMENT: &str = "$1";
+
 fn default_separator() -> String {
-    ";".to_owned()
+    DEFAULT_SEPARATOR.to_owned()
 }
 
 fn default_regex() -> String {
-    "(.*)".to_owned()
+    DEFAULT_REGEX.to_owned()
 }
 
 fn default_replacement() -> String {
-    "$1".to_owned()
+    DEFAULT_REPLACEMENT.to_owned()
 }
 
 /// The reason why rules are not valid.
@@ -169,16 +191,7 @@ fn check(rule: &RelabelRule) -> Result<(), String> {
         (RelabelAction::HashMod, _) | (_, 0) => {}
         _ => return Err("modulus has no effect in this action".to_owned()),
     }
-    let sets = matches!(
-        rule.action,
-        RelabelAction::Replace
-            | RelabelAction::KeepEqual
-            | RelabelAction::DropEqual
-            | RelabelAction::HashMod
-            | RelabelAction::Lowercase
-            | RelabelAction::Uppercase
-    );
-    match (sets, is_name(&rule.target_label), rule.target_label.is_empty()) {
+    match (rule.action.has_target(), is_name(&rule.target_label), rule.target_label.is_empty()) {
         (true, true, _) | (false, _, true) => Ok(()),
         (true, false, _) => Err("target_label must be the name of a label".to_owned()),
         (false, _, false) => Err("target_label has no effect in this action".to_owned()),

@@ -23,13 +23,14 @@
 mod float;
 mod histogram;
 
-pub use float::{normalized_float, open_metrics_float};
+pub use float::normalized_float;
 
 use super::histogram::check_count;
 use super::pairs::LABELS_PARSED_MAX;
-use super::protobuf::{WireError, WireReader};
+use super::protobuf::{WireError, WireReader, double_pair, label_pair};
 use super::{DecodeError, DecodeLimits, Translated};
 use crate::model::{Exemplar, Labels, METRIC_NAME, MetricKind, Refusal, Sample, Timestamp};
+use float::open_metrics_float;
 
 const FAMILY: &str = "MetricFamily";
 const METRIC: &str = "Metric";
@@ -173,7 +174,7 @@ impl<'a> MetricFields<'a> {
             let place = match field.number {
                 1 => {
                     check_count("labels of a metric", fields.labels.len(), LABELS_PARSED_MAX)?;
-                    fields.labels.push(label_pair(field.bytes(METRIC)?)?);
+                    fields.labels.push(label_pair(field.bytes(METRIC)?, LABEL)?);
                     continue;
                 }
                 6 => {
@@ -266,7 +267,7 @@ impl ExpositionDecoder<'_> {
         match family.kind {
             FamilyType::Counter => self.counter(&metric, value),
             FamilyType::Gauge | FamilyType::Untyped => {
-                let value = number(value)?;
+                let (value, _) = double_pair(value, "Gauge")?;
                 self.series(&metric, &MetricSeries { suffix: "", label: None, value })
             }
             FamilyType::Summary => self.summary(&metric, value),
@@ -309,7 +310,7 @@ impl ExpositionDecoder<'_> {
         let mut reader = WireReader::new(message);
         while let Some(field) = reader.field()? {
             if field.number == 3 {
-                let (quantile, value) = two_numbers(field.bytes(SUMMARY)?, "Quantile")?;
+                let (quantile, value) = double_pair(field.bytes(SUMMARY)?, "Quantile")?;
                 let quantile = open_metrics_float(quantile);
                 let label = Some(("quantile", quantile.as_str()));
                 self.series(metric, &MetricSeries { suffix: "", label, value })?;
@@ -409,38 +410,6 @@ fn find_label_error(labels: &[(&str, &str)]) -> Option<String> {
     })
 }
 
-fn label_pair(message: &[u8]) -> Result<(&str, &str), WireError> {
-    let (mut name, mut value) = ("", "");
-    let mut reader = WireReader::new(message);
-    while let Some(field) = reader.field()? {
-        match field.number {
-            1 => name = field.text(LABEL)?,
-            2 => value = field.text(LABEL)?,
-            _ => {}
-        }
-    }
-    Ok((name, value))
-}
-
-/// Reads field 1, a double, of a message.
-fn number(message: &[u8]) -> Result<f64, WireError> {
-    two_numbers(message, "Gauge").map(|(first, _)| first)
-}
-
-/// Reads the fields 1 and 2, both doubles, of a message.
-fn two_numbers(message: &[u8], name: &'static str) -> Result<(f64, f64), WireError> {
-    let (mut first, mut second) = (0.0, 0.0);
-    let mut reader = WireReader::new(message);
-    while let Some(field) = reader.field()? {
-        match field.number {
-            1 => first = field.double(name)?,
-            2 => second = field.double(name)?,
-            _ => {}
-        }
-    }
-    Ok((first, second))
-}
-
 fn exemplar(message: &[u8]) -> Result<SentExemplar<'_>, DecodeError> {
     let mut sent = SentExemplar { labels: Vec::new(), value: 0.0, at: None };
     let mut reader = WireReader::new(message);
@@ -448,7 +417,7 @@ fn exemplar(message: &[u8]) -> Result<SentExemplar<'_>, DecodeError> {
         match field.number {
             1 => {
                 check_count("labels of an exemplar", sent.labels.len(), LABELS_PARSED_MAX)?;
-                sent.labels.push(label_pair(field.bytes(EXEMPLAR)?)?);
+                sent.labels.push(label_pair(field.bytes(EXEMPLAR)?, LABEL)?);
             }
             2 => sent.value = field.double(EXEMPLAR)?,
             3 => sent.at = Some(timestamp(field.bytes(EXEMPLAR)?)?),

@@ -309,6 +309,37 @@ pub(crate) const fn unzigzag(value: u64) -> i64 {
     (value >> 1).cast_signed() ^ (value & 1).cast_signed().wrapping_neg()
 }
 
+/// Reads a message with the text fields 1 and 2: the name and the value of a label.
+pub(super) fn label_pair<'a>(
+    bytes: &'a [u8],
+    message: &'static str,
+) -> Result<(&'a str, &'a str), WireError> {
+    let (mut name, mut value) = ("", "");
+    let mut reader = WireReader::new(bytes);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => name = field.text(message)?,
+            2 => value = field.text(message)?,
+            _ => {}
+        }
+    }
+    Ok((name, value))
+}
+
+/// Reads a message with the `double` fields 1 and 2, such as a rank and a value.
+pub(super) fn double_pair(bytes: &[u8], message: &'static str) -> Result<(f64, f64), WireError> {
+    let (mut first, mut second) = (0.0, 0.0);
+    let mut reader = WireReader::new(bytes);
+    while let Some(field) = reader.field()? {
+        match field.number {
+            1 => first = field.double(message)?,
+            2 => second = field.double(message)?,
+            _ => {}
+        }
+    }
+    Ok((first, second))
+}
+
 /// Appends `value` as a varint.
 pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
     while value >= 0x80 {

@@ -29,7 +29,7 @@ use super::connection::TlsSettings;
 use crate::clock::Clock;
 use crate::model::{Target, TargetAuth, TargetSecret, TargetTls, Tenant, Timestamp};
 use connections::{Connections, Exchange, TargetServer};
-use token::{TokenClient, TokenSource};
+use token::{TokenOptions, TokenSource};
 
 /// The method of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +129,17 @@ fn sensitive(text: &str) -> Result<HeaderValue, String> {
     Ok(value)
 }
 
+/// Returns the certificates that a target's client trusts and presents.
+fn tls_settings(tls: &TargetTls) -> TlsSettings<'_> {
+    let key = tls.client_key_pem.as_ref().map(TargetSecret::reveal);
+    let identity = tls.client_cert_pem.as_deref().zip(key);
+    TlsSettings {
+        roots: tls.ca_pem.as_deref().map(str::as_bytes),
+        with_public: false,
+        identity: identity.map(|(chain, key)| (chain.as_bytes(), key.as_bytes())),
+    }
+}
+
 /// Returns the value of `Authorization: Basic`.
 fn basic(username: &str, password: &str) -> Result<HeaderValue, String> {
     sensitive(&format!("Basic {}", BASE64.encode(format!("{username}:{password}").as_bytes())))
@@ -141,16 +152,10 @@ impl TargetClient {
     /// A sentence, if the target is not valid or its certificates cannot be read.
     pub fn new(target: Target, egress: Egress) -> Result<TargetClient, String> {
         target.check().map_err(|error| error.to_string())?;
-        let TargetTls { ca_pem, client_cert_pem, client_key_pem, server_name } = &target.tls;
-        let roots = ca_pem.as_deref().map(str::as_bytes);
-        let key = client_key_pem.as_ref().map(TargetSecret::reveal);
-        let identity = client_cert_pem.as_deref().zip(key);
-        let identity = identity.map(|(chain, key)| (chain.as_bytes(), key.as_bytes()));
+        let tls = tls_settings(&target.tls);
         // Read in any case, so that a wrong certificate is reported when it is configured.
-        let connector = TlsSettings { roots, with_public: false, identity }
-            .connector()
-            .map_err(|error| format!("tls: {error}"))?;
-        let endpoint = TargetServer::new(&target.url, server_name.as_deref(), connector)?;
+        let connector = tls.connector().map_err(|error| format!("tls: {error}"))?;
+        let endpoint = TargetServer::new(&target.url, target.tls.server_name.as_deref(), connector)?;
         let credential = match &target.auth {
             TargetAuth::None => TargetCredential::None,
             TargetAuth::Basic { username, password } => {
@@ -159,17 +164,9 @@ impl TargetClient {
             TargetAuth::Bearer { token } => {
                 TargetCredential::Fixed(sensitive(&format!("Bearer {}", token.reveal()))?)
             }
-            TargetAuth::OAuth2 { token_url, client_id, client_secret, scopes } => {
-                let connector = TlsSettings { roots, with_public: true, identity: None }.connector()?;
-                let client = TokenClient {
-                    endpoint: TargetServer::new(token_url, None, connector)?,
-                    path: if token_url.path().is_empty() { "/" } else { token_url.path() }.to_owned(),
-                    client_id: client_id.clone(),
-                    client_secret: client_secret.clone(),
-                    scope: scopes.join(" "),
-                    egress: egress.clone(),
-                };
-                TargetCredential::Token(Box::new(TokenSource::new(client)))
+            TargetAuth::OAuth2 { token_url: url, client_id, client_secret, scopes } => {
+                let options = TokenOptions { url, roots: tls.roots, client_id, client_secret, scopes };
+                TargetCredential::Token(Box::new(TokenSource::new(&options, &egress)?))
             }
         };
         let mut headers = Vec::with_capacity(target.headers.len() + 1);

@@ -3,7 +3,7 @@
 //! An organisation has up to two configurations: that of `--scrape-config` and one that was set by
 //! the API. Each has its own discoveries and its own fleet of targets.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
@@ -243,7 +243,7 @@ impl Scrapers {
         let mut remembered = scrapes.remembered.lock().ignore_poison();
         if !std::mem::replace(&mut remembered.is_compared, true) {
             remembered.stored = self.deps.memory.load(org);
-            let others = scrapes.of_api.target_labels();
+            let others: HashSet<Labels> = scrapes.of_api.target_labels().into_iter().collect();
             let mut before = remembered.stored.clone();
             before.retain(|labels| !others.contains(labels));
             scrapes.of_file.mark_lost(before);
@@ -406,20 +406,20 @@ impl OrgScrapes {
 
     fn totals(&self) -> ScrapeTotals {
         let mut totals = ScrapeTotals::default();
-        for ScrapeTargetReport { status, .. } in self.reports() {
-            match status.health {
-                ScrapeHealth::Up => totals.up += 1,
-                ScrapeHealth::Down => totals.down += 1,
-                ScrapeHealth::Unknown => totals.unknown += 1,
-            }
-            totals.scrapes += status.scrapes;
-            totals.failures += status.failures;
-            totals.refused += status.refused;
+        for fleet in [&self.of_file, &self.of_api] {
+            fleet.for_each(|_, status| {
+                match status.health {
+                    ScrapeHealth::Up => totals.up += 1,
+                    ScrapeHealth::Down => totals.down += 1,
+                    ScrapeHealth::Unknown => totals.unknown += 1,
+                }
+                totals.scrapes += status.scrapes;
+                totals.failures += status.failures;
+                totals.refused += status.refused;
+            });
         }
         let sources = self.sources.lock().ignore_poison();
-        let statuses = sources.values().flat_map(|source| source.discovery.statuses());
-        totals.discovery_failures =
-            statuses.flat_map(|job| job.discoveries).map(|discovery| discovery.failures).sum();
+        totals.discovery_failures = sources.values().map(|source| source.discovery.failures()).sum();
         totals
     }
 }

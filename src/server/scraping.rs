@@ -26,19 +26,20 @@ use crate::tasks::host_name;
 use pool::ScrapePoolThreads;
 use sink::StoreSink;
 
-/// Every how many of these times all stored configurations are read.
-const TICKS_TO_RECONCILE: u32 = 6;
-/// How often the metrics of this server are stored.
-const SELF_PERIOD: Duration = Duration::from_secs(15);
-/// How often the organisation of the file and a promotion are looked for.
+/// The time between two ticks, which look for the organisation of the file and for a promotion.
 const PERIOD: Duration = Duration::from_secs(5);
+/// The number of ticks from one read of all stored configurations to the next.
+const TICKS_TO_RECONCILE: u32 = 6;
+/// The time from one batch with the metrics of this server to the next.
+const SELF_PERIOD: Duration = Duration::from_secs(15);
 
-/// The file of `--scrape-config`, and who gets its samples.
+/// The file of `--scrape-config`, and the organisation that gets its samples.
 #[derive(Debug, Default)]
 struct ScrapeFile {
     config: Option<Arc<ScrapeConfig>>,
     /// Increases with each reload.
     version: u32,
+    /// The organisation that the file is scraped for.
     running: Option<OrgId>,
     /// The reason why nothing is scraped, which has been reported.
     waits_for: Option<String>,
@@ -54,7 +55,7 @@ pub(super) struct Scraping {
     identity: Arc<Identity>,
     scrapers: Arc<Scrapers>,
     sink: Arc<StoreSink>,
-    file: Arc<Mutex<ScrapeFile>>,
+    file: Mutex<ScrapeFile>,
 }
 
 fn read(path: &Path) -> Result<Arc<ScrapeConfig>, String> {
@@ -227,7 +228,7 @@ impl Server {
         let scrapers = Scrapers::new(ScrapersDeps { of_file, of_api, memory, resolver: None });
         let file = ScrapeFile { config, version: 1, ..ScrapeFile::default() };
         let identity = Arc::clone(&self.identity);
-        Ok(Scraping { settings, identity, scrapers, sink, file: Arc::new(Mutex::new(file)) })
+        Ok(Scraping { settings, identity, scrapers, sink, file: Mutex::new(file) })
     }
 
     /// Begins to scrape, and reads the file again at SIGHUP.

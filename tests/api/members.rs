@@ -116,16 +116,16 @@ async fn a_member_may_leave_and_sees_less_than_an_administrator() {
     server.delete("/api/v1/orgs/acme/members/usr_", &owner).await.is(404, "not_found");
 }
 
-/// Sends a change whose body arrives in two parts, with `meanwhile` between them. The guard checks
-/// the caller before the first part.
-async fn change_in_two_parts(
+/// Sends a change whose body arrives in two parts, with `meanwhile` between them. The caller is
+/// checked before the first part.
+pub(crate) async fn change_in_two_parts(
     server: &TestServer,
-    (path, who): (&str, &Who),
+    (method, path, who): (&str, &str, &Who),
     [first, second]: [&'static str; 2],
     meanwhile: impl Future<Output = ()>,
 ) -> Reply {
     let (more, rest) = tokio::sync::mpsc::channel(1);
-    let request = ask("PATCH", path, who).header(header::CONTENT_TYPE, "application/json");
+    let request = ask(method, path, who).header(header::CONTENT_TYPE, "application/json");
     let mut waiting = std::pin::pin!(server.send(request.body(Body::new(Slow(rest))).expect("a request")));
     more.send(first.into()).await.expect("taken");
     // Polled until it waits for more.
@@ -147,7 +147,7 @@ async fn a_member_removed_while_the_body_arrives_changes_nothing() {
     let (admin, admin_id) = person(&server, "adam@example.com", Some(Role::Admin));
     let remove = async { assert_eq!(server.delete(&path(admin_id), &owner).await.status, 204) };
     let parts = ["{\"name\":", "\"Mine\"}"];
-    let reply = change_in_two_parts(&server, ("/api/v1/orgs/acme", &admin), parts, remove).await;
+    let reply = change_in_two_parts(&server, ("PATCH", "/api/v1/orgs/acme", &admin), parts, remove).await;
     reply.is(404, "org_not_found");
     assert_ne!(server.get("/api/v1/orgs/acme", &owner).await.text("name"), "Mine");
 }
@@ -162,7 +162,8 @@ async fn an_administrator_whose_role_is_withdrawn_while_the_body_arrives_sets_no
     assert_eq!(role(true).await.status, 200);
     let withdraw = async { assert_eq!(role(false).await.status, 200) };
     let parts = ["{\"settings\":", "{\"max_samples_per_query\":100000}}"];
-    let reply = change_in_two_parts(&server, ("/api/v1/admin/orgs/acme", &bo), parts, withdraw).await;
+    let reply =
+        change_in_two_parts(&server, ("PATCH", "/api/v1/admin/orgs/acme", &bo), parts, withdraw).await;
     reply.is(403, "forbidden");
     let shown = server.get("/api/v1/orgs/acme", &boss).await.value();
     assert_ne!(shown["settings"]["max_samples_per_query"], 100_000);

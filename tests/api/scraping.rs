@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::eventually::eventually;
+use crate::members::change_in_two_parts;
 use crate::test_server::{PASSWORD, Reply, TestServer, TestServerOptions, Who};
 
 const CONFIG: &str = "/api/v1/orgs/acme/scrape-config";
@@ -151,6 +152,24 @@ async fn administrators_of_organisations_configure_scraping_only_where_the_opera
         assert_eq!(status, if allowed { 200 } else { 403 }, "an administrator of the organisation");
         assert_eq!(put(&server, &members[1], "").await.status, 403, "an editor");
     }
+}
+
+#[tokio::test]
+async fn an_administrator_whose_role_is_withdrawn_while_the_body_arrives_configures_no_scraping() {
+    let options =
+        TestServerOptions { scrape_org_admins: true, console: true, ..TestServerOptions::default() };
+    let server = TestServer::build(options);
+    let owner = server.log_in().await;
+    let admin = joined(&server, &owner, "admin", "admin").await;
+    let account = server.get("/api/v1/auth/me", &admin).await.value();
+    let member = format!("/api/v1/orgs/acme/members/{}", account["user"]["id"].as_str().expect("an id"));
+    let withdraw = async {
+        assert_eq!(server.json("PATCH", &member, &owner, json!({ "role": "viewer" })).await.status, 200);
+    };
+    let parts = ["{\"text\":", "\"\"}"];
+    let reply = change_in_two_parts(&server, ("PUT", CONFIG, &admin), parts, withdraw).await;
+    reply.is(403, "forbidden");
+    server.get(CONFIG, &owner).await.is(404, "not_found");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use super::targets::wrong;
 use crate::api::body::Json;
 use crate::api::callers::{SessionCaller, org_not_found};
 use crate::api::error::{ApiError, ApiResult};
+use crate::api::lanes::Lane;
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Routes};
 use crate::entropy::Entropy;
@@ -79,8 +80,35 @@ struct ScrapeConfigBody {
 /// A caller who may configure the scraping of the organisation in the path. It is checked before
 /// the body is read.
 struct ScrapeAdmin {
-    user: UserId,
+    caller: SessionCaller,
+    slug: String,
     org: OrgId,
+}
+
+/// Returns the organisation `slug` if the caller may configure its scraping.
+fn configurable_org(caller: &SessionCaller, slug: &str, deps: &OrgDeps) -> ApiResult<OrgId> {
+    match caller.require_instance_admin() {
+        Ok(()) => Ok(deps.identity.org_by_slug(slug)?.ok_or_else(org_not_found)?.id),
+        Err(refused) if !deps.scraping.org_admins => Err(refused),
+        Err(_) => Ok(caller.membership(slug, Role::Admin)?.org.id),
+    }
+}
+
+impl ScrapeAdmin {
+    /// Runs a change on the account lane, which may wait for disk syncs. The caller is checked again
+    /// just before, because the body may have arrived long after the first check.
+    async fn change<T: Send + 'static>(
+        self,
+        deps: OrgDeps,
+        change: impl FnOnce(&Identity, OrgId, UserId) -> ApiResult<T> + Send + 'static,
+    ) -> ApiResult<T> {
+        let lanes = deps.lanes.clone();
+        let work = move || {
+            let org = configurable_org(&self.caller, &self.slug, &deps)?;
+            change(&deps.identity, org, self.caller.user())
+        };
+        lanes.run(Lane::Account, work).await?
+    }
 }
 
 impl FromRequestParts<OrgDeps> for ScrapeAdmin {
@@ -89,12 +117,8 @@ impl FromRequestParts<OrgDeps> for ScrapeAdmin {
     async fn from_request_parts(parts: &mut Parts, deps: &OrgDeps) -> ApiResult<ScrapeAdmin> {
         let caller = SessionCaller::from_request_parts(parts, &()).await?;
         let PathOf(slug) = PathOf::<String>::from_request_parts(parts, &()).await?;
-        let org = match caller.require_instance_admin() {
-            Ok(()) => deps.identity.org_by_slug(&slug)?.ok_or_else(org_not_found)?.id,
-            Err(refused) if !deps.scraping.org_admins => return Err(refused),
-            Err(_) => caller.membership(&slug, Role::Admin)?.org.id,
-        };
-        Ok(ScrapeAdmin { user: caller.user(), org })
+        let org = configurable_org(&caller, &slug, deps)?;
+        Ok(ScrapeAdmin { caller, slug, org })
     }
 }
 
@@ -115,6 +139,7 @@ fn without_secrets(text: &str, config: &ScrapeConfig) -> Option<String> {
     (secrets.is_empty() || shown.is_some_and(is_hidden)).then_some(hidden)
 }
 
+/// Returns the response about a configuration. Parses the text twice, so it runs on a lane.
 fn config_json(stored: &StoredScrapeConfig, view: &ScrapeView) -> Value {
     let parsed = stored.text.as_ref().map(|text| ScrapeConfig::parse(text, &ScrapeFiles::Refused));
     let problem = match &parsed {
@@ -149,14 +174,17 @@ fn config_json(stored: &StoredScrapeConfig, view: &ScrapeView) -> Value {
 }
 
 async fn show(State(deps): State<OrgDeps>, ScrapeAdmin { org, .. }: ScrapeAdmin) -> ApiResult<Json<Value>> {
-    let stored = deps.read(org, move |identity| Ok(identity.scrape_config(org)?)).await?;
-    let stored = stored.ok_or_else(|| ApiError::from(ScrapeConfigChangeError::NotFound))?;
-    Ok(Json(config_json(&stored, &deps.scraping.scrapers.view(org))))
+    let scrapers = Arc::clone(&deps.scraping.scrapers);
+    let read = move |identity: &Identity| {
+        let stored = identity.scrape_config(org)?.ok_or(ScrapeConfigChangeError::NotFound)?;
+        Ok(config_json(&stored, &scrapers.view(org)))
+    };
+    Ok(Json(deps.read(org, read).await?))
 }
 
 async fn replace(
     State(deps): State<OrgDeps>,
-    ScrapeAdmin { user, org }: ScrapeAdmin,
+    admin: ScrapeAdmin,
     Json(body): Json<ScrapeConfigBody>,
 ) -> ApiResult<Json<Value>> {
     if body.text.len() > SCRAPE_TEXT_BYTES_MAX {
@@ -164,7 +192,7 @@ async fn replace(
     }
     let now = deps.clock.now();
     let scrapers = Arc::clone(&deps.scraping.scrapers);
-    let change = move |identity: &Identity| {
+    let change = move |identity: &Identity, org: OrgId, user: UserId| {
         let config = ScrapeConfig::parse(&body.text, &ScrapeFiles::Refused)
             .or_else(|error| wrong("text", error.to_string()))?;
         if config.secrets().iter().any(|secret| secret == HIDDEN) {
@@ -173,36 +201,21 @@ async fn replace(
         let rng = &mut Entropy::system();
         let stored = identity.set_scrape_config(Some(user), org, &body.text, now, rng)?;
         apply(&scrapers, org, Arc::new(config), stored.version);
-        Ok::<_, ApiError>(stored)
+        Ok(config_json(&stored, &scrapers.view(org)))
     };
-    let stored = deps.change_as_session(change).await?;
-    Ok(Json(config_json(&stored, &deps.scraping.scrapers.view(org))))
+    Ok(Json(admin.change(deps, change).await?))
 }
 
-async fn remove(
-    State(deps): State<OrgDeps>,
-    ScrapeAdmin { user, org }: ScrapeAdmin,
-) -> ApiResult<StatusCode> {
+async fn remove(State(deps): State<OrgDeps>, admin: ScrapeAdmin) -> ApiResult<StatusCode> {
     let now = deps.clock.now();
     let scrapers = Arc::clone(&deps.scraping.scrapers);
-    let change = move |identity: &Identity| {
+    let change = move |identity: &Identity, org: OrgId, user: UserId| {
         identity.remove_scrape_config(Some(user), org, now)?;
         scrapers.remove(org, ScrapeSource::Api);
-        Ok::<_, ApiError>(())
+        Ok(())
     };
-    deps.change_as_session(change).await?;
+    admin.change(deps, change).await?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-impl OrgDeps {
-    /// Runs a change on the account lane, which may wait for disk syncs.
-    async fn change_as_session<T: Send + 'static>(
-        &self,
-        change: impl FnOnce(&Identity) -> ApiResult<T> + Send + 'static,
-    ) -> ApiResult<T> {
-        let identity = Arc::clone(&self.identity);
-        self.lanes.run(crate::api::lanes::Lane::Account, move || change(&identity)).await?
-    }
 }
 
 fn apply(scrapers: &Scrapers, org: OrgId, config: Arc<ScrapeConfig>, version: u32) {

@@ -11,10 +11,9 @@ use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
+use super::prometheus::success;
 use super::query::request::MergedParams;
-use super::query::response::QueryBody;
 use crate::api::callers::PrometheusCaller;
-use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::params::{Params, PathOf};
 use crate::api::routes::{Auth, Routes};
@@ -220,9 +219,4 @@ async fn steps(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiR
         json!({ "rule": rule_json(&step.rule), "output": output, "keep": step.keep })
     });
     Ok(success(&json!({ "steps": rows.collect::<Vec<_>>() })))
-}
-
-fn success(data: &Value) -> Response {
-    let body = json!({ "status": "success", "data": data }).to_string().into_bytes();
-    QueryBody::whole(body, Coding::Identity).into_response()
 }

@@ -6,7 +6,7 @@ use crate::ingest::number;
 /// bits, with a point or an exponent: `1.0`, `0.005`, `1e+06`, `+Inf`.
 ///
 /// The exponent is written below -4 and from 6 on, as in Go's `strconv.FormatFloat` with `g`.
-pub fn open_metrics_float(value: f64) -> String {
+pub(super) fn open_metrics_float(value: f64) -> String {
     if value.is_nan() {
         return "NaN".to_owned();
     }

@@ -1,7 +1,7 @@
 //! Translation of the points of gauges, sums and summaries.
 
 use super::super::DecodeError;
-use super::super::protobuf::{Field, WireError, WireReader};
+use super::super::protobuf::{Field, WireError, WireReader, double_pair};
 use super::delta::{DeltaTimes, check_change};
 use super::translate::{MetricNames, Translator};
 use super::{TranslateError, exemplars};
@@ -161,7 +161,9 @@ impl Translator<'_> {
             match field.number {
                 4 => count = field.fixed64(SUMMARY)?,
                 5 => sum = field.double(SUMMARY)?,
-                6 if quantiles.len() < QUANTILES_MAX => quantiles.push(quantile(field.bytes(SUMMARY)?)?),
+                6 if quantiles.len() < QUANTILES_MAX => {
+                    quantiles.push(double_pair(field.bytes(SUMMARY)?, QUANTILE)?)
+                }
                 6 => {
                     let reason = format!("it has more than {QUANTILES_MAX} quantiles");
                     return Err(TranslateError::Point("summary_quantiles", reason));
@@ -188,18 +190,4 @@ impl Translator<'_> {
         }
         Ok(at)
     }
-}
-
-/// Reads the rank and the value of a quantile.
-fn quantile(message: &[u8]) -> Result<(f64, f64), WireError> {
-    let (mut rank, mut value) = (0.0, 0.0);
-    let mut reader = WireReader::new(message);
-    while let Some(field) = reader.field()? {
-        match field.number {
-            1 => rank = field.double(QUANTILE)?,
-            2 => value = field.double(QUANTILE)?,
-            _ => {}
-        }
-    }
-    Ok((rank, value))
 }

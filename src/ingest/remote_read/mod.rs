@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use super::histogram;
 use super::prometheus_chunk::{self, ChunkError, ChunkKind, ChunkSample};
-use super::protobuf::{Field, WireError, WireReader, put_bytes};
+use super::protobuf::{Field, WireError, WireReader, label_pair, put_bytes};
 use super::protobuf_write::put_int64;
 use super::snappy::{SnappyError, decompress};
 use super::{DecodeError, DecodeLimits};
@@ -541,15 +541,7 @@ impl<'h> ReadDecoder<'h> {
             let (found, allowed) = (found as u64, allowed as u64);
             return Err(ReadError::TooLarge { what: "labels of a series", found, allowed });
         }
-        let (mut name, mut value) = ("", "");
-        let mut reader = WireReader::new(field.bytes(message)?);
-        while let Some(field) = reader.field()? {
-            match field.number {
-                1 => name = field.text(LABEL)?,
-                2 => value = field.text(LABEL)?,
-                _ => {}
-            }
-        }
+        let (name, value) = label_pair(field.bytes(message)?, LABEL)?;
         if name.is_empty() {
             return Err(ReadError::Labels("a label has no name"));
         }

@@ -6,7 +6,7 @@
 //! | `Histogram` | see `ingest::histogram` |
 
 use super::super::histogram::{self, check_count};
-use super::super::protobuf::{Field, WireError, WireReader};
+use super::super::protobuf::{Field, WireReader, label_pair};
 use super::super::{DecodeError, DecodeLimits};
 use crate::model::{Timestamp, WriteBatch, WriteExemplar};
 
@@ -51,7 +51,7 @@ fn exemplar<'a>(
         match field.number {
             1 => {
                 check_count("exemplar labels", batch.exemplar_labels.len(), limits.exemplar_labels_max)?;
-                batch.exemplar_labels.push(label(field.bytes(EXEMPLAR)?)?);
+                batch.exemplar_labels.push(label_pair(field.bytes(EXEMPLAR)?, LABEL)?);
             }
             2 => value = field.double(EXEMPLAR)?,
             3 => at_ms = field.int64(EXEMPLAR)?,
@@ -61,17 +61,4 @@ fn exemplar<'a>(
     let labels = first..batch.exemplar_labels.len();
     batch.exemplars.push(WriteExemplar { series, labels, value, at: Timestamp::from_ms(at_ms) });
     Ok(())
-}
-
-fn label(message: &[u8]) -> Result<(&str, &str), WireError> {
-    let (mut name, mut value) = ("", "");
-    let mut reader = WireReader::new(message);
-    while let Some(field) = reader.field()? {
-        match field.number {
-            1 => name = field.text(LABEL)?,
-            2 => value = field.text(LABEL)?,
-            _ => {}
-        }
-    }
-    Ok((name, value))
 }

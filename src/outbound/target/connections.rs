@@ -31,6 +31,9 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(50);
 /// The longest time to connect to one of several addresses.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// Builds a request, which may be sent twice.
+type BuildRequest<'b> = dyn Fn() -> Result<Request<Full<Bytes>>, TargetError> + Sync + 'b;
+
 /// A server to connect to.
 pub(super) struct TargetServer {
     host: String,
@@ -102,6 +105,30 @@ impl TargetServer {
         let (sender, task) = opened.map_err(|error| TargetError::of_exchange(&error))?;
         Ok(OpenConnection { sender, _task: task })
     }
+
+    /// Sends a request on the kept connection, or on a new one. If the server has closed the kept
+    /// connection, the request is sent once more.
+    ///
+    /// # Errors
+    /// [`TargetError`].
+    pub(super) async fn exchange(
+        &self,
+        kept: Option<OpenConnection>,
+        egress: &Egress,
+        build: &BuildRequest<'_>,
+    ) -> Result<(HttpResponse, OpenConnection), TargetError> {
+        if let Some(mut kept) = kept {
+            match kept.send(build()?).await {
+                Ok(response) => return Ok((response, kept)),
+                // The server may have closed the connection before it read the request.
+                Err(error) if error.is_parse() => return Err(TargetError::of_exchange(&error)),
+                Err(error) => tracing::debug!("a kept connection to a target ended: {error}"),
+            }
+        }
+        let mut opened = self.connect(egress).await?;
+        let response = opened.send(build()?).await.map_err(|error| TargetError::of_exchange(&error))?;
+        Ok((response, opened))
+    }
 }
 
 /// An open connection that no response is being read from.
@@ -169,23 +196,13 @@ impl Connections {
     /// [`TargetError`].
     pub(super) async fn exchange(
         self: &Arc<Self>,
-        build: &(dyn Fn() -> Result<Request<Full<Bytes>>, TargetError> + Sync),
+        build: &BuildRequest<'_>,
     ) -> Result<Exchange, TargetError> {
         let closed = |_| TargetError::Unreachable("the client is closed".to_owned());
         let permit = Arc::clone(&self.slots).acquire_owned().await.map_err(closed)?;
-        let lease =
-            |connection| ConnectionLease { connection, connections: Arc::clone(self), _permit: permit };
-        if let Some(mut kept) = self.take() {
-            match kept.send(build()?).await {
-                Ok(response) => return Ok(Exchange { response, lease: lease(kept) }),
-                // The target may have closed the connection before it read the request.
-                Err(error) if error.is_parse() => return Err(TargetError::of_exchange(&error)),
-                Err(error) => tracing::debug!("a kept connection to a target ended: {error}"),
-            }
-        }
-        let mut opened = self.endpoint.connect(&self.egress).await?;
-        let response = opened.send(build()?).await.map_err(|error| TargetError::of_exchange(&error))?;
-        Ok(Exchange { response, lease: lease(opened) })
+        let (response, connection) = self.endpoint.exchange(self.take(), &self.egress, build).await?;
+        let lease = ConnectionLease { connection, connections: Arc::clone(self), _permit: permit };
+        Ok(Exchange { response, lease })
     }
 }
 

@@ -19,11 +19,10 @@ use tokio_rustls::TlsConnector;
 use super::address::Egress;
 use super::connections::{OpenConnection, TargetServer};
 use super::error::TargetError;
-use super::token::{TokenClient, TokenSource};
-use super::{HttpResponse, PROGRAM, TargetCredential, basic, redirect, sensitive};
+use super::token::{TokenOptions, TokenSource};
+use super::{HttpResponse, PROGRAM, TargetCredential, basic, redirect, sensitive, tls_settings};
 use crate::clock::Stopwatch;
 use crate::model::{TargetSecret, TargetTls, TargetUrl};
-use crate::outbound::connection::TlsSettings;
 
 /// The most redirects of a request, inclusive.
 const REDIRECTS_MAX: usize = 10;
@@ -35,7 +34,7 @@ const IDLE_TIME_MAX: Duration = Duration::from_secs(300);
 const BUFFER_BYTES: usize = 16 << 10;
 
 /// The settings of a job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PullOptions {
     /// The credential.
     pub auth: PullAuth,
@@ -43,19 +42,19 @@ pub struct PullOptions {
     pub tls: TargetTls,
     /// Whether any certificate of a server is accepted.
     pub accepts_any_certificate: bool,
-    /// Headers of every request, with lower-case names.
+    /// Headers of every request, with lower-case names; their values may be secret.
     pub headers: Vec<(String, TargetSecret)>,
     /// Whether redirects within a server are followed.
     pub follow_redirects: bool,
 }
 
 /// The credential of a job.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PullAuth {
     /// No credential.
     #[default]
     None,
-    /// `Authorization: Basic`.
+    /// `Authorization: Basic`. Both texts may be empty.
     Basic {
         /// The user name.
         username: String,
@@ -188,15 +187,10 @@ impl PullClient {
     /// # Errors
     /// A sentence, if a certificate or a header is not valid.
     pub fn new(options: &PullOptions, egress: Egress) -> Result<PullClient, String> {
-        let TargetTls { ca_pem, client_cert_pem, client_key_pem, server_name } = &options.tls;
-        let key = client_key_pem.as_ref().map(TargetSecret::reveal);
-        let identity = client_cert_pem.as_deref().zip(key);
-        let identity = identity.map(|(chain, key)| (chain.as_bytes(), key.as_bytes()));
-        let roots = ca_pem.as_deref().map(str::as_bytes);
-        let settings = TlsSettings { roots, with_public: false, identity };
+        let tls = tls_settings(&options.tls);
         let connector = match options.accepts_any_certificate {
-            true => settings.unverified_connector(),
-            false => settings.connector(),
+            true => tls.unverified_connector(),
+            false => tls.connector(),
         };
         let mut headers = HeaderMap::new();
         headers.insert(USER_AGENT, HeaderValue::from_static(PROGRAM));
@@ -206,7 +200,7 @@ impl PullClient {
         }
         Ok(PullClient(Arc::new(PullState {
             connector: connector.map_err(|error| format!("tls: {error}"))?,
-            server_name: server_name.clone(),
+            server_name: options.tls.server_name.clone(),
             headers,
             credential: credential(&options.auth, &egress)?,
             follow_redirects: options.follow_redirects,
@@ -244,16 +238,9 @@ fn credential(auth: &PullAuth, egress: &Egress) -> Result<TargetCredential, Stri
         PullAuth::Authorization { scheme, credentials } => {
             TargetCredential::Fixed(sensitive(format!("{scheme} {}", credentials.reveal()).trim_end())?)
         }
-        PullAuth::OAuth2 { token_url, client_id, client_secret, scopes } => {
-            let connector = TlsSettings { roots: None, with_public: true, identity: None }.connector()?;
-            TargetCredential::Token(Box::new(TokenSource::new(TokenClient {
-                endpoint: TargetServer::new(token_url, None, connector)?,
-                path: if token_url.path().is_empty() { "/" } else { token_url.path() }.to_owned(),
-                client_id: client_id.clone(),
-                client_secret: client_secret.clone(),
-                scope: scopes.join(" "),
-                egress: egress.clone(),
-            })))
+        PullAuth::OAuth2 { token_url: url, client_id, client_secret, scopes } => {
+            let options = TokenOptions { url, roots: None, client_id, client_secret, scopes };
+            TargetCredential::Token(Box::new(TokenSource::new(&options, egress)?))
         }
     })
 }
@@ -302,10 +289,13 @@ impl PullServer {
                 TargetCredential::Fixed(value) => Some(value.clone()),
                 TargetCredential::Token(source) => Some(source.token().await?),
             };
-            let kept = self.kept.take().filter(|(_, since)| since.elapsed() < IDLE_TIME_MAX);
+            let is_usable = |(kept, since): &(OpenConnection, Stopwatch)| {
+                !kept.sender.is_closed() && since.elapsed() < IDLE_TIME_MAX
+            };
+            let kept = self.kept.take().filter(is_usable).map(|(kept, _)| kept);
             let build = || self.build(&path, request, credential.as_ref());
             let egress = &self.client.0.egress;
-            let (response, connection) = exchange(kept, &self.server, egress, &build).await?;
+            let (response, connection) = self.server.exchange(kept, egress, &build).await?;
             let status = response.status();
             if let (TargetCredential::Token(source), Some(used), 401) =
                 (&self.client.0.credential, &credential, status.as_u16())
@@ -409,24 +399,4 @@ impl PullServer {
         }
         Ok(built)
     }
-}
-
-/// Sends a request on the kept connection, or on a new one.
-async fn exchange(
-    kept: Option<(OpenConnection, Stopwatch)>,
-    server: &TargetServer,
-    egress: &Egress,
-    build: &(dyn Fn() -> Result<Request<Full<Bytes>>, TargetError> + Sync),
-) -> Result<(HttpResponse, OpenConnection), TargetError> {
-    if let Some((mut kept, _)) = kept.filter(|(kept, _)| !kept.sender.is_closed()) {
-        match kept.send(build()?).await {
-            Ok(response) => return Ok((response, kept)),
-            // The server may have closed the connection before it read the request.
-            Err(error) if error.is_parse() => return Err(TargetError::of_exchange(&error)),
-            Err(error) => tracing::debug!("a kept connection to a target ended: {error}"),
-        }
-    }
-    let mut opened = server.connect(egress).await?;
-    let response = opened.send(build()?).await.map_err(|error| TargetError::of_exchange(&error))?;
-    Ok((response, opened))
 }

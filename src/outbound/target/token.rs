@@ -15,7 +15,8 @@ use super::connections::TargetServer;
 use super::error::TargetError;
 use super::{PROGRAM, basic, sensitive};
 use crate::clock::Stopwatch;
-use crate::model::TargetSecret;
+use crate::model::{TargetSecret, TargetUrl};
+use crate::outbound::connection::TlsSettings;
 use crate::outbound::https::error_code;
 
 /// The most bytes of a token endpoint's response, inclusive.
@@ -29,15 +30,25 @@ const LIFETIME_MAX: Duration = Duration::from_secs(86_400);
 /// How long a failure is reported to further callers instead of another request.
 const FAILURE_KEPT: Duration = Duration::from_secs(1);
 
+/// Where tokens are requested, and with which credentials.
+pub(super) struct TokenOptions<'o> {
+    pub(super) url: &'o TargetUrl,
+    /// Certificates (PEM) that are trusted beside those of public authorities.
+    pub(super) roots: Option<&'o [u8]>,
+    pub(super) client_id: &'o str,
+    pub(super) client_secret: &'o TargetSecret,
+    pub(super) scopes: &'o [String],
+}
+
 /// The client of a token endpoint.
-pub(super) struct TokenClient {
-    pub(super) endpoint: TargetServer,
-    pub(super) path: String,
-    pub(super) client_id: String,
-    pub(super) client_secret: TargetSecret,
+struct TokenClient {
+    endpoint: TargetServer,
+    path: String,
+    client_id: String,
+    client_secret: TargetSecret,
     /// The scopes, separated by spaces; may be empty.
-    pub(super) scope: String,
-    pub(super) egress: Egress,
+    scope: String,
+    egress: Egress,
 }
 
 /// The token of a target.
@@ -66,8 +77,22 @@ struct TokenFault {
 }
 
 impl TokenSource {
-    pub(super) fn new(client: TokenClient) -> TokenSource {
-        TokenSource { client, state: Mutex::const_new(None) }
+    /// Creates a source; sends no request.
+    ///
+    /// # Errors
+    /// A sentence, if a certificate or the host of the endpoint is not valid.
+    pub(super) fn new(options: &TokenOptions<'_>, egress: &Egress) -> Result<TokenSource, String> {
+        let TokenOptions { url, roots, client_id, client_secret, scopes } = *options;
+        let connector = TlsSettings { roots, with_public: true, identity: None }.connector()?;
+        let client = TokenClient {
+            endpoint: TargetServer::new(url, None, connector)?,
+            path: if url.path().is_empty() { "/" } else { url.path() }.to_owned(),
+            client_id: client_id.to_owned(),
+            client_secret: client_secret.clone(),
+            scope: scopes.join(" "),
+            egress: egress.clone(),
+        };
+        Ok(TokenSource { client, state: Mutex::const_new(None) })
     }
 
     /// Returns the value of `Authorization`.

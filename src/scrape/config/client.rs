@@ -2,9 +2,9 @@
 
 use super::error::{ScrapeConfigError, problem, refuse};
 use super::files::ScrapeFiles;
-use super::job::{ScrapeClientSettings, ScrapeCredential};
 use super::yaml::{YamlAuthorization, YamlBasicAuth, YamlClient, YamlHeader, YamlOAuth2, YamlTls};
 use crate::model::{TARGET_PEM_BYTES_MAX, TARGET_TEXT_BYTES_MAX, TargetSecret, TargetTls, TargetUrl};
+use crate::outbound::{PullAuth, PullOptions};
 use crate::yaml::{Spanned, position};
 
 /// The most further headers, inclusive.
@@ -40,31 +40,31 @@ const RESERVED_HEADERS: [&str; 22] = [
 ///
 /// # Errors
 /// [`ScrapeConfigError`] for the first key that is wrong.
-pub(super) fn client_settings(
+pub(super) fn client_options(
     yaml: YamlClient<'_>,
     files: &ScrapeFiles,
-) -> Result<ScrapeClientSettings, ScrapeConfigError> {
+) -> Result<PullOptions, ScrapeConfigError> {
     refuse_proxy(&yaml)?;
-    let mut settings = ScrapeClientSettings {
-        credential: credential(&yaml, files)?,
+    let mut options = PullOptions {
+        auth: credential(&yaml, files)?,
         follow_redirects: yaml.follow_redirects.unwrap_or(true),
-        ..ScrapeClientSettings::default()
+        ..PullOptions::default()
     };
     if let Some(tls) = yaml.tls_config {
-        settings.insecure_skip_verify = tls.value.insecure_skip_verify.unwrap_or(false);
-        settings.tls = tls_settings(tls, files)?;
+        options.accepts_any_certificate = tls.value.insecure_skip_verify.unwrap_or(false);
+        options.tls = tls_settings(tls, files)?;
     }
     if let Some(headers) = yaml.http_headers {
         for (name, header) in &headers.value {
             let name = name.to_ascii_lowercase();
-            add_header(&mut settings.headers, &name, header, files)
+            add_header(&mut options.headers, &name, header, files)
                 .map_err(|message| problem(position(headers), message))?;
         }
-        if settings.headers.len() > HEADERS_MAX {
+        if options.headers.len() > HEADERS_MAX {
             return refuse(headers, format!("at most {HEADERS_MAX} headers are allowed"));
         }
     }
-    Ok(settings)
+    Ok(options)
 }
 
 fn refuse_proxy(yaml: &YamlClient<'_>) -> Result<(), ScrapeConfigError> {
@@ -84,7 +84,7 @@ fn refuse_proxy(yaml: &YamlClient<'_>) -> Result<(), ScrapeConfigError> {
     }
 }
 
-fn credential(yaml: &YamlClient<'_>, files: &ScrapeFiles) -> Result<ScrapeCredential, ScrapeConfigError> {
+fn credential(yaml: &YamlClient<'_>, files: &ScrapeFiles) -> Result<PullAuth, ScrapeConfigError> {
     let places = [
         yaml.basic_auth.map(position),
         yaml.authorization.map(position),
@@ -115,7 +115,7 @@ fn credential(yaml: &YamlClient<'_>, files: &ScrapeFiles) -> Result<ScrapeCreden
             .secret(&file.value)
             .and_then(|token| bearer(&token))
             .map_err(|message| problem(position(file), message)),
-        None => Ok(ScrapeCredential::None),
+        None => Ok(PullAuth::None),
     }
 }
 
@@ -150,7 +150,7 @@ fn refuse_references(given: bool) -> Result<(), String> {
     }
 }
 
-fn basic_credential(yaml: &YamlBasicAuth, files: &ScrapeFiles) -> Result<ScrapeCredential, String> {
+fn basic_credential(yaml: &YamlBasicAuth, files: &ScrapeFiles) -> Result<PullAuth, String> {
     refuse_references(yaml.username_ref.is_some() || yaml.password_ref.is_some())?;
     let username = text_or_file(
         ("username", yaml.username.as_ref()),
@@ -167,7 +167,7 @@ fn basic_credential(yaml: &YamlBasicAuth, files: &ScrapeFiles) -> Result<ScrapeC
     check_secret("password", &password)?;
     match username.contains(':') {
         true => Err("username must not contain a colon".to_owned()),
-        false => Ok(ScrapeCredential::Basic { username, password: TargetSecret::new(password) }),
+        false => Ok(PullAuth::Basic { username, password: TargetSecret::new(password) }),
     }
 }
 
@@ -175,22 +175,19 @@ fn is_visible(text: &str) -> bool {
     text.bytes().all(|b| b == b' ' || b.is_ascii_graphic())
 }
 
-fn bearer(token: &str) -> Result<ScrapeCredential, String> {
+fn bearer(token: &str) -> Result<PullAuth, String> {
     authorization_of("Bearer", token)
 }
 
-fn authorization_of(scheme: &str, credentials: &str) -> Result<ScrapeCredential, String> {
+fn authorization_of(scheme: &str, credentials: &str) -> Result<PullAuth, String> {
     check_secret("credentials", credentials)?;
     if !is_visible(credentials) || scheme.is_empty() || !scheme.bytes().all(|b| b.is_ascii_graphic()) {
         return Err("type and credentials must be visible ASCII".to_owned());
     }
-    Ok(ScrapeCredential::Authorization {
-        scheme: scheme.to_owned(),
-        credentials: TargetSecret::new(credentials),
-    })
+    Ok(PullAuth::Authorization { scheme: scheme.to_owned(), credentials: TargetSecret::new(credentials) })
 }
 
-fn authorization(yaml: &YamlAuthorization, files: &ScrapeFiles) -> Result<ScrapeCredential, String> {
+fn authorization(yaml: &YamlAuthorization, files: &ScrapeFiles) -> Result<PullAuth, String> {
     refuse_references(yaml.credentials_ref.is_some())?;
     let scheme = yaml.r#type.as_deref().map(str::trim).filter(|scheme| !scheme.is_empty());
     let scheme = scheme.unwrap_or("Bearer");
@@ -208,7 +205,7 @@ fn authorization(yaml: &YamlAuthorization, files: &ScrapeFiles) -> Result<Scrape
 fn oauth2_credential(
     spanned: &Spanned<YamlOAuth2>,
     files: &ScrapeFiles,
-) -> Result<ScrapeCredential, ScrapeConfigError> {
+) -> Result<PullAuth, ScrapeConfigError> {
     let yaml = &spanned.value;
     let fail = |message: String| problem(position(spanned), message);
     let unsupported = |key: &str| format!("oauth2: {key} is not supported");
@@ -248,7 +245,7 @@ fn oauth2_credential(
     check_secret("client_secret", &secret)
         .and_then(|()| check_secret("client_id", &client_id))
         .map_err(fail)?;
-    Ok(ScrapeCredential::OAuth2 {
+    Ok(PullAuth::OAuth2 {
         token_url,
         client_id,
         client_secret: TargetSecret::new(secret),

@@ -1,6 +1,6 @@
 //! The sections about the discovery of targets.
 
-use super::client::client_settings;
+use super::client::client_options;
 use super::error::{ScrapeConfigError, problem, refuse};
 use super::files::ScrapeFiles;
 use super::values;
@@ -114,7 +114,7 @@ fn http_discovery(
     Ok(DiscoveryConfig::Http(Box::new(HttpDiscovery {
         url: url.value.clone(),
         refresh_interval_ms: refresh_ms(yaml.refresh_interval.as_ref(), 60_000)?,
-        client: client_settings(yaml.client(), files)?,
+        client: client_options(yaml.client(), files)?,
     })))
 }
 

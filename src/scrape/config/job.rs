@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Labels, TargetSecret, TargetTls, TargetUrl};
+use crate::model::{Labels, TargetSecret};
 use crate::outbound::{PullAuth, PullOptions};
 use crate::relabel::RelabelRules;
 use crate::scrape::discovery::DiscoveryConfig;
@@ -27,7 +27,8 @@ impl ScrapeConfig {
             DiscoveryConfig::Static(_) | DiscoveryConfig::File(_) | DiscoveryConfig::Dns(_) => None,
         });
         let clients = self.jobs.iter().map(|job| &job.client).chain(of_discoveries);
-        clients.flat_map(ScrapeClientSettings::secrets).filter(|secret| !secret.is_empty()).collect()
+        let secrets = clients.flat_map(secrets_of).map(TargetSecret::reveal);
+        secrets.filter(|secret| !secret.is_empty()).map(str::to_owned).collect()
     }
 }
 
@@ -63,14 +64,14 @@ pub struct ScrapeJob {
     pub fallback_protocol: Option<ScrapeProtocol>,
     /// Whether classic buckets are stored beside native histograms of the same name.
     pub classic_histograms: bool,
-    /// Whether classic histograms are stored as native ones with custom buckets.
-    pub convert_classic_histograms: bool,
     /// How names and labels outside of the classic character set are handled.
     pub name_validation: NameValidation,
     /// How names are asked for (`escaping` of the `Accept` header).
     pub name_escaping: NameEscaping,
-    /// How requests are made.
-    pub client: ScrapeClientSettings,
+    /// How requests are made. All files with secrets and certificates have been read.
+    pub client: PullOptions,
+    /// Whether compressed responses are asked for.
+    pub enable_compression: bool,
     /// The rules for the labels of scraped samples.
     pub metric_relabel: ScrapeRules,
     /// The rules for the labels of targets.
@@ -202,100 +203,14 @@ impl NameEscaping {
     }
 }
 
-/// How requests to targets or to an HTTP discovery are made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScrapeClientSettings {
-    /// The credential.
-    pub credential: ScrapeCredential,
-    /// Certificates and the expected name. All files have been read.
-    pub tls: TargetTls,
-    /// Whether any certificate of the target is accepted.
-    pub insecure_skip_verify: bool,
-    /// Further headers with lower-case names; their values may be secret.
-    pub headers: Vec<(String, TargetSecret)>,
-    /// Whether redirects are followed.
-    pub follow_redirects: bool,
-    /// Whether compressed responses are asked for.
-    pub enable_compression: bool,
-}
-
-impl Default for ScrapeClientSettings {
-    fn default() -> ScrapeClientSettings {
-        ScrapeClientSettings {
-            credential: ScrapeCredential::None,
-            tls: TargetTls::default(),
-            insecure_skip_verify: false,
-            headers: Vec::new(),
-            follow_redirects: true,
-            enable_compression: true,
-        }
-    }
-}
-
-impl ScrapeClientSettings {
-    fn secrets(&self) -> Vec<String> {
-        let credential = match &self.credential {
-            ScrapeCredential::None => None,
-            ScrapeCredential::Basic { password, .. } => Some(password),
-            ScrapeCredential::Authorization { credentials, .. } => Some(credentials),
-            ScrapeCredential::OAuth2 { client_secret, .. } => Some(client_secret),
-        };
-        let headers = self.headers.iter().map(|(_, value)| value);
-        let all = credential.into_iter().chain(&self.tls.client_key_pem).chain(headers);
-        all.map(|secret| secret.reveal().to_owned()).collect()
-    }
-
-    /// Returns the settings of a client.
-    pub(in crate::scrape) fn pull_options(&self) -> PullOptions {
-        let auth = match self.credential.clone() {
-            ScrapeCredential::None => PullAuth::None,
-            ScrapeCredential::Basic { username, password } => PullAuth::Basic { username, password },
-            ScrapeCredential::Authorization { scheme, credentials } => {
-                PullAuth::Authorization { scheme, credentials }
-            }
-            ScrapeCredential::OAuth2 { token_url, client_id, client_secret, scopes } => {
-                PullAuth::OAuth2 { token_url, client_id, client_secret, scopes }
-            }
-        };
-        PullOptions {
-            auth,
-            tls: self.tls.clone(),
-            accepts_any_certificate: self.insecure_skip_verify,
-            headers: self.headers.clone(),
-            follow_redirects: self.follow_redirects,
-        }
-    }
-}
-
-/// The credential of requests.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum ScrapeCredential {
-    /// No credential.
-    #[default]
-    None,
-    /// `Authorization: Basic`. Both texts may be empty.
-    Basic {
-        /// The user name.
-        username: String,
-        /// The password.
-        password: TargetSecret,
-    },
-    /// `Authorization: <scheme> <credentials>`.
-    Authorization {
-        /// The scheme, such as `Bearer`; never `Basic`.
-        scheme: String,
-        /// What follows the scheme.
-        credentials: TargetSecret,
-    },
-    /// A token that the client requests with its own credentials (RFC 6749, section 4.4).
-    OAuth2 {
-        /// The URL of the token endpoint.
-        token_url: TargetUrl,
-        /// The id of the client.
-        client_id: String,
-        /// The secret of the client.
-        client_secret: TargetSecret,
-        /// The requested scopes; may be empty.
-        scopes: Vec<String>,
-    },
+/// Returns the secrets of a client's settings.
+fn secrets_of(client: &PullOptions) -> impl Iterator<Item = &TargetSecret> {
+    let credential = match &client.auth {
+        PullAuth::None => None,
+        PullAuth::Basic { password, .. } => Some(password),
+        PullAuth::Authorization { credentials, .. } => Some(credentials),
+        PullAuth::OAuth2 { client_secret, .. } => Some(client_secret),
+    };
+    let headers = client.headers.iter().map(|(_, value)| value);
+    credential.into_iter().chain(&client.tls.client_key_pem).chain(headers)
 }

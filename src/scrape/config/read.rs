@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::client::client_settings;
+use super::client::client_options;
 use super::discoveries::discoveries;
 use super::error::{ScrapeConfigError, problem, refuse};
 use super::files::{ScrapeFiles, read_bounded};
@@ -110,8 +110,10 @@ fn ignored_of_global(global: &YamlGlobal) -> impl Iterator<Item = String> {
         ("rule_query_offset", &global.rule_query_offset),
         ("query_log_file", &global.query_log_file),
     ];
-    let given = keys.into_iter().filter(|(_, value)| value.is_some());
-    given.map(|(key, _)| format!("global.{key}: this key has no effect here; the other keys are used"))
+    let given = keys.into_iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key);
+    let converts = global.convert_classic_histograms_to_nhcb == Some(true);
+    let given = given.chain(converts.then_some("convert_classic_histograms_to_nhcb"));
+    given.map(|key| format!("global.{key}: this key has no effect here; the other keys are used"))
 }
 
 /// The values of `global` that jobs take over.
@@ -122,7 +124,6 @@ struct JobDefaults {
     protocols: Option<Vec<ScrapeProtocol>>,
     native_histograms: bool,
     classic_histograms: bool,
-    convert_classic_histograms: bool,
     limits: ScrapeLimits,
     validation: Option<NameValidation>,
     escaping: Option<NameEscaping>,
@@ -136,7 +137,6 @@ impl Default for JobDefaults {
             protocols: None,
             native_histograms: false,
             classic_histograms: false,
-            convert_classic_histograms: false,
             limits: ScrapeLimits::default(),
             validation: None,
             escaping: None,
@@ -163,7 +163,6 @@ impl JobDefaults {
             protocols: values::protocols(yaml.scrape_protocols.as_ref())?,
             native_histograms: yaml.scrape_native_histograms.unwrap_or(false),
             classic_histograms: yaml.always_scrape_classic_histograms.unwrap_or(false),
-            convert_classic_histograms: yaml.convert_classic_histograms_to_nhcb.unwrap_or(false),
             limits: ScrapeLimits {
                 sample_limit: yaml.sample_limit.unwrap_or(0),
                 label_limit: yaml.label_limit.unwrap_or(0),
@@ -291,6 +290,13 @@ impl JobReader {
             );
             self.config.notices.push(notice);
         }
+        if yaml.convert_classic_histograms_to_nhcb == Some(true) {
+            let notice = format!(
+                "job {name:?}: convert_classic_histograms_to_nhcb has no effect here; classic histograms \
+                 are stored as they are"
+            );
+            self.config.notices.push(notice);
+        }
         let job = self.job(name, yaml, files)?;
         self.config.jobs.push(Arc::new(job));
         Ok(())
@@ -305,8 +311,6 @@ impl JobReader {
         let defaults = &self.defaults;
         let (interval_ms, timeout_ms) = defaults.times(yaml)?;
         let (name_validation, name_escaping) = defaults.names(yaml)?;
-        let mut client = client_settings(yaml.client(), files)?;
-        client.enable_compression = yaml.enable_compression.unwrap_or(true);
         let classic = yaml.always_scrape_classic_histograms.or(yaml.scrape_classic_histograms);
         Ok(ScrapeJob {
             interval_ms,
@@ -321,12 +325,10 @@ impl JobReader {
             protocols: defaults.protocols(yaml)?,
             fallback_protocol: values::fallback_protocol(yaml.fallback_scrape_protocol.as_ref())?,
             classic_histograms: classic.unwrap_or(defaults.classic_histograms),
-            convert_classic_histograms: yaml
-                .convert_classic_histograms_to_nhcb
-                .unwrap_or(defaults.convert_classic_histograms),
             name_validation,
             name_escaping,
-            client,
+            client: client_options(yaml.client(), files)?,
+            enable_compression: yaml.enable_compression.unwrap_or(true),
             metric_relabel: values::rules(yaml.metric_relabel_configs.as_ref())?,
             relabel: values::rules(yaml.relabel_configs.as_ref())?,
             discoveries: discoveries(yaml, files)?,

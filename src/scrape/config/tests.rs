@@ -5,8 +5,8 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
+use crate::outbound::PullAuth;
 use crate::relabel::RelabelAction;
-use crate::scrape::config::ScrapeCredential;
 use crate::scrape::discovery::{DiscoveryConfig, DnsRecordType};
 
 fn parse(text: &str) -> Result<ScrapeConfig, ScrapeConfigError> {
@@ -28,7 +28,7 @@ fn defaults_are_those_of_prometheus() {
     assert_eq!((job.interval_ms, job.timeout_ms), (60_000, 10_000));
     assert_eq!((&*job.metrics_path, job.scheme), ("/metrics", ScrapeScheme::Http));
     assert!(job.honor_timestamps && !job.honor_labels && !job.track_timestamps_staleness);
-    assert!(job.client.follow_redirects && job.client.enable_compression);
+    assert!(job.client.follow_redirects && job.enable_compression);
     assert_eq!(job.protocols, PROTOCOLS);
     assert_eq!((job.name_validation, job.name_escaping), (NameValidation::Utf8, NameEscaping::AllowUtf8));
     assert_eq!(job.limits, ScrapeLimits::default());
@@ -99,8 +99,8 @@ scrape_configs:
         job.params,
         [("b".into(), vec!["x".into(), "y".into()]), ("module".into(), vec!["http_2xx".into()])]
     );
-    assert!(matches!(&job.client.credential, ScrapeCredential::Basic { username, .. } if username == "me"));
-    assert!(job.client.insecure_skip_verify && !job.client.follow_redirects);
+    assert!(matches!(&job.client.auth, PullAuth::Basic { username, .. } if username == "me"));
+    assert!(job.client.accepts_any_certificate && !job.client.follow_redirects);
     assert_eq!(job.client.headers.len(), 2);
     assert_eq!(
         job.relabel.source.iter().map(|rule| rule.action).collect::<Vec<_>>(),
@@ -135,6 +135,24 @@ fn keys_of_prometheus_that_have_no_effect_are_reported() {
     for key in keys.into_iter().chain(["global.evaluation_interval"]) {
         assert!(notices.iter().any(|notice| notice.starts_with(&format!("{key}: "))), "{key}: {notices:?}");
     }
+}
+
+#[test]
+fn the_conversion_of_classic_histograms_is_reported_as_without_effect() {
+    let text = |value: bool| {
+        format!(
+            "global: {{convert_classic_histograms_to_nhcb: {value}}}\nscrape_configs:\n- job_name: a\n  \
+             convert_classic_histograms_to_nhcb: {value}\n"
+        )
+    };
+    let notices = parse(&text(true)).expect("valid").notices;
+    let starts =
+        ["global.convert_classic_histograms_to_nhcb: ", "job \"a\": convert_classic_histograms_to_nhcb has"];
+    assert!(
+        notices.len() == 2 && notices.iter().zip(starts).all(|(notice, start)| notice.starts_with(start)),
+        "{notices:?}"
+    );
+    assert!(parse(&text(false)).expect("valid").notices.is_empty());
 }
 
 #[test]
@@ -250,12 +268,8 @@ fn relative_paths_begin_at_the_folder_of_the_file_that_names_them() {
     let path = folder.path().join("prometheus.yml");
     let config = ScrapeConfig::read(&path).unwrap_or_else(|error| panic!("{error}"));
     let [a, b] = config.jobs.as_slice() else { panic!("two jobs") };
-    assert!(
-        matches!(&a.client.credential, ScrapeCredential::Basic { password, .. } if password.reveal() == "first")
-    );
-    let ScrapeCredential::Authorization { scheme, credentials } = &b.client.credential else {
-        panic!("a token")
-    };
+    assert!(matches!(&a.client.auth, PullAuth::Basic { password, .. } if password.reveal() == "first"));
+    let PullAuth::Authorization { scheme, credentials } = &b.client.auth else { panic!("a token") };
     assert_eq!((scheme.as_str(), credentials.reveal()), ("Bearer", "second"));
     let [DiscoveryConfig::File(files)] = a.discoveries.as_slice() else { panic!("files") };
     assert_eq!(files.files, [folder.path().join("sd/*.json")]);

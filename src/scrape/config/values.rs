@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize as _;
-use serde::de::IntoDeserializer as _;
-
 use super::error::{ScrapeConfigError, problem, refuse};
 use super::job::{NameEscaping, NameValidation, ScrapeProtocol, ScrapeRules};
 use super::yaml::YamlRelabel;
 use crate::model::{Labels, parse_duration};
-use crate::relabel::{RelabelAction, RelabelRule, RelabelRules};
+use crate::relabel::{
+    DEFAULT_REGEX, DEFAULT_REPLACEMENT, DEFAULT_SEPARATOR, RelabelAction, RelabelRule, RelabelRules,
+};
 use crate::yaml::{Spanned, position, unknown_name};
 
 /// The most bytes of a label name, inclusive.
@@ -194,71 +193,66 @@ pub(super) fn rules(
     Ok(ScrapeRules { source, compiled })
 }
 
-/// The default of `separator`.
-const SEPARATOR: &str = ";";
-/// The default of `regex`.
-const REGEX: &str = "(.*)";
-/// The default of `replacement`.
-const REPLACEMENT: &str = "$1";
-/// The actions, in lower case.
-const ACTIONS: [&str; 11] = [
-    "replace",
-    "keep",
-    "drop",
-    "keepequal",
-    "dropequal",
-    "hashmod",
-    "labelmap",
-    "labeldrop",
-    "labelkeep",
-    "lowercase",
-    "uppercase",
+/// The actions, by their names in a configuration.
+const ACTIONS: [(&str, RelabelAction); 11] = [
+    ("replace", RelabelAction::Replace),
+    ("keep", RelabelAction::Keep),
+    ("drop", RelabelAction::Drop),
+    ("keepequal", RelabelAction::KeepEqual),
+    ("dropequal", RelabelAction::DropEqual),
+    ("hashmod", RelabelAction::HashMod),
+    ("labelmap", RelabelAction::LabelMap),
+    ("labeldrop", RelabelAction::LabelDrop),
+    ("labelkeep", RelabelAction::LabelKeep),
+    ("lowercase", RelabelAction::Lowercase),
+    ("uppercase", RelabelAction::Uppercase),
 ];
 
 /// Checks a rule as Prometheus does, and removes what has no effect in its action.
 fn relabel_rule(yaml: &YamlRelabel) -> Result<RelabelRule, String> {
-    let action = yaml.action.as_deref().unwrap_or("replace").to_lowercase();
-    if !ACTIONS.contains(&action.as_str()) {
-        return Err(unknown_name("relabel action", &action, &ACTIONS));
-    }
+    let name = yaml.action.as_deref().unwrap_or("replace").to_lowercase();
+    let Some((_, action)) = ACTIONS.into_iter().find(|(known, _)| *known == name) else {
+        return Err(unknown_name("relabel action", &name, &ACTIONS.map(|(known, _)| known)));
+    };
     let target = yaml.target_label.clone().unwrap_or_default();
-    let sets = ["replace", "hashmod", "lowercase", "uppercase", "keepequal", "dropequal"];
-    if sets.contains(&action.as_str()) && target.is_empty() {
-        return Err(format!("relabel configuration for {action} action requires 'target_label' value"));
+    if action.has_target() && target.is_empty() {
+        return Err(format!("relabel configuration for {name} action requires 'target_label' value"));
     }
-    if action == "hashmod" && yaml.modulus.unwrap_or(0) == 0 {
+    let modulus = yaml.modulus.unwrap_or(0);
+    if action == RelabelAction::HashMod && modulus == 0 {
         return Err("relabel configuration for hashmod requires non-zero modulus".to_owned());
     }
     let differs =
         |given: &Option<String>, default: &str| given.as_deref().is_some_and(|text| text != default);
-    let has_replacement = differs(&yaml.replacement, REPLACEMENT);
-    let has_separator = differs(&yaml.separator, SEPARATOR);
-    let has_regex = differs(&yaml.regex, REGEX);
-    let has_modulus = yaml.modulus.is_some_and(|modulus| modulus != 0);
-    if ["lowercase", "uppercase", "keepequal", "dropequal"].contains(&action.as_str()) && has_replacement {
-        return Err(format!("'replacement' can not be set for {action} action"));
+    let has_replacement = differs(&yaml.replacement, DEFAULT_REPLACEMENT);
+    let has_separator = differs(&yaml.separator, DEFAULT_SEPARATOR);
+    let has_regex = differs(&yaml.regex, DEFAULT_REGEX);
+    let has_modulus = modulus != 0;
+    let compares = matches!(action, RelabelAction::KeepEqual | RelabelAction::DropEqual);
+    let changes_case = matches!(action, RelabelAction::Lowercase | RelabelAction::Uppercase);
+    if (compares || changes_case) && has_replacement {
+        return Err(format!("'replacement' can not be set for {name} action"));
     }
-    if ["keepequal", "dropequal"].contains(&action.as_str()) && (has_regex || has_modulus || has_separator) {
+    if compares && (has_regex || has_modulus || has_separator) {
         return Err(format!(
-            "{action} action requires only 'source_labels' and 'target_label', and no other fields"
+            "{name} action requires only 'source_labels' and 'target_label', and no other fields"
         ));
     }
-    let only_regex = ["labeldrop", "labelkeep"].contains(&action.as_str());
+    let only_regex = matches!(action, RelabelAction::LabelDrop | RelabelAction::LabelKeep);
     let has_sources = yaml.source_labels.as_ref().is_some_and(|labels| !labels.is_empty());
     let has_others = has_sources || !target.is_empty() || has_modulus || has_separator || has_replacement;
     if only_regex && has_others {
-        return Err(format!("{action} action requires only 'regex', and no other fields"));
+        return Err(format!("{name} action requires only 'regex', and no other fields"));
     }
-    let deserializer: serde::de::value::StrDeserializer<'_, serde::de::value::Error> =
-        action.as_str().into_deserializer();
+    let text = |given: &Option<String>, default: &str| given.as_deref().unwrap_or(default).to_owned();
     Ok(RelabelRule {
         source_labels: yaml.source_labels.clone().unwrap_or_default(),
-        separator: yaml.separator.clone().unwrap_or(SEPARATOR.to_owned()),
-        target_label: if sets.contains(&action.as_str()) { target } else { String::new() },
-        regex: yaml.regex.clone().unwrap_or(REGEX.to_owned()),
-        modulus: if action == "hashmod" { yaml.modulus.unwrap_or(0) } else { 0 },
-        replacement: yaml.replacement.clone().unwrap_or(REPLACEMENT.to_owned()),
-        action: RelabelAction::deserialize(deserializer).map_err(|error| error.to_string())?,
+        separator: text(&yaml.separator, DEFAULT_SEPARATOR),
+        target_label: if action.has_target() { target } else { String::new() },
+        regex: text(&yaml.regex, DEFAULT_REGEX),
+        modulus: if action == RelabelAction::HashMod { modulus } else { 0 },
+        replacement: text(&yaml.replacement, DEFAULT_REPLACEMENT),
+        action,
     })
 }
 

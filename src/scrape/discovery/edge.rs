@@ -99,6 +99,12 @@ impl Discovery {
         self.statuses.lock().ignore_poison().clone()
     }
 
+    /// Returns the number of refreshes with an error, of all discoveries.
+    pub fn failures(&self) -> u64 {
+        let statuses = self.statuses.lock().ignore_poison();
+        statuses.iter().flat_map(|job| &job.discoveries).map(|discovery| discovery.failures).sum()
+    }
+
     /// Ends the thread and waits for it. Answers of requests in flight are ignored.
     pub fn stop(&self) {
         let _ = self.events.send(DiscoveryEvent::Stop);

@@ -24,7 +24,7 @@ pub(super) async fn refresh(config: &HttpDiscovery, egress: Egress) -> RefreshAn
 async fn fetch(config: &HttpDiscovery, egress: Egress) -> Result<String, String> {
     let (base, query) = config.url.split_once('?').map_or((config.url.as_str(), None), |(b, q)| (b, Some(q)));
     let url = TargetUrl::parse(base)?;
-    let client = PullClient::new(&config.client.pull_options(), egress)?;
+    let client = PullClient::new(&config.client, egress)?;
     let path = if url.path().is_empty() { "/" } else { url.path() };
     let interval_s = config.refresh_interval_ms.div_euclid(1_000);
     let request = PullRequest {

@@ -97,10 +97,7 @@ impl DiscoveryManager {
 
     /// Returns whether a discovery has not answered for the first time yet.
     pub fn awaits_first_answer(&self) -> bool {
-        self.slots().any(|slot| {
-            let status = slot.state.status();
-            status.refreshed.is_none() && status.error.is_none()
-        })
+        self.slots().any(|slot| !slot.state.has_answered())
     }
 
     /// Refreshes the due discoveries of files, and returns the others, whose refreshes are to be

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use crate::model::Labels;
-use crate::scrape::config::ScrapeClientSettings;
+use crate::outbound::PullOptions;
 
 /// One discovery of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct HttpDiscovery {
     /// The time between two requests, in milliseconds.
     pub refresh_interval_ms: i64,
     /// How requests are made.
-    pub client: ScrapeClientSettings,
+    pub client: PullOptions,
 }
 
 /// Targets that name servers list.

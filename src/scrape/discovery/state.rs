@@ -133,6 +133,11 @@ impl DiscoveryState {
         is_changed
     }
 
+    /// Returns whether a refresh has succeeded or failed.
+    pub fn has_answered(&self) -> bool {
+        self.refreshed.is_some() || self.failures > 0
+    }
+
     /// Returns the time between two refreshes in milliseconds.
     fn interval_ms(&self) -> i64 {
         match &self.config {
@@ -196,26 +201,28 @@ impl SourceGroups {
 impl DiscoveryConfig {
     /// Returns the kind and what is asked, without secrets.
     pub fn title(&self) -> String {
-        const SHOWN: usize = 3;
-        let list = |names: Vec<String>| {
-            let more = names.len().saturating_sub(SHOWN);
-            let shown = names.into_iter().take(SHOWN).collect::<Vec<_>>().join(", ");
-            if more > 0 { format!("{shown} and {more} more") } else { shown }
-        };
         match self {
             DiscoveryConfig::Static(fixed) => format!("static_configs: {} groups", fixed.groups.len()),
             DiscoveryConfig::File(files) => {
                 let names = files.files.iter().map(|path| path.display().to_string());
-                format!("file_sd_configs: {}", list(names.collect()))
+                format!("file_sd_configs: {}", listed(names))
             }
             // A query may contain a token.
             DiscoveryConfig::Http(http) => {
                 let shown = http.url.split_once('?').map_or(http.url.as_str(), |(base, _)| base);
                 format!("http_sd_configs: {shown}")
             }
-            DiscoveryConfig::Dns(dns) => format!("dns_sd_configs: {}", list(dns.names.clone())),
+            DiscoveryConfig::Dns(dns) => format!("dns_sd_configs: {}", listed(dns.names.iter().cloned())),
         }
     }
+}
+
+/// Returns the first three names, and the number of the others.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    const SHOWN: usize = 3;
+    let more = names.len().saturating_sub(SHOWN);
+    let shown = names.take(SHOWN).collect::<Vec<_>>().join(", ");
+    if more > 0 { format!("{shown} and {more} more") } else { shown }
 }
 
 #[cfg(test)]

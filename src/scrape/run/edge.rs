@@ -3,7 +3,7 @@
 
 mod task;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use tokio::runtime::Handle;
@@ -158,8 +158,8 @@ impl ScrapeFleet {
     }
 
     /// Replaces the set of targets. Equal targets keep their state and schedule. Changed ones
-    /// restart. Removed ones end with markers, two intervals and a tenth after their next scrape
-    /// would have been due, unless they return before. Returns the number of plans with the same
+    /// restart. Removed ones end with markers, 1.1 intervals after their next scrape would have been
+    /// due, unless they return before. Returns the number of plans with the same
     /// job and labels as one before them, which are ignored.
     pub fn apply(&self, plans: Vec<ScrapePlan>) -> usize {
         let mut clients: HashMap<*const ScrapeJob, JobClient> = HashMap::new();
@@ -227,22 +227,30 @@ impl ScrapeFleet {
         if let Some((_, client)) = known {
             return client.clone();
         }
-        let client = PullClient::new(&job.client.pull_options(), self.deps.egress.clone());
+        let client = PullClient::new(&job.client, self.deps.egress.clone());
         let client = client.map_err(Arc::<str>::from);
         clients.push((Arc::downgrade(job), client.clone()));
         client
     }
 
-    /// Returns all targets with their states, by job. Targets that are ending are not included.
-    pub fn reports(&self) -> Vec<ScrapeTargetReport> {
-        let running = self.running();
-        let reports = running.values().filter_map(|running| {
+    /// Calls `each` with all targets and their states, by job. Targets that are ending are not
+    /// included.
+    pub fn for_each(&self, mut each: impl FnMut(&Arc<ScrapeTarget>, &ScrapeStatus)) {
+        for running in self.running().values() {
             let command = running.commands.borrow();
-            let target = Arc::clone(&command.plan.target);
-            let status = running.status.lock().ignore_poison().clone();
-            (!command.is_ending).then_some(ScrapeTargetReport { target, status })
+            if !command.is_ending {
+                each(&command.plan.target, &running.status.lock().ignore_poison());
+            }
+        }
+    }
+
+    /// Returns all targets with their states, as [`ScrapeFleet::for_each`] does.
+    pub fn reports(&self) -> Vec<ScrapeTargetReport> {
+        let mut reports = Vec::new();
+        self.for_each(|target, status| {
+            reports.push(ScrapeTargetReport { target: Arc::clone(target), status: status.clone() });
         });
-        reports.collect()
+        reports
     }
 
     /// Returns the labels of all targets, also of those that are ending, to be stored for
@@ -255,7 +263,7 @@ impl ScrapeFleet {
     /// more. A target's series are those of the store with all of its labels, so a series whose
     /// labels `job` or `instance` were changed by relabelling gets none.
     pub fn mark_lost(&self, before: Vec<Labels>) {
-        let now = self.target_labels();
+        let now: HashSet<Labels> = self.target_labels().into_iter().collect();
         let lost: Vec<Labels> =
             before.into_iter().filter(|labels| !labels.is_empty() && !now.contains(labels)).collect();
         if lost.is_empty() {

@@ -234,11 +234,6 @@ impl KnownSeries {
             }
         }
     }
-
-    /// Returns the memory in bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<KnownOne>() + self.changed.capacity() + self.finals.capacity()
-    }
 }
 
 impl KnownOne {

@@ -96,7 +96,8 @@ pub struct ScrapeRun {
     settings: Arc<ScrapeRunSettings>,
     schedule: ScrapeSchedule,
     known: KnownSeries,
-    /// The series of the run that this one replaced, until its first scrape.
+    /// The series before the last change of the target's configuration, until the first scrape
+    /// after it.
     inherited: Option<KnownSeries>,
     /// The labels of the target, in the encoding of batches.
     labels: Box<[u8]>,
@@ -125,14 +126,15 @@ impl ScrapeRun {
         }
     }
 
-    /// Starts the scrapes of a target whose configuration changed, but not its labels. Series of
-    /// the run before get their markers after the first scrape, unless they are in it.
-    pub fn replacing(before: ScrapeRun, target: Arc<ScrapeTarget>, now: Timestamp) -> ScrapeRun {
-        let mut run = ScrapeRun::new(target, before.settings, now);
-        run.inherited = Some(before.known);
-        run.status = before.status;
-        run.has_reported = before.has_reported;
-        run
+    /// Continues with a target whose configuration changed, but not its labels. The series so far
+    /// get their markers after the first scrape, unless they are in it.
+    pub fn adopt(&mut self, target: Arc<ScrapeTarget>, now: Timestamp) {
+        let fresh = ScrapeRun::new(target, Arc::clone(&self.settings), now);
+        let before = std::mem::replace(self, fresh);
+        // Without a scrape since the last change, all series are still those that were inherited.
+        self.inherited = before.inherited.or(Some(before.known));
+        self.status = before.status;
+        self.has_reported = before.has_reported;
     }
 
     /// Returns the target.
@@ -155,16 +157,12 @@ impl ScrapeRun {
         self.schedule.begin(now)
     }
 
-    /// Returns the time of the markers of a target that is removed now, and when they may be
-    /// stored: two intervals and a tenth later, because another server may have taken it over.
+    /// Returns the time of the markers of a target that is removed now, which is that of the next
+    /// planned scrape, and when they may be stored: 1.1 intervals later, because another server may
+    /// have taken the target over.
     pub fn end_times(&self) -> (Timestamp, Timestamp) {
         let (at, interval) = (self.schedule.next(), self.schedule.interval_ms());
         (at, at.plus_ms(interval.saturating_add(interval / 10)))
-    }
-
-    /// Returns the memory of the series that it remembers, in bytes.
-    pub fn bytes(&self) -> usize {
-        self.known.bytes()
     }
 
     /// Ends a scrape. `fetched` is the body of the response, or the reason why there is none.
@@ -226,10 +224,6 @@ impl ScrapeRun {
         let limits = self.limits(&job);
         let translated = body.decode(job.classic_histograms, &limits)?;
         self.add_translated(&translated, batch, counts)?;
-        let allowed = job.limits.sample_limit;
-        if allowed > 0 && counts.kept > allowed {
-            return Err(ScrapeError::SampleLimit { found: counts.kept, allowed });
-        }
         batch.set_translated(translated);
         Ok(())
     }
@@ -262,8 +256,8 @@ impl ScrapeRun {
         let series = series_of(&sent);
         let job = Arc::clone(&self.target.job);
         let sink = &mut SampleSink { job: &job, batch, counts };
-        let is_unchanged = match self.known.unchanged(&all) {
-            None => false,
+        match self.known.unchanged(&all) {
+            None => self.add_changed(&sent, &all, batch, counts)?,
             Some(live) => {
                 for (series, known) in series.zip(live) {
                     let parts = match known.fate {
@@ -277,18 +271,11 @@ impl ScrapeRun {
                     sink.batch.series(parts);
                     sink.add(&series, known.is_repeated)?;
                 }
-                true
+                check_sample_limit(&job, counts)?;
+                self.known.keep();
             }
-        };
-        let is_over = job.limits.sample_limit > 0 && counts.kept > job.limits.sample_limit;
-        match is_unchanged {
-            true if is_over => {}
-            true => self.known.keep(),
-            false => self.add_changed(&sent, &all, batch, counts)?,
         }
-        if !is_over {
-            self.add_metadata(&sent, batch);
-        }
+        self.add_metadata(&sent, batch);
         Ok(())
     }
 
@@ -354,11 +341,8 @@ impl ScrapeRun {
             change.put_final(sink.batch.labels(labels));
             sink.add(&series, is_repeated)?;
         }
-        let allowed = job.limits.sample_limit;
-        if allowed > 0 && counts.kept > allowed {
-            // The caller fails the scrape; the series of the last one stay known.
-            return Ok(());
-        }
+        // On error, the series of the last scrape stay known.
+        check_sample_limit(&job, counts)?;
         counts.added = change.added;
         self.known.replace(change, |labels, is_histogram| batch.mark(labels, is_histogram));
         Ok(())
@@ -433,6 +417,13 @@ impl ScrapeRun {
         status.duplicates = status.duplicates.saturating_add(counts.duplicates);
         status.panics = status.panics.saturating_add(u64::from(error == Some(&ScrapeError::Panicked)));
     }
+}
+
+/// # Errors
+/// [`ScrapeError::SampleLimit`], if the scrape has more samples than its job allows.
+const fn check_sample_limit(job: &ScrapeJob, counts: &ScrapeCounts) -> Result<(), ScrapeError> {
+    let (found, allowed) = (counts.kept, job.limits.sample_limit);
+    if allowed > 0 && found > allowed { Err(ScrapeError::SampleLimit { found, allowed }) } else { Ok(()) }
 }
 
 fn texts<'a>(pairs: &[(&'a [u8], &'a [u8])]) -> Option<Vec<(&'a str, &'a str)>> {

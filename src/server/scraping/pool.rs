@@ -4,6 +4,7 @@
 //! many targets would delay what others send.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 
@@ -71,7 +72,7 @@ impl ScrapePoolThreads {
         let threads = std::mem::take(&mut *self.threads.lock().ignore_poison());
         // A job may hold the last reference to the pool; its thread ends after it.
         for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
-            // Jobs catch their panics.
+            // The threads catch the panics of jobs.
             drop(thread.join());
         }
     }
@@ -97,7 +98,8 @@ impl PoolShared {
                 }
             };
             drop(queue);
-            work();
+            // The hook of the process has logged the panic. The thread is needed for other jobs.
+            let _ = catch_unwind(AssertUnwindSafe(work));
         }
     }
 }
@@ -121,5 +123,14 @@ mod tests {
         assert_eq!(numbers, (0..10).collect::<Vec<_>>());
         pool.stop();
         assert!(!pool.spawn(Box::new(|| ())));
+    }
+
+    #[test]
+    fn a_job_that_panics_does_not_end_its_thread() {
+        let pool = ScrapePoolThreads::start(1).expect("a thread");
+        let (sender, received) = mpsc::channel();
+        assert!(pool.spawn(Box::new(|| panic!("the panic of a test"))));
+        assert!(pool.spawn(Box::new(move || sender.send(()).expect("received"))));
+        received.recv().expect("the thread runs the next job");
     }
 }

@@ -90,10 +90,7 @@ impl TargetTask {
         if Arc::ptr_eq(run.target(), target) || **run.target() == **target {
             return;
         }
-        let now = self.deps.clock.now();
-        let fresh = ScrapeRun::new(Arc::clone(target), Arc::clone(&self.deps.settings), now);
-        let before = std::mem::replace(&mut *run, fresh);
-        *run = ScrapeRun::replacing(before, Arc::clone(target), now);
+        run.adopt(Arc::clone(target), self.deps.clock.now());
         drop(run);
         self.connection = None;
     }
@@ -137,7 +134,7 @@ impl TargetTask {
         };
         let job = &target.job;
         let timeout = Duration::from_millis(target.timeout_ms.unsigned_abs());
-        let encoding = if job.client.enable_compression { "gzip" } else { "identity" };
+        let encoding = if job.enable_compression { "gzip" } else { "identity" };
         let request = PullRequest {
             path_and_query: target.path_and_query.clone(),
             headers: vec![

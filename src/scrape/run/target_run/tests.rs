@@ -3,6 +3,7 @@
 use super::*;
 use crate::ingest::text::Format;
 use crate::model::{Labels, TargetUrl, is_stale};
+use crate::outbound::PullOptions;
 use crate::scrape::config::{NameEscaping, NameValidation, ScrapeProtocol, ScrapeRules};
 use crate::scrape::run::ScrapeFormat;
 
@@ -24,10 +25,10 @@ pub(in crate::scrape::run) fn job() -> ScrapeJob {
         protocols: vec![ScrapeProtocol::OpenMetrics100, ScrapeProtocol::PrometheusText004],
         fallback_protocol: None,
         classic_histograms: false,
-        convert_classic_histograms: false,
         name_validation: NameValidation::Utf8,
         name_escaping: NameEscaping::AllowUtf8,
-        client: crate::scrape::config::ScrapeClientSettings::default(),
+        client: PullOptions { follow_redirects: true, ..PullOptions::default() },
+        enable_compression: true,
         metric_relabel: ScrapeRules::default(),
         relabel: ScrapeRules::default(),
         discoveries: Vec::new(),
@@ -255,6 +256,19 @@ fn a_scrape_over_a_limit_stores_nothing_but_reports_and_markers() {
 }
 
 #[test]
+fn metadata_of_a_scrape_over_a_limit_is_stored_with_the_next_success() {
+    let mut limited = job();
+    limited.limits.sample_limit = 1;
+    let mut driver = Driver::new(limited);
+    let format = ScrapeFormat::Text(Format::Prometheus);
+    let over = driver.finish(Ok(ScrapeBody { format, bytes: b"# TYPE a gauge\na 1\nb 2\n" }));
+    assert_eq!(over.error, Some(ScrapeError::SampleLimit { found: 2, allowed: 1 }));
+    let next = driver.finish(Ok(ScrapeBody { format, bytes: b"# TYPE a gauge\na 1\n" }));
+    assert_eq!(next.error, None);
+    assert_eq!(next.batch.batch().metadata.len(), 1);
+}
+
+#[test]
 fn an_invalid_line_fails_the_scrape_and_is_named() {
     let mut driver = Driver::new(job());
     let format = ScrapeFormat::Text(Format::Prometheus);
@@ -326,7 +340,7 @@ fn a_target_whose_job_changed_continues_and_marks_what_is_gone() {
     driver.scrape("a 1\nb{job=\"own\"} 2\n");
     let mut changed = job();
     changed.honor_labels = true;
-    driver.run = ScrapeRun::replacing(driver.run, target(changed, "h:1"), driver.at);
+    driver.run.adopt(target(changed, "h:1"), driver.at);
     let found = driver.scrape("a 1\nb{job=\"own\"} 2\n");
     assert_eq!(
         found,
@@ -337,6 +351,15 @@ fn a_target_whose_job_changed_continues_and_marks_what_is_gone() {
         ]
     );
     assert_eq!(driver.scrape("a 1\nb{job=\"own\"} 2\n").len(), 2);
+}
+
+#[test]
+fn series_that_a_second_change_before_a_scrape_dropped_get_their_markers() {
+    let mut driver = Driver::new(job());
+    driver.scrape("a 1\nb 2\n");
+    driver.run.adopt(target(job(), "h:1"), driver.at);
+    driver.run.adopt(target(job(), "h:1"), driver.at);
+    assert_eq!(driver.scrape("a 1\n"), ["a{instance=h:1,job=j} 1", "b{instance=h:1,job=j} stale"]);
 }
 
 #[test]
