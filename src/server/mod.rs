@@ -21,6 +21,7 @@ mod open;
 mod operator_org;
 mod options;
 mod panic_monitor;
+mod query_string;
 pub(crate) mod rules;
 mod scraping;
 mod serving;

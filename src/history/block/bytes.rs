@@ -4,6 +4,11 @@ use crate::ingest::protobuf_write::zigzag;
 pub(super) use crate::ingest::put_varint as put_uvarint;
 use crate::ingest::unzigzag;
 
+/// The longest varint in bytes.
+pub(in crate::history) const VARINT_BYTES_MAX: usize = 10;
+/// The most labels of a series.
+pub(in crate::history) const LABELS_MAX: usize = 4_096;
+
 /// The unread rest of a record. Every method returns `None` if the bytes are not there.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::history) struct ByteReader<'b>(&'b [u8]);

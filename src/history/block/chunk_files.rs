@@ -3,7 +3,7 @@
 //! File: `u32 magic, u8 version, 3 zeros`, then chunks: `uvarint length, u8 encoding, data, u32
 //! CRC-32C` of encoding and data.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::index::ChunkRef;
 use super::{BlockError, BlockFile, ByteReader, Window, checksum};
@@ -16,8 +16,6 @@ pub(super) const CHUNKS_VERSION: u8 = 1;
 pub(super) const CHUNKS_HEADER_BYTES: usize = 8;
 /// The greatest length of the data of a chunk in bytes.
 pub(in crate::history) const CHUNK_BYTES_MAX: u64 = 16 << 20;
-/// The longest varint in bytes.
-const VARINT_BYTES_MAX: usize = 10;
 /// The most files of a block. Prometheus starts a new one after 512 MiB.
 const FILES_MAX: usize = 65_536;
 
@@ -67,11 +65,8 @@ impl ChunkFiles {
             (self.current, self.window) = (place, Window::default());
         }
         let at = u64::from(one.offset);
-        let mut head = ByteReader::new(self.window.up_to(file, at, VARINT_BYTES_MAX)?);
-        let before = head.len();
-        let length = head.uvarint().filter(|length| *length <= CHUNK_BYTES_MAX);
-        let length = length.ok_or_else(|| file.damaged(at, "the length of a chunk is wrong"))?;
-        let start = at.saturating_add(before.saturating_sub(head.len()) as u64);
+        let wrong = "the length of a chunk is wrong";
+        let (length, start) = self.window.length(file, at, CHUNK_BYTES_MAX, wrong)?;
         let covered = usize::try_from(length).unwrap_or(usize::MAX).saturating_add(1);
         let bytes = self.window.exactly(file, start, covered.saturating_add(4))?;
         let (content, sum) = bytes.split_at_checked(covered).unwrap_or_default();
@@ -97,7 +92,7 @@ impl ChunkFiles {
 ///
 /// # Errors
 /// [`BlockError`].
-pub(in crate::history) fn numbered_files(folder: &Path) -> Result<Vec<std::path::PathBuf>, BlockError> {
+pub(in crate::history) fn numbered_files(folder: &Path) -> Result<Vec<PathBuf>, BlockError> {
     let failed = |source| BlockError::Io { file: folder.to_owned(), source };
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,

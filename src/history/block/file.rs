@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-use super::BlockError;
+use super::{BlockError, ByteReader, VARINT_BYTES_MAX};
 
 /// An open file. Reads beyond its end are errors with a position.
 #[derive(Debug)]
@@ -126,6 +126,25 @@ impl Window {
             return Err(file.damaged(offset, "the file ends here"));
         }
         self.exactly(file, offset, most.min(left))
+    }
+
+    /// Reads a varint at `offset` that is the length of the bytes behind it, at most `most`. Returns
+    /// it with the position of those bytes.
+    ///
+    /// # Errors
+    /// [`BlockError`], with this reason if the length is wrong.
+    pub(super) fn length(
+        &mut self,
+        file: &BlockFile,
+        offset: u64,
+        most: u64,
+        wrong: &'static str,
+    ) -> Result<(u64, u64), BlockError> {
+        let mut head = ByteReader::new(self.up_to(file, offset, VARINT_BYTES_MAX)?);
+        let before = head.len();
+        let length = head.uvarint().filter(|length| *length <= most);
+        let length = length.ok_or_else(|| file.damaged(offset, wrong))?;
+        Ok((length, offset.saturating_add(before.saturating_sub(head.len()) as u64)))
     }
 
     /// Returns `length` bytes at `offset`.

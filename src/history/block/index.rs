@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::symbols::BlockSymbols;
-use super::{BlockError, BlockFile, ByteReader, Window, checksum};
+use super::{BlockError, BlockFile, ByteReader, LABELS_MAX, Window, checksum};
 use crate::model::{Label, Labels};
 
 pub(super) const INDEX_FILE: &str = "index";
@@ -19,10 +19,6 @@ const TOC_BYTES: usize = 52;
 const SERIES_BYTES_MAX: u64 = 64 << 20;
 /// The greatest length of a label name or value in the postings table in bytes.
 const TEXT_BYTES_MAX: usize = 16 << 20;
-/// The longest varint in bytes.
-const VARINT_BYTES_MAX: usize = 10;
-/// The most labels of a series.
-const LABELS_MAX: usize = 4_096;
 
 /// A chunk in the files of its block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,11 +101,8 @@ impl BlockIndex {
         let number = ByteReader::new(self.postings.exactly(&self.file, at, 4)?).u32().unwrap_or_default();
         let (file, number) = (&self.file, u64::from(number));
         let offset = number.saturating_mul(SERIES_ALIGNMENT);
-        let mut head = ByteReader::new(self.window.up_to(file, offset, VARINT_BYTES_MAX)?);
-        let before = head.len();
-        let length = head.uvarint().filter(|length| *length <= SERIES_BYTES_MAX);
-        let length = length.ok_or_else(|| file.damaged(offset, "the length of a series is wrong"))?;
-        let start = offset.saturating_add(before.saturating_sub(head.len()) as u64);
+        let wrong = "the length of a series is wrong";
+        let (length, start) = self.window.length(file, offset, SERIES_BYTES_MAX, wrong)?;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let entry = self.window.exactly(file, start, length.saturating_add(4))?;
         let (content, mut sum) = match entry.split_at_checked(length) {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{BlockError, BlockFile, Ulid};
 
 /// The name of the file.
-pub(super) const META_FILE: &str = "meta.json";
+pub(in crate::history) const META_FILE: &str = "meta.json";
 /// The greatest size of the file in bytes.
 const META_BYTES_MAX: u64 = 4 << 20;
 /// The hint of blocks of samples that arrived out of order.

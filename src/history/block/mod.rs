@@ -26,10 +26,11 @@ mod write_index;
 
 use std::path::PathBuf;
 
-pub(in crate::history) use bytes::ByteReader;
+pub(in crate::history) use bytes::{ByteReader, LABELS_MAX, VARINT_BYTES_MAX};
 pub(in crate::history) use chunk_files::{CHUNK_BYTES_MAX, numbered_files};
 pub(in crate::history) use file::{BlockFile, Window};
 pub use index::{BlockSeries, ChunkRef};
+pub(in crate::history) use meta::META_FILE;
 pub use meta::{BlockMeta, BlockStats};
 pub use reader::{BlockCounts, BlockReader};
 pub use tombstones::DeletedRanges;

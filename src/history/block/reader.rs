@@ -6,11 +6,11 @@ use super::chunk_files::ChunkFiles;
 use super::index::BlockIndex;
 use super::{BlockError, BlockMeta, BlockSeries, DeletedRanges};
 use crate::ingest::prometheus_chunk::{self, ChunkError, ChunkSample};
+use crate::model::Timestamp;
 
 /// An open block.
 #[derive(Debug)]
 pub struct BlockReader {
-    meta: BlockMeta,
     index: BlockIndex,
     chunks: ChunkFiles,
     deleted: DeletedRanges,
@@ -34,17 +34,13 @@ impl BlockReader {
     /// # Errors
     /// [`BlockError`].
     pub fn open(folder: &Path) -> Result<BlockReader, BlockError> {
+        // Only checked: nothing here depends on it.
+        BlockMeta::read(folder)?;
         Ok(BlockReader {
-            meta: BlockMeta::read(folder)?,
             index: BlockIndex::open(folder)?,
             chunks: ChunkFiles::open(folder)?,
             deleted: DeletedRanges::read(folder)?,
         })
-    }
-
-    /// Returns the description.
-    pub const fn meta(&self) -> &BlockMeta {
-        &self.meta
     }
 
     /// Returns the number of series.
@@ -108,8 +104,7 @@ impl BlockReader {
         let ranges = deleted.of(series.number);
         let (kind, data) = chunks.read(one, &index.file, series.offset)?;
         let decoded = prometheus_chunk::decode::<ChunkError>(kind, data, |at, sample| {
-            let is_deleted = ranges.iter().any(|range| range.contains(crate::model::Timestamp::from_ms(at)));
-            if !is_deleted {
+            if !ranges.iter().any(|range| range.contains(Timestamp::from_ms(at))) {
                 each(at, sample);
             }
             Ok(())

@@ -10,8 +10,6 @@ use super::{BlockError, BlockFile, ByteReader, Window};
 
 /// The symbols between two known positions.
 const GROUP: u32 = 32;
-/// The longest varint in bytes.
-const VARINT_BYTES_MAX: usize = 10;
 /// The greatest length of a symbol in bytes.
 const SYMBOL_BYTES_MAX: u64 = 16 << 20;
 /// The texts that are cached, in bytes.
@@ -53,11 +51,9 @@ impl BlockSymbols {
             if number.is_multiple_of(GROUP) {
                 positions.push(at);
             }
-            let mut reader = ByteReader::new(window.up_to(file, at, VARINT_BYTES_MAX)?);
-            let before = reader.len();
-            let length = reader.uvarint().filter(|length| *length <= SYMBOL_BYTES_MAX);
-            let length = length.ok_or_else(|| file.damaged(at, "the length of a symbol is wrong"))?;
-            at = at.saturating_add(before.saturating_sub(reader.len()) as u64).saturating_add(length);
+            let wrong = "the length of a symbol is wrong";
+            let (length, start) = window.length(file, at, SYMBOL_BYTES_MAX, wrong)?;
+            at = start.saturating_add(length);
             if at > end {
                 return Err(file.damaged(at, "a symbol ends behind the symbols"));
             }

@@ -10,7 +10,7 @@ use super::file::be_u32;
 use super::{BlockError, BlockFile, ByteReader, checksum};
 use crate::model::{TimeRange, Timestamp};
 
-const TOMBSTONES_FILE: &str = "tombstones";
+pub(super) const TOMBSTONES_FILE: &str = "tombstones";
 const MAGIC: u32 = 0x0130_ba30;
 const VERSION: u8 = 1;
 /// The greatest size of the file in bytes, which is held in memory.

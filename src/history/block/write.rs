@@ -3,7 +3,7 @@
 //! The folder has a temporary name, which Prometheus removes at its start, until everything is
 //! synced.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +11,7 @@ use super::bytes::put_uvarint;
 use super::chunk_files::{CHUNKS_FOLDER, CHUNKS_HEADER_BYTES, CHUNKS_MAGIC, CHUNKS_VERSION};
 use super::index::{ChunkRef, INDEX_FILE};
 use super::meta::{BlockCompaction, META_FILE};
+use super::tombstones::TOMBSTONES_FILE;
 use super::write_index::IndexWriter;
 use super::{BlockError, BlockMeta, BlockStats, DeletedRanges, Ulid};
 use crate::ingest::prometheus_chunk::{ChunkKind, EncodedChunk};
@@ -123,7 +124,7 @@ impl BlockWriter {
         };
         let text = serde_json::to_vec_pretty(&meta)
             .map_err(|error| BlockError::Io { file: self.temporary.join(META_FILE), source: error.into() })?;
-        write_synced(&self.temporary.join("tombstones"), &DeletedRanges::empty_file())?;
+        write_synced(&self.temporary.join(TOMBSTONES_FILE), &DeletedRanges::empty_file())?;
         write_synced(&self.temporary.join(META_FILE), &text)?;
         sync_folder(&self.temporary.join(CHUNKS_FOLDER))?;
         sync_folder(&self.temporary)?;
@@ -146,10 +147,9 @@ impl Drop for BlockWriter {
 }
 
 fn write_synced(path: &Path, bytes: &[u8]) -> Result<(), BlockError> {
-    let failed = |source| BlockError::Io { file: path.to_owned(), source };
-    let mut file = File::create(path).map_err(failed)?;
-    file.write_all(bytes).map_err(failed)?;
-    file.sync_all().map_err(failed)
+    let mut file = SequentialFile::create(path)?;
+    file.write(bytes)?;
+    file.sync()
 }
 
 fn sync_folder(path: &Path) -> Result<(), BlockError> {
@@ -167,8 +167,7 @@ pub(super) struct SequentialFile {
 
 impl SequentialFile {
     pub(super) fn create(path: &Path) -> Result<SequentialFile, BlockError> {
-        let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-        let file = file.map_err(|source| BlockError::Io { file: path.to_owned(), source })?;
+        let file = File::create(path).map_err(|source| BlockError::Io { file: path.to_owned(), source })?;
         Ok(SequentialFile { path: path.to_owned(), out: BufWriter::with_capacity(256 << 10, file), len: 0 })
     }
 

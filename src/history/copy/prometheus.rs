@@ -9,15 +9,13 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use super::batch::BatchSize;
 use super::{CopyBatch, CopyMetadata, CopyPosition, CopySeries, CopyShare, CopySource, SampleCopyError};
-use crate::history::block::{BlockError, BlockMeta, BlockReader, BlockSeries, Ulid};
+use crate::history::block::{BlockError, BlockMeta, BlockReader, BlockSeries, META_FILE, Ulid};
 use crate::history::wal::{HeadReader, HeadSample};
 use crate::ingest::prometheus_chunk::ChunkSample;
 use crate::model::{Labels, Sample, Timestamp};
 
 /// The most blocks of a folder.
 const BLOCKS_MAX: usize = 100_000;
-/// The name of the description of a block.
-const META_FILE: &str = "meta.json";
 
 /// Blocks and head of a Prometheus.
 #[derive(Debug)]

@@ -91,16 +91,6 @@ impl HeadReader {
         Ok(head)
     }
 
-    /// Returns the number of series.
-    pub fn series_count(&self) -> usize {
-        self.series.len()
-    }
-
-    /// Returns the label sets of all series, in no order.
-    pub fn labels(&self) -> impl Iterator<Item = &Labels> {
-        self.series.values()
-    }
-
     /// Returns the metadata of metrics by their names, in no order.
     pub fn metadata(&self) -> impl Iterator<Item = (&str, &SeriesMetadata)> {
         self.metadata.iter().map(|(name, metadata)| (name.as_str(), metadata))

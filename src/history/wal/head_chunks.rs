@@ -6,7 +6,9 @@
 
 use std::path::Path;
 
-use super::super::block::{BlockError, BlockFile, ByteReader, CHUNK_BYTES_MAX, Window, checksum};
+use super::super::block::{
+    BlockError, BlockFile, ByteReader, CHUNK_BYTES_MAX, VARINT_BYTES_MAX, Window, checksum,
+};
 use crate::ingest::prometheus_chunk::ChunkKind;
 
 const MAGIC: u32 = 0x0130_bc91;
@@ -14,8 +16,6 @@ const VERSION: u8 = 1;
 const HEADER_BYTES: usize = 8;
 /// Series, times and encoding.
 const FIXED_BYTES: usize = 25;
-/// The longest varint in bytes.
-const VARINT_BYTES_MAX: usize = 10;
 /// The bit of the encoding that marks samples that arrived out of order.
 const OUT_OF_ORDER: u8 = 0x80;
 

@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use super::super::block::ByteReader;
+use super::super::block::{ByteReader, LABELS_MAX};
 use crate::model::{
     BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramCounts, HistogramShape, MetricKind,
     counts_from_deltas, is_stale,
 };
-
-/// The most labels of a series.
-const LABELS_MAX: usize = 4_096;
 
 /// An entry of a record.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,8 +5,8 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use super::folder::HistoryFolder;
-use super::remote::{RemoteCredential, RemoteExport, RemoteReadFetch, RemoteServer, percent_encoded};
-use super::{HistoryProgress, ObserveHistory, filter_of};
+use super::remote::{RemoteCredential, RemoteExport, RemoteReadFetch, RemoteServer, push_selectors};
+use super::{HistoryProgress, ObserveHistory, filter_of, with_closing};
 use crate::clock::Clock;
 use crate::config::{ExportCommand, ExportKind, Settings};
 use crate::history::copy::CopyFilter;
@@ -14,6 +14,7 @@ use crate::history::export::{
     BlockExport, ExportFormat, ExportSource, StoreExport, TextExport, export_blocks, export_text,
 };
 use crate::model::{Access, TimeRange};
+use crate::server::query_string::percent_encoded;
 
 /// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,8 +50,7 @@ pub fn export(
     }
     let folder = HistoryFolder::open(settings, place.org.as_deref().unwrap_or_default())?;
     let exported = of_folder(&folder, command, &filter, observe);
-    folder.close(false)?;
-    exported
+    with_closing(exported, folder.close(false))
 }
 
 fn of_folder(
@@ -97,10 +97,7 @@ fn of_server(
         ExportFormat::Prometheus => "prometheus",
     };
     let mut suffix = format!("/api/v1/export?format={name}");
-    for selector in &command.selection.selectors {
-        suffix.push_str("&match[]=");
-        suffix.push_str(&percent_encoded(selector));
-    }
+    push_selectors(&command.selection.selectors, &mut suffix);
     for (parameter, at) in [("start", command.selection.from), ("end", command.selection.to)] {
         if let Some(at) = at {
             suffix.push_str(&format!("&{parameter}={}", percent_encoded(&at.to_rfc3339())));
@@ -165,15 +162,10 @@ fn written(
     name.push(".incomplete");
     let temporary = PathBuf::from(name);
     let mut out = BufWriter::with_capacity(256 << 10, File::create(&temporary).map_err(failed)?);
-    let outcome = write(&mut out);
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            // The next export replaces what is left of it.
-            let _ = std::fs::remove_file(&temporary);
-            return Err(error);
-        }
-    };
+    let outcome = write(&mut out).inspect_err(|_| {
+        // The next export replaces what is left of it.
+        let _ = std::fs::remove_file(&temporary);
+    })?;
     out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;
     std::fs::rename(&temporary, path).map_err(failed)?;
     Ok(outcome)

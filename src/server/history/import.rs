@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::folder::HistoryFolder;
 use super::remote::{RemoteCredential, RemoteLookup, RemoteServer, RemoteSink};
-use super::{HistoryProgress, ObserveHistory, filter_of, source};
+use super::{HistoryProgress, ObserveHistory, filter_of, source, with_closing};
 use crate::clock::Clock;
 use crate::config::{HistoryPlace, ImportCommand, Settings};
 use crate::history::copy::{
@@ -46,8 +46,7 @@ pub fn import(
     let progress = progress_file(settings, command, &*source);
     let outcome = destination.run(&mut *source, &filter, &progress, (verifies, command.dry_run), observe);
     let has_changed = matches!(&outcome, Ok(ImportOutcome::Imported(_)));
-    destination.close(has_changed)?;
-    outcome.map_err(|error| error.to_string())
+    with_closing(outcome.map_err(|error| error.to_string()), destination.close(has_changed))
 }
 
 /// Returns the progress file of a command. Its identity changes with everything that decides which
@@ -56,7 +55,7 @@ fn progress_file(settings: &Settings, command: &ImportCommand, source: &dyn Copy
     let ImportCommand { place, selection, relabel, columns, precision, db, .. } = command;
     let dir = std::path::absolute(&settings.data_dir).unwrap_or_default();
     let target = place.url.clone().unwrap_or_else(|| format!("{} {:?}", dir.display(), place.org));
-    let rules = relabel.as_deref().and_then(|path| std::fs::read_to_string(path).ok());
+    let rules = relabel.as_deref().and_then(|path| super::read_file(path).ok());
     let identity = format!(
         "{:?} {} {} {target} {selection:?} {rules:?} {columns:?} {precision} {db}",
         command.kind,

@@ -76,3 +76,27 @@ fn filter_of(selection: &HistorySelection, rules: Option<&Path>) -> Result<CopyF
     };
     Ok(CopyFilter { selectors, range: range_of(selection), rules })
 }
+
+/// Returns the outcome of a command after its folder was closed, with both reasons if both failed.
+fn with_closing<T>(outcome: Result<T, String>, closed: Result<(), String>) -> Result<T, String> {
+    match (outcome, closed) {
+        (Ok(outcome), closed) => closed.map(|()| outcome),
+        (Err(error), Ok(())) => Err(error),
+        (Err(error), Err(other)) => Err(format!("{error}; {other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_that_cannot_be_closed_hides_no_other_failure() {
+        let closed = || Err("not closed".to_owned());
+        assert_eq!(with_closing(Ok(1), Ok(())), Ok(1));
+        assert_eq!(with_closing(Ok(1), closed()), Err("not closed".to_owned()));
+        assert_eq!(with_closing::<u8>(Err("no space".to_owned()), Ok(())), Err("no space".to_owned()));
+        let both = with_closing::<u8>(Err("no space".to_owned()), closed());
+        assert_eq!(both, Err("no space; not closed".to_owned()));
+    }
+}

@@ -1,5 +1,6 @@
 //! Servers as source and destination: remote write, remote read, and downloads.
 
+use std::collections::HashMap;
 use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
@@ -7,17 +8,19 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::forward::encode::{BodyCompression, OutgoingSeries, RequestEncoder, WriteVersion};
+use crate::history::block::compare_labels;
 use crate::history::copy::{
     CopyBatch, CopyLookup, CopySeries, CopySink, FetchFailure, FetchWindow, SampleCopyError, WrittenCounts,
 };
-use crate::history::export::ExportSource;
+use crate::history::export::{ExportSource, metadata_of};
 use crate::ingest::remote_read::{self, CHUNKS_TYPE, ReadDecoder, ReadError, ReadLimits, ReadQuery};
 use crate::ingest::{DecodeLimits, json_lines};
 use crate::model::{
-    EgressRules, Labels, MatchOp, Matcher, MetricMetadata, RawSeries, Target, TargetAuth, TargetSecret,
-    TargetTls, TargetUrl, TimeRange,
+    EgressRules, Labels, METRIC_NAME, MatchOp, Matcher, MetricMetadata, RawSeries, Target, TargetAuth,
+    TargetSecret, TargetTls, TargetUrl, TimeRange,
 };
 use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse};
+use crate::server::query_string::{DecimalSeconds, percent_encoded};
 
 /// The longest time of one request.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -29,9 +32,10 @@ const REQUEST_BYTES_MAX: usize = 4 << 20;
 const WINDOW_BYTES_MAX: u64 = 64 << 20;
 /// The memory of the samples of a window in bytes.
 const WINDOW_MEMORY_MAX: u64 = 128 << 20;
-/// How often a request is repeated, and the first pause between two attempts.
+/// The most attempts of a request, and the first and the longest pause between two of them.
 const ATTEMPTS: u32 = 8;
 const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
 
 /// A server, and how requests to it are authenticated.
 pub(super) struct RemoteServer {
@@ -98,8 +102,8 @@ impl RemoteServer {
 
     /// Sends a request, again after a failure that may pass. Returns the response with its body.
     fn exchange(&self, request: &TargetRequest) -> Result<(TargetHead, Vec<u8>), RequestFailure> {
-        let mut pause = PAUSE;
-        for attempt in 1.. {
+        let (mut pause, mut attempts_left) = (PAUSE, ATTEMPTS);
+        loop {
             let answered = self.runtime.block_on(async {
                 let response = self.client.send(request.clone()).await?;
                 let head = TargetHead::of(&response);
@@ -121,13 +125,13 @@ impl RemoteServer {
                 }
                 Err(error) => RequestFailure::Failed(format!("{}: {error}", self.url)),
             };
-            if attempt >= ATTEMPTS {
+            attempts_left -= 1;
+            if attempts_left == 0 {
                 return Err(failure);
             }
             std::thread::sleep(pause);
-            pause = pause.saturating_mul(2).min(Duration::from_secs(10));
+            pause = pause.saturating_mul(2).min(PAUSE_MAX);
         }
-        Err(RequestFailure::Failed("no attempt was made".to_owned()))
     }
 
     /// Reads the samples that match, by remote read.
@@ -269,8 +273,14 @@ impl CopySink for RemoteSink<'_> {
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
         let mut counts = WrittenCounts::default();
         let mut samples = 0_u64;
+        let described = batch.metadata.iter().map(|one| {
+            let metadata =
+                MetricMetadata { name: &one.name, kind: one.kind, help: &one.help, unit: &one.unit };
+            (metadata.name, metadata)
+        });
+        let described: HashMap<&str, MetricMetadata<'_>> = described.collect();
         for series in &batch.series {
-            let metadata = metadata_for(&series.labels, batch);
+            let metadata = metadata_of(&series.labels, |name| described.get(name).copied());
             for part in parts_of(series) {
                 let outgoing = OutgoingSeries { metadata, ..part };
                 let len = part.samples.len().saturating_add(part.histograms.len()) as u64;
@@ -290,29 +300,18 @@ impl CopySink for RemoteSink<'_> {
     }
 }
 
-fn metadata_for<'b>(labels: &Labels, batch: &'b CopyBatch) -> Option<MetricMetadata<'b>> {
-    crate::history::export::metadata_of(labels, |name| {
-        let found = batch.metadata.iter().find(|one| one.name == name)?;
-        Some(MetricMetadata { name: &found.name, kind: found.kind, help: &found.help, unit: &found.unit })
-    })
-}
-
 /// Splits a series into parts that fit into a request.
 fn parts_of(series: &CopySeries) -> impl Iterator<Item = OutgoingSeries<'_>> {
-    let floats = series.samples.chunks(SERIES_SAMPLES).map(|samples| OutgoingSeries {
+    let empty = OutgoingSeries::of_samples(&series.labels, &[]);
+    let floats = series.samples.chunks(SERIES_SAMPLES).map(move |samples| OutgoingSeries {
         samples,
         starts: &series.starts,
-        ..OutgoingSeries::of_samples(&series.labels, &[])
+        ..empty
     });
-    let natives = series
-        .histograms
-        .chunks(1_000)
-        .map(|histograms| OutgoingSeries { histograms, ..OutgoingSeries::of_samples(&series.labels, &[]) });
-    let exemplars = series
-        .exemplars
-        .chunks(1_000)
-        .map(|exemplars| OutgoingSeries { exemplars, ..OutgoingSeries::of_samples(&series.labels, &[]) });
-    floats.chain(natives).chain(exemplars)
+    let natives = series.histograms.chunks(1_000);
+    let natives = natives.map(move |histograms| OutgoingSeries { histograms, ..empty });
+    let exemplars = series.exemplars.chunks(1_000);
+    floats.chain(natives).chain(exemplars.map(move |exemplars| OutgoingSeries { exemplars, ..empty }))
 }
 
 /// A server that is read by remote read.
@@ -322,10 +321,20 @@ pub(super) struct RemoteReadFetch {
     pub(super) selectors: Vec<Vec<Matcher>>,
 }
 
-/// Returns the matchers of all series.
-fn all_series() -> Result<Vec<Matcher>, FetchFailure> {
-    let matcher = Matcher::new("__name__", MatchOp::Regex, ".+");
-    matcher.map(|matcher| vec![matcher]).map_err(|error| FetchFailure::Failed(error.to_string()))
+impl RemoteReadFetch {
+    /// Reads the samples that any of the selectors matches.
+    fn read(&self, range: TimeRange) -> Result<Vec<RawSeries>, FetchFailure> {
+        if self.selectors.is_empty() {
+            let all = Matcher::new(METRIC_NAME, MatchOp::Regex, ".+");
+            let all = all.map_err(|error| FetchFailure::Failed(error.to_string()))?;
+            return self.server.read(vec![all], range);
+        }
+        let mut found = Vec::new();
+        for matchers in &self.selectors {
+            found.extend(self.server.read(matchers.clone(), range)?);
+        }
+        Ok(found)
+    }
 }
 
 impl FetchWindow for RemoteReadFetch {
@@ -334,13 +343,8 @@ impl FetchWindow for RemoteReadFetch {
     }
 
     fn fetch(&mut self, range: TimeRange) -> Result<CopyBatch, FetchFailure> {
-        let mut batch = CopyBatch::default();
-        let all = if self.selectors.is_empty() { vec![all_series()?] } else { self.selectors.clone() };
-        for matchers in all {
-            let found = self.server.read(matchers, range)?;
-            batch.series.extend(found.into_iter().map(CopySeries::from));
-        }
-        Ok(batch)
+        let series = self.read(range)?.into_iter().map(CopySeries::from).collect();
+        Ok(CopyBatch { series, ..CopyBatch::default() })
     }
 }
 
@@ -360,15 +364,9 @@ impl FetchWindow for VictoriaFetch {
         let all = ["{__name__!=\"\"}".to_owned()];
         let selectors = if self.selectors.is_empty() { &all[..] } else { &self.selectors };
         let mut suffix = "/api/v1/export?reduce_mem_usage=0".to_owned();
-        for selector in selectors {
-            suffix.push_str("&match[]=");
-            suffix.push_str(&percent_encoded(selector));
-        }
-        suffix.push_str(&format!(
-            "&start={}&end={}",
-            seconds(range.start.as_ms()),
-            seconds(range.end.as_ms())
-        ));
+        push_selectors(selectors, &mut suffix);
+        let [start, end] = [range.start, range.end].map(|at| DecimalSeconds(at.as_ms()));
+        suffix.push_str(&format!("&start={start}&end={end}"));
         let request = self.server.request(TargetMethod::Get, suffix, WINDOW_BYTES_MAX);
         let body = match self.server.exchange(&request) {
             Ok((_, body)) => body,
@@ -389,23 +387,12 @@ impl FetchWindow for VictoriaFetch {
     }
 }
 
-/// Formats milliseconds as seconds.
-fn seconds(ms: i64) -> String {
-    let sign = if ms < 0 { "-" } else { "" };
-    format!("{sign}{}.{:03}", ms.unsigned_abs() / 1_000, ms.unsigned_abs() % 1_000)
-}
-
-/// Escapes a text for a query string.
-pub(super) fn percent_encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
+/// Appends the parameters of selectors to a query string that has a parameter already.
+pub(super) fn push_selectors<'s>(selectors: impl IntoIterator<Item = &'s String>, suffix: &mut String) {
+    for selector in selectors {
+        suffix.push_str("&match[]=");
+        suffix.push_str(&percent_encoded(selector));
     }
-    out
 }
 
 /// The samples at a running server.
@@ -436,22 +423,16 @@ impl RemoteExport {
 
 impl ExportSource for RemoteExport {
     fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, SampleCopyError> {
+        // Frees the memory of the last block first.
         self.window.clear();
-        let all = match self.fetch.selectors.is_empty() {
-            true => all_series().map(|matchers| vec![matchers]),
-            false => Ok(self.fetch.selectors.clone()),
-        };
-        let failed = |failure| match failure {
+        self.window = self.fetch.read(range).map_err(|failure| match failure {
             FetchFailure::TooLarge(reason) => {
                 SampleCopyError::Source(format!("{reason}: use fewer --block-hours, or --match"))
             }
             FetchFailure::Failed(reason) => SampleCopyError::Source(reason),
-        };
-        for matchers in all.map_err(failed)? {
-            self.window.extend(self.fetch.server.read(matchers, range).map_err(failed)?);
-        }
+        })?;
         self.window.retain(|series| !series.is_empty());
-        self.window.sort_by(|a, b| crate::history::block::compare_labels(&a.labels, &b.labels));
+        self.window.sort_by(|a, b| compare_labels(&a.labels, &b.labels));
         self.window.dedup_by(|a, b| a.labels == b.labels);
         Ok(self.window.iter().map(|series| series.labels.clone()).collect())
     }

@@ -24,6 +24,7 @@ use crate::moves::{
     parse_names, parse_one,
 };
 use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest};
+use crate::server::query_string::{DecimalSeconds, percent_encoded};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{
     ConsumerId, Description, LogPosition, LogTail, MetricFilter, RecordKind, SeriesId, Snapshot, TailContent,
@@ -378,7 +379,7 @@ impl MoveEnvironment for ServerMove {
     }
 
     fn query(&mut self, query: &ReadbackQuery) -> Result<Vec<u8>, ReadFailure> {
-        let seconds = Decimal(query.at_ms);
+        let seconds = DecimalSeconds(query.at_ms);
         let form = format!("query={}&time={seconds}", percent_encoded(&query.expression));
         self.ask("/api/v1/query", &form).map_err(read_failure)
     }
@@ -386,8 +387,8 @@ impl MoveEnvironment for ServerMove {
     fn metric_names(&mut self, range: TimeRange) -> Result<Vec<String>, ReadFailure> {
         let path = format!(
             "/api/v1/label/{METRIC_NAME}/values?start={}&end={}",
-            Decimal(range.start.as_ms()),
-            Decimal(range.end.as_ms())
+            DecimalSeconds(range.start.as_ms()),
+            DecimalSeconds(range.end.as_ms())
         );
         let request = TargetRequest {
             method: TargetMethod::Get,
@@ -508,27 +509,4 @@ fn read_failure(failure: QueryFailure) -> ReadFailure {
         }
         failure => ReadFailure::Retry { reason: failure.text() },
     }
-}
-
-/// Milliseconds, formatted as seconds with three decimals.
-struct Decimal(i64);
-
-impl std::fmt::Display for Decimal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let sign = if self.0 < 0 { "-" } else { "" };
-        let ms = self.0.unsigned_abs();
-        write!(f, "{sign}{}.{:03}", ms / 1_000, ms % 1_000)
-    }
-}
-
-/// Encodes a text for a form.
-fn percent_encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len() * 2);
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
