@@ -42,6 +42,16 @@ pub struct DeliveryCounts {
     pub dropped_alerts: u64,
 }
 
+impl DeliveryCounts {
+    /// Adds the counters of another receiver.
+    pub fn add(&mut self, other: &DeliveryCounts) {
+        self.sent += other.sent;
+        self.retried += other.retried;
+        self.refused += other.refused;
+        self.dropped_alerts += other.dropped_alerts;
+    }
+}
+
 /// The last error of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryError {

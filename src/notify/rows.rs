@@ -17,7 +17,7 @@ pub enum NotifyRowKind {
     /// An acknowledgement, by the fingerprint of its alert.
     Acknowledgement = 2,
     /// What one integration was notified about for one group.
-    Told = 3,
+    Notified = 3,
     /// An alert that an integration was notified about, by its fingerprint.
     Alert = 4,
     /// The mails of the current hour.
@@ -44,14 +44,14 @@ impl NotifyRowKey {
         NotifyRowKey::new(kind, id)
     }
 
-    pub(super) fn of_told(group: &str, integration: &str) -> NotifyRowKey {
+    pub(super) fn of_notified(group: &str, integration: &str) -> NotifyRowKey {
         let mut hash = Sha256::new();
         hash.update(group.as_bytes());
         hash.update([0]);
         hash.update(integration.as_bytes());
         let mut id = [0; 16];
         id.iter_mut().zip(hash.finalize()).for_each(|(to, from)| *to = from);
-        NotifyRowKey::new(NotifyRowKind::Told, id)
+        NotifyRowKey::new(NotifyRowKind::Notified, id)
     }
 
     pub(super) fn fingerprint(&self) -> AlertFingerprint {
@@ -76,7 +76,7 @@ pub type NotifyChanges = BTreeMap<NotifyRowKey, Option<Vec<u8>>>;
 
 /// What an integration knows about an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ToldAlert {
+pub(super) struct NotifiedAlert {
     /// The start of the alert that it was notified about.
     pub(super) starts_at: Timestamp,
     /// When it was last notified.
@@ -84,15 +84,15 @@ pub(super) struct ToldAlert {
 }
 
 /// The alerts that an integration believes to fire.
-pub(super) type ToldAlerts = BTreeMap<AlertFingerprint, ToldAlert>;
+pub(super) type NotifiedAlerts = BTreeMap<AlertFingerprint, NotifiedAlert>;
 
-const TOLD_VERSION: u8 = 1;
-const TOLD_BYTES: usize = 24;
+const NOTIFIED_VERSION: u8 = 1;
+const NOTIFIED_BYTES: usize = 24;
 
-pub(super) fn encode_told(told: &ToldAlerts) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(1 + told.len() * TOLD_BYTES);
-    bytes.push(TOLD_VERSION);
-    for (fingerprint, one) in told {
+pub(super) fn encode_notified(notified: &NotifiedAlerts) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(1 + notified.len() * NOTIFIED_BYTES);
+    bytes.push(NOTIFIED_VERSION);
+    for (fingerprint, one) in notified {
         bytes.extend(fingerprint.0.to_be_bytes());
         bytes.extend(one.starts_at.as_ms().to_be_bytes());
         bytes.extend(one.at.as_ms().to_be_bytes());
@@ -100,18 +100,18 @@ pub(super) fn encode_told(told: &ToldAlerts) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode_told(bytes: &[u8]) -> Option<ToldAlerts> {
+pub(super) fn decode_notified(bytes: &[u8]) -> Option<NotifiedAlerts> {
     let (version, rest) = bytes.split_first()?;
-    if *version != TOLD_VERSION || rest.len() % TOLD_BYTES != 0 {
+    if *version != NOTIFIED_VERSION || rest.len() % NOTIFIED_BYTES != 0 {
         return None;
     }
     let number = |part: &[u8]| part.try_into().map(u64::from_be_bytes).ok();
     let time = |part: &[u8]| part.try_into().map(i64::from_be_bytes).map(Timestamp::from_ms).ok();
     let one = |row: &[u8]| {
-        let told = ToldAlert { starts_at: time(row.get(8..16)?)?, at: time(row.get(16..)?)? };
-        Some((AlertFingerprint(number(row.get(..8)?)?), told))
+        let notified = NotifiedAlert { starts_at: time(row.get(8..16)?)?, at: time(row.get(16..)?)? };
+        Some((AlertFingerprint(number(row.get(..8)?)?), notified))
     };
-    rest.chunks(TOLD_BYTES).map(one).collect()
+    rest.chunks(NOTIFIED_BYTES).map(one).collect()
 }
 
 /// An alert that a receiver was notified about.
@@ -148,22 +148,23 @@ mod tests {
     #[test]
     fn what_an_integration_knows_has_a_stable_form() {
         let at = Timestamp::from_ms;
-        let told = ToldAlerts::from([(AlertFingerprint(1), ToldAlert { starts_at: at(2), at: at(-1) })]);
+        let notified =
+            NotifiedAlerts::from([(AlertFingerprint(1), NotifiedAlert { starts_at: at(2), at: at(-1) })]);
         let mut expected = vec![1];
         expected.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
         expected.extend([255; 8]);
-        assert_eq!(encode_told(&told), expected);
-        assert_eq!(decode_told(&expected), Some(told));
+        assert_eq!(encode_notified(&notified), expected);
+        assert_eq!(decode_notified(&expected), Some(notified));
         let key = NotifyRowKey::of_alert(NotifyRowKind::Alert, AlertFingerprint(7));
         assert_eq!(key.fingerprint(), AlertFingerprint(7));
-        assert_ne!(NotifyRowKey::of_told("a", "b"), NotifyRowKey::of_told("ab", ""));
+        assert_ne!(NotifyRowKey::of_notified("a", "b"), NotifyRowKey::of_notified("ab", ""));
     }
 
     proptest! {
         #[test]
         fn no_row_makes_the_decoder_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
-            if let Some(told) = decode_told(&bytes) {
-                prop_assert_eq!(decode_told(&encode_told(&told)), Some(told));
+            if let Some(notified) = decode_notified(&bytes) {
+                prop_assert_eq!(decode_notified(&encode_notified(&notified)), Some(notified));
             }
         }
     }

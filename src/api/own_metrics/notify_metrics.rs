@@ -1,55 +1,43 @@
 //! The metrics of notifications.
 
 use super::{MetricFamily, MetricKind, Slugs, count};
+use crate::notify::delivery::DeliveryCounts;
 use crate::notify::edge::NotifyHub;
 use crate::notify::org::NotifyStatus;
 
 /// A receiver: its labels and its numbers.
 struct ReceiverRow {
     labels: Vec<(&'static str, String)>,
-    lag_s: f64,
-    waiting: f64,
-    sent: f64,
-    retried: f64,
-    refused: f64,
-    dropped: f64,
+    lag_ms: u64,
+    waiting: usize,
+    counts: DeliveryCounts,
 }
 
 fn receivers(org: &str, status: &NotifyStatus) -> Vec<ReceiverRow> {
     let labels = |kind: &str, id: &str| {
         vec![("org", org.to_owned()), ("type", kind.to_owned()), ("receiver", id.to_owned())]
     };
-    let ms = |lag: i64| count(lag.unsigned_abs()) / 1_000.0;
     let alertmanagers = status.alertmanagers.iter().map(|one| ReceiverRow {
         labels: labels("alertmanager", &one.url),
-        lag_s: ms(one.lag_ms),
-        waiting: count(one.queued as u64),
-        sent: count(one.counts.sent),
-        retried: count(one.counts.retried),
-        refused: count(one.counts.refused),
-        dropped: count(one.counts.dropped_alerts),
+        lag_ms: one.lag_ms.unsigned_abs(),
+        waiting: one.queued,
+        counts: one.counts,
     });
     let integrations = status.integrations.iter().map(|one| ReceiverRow {
         // The id of a recipient ends with the address.
         labels: labels(one.kind, one.id.split('/').next().unwrap_or_default()),
-        lag_s: ms(one.lag_ms),
-        waiting: count(one.pending as u64),
-        sent: count(one.counts.sent),
-        retried: count(one.counts.retried),
-        refused: count(one.counts.refused),
-        dropped: count(one.counts.dropped_alerts),
+        lag_ms: one.lag_ms.unsigned_abs(),
+        waiting: one.pending,
+        counts: one.counts,
     });
     let mut rows: Vec<ReceiverRow> = Vec::new();
     // The recipients of one mail integration are one row.
     for one in alertmanagers.chain(integrations) {
         match rows.iter_mut().find(|row| row.labels == one.labels) {
             Some(row) => {
-                row.lag_s = row.lag_s.max(one.lag_s);
+                row.lag_ms = row.lag_ms.max(one.lag_ms);
                 row.waiting += one.waiting;
-                row.sent += one.sent;
-                row.retried += one.retried;
-                row.refused += one.refused;
-                row.dropped += one.dropped;
+                row.counts.add(&one.counts);
             }
             None => rows.push(one),
         }
@@ -110,28 +98,28 @@ pub(super) fn families(hub: &NotifyHub, slugs: &Slugs) -> Vec<MetricFamily> {
             "promlet_notify_lag_seconds",
             Gauge,
             "How long the oldest notification of a receiver has waited.",
-            |row| row.lag_s,
+            |row| count(row.lag_ms) / 1_000.0,
         ),
         of_receivers("promlet_notify_waiting", Gauge, "Notifications that wait for a receiver.", |row| {
-            row.waiting
+            count(row.waiting as u64)
         }),
         of_receivers("promlet_notify_sent_total", Counter, "Requests that a receiver accepted.", |row| {
-            row.sent
+            count(row.counts.sent)
         }),
         of_receivers(
             "promlet_notify_retried_total",
             Counter,
             "Requests that failed and were repeated.",
-            |row| row.retried,
+            |row| count(row.counts.retried),
         ),
         of_receivers("promlet_notify_refused_total", Counter, "Requests that a receiver refused.", |row| {
-            row.refused
+            count(row.counts.refused)
         }),
         of_receivers(
             "promlet_notify_receiver_dropped_alerts_total",
             Counter,
             "Alerts that a receiver never got.",
-            |row| row.dropped,
+            |row| count(row.counts.dropped_alerts),
         ),
     ];
     families.extend(of_all(hub));

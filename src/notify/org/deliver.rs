@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::group::{GroupMessage, apply_told};
+use super::group::{GroupMessage, apply_notified};
 use super::{Delivery, InFlight, OrgNotifier};
 use crate::model::Timestamp;
 use crate::notify::config::{IntegrationKind, NotifyIntegration};
@@ -182,12 +182,12 @@ impl OrgNotifier {
             // The next look at the group tries again.
             DeliveryOutcome::Refused { .. } => outlet.pending_since = None,
             DeliveryOutcome::Sent => {
-                let (added, removed) = apply_told(&mut outlet.told, message, at);
+                let (added, removed) = apply_notified(&mut outlet.notified, message, at);
                 if message.truncated == 0 {
                     outlet.pending_since = None;
                 }
-                self.count_told(&added, &removed);
-                self.store_told(key, place);
+                self.count_notified(&added, &removed);
+                self.store_notified(key, place);
             }
         }
     }
@@ -244,6 +244,6 @@ fn delivery_id(group: &str, integration: &str, message: &GroupMessage) -> String
     let mut parts = vec![group.to_owned()];
     parts.extend(message.firing.iter().map(|(print, start)| format!("{print}@{}", start.as_ms())));
     parts.extend(message.resolved.iter().map(|print| format!("{print}!")));
-    let key = NotifyRowKey::of_told(&parts.join(" "), integration);
+    let key = NotifyRowKey::of_notified(&parts.join(" "), integration);
     format!("{:032x}", u128::from_be_bytes(key.id))
 }

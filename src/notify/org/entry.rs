@@ -26,7 +26,7 @@ pub(in crate::notify) struct AlertEntry {
     /// The number of groups that contain it.
     pub(in crate::notify) groups: u32,
     /// The number of integrations that believe it to fire, for each group.
-    pub(in crate::notify) told: u32,
+    pub(in crate::notify) notified: u32,
     /// The active silences that match, and the set of silences that was asked.
     pub(in crate::notify) silenced: (u64, Vec<Arc<str>>),
 }
@@ -52,7 +52,7 @@ impl AlertEntry {
             expr: expr.into(),
             validity_ms: ends_at.ms_since(now).max(0),
             groups: 0,
-            told: 0,
+            notified: 0,
             silenced: (0, Vec::new()),
         })
     }
@@ -80,7 +80,7 @@ impl AlertEntry {
         }
         self.expr = newer.expr;
         self.updated_at = now;
-        self.told > 0 && before != (self.starts_at, self.is_resolved)
+        self.notified > 0 && before != (self.starts_at, self.is_resolved)
     }
 
     /// Returns whether the alert fires. One that was not sent again in time is resolved.
@@ -133,7 +133,7 @@ impl AlertEntry {
             expr: stored.expr.into(),
             validity_ms: stored.validity_ms,
             groups: 0,
-            told: 0,
+            notified: 0,
             silenced: (0, Vec::new()),
         }
     }

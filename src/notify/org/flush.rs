@@ -9,7 +9,7 @@ use super::{Delivery, OrgNotifier};
 use crate::model::Timestamp;
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::limits::STEP_TESTS_MAX;
-use crate::notify::rows::{NotifyRowKey, NotifyRowKind, encode_told, to_json_bytes};
+use crate::notify::rows::{NotifyRowKey, NotifyRowKind, encode_notified, to_json_bytes};
 
 /// A longer pause between two steps, in milliseconds, is a jump of the clock or a suspended
 /// machine. It counts as this long.
@@ -76,8 +76,8 @@ impl OrgNotifier {
                 group.next_flush = group.next_flush.plus_ms(jump);
             }
             // A time of the future would hold back repeated notifications.
-            for told in group.outlets.iter_mut().flat_map(|outlet| outlet.told.values_mut()) {
-                told.at = told.at.min(now);
+            for notified in group.outlets.iter_mut().flat_map(|outlet| outlet.notified.values_mut()) {
+                notified.at = notified.at.min(now);
             }
         }
     }
@@ -185,7 +185,7 @@ impl OrgNotifier {
             }
         }
         for (place, over) in quiet {
-            self.forget_told(key, place, &over);
+            self.forget_notified(key, place, &over);
         }
         let Some(group) = self.groups.get(key) else { return };
         let is_over = |print: &&AlertFingerprint| {
@@ -194,7 +194,7 @@ impl OrgNotifier {
         };
         let over: Vec<AlertFingerprint> = group.members.iter().filter(is_over).copied().collect();
         for place in 0..group.outlets.len() {
-            let dropped = self.forget_told(key, place, &over);
+            let dropped = self.forget_notified(key, place, &over);
             if dropped > 0
                 && let Some(channel) = self.channel_of(key, place)
             {
@@ -223,40 +223,40 @@ impl OrgNotifier {
 
     /// Forgets that an integration was told about alerts. Returns the number of those it was told
     /// about.
-    fn forget_told(&mut self, key: &Arc<str>, place: usize, alerts: &[AlertFingerprint]) -> usize {
+    fn forget_notified(&mut self, key: &Arc<str>, place: usize, alerts: &[AlertFingerprint]) -> usize {
         let outlet = self.groups.get_mut(key).and_then(|group| group.outlets.get_mut(place));
         let Some(outlet) = outlet else { return 0 };
-        let was_told = |print: &&AlertFingerprint| outlet.told.remove(print).is_some();
-        let forgotten: Vec<AlertFingerprint> = alerts.iter().filter(was_told).copied().collect();
+        let was_notified = |print: &&AlertFingerprint| outlet.notified.remove(print).is_some();
+        let forgotten: Vec<AlertFingerprint> = alerts.iter().filter(was_notified).copied().collect();
         if !forgotten.is_empty() {
-            self.count_told(&[], &forgotten);
-            self.store_told(key, place);
+            self.count_notified(&[], &forgotten);
+            self.store_notified(key, place);
         }
         forgotten.len()
     }
 
     /// Stores what an integration was told about a group.
-    pub(super) fn store_told(&mut self, key: &Arc<str>, place: usize) {
+    pub(super) fn store_notified(&mut self, key: &Arc<str>, place: usize) {
         let Some(outlet) = self.groups.get(key).and_then(|group| group.outlets.get(place)) else { return };
-        let value = (!outlet.told.is_empty()).then(|| encode_told(&outlet.told));
-        self.changes.insert(NotifyRowKey::of_told(key, &outlet.id), value);
+        let value = (!outlet.notified.is_empty()).then(|| encode_notified(&outlet.notified));
+        self.changes.insert(NotifyRowKey::of_notified(key, &outlet.id), value);
     }
 
     /// Counts by how many integrations alerts are believed to fire. The first one stores an alert,
     /// the last one removes it.
-    pub(super) fn count_told(&mut self, added: &[AlertFingerprint], removed: &[AlertFingerprint]) {
+    pub(super) fn count_notified(&mut self, added: &[AlertFingerprint], removed: &[AlertFingerprint]) {
         for fingerprint in added {
             let Some(entry) = self.entries.get_mut(fingerprint) else { continue };
-            entry.told += 1;
-            if entry.told == 1 {
+            entry.notified += 1;
+            if entry.notified == 1 {
                 let row = to_json_bytes(&entry.to_stored());
                 self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, *fingerprint), Some(row));
             }
         }
         for fingerprint in removed {
             let Some(entry) = self.entries.get_mut(fingerprint) else { continue };
-            entry.told = entry.told.saturating_sub(1);
-            if entry.told == 0 {
+            entry.notified = entry.notified.saturating_sub(1);
+            if entry.notified == 0 {
                 self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, *fingerprint), None);
             }
         }

@@ -7,7 +7,7 @@ use super::entry::AlertEntry;
 use crate::model::Timestamp;
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 use crate::notify::limits::{MESSAGE_ALERTS_MAX, MESSAGE_BYTES_MAX};
-use crate::notify::rows::{ToldAlert, ToldAlerts};
+use crate::notify::rows::{NotifiedAlert, NotifiedAlerts};
 
 /// How long receivers are tried to be notified that an alert is resolved, in milliseconds.
 const RESOLVED_KEPT_MS: i64 = 86_400_000;
@@ -39,15 +39,15 @@ pub(in crate::notify) struct GroupOutlet {
     pub(in crate::notify) integration: usize,
     pub(in crate::notify) id: Arc<str>,
     /// The alerts that it believes to fire.
-    pub(in crate::notify) told: ToldAlerts,
+    pub(in crate::notify) notified: NotifiedAlerts,
     /// Since when a notification waits to be sent.
     pub(in crate::notify) pending_since: Option<Timestamp>,
     pub(in crate::notify) is_in_flight: bool,
 }
 
 impl GroupOutlet {
-    pub(in crate::notify) fn new(integration: usize, id: Arc<str>, told: ToldAlerts) -> GroupOutlet {
-        GroupOutlet { integration, id, told, pending_since: None, is_in_flight: false }
+    pub(in crate::notify) fn new(integration: usize, id: Arc<str>, notified: NotifiedAlerts) -> GroupOutlet {
+        GroupOutlet { integration, id, notified, pending_since: None, is_in_flight: false }
     }
 }
 
@@ -87,8 +87,9 @@ impl AlertGroup {
             if suppressed.contains(fingerprint) {
                 continue;
             }
-            let is_due = outlet.told.get(fingerprint).is_none_or(|told| {
-                told.starts_at < entry.starts_at || now.ms_since(told.at) >= context.repeat_interval_ms
+            let is_due = outlet.notified.get(fingerprint).is_none_or(|notified| {
+                notified.starts_at < entry.starts_at
+                    || now.ms_since(notified.at) >= context.repeat_interval_ms
             });
             let one = (*fingerprint, entry.starts_at);
             if is_due { due.push(one) } else { known.push(one) }
@@ -129,7 +130,7 @@ impl AlertGroup {
         let is_over = |fingerprint: &&AlertFingerprint| {
             entries.get(fingerprint).is_some_and(|entry| !entry.is_firing(now))
         };
-        outlet.told.keys().filter(is_over).copied().collect()
+        outlet.notified.keys().filter(is_over).copied().collect()
     }
 
     /// Returns whether no integration has to hear about an alert that does not fire any more: it
@@ -140,31 +141,35 @@ impl AlertGroup {
         ends_at: Timestamp,
         now: Timestamp,
     ) -> bool {
-        let is_told = self.outlets.iter().any(|outlet| outlet.told.contains_key(&fingerprint));
-        !is_told || now.ms_since(ends_at) > RESOLVED_KEPT_MS
+        let is_notified = self.outlets.iter().any(|outlet| outlet.notified.contains_key(&fingerprint));
+        !is_notified || now.ms_since(ends_at) > RESOLVED_KEPT_MS
     }
 
     /// Returns whether the group can be removed.
     pub(in crate::notify) fn is_empty(&self) -> bool {
-        let is_quiet = |outlet: &GroupOutlet| outlet.told.is_empty() && !outlet.is_in_flight;
+        let is_quiet = |outlet: &GroupOutlet| outlet.notified.is_empty() && !outlet.is_in_flight;
         self.members.is_empty() && self.outlets.iter().all(is_quiet)
     }
 }
 
 /// Applies a delivered message to what an integration knows. Returns the alerts that it was told
 /// about for the first time, and those that it need not remember any more.
-pub(in crate::notify) fn apply_told(
-    told: &mut ToldAlerts,
+pub(in crate::notify) fn apply_notified(
+    notified: &mut NotifiedAlerts,
     message: &GroupMessage,
     at: Timestamp,
 ) -> (Vec<AlertFingerprint>, Vec<AlertFingerprint>) {
     let mut added = Vec::new();
     for (fingerprint, starts_at) in &message.firing {
-        if told.insert(*fingerprint, ToldAlert { starts_at: *starts_at, at }).is_none() {
+        if notified.insert(*fingerprint, NotifiedAlert { starts_at: *starts_at, at }).is_none() {
             added.push(*fingerprint);
         }
     }
-    let removed =
-        message.resolved.iter().filter(|fingerprint| told.remove(fingerprint).is_some()).copied().collect();
+    let removed = message
+        .resolved
+        .iter()
+        .filter(|fingerprint| notified.remove(fingerprint).is_some())
+        .copied()
+        .collect();
     (added, removed)
 }

@@ -9,7 +9,7 @@ use super::group::{AlertGroup, GroupOutlet};
 use crate::model::{Alert, Timestamp};
 use crate::notify::labels::{AlertFingerprint, format_labels};
 use crate::notify::limits::{ALERTS_BYTES_MAX, ALERTS_MAX, GROUPS_MAX, MEMBERSHIPS_MAX};
-use crate::notify::rows::{NotifyRowKey, NotifyRowKind, ToldAlerts, to_json_bytes};
+use crate::notify::rows::{NotifiedAlerts, NotifyRowKey, NotifyRowKind, to_json_bytes};
 
 impl OrgNotifier {
     /// Takes the state of an alert.
@@ -91,7 +91,7 @@ impl OrgNotifier {
                     self.counts.dropped += 1;
                     continue;
                 }
-                let outlet = |(place, id)| GroupOutlet::new(place, id, ToldAlerts::new());
+                let outlet = |(place, id)| GroupOutlet::new(place, id, NotifiedAlerts::new());
                 let outlets = config.integrations_of(route).map(outlet).collect();
                 let group = AlertGroup {
                     route: place,
@@ -134,7 +134,7 @@ impl OrgNotifier {
 
     /// Removes alerts that neither fire nor concern a receiver.
     pub(super) fn sweep(&mut self, now: Timestamp) {
-        let is_over = |entry: &AlertEntry| !entry.is_firing(now) && entry.groups == 0 && entry.told == 0;
+        let is_over = |entry: &AlertEntry| !entry.is_firing(now) && entry.groups == 0 && entry.notified == 0;
         let over: Vec<AlertFingerprint> =
             self.entries.iter().filter(|(_, entry)| is_over(entry)).map(|(print, _)| *print).collect();
         for fingerprint in over {

@@ -11,28 +11,30 @@ use crate::model::Timestamp;
 use crate::notify::config::NotifyConfig;
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::limits::ALERTS_MAX;
-use crate::notify::rows::{NotifyRow, NotifyRowKey, NotifyRowKind, StoredAlert, ToldAlerts, decode_told};
+use crate::notify::rows::{
+    NotifiedAlerts, NotifyRow, NotifyRowKey, NotifyRowKind, StoredAlert, decode_notified,
+};
 
 impl OrgNotifier {
     /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed, except
     /// silences.
     pub fn restore(&mut self, rows: Vec<NotifyRow>, config: Arc<NotifyConfig>, now: Timestamp) {
-        let mut told = BTreeMap::new();
+        let mut notified = BTreeMap::new();
         for NotifyRow { key, value } in rows {
-            if !self.restore_row(key, &value, &mut told, now) {
+            if !self.restore_row(key, &value, &mut notified, now) {
                 self.changes.insert(key, None);
             }
         }
         self.config = config;
         let stored = self.entries.keys().copied().collect();
-        self.regroup(told, stored, now);
+        self.regroup(notified, stored, now);
     }
 
     fn restore_row(
         &mut self,
         key: NotifyRowKey,
         value: &[u8],
-        told: &mut BTreeMap<NotifyRowKey, ToldAlerts>,
+        notified: &mut BTreeMap<NotifyRowKey, NotifiedAlerts>,
         now: Timestamp,
     ) -> bool {
         match key.kind {
@@ -45,8 +47,8 @@ impl OrgNotifier {
                 let one = stored.ok().map(AlertAcknowledgement::from_stored);
                 one.map(|one| self.acknowledgements.insert(key.fingerprint(), one)).is_some()
             }
-            kind if kind == NotifyRowKind::Told as u8 => {
-                decode_told(value).map(|alerts| told.insert(key, alerts)).is_some()
+            kind if kind == NotifyRowKind::Notified as u8 => {
+                decode_notified(value).map(|alerts| notified.insert(key, alerts)).is_some()
             }
             kind if kind == NotifyRowKind::Alert as u8 => {
                 let Ok(stored) = serde_json::from_slice::<StoredAlert>(value) else { return false };
@@ -72,16 +74,16 @@ impl OrgNotifier {
         if self.config == config {
             return;
         }
-        let mut told = BTreeMap::new();
+        let mut notified = BTreeMap::new();
         for (key, group) in &self.groups {
             for outlet in &group.outlets {
-                told.insert(NotifyRowKey::of_told(key, &outlet.id), outlet.told.clone());
+                notified.insert(NotifyRowKey::of_notified(key, &outlet.id), outlet.notified.clone());
             }
         }
         self.config = config;
-        let has_row = self.entries.iter().filter(|(_, entry)| entry.told > 0);
+        let has_row = self.entries.iter().filter(|(_, entry)| entry.notified > 0);
         let stored = has_row.map(|(print, _)| *print).collect();
-        self.regroup(told, stored, now);
+        self.regroup(notified, stored, now);
         let ids: Vec<Arc<str>> = self.config.integrations.iter().map(|one| Arc::clone(&one.id)).collect();
         self.channels.retain(|id, _| ids.contains(id));
         // A changed receiver may work at once.
@@ -94,7 +96,7 @@ impl OrgNotifier {
     /// are the alerts with a row.
     fn regroup(
         &mut self,
-        mut told: BTreeMap<NotifyRowKey, ToldAlerts>,
+        mut notified: BTreeMap<NotifyRowKey, NotifiedAlerts>,
         stored: Vec<AlertFingerprint>,
         now: Timestamp,
     ) {
@@ -102,7 +104,7 @@ impl OrgNotifier {
         let before = std::mem::take(&mut self.groups);
         self.memberships = 0;
         for entry in self.entries.values_mut() {
-            (entry.groups, entry.told) = (0, 0);
+            (entry.groups, entry.notified) = (0, 0);
         }
         let all: Vec<AlertFingerprint> = self.entries.keys().copied().collect();
         for fingerprint in all {
@@ -114,18 +116,18 @@ impl OrgNotifier {
                 (group.next_flush, group.wait_ms) = (known.next_flush, known.wait_ms);
                 group.has_flushed = known.has_flushed;
             }
-            let mut has_told = false;
+            let mut has_notified = false;
             for outlet in &mut group.outlets {
-                let row = NotifyRowKey::of_told(key, &outlet.id);
-                outlet.told = told.remove(&row).unwrap_or_default();
-                outlet.told.retain(|print, _| group.members.contains(print));
-                has_told |= !outlet.told.is_empty();
-                believed.extend(outlet.told.keys().copied());
+                let row = NotifyRowKey::of_notified(key, &outlet.id);
+                outlet.notified = notified.remove(&row).unwrap_or_default();
+                outlet.notified.retain(|print, _| group.members.contains(print));
+                has_notified |= !outlet.notified.is_empty();
+                believed.extend(outlet.notified.keys().copied());
                 let known = before.get(key).and_then(|known| find(known, &outlet.id));
                 outlet.is_in_flight = known.is_some_and(|known| known.is_in_flight);
                 outlet.pending_since = known.and_then(|known| known.pending_since);
             }
-            if has_told && !before.contains_key(key) {
+            if has_notified && !before.contains_key(key) {
                 // The group was notified before the start: it waits for alerts to come back.
                 let wait = self.config.routes.get(group.route).map_or(0, |route| route.times.group_wait_ms);
                 (group.next_flush, group.wait_ms, group.has_flushed) = (now.plus_ms(wait), wait, true);
@@ -133,17 +135,17 @@ impl OrgNotifier {
         }
         for fingerprint in believed {
             if let Some(entry) = self.entries.get_mut(&fingerprint) {
-                entry.told += 1;
+                entry.notified += 1;
             }
         }
         // Groups or integrations that no longer exist.
-        for (row, alerts) in told {
+        for (row, alerts) in notified {
             if !alerts.is_empty() {
                 self.changes.insert(row, None);
             }
         }
         for fingerprint in stored {
-            if self.entries.get(&fingerprint).is_none_or(|entry| entry.told == 0) {
+            if self.entries.get(&fingerprint).is_none_or(|entry| entry.notified == 0) {
                 self.changes.insert(NotifyRowKey::of_alert(NotifyRowKind::Alert, fingerprint), None);
             }
         }

@@ -287,8 +287,8 @@ fn alerts_are_bounded_and_dropped_ones_are_counted() {
     // One message has a bounded number of alerts; the others follow at once.
     world.run_steps(0..60);
     let seen = world.seen("hook", "A");
-    let told: usize = seen.iter().map(|one| one.firing.len()).sum();
-    assert_eq!((seen.len(), told), (ALERTS_MAX / 200, ALERTS_MAX));
+    let notified: usize = seen.iter().map(|one| one.firing.len()).sum();
+    assert_eq!((seen.len(), notified), (ALERTS_MAX / 200, ALERTS_MAX));
     assert!(seen.iter().all(|one| one.at_s <= 60));
 }
 
@@ -340,7 +340,7 @@ fn a_changed_configuration_keeps_what_receivers_know() {
     assert_eq!(times(&world.seen("second", "A")), [330]);
     world.set_config(&json!({}));
     world.run(2_000..2_010);
-    assert!(world.rows.is_empty(), "what was told to removed receivers is forgotten");
+    assert!(world.rows.is_empty(), "what was notified to removed receivers is forgotten");
 }
 
 #[test]

@@ -30,19 +30,19 @@ fn config() -> Value {
 type Told = BTreeMap<(String, String, String), (Vec<i64>, Vec<i64>)>;
 
 /// Returns the times at which each integration heard of each alert: firing and resolved.
-fn told(seen: &[Seen]) -> Told {
-    let mut told = Told::new();
+fn notified(seen: &[Seen]) -> Told {
+    let mut notified = Told::new();
     for one in seen {
         for (print, start) in &one.firing {
             let key = (one.integration.clone(), print.clone(), start.clone());
-            told.entry(key).or_default().0.push(one.at_s);
+            notified.entry(key).or_default().0.push(one.at_s);
         }
         for (print, start) in &one.resolved {
             let key = (one.integration.clone(), print.clone(), start.clone());
-            told.entry(key).or_default().1.push(one.at_s);
+            notified.entry(key).or_default().1.push(one.at_s);
         }
     }
-    told
+    notified
 }
 
 fn key_of(integration: &str, rule: &Rule) -> (String, String, String) {
@@ -79,11 +79,11 @@ fn add_rules(world: &mut World, rules: &[(u8, u8, i64, i64)]) {
 /// Checks the contract for each alert and integration. `late_s` is the longest delay by failures
 /// and restarts; `doubles` is the most notifications that may be repeated.
 fn check(world: &World, end_s: i64, late_s: i64, doubles: usize) -> Result<(), TestCaseError> {
-    let told = told(world.all_seen());
+    let notified = notified(world.all_seen());
     let mut repeated = 0;
     for rule in &world.rules {
         for integration in integrations_of(rule) {
-            let (firing, resolved) = told.get(&key_of(integration, rule)).cloned().unwrap_or_default();
+            let (firing, resolved) = notified.get(&key_of(integration, rule)).cloned().unwrap_or_default();
             let deadline = rule.fires.start + WAIT_S + INTERVAL_S + 20 + late_s;
             if deadline < rule.fires.end.min(end_s) {
                 let first = firing.first().copied();
