@@ -11,11 +11,13 @@
 use axum::http::Uri;
 use axum::http::uri::PathAndQuery;
 
+use crate::model::OrgSlug;
+
 /// The slug of requests whose credential names no organisation. No organisation has it.
 pub(super) const NO_SLUG: &str = "-";
 
 /// The first segments below `/api/v1` that belong to Prometheus' API or to VictoriaMetrics'.
-const MOUNTED: [&str; 19] = [
+const MOUNTED: [&str; 20] = [
     "alertmanagers",
     "alerts",
     "export",
@@ -34,6 +36,7 @@ const MOUNTED: [&str; 19] = [
     "rules",
     "scrape_pools",
     "series",
+    "targets",
     "write",
 ];
 
@@ -72,8 +75,7 @@ fn below_org(path: &str) -> Option<String> {
     let first = segments.next()?;
     let is_mounted = MOUNTED.contains(&first)
         || (first == "status" && segments.next().is_some())
-        || rest.starts_with("admin/tsdb/")
-        || rest.starts_with("targets");
+        || rest.starts_with("admin/tsdb/");
     is_mounted.then(|| format!("prometheus/api/v1/{rest}"))
 }
 
@@ -81,7 +83,9 @@ fn below_org(path: &str) -> Option<String> {
 /// called for aliases only.
 pub(super) fn resolve(uri: &mut Uri, slug: impl FnOnce() -> Option<String>) {
     if let Some(below) = below_org(uri.path()) {
-        let slug = slug().filter(|slug| is_slug(slug)).unwrap_or_else(|| NO_SLUG.to_owned());
+        let slug = slug();
+        // A slug adds no segment to the path.
+        let slug = slug.as_deref().filter(|slug| OrgSlug::parse(slug).is_ok()).unwrap_or(NO_SLUG);
         set_path(uri, &format!("/api/v1/orgs/{slug}/{below}"));
     }
     if let Some(path) = joined_group(uri.path()) {
@@ -108,12 +112,6 @@ fn set_path(uri: &mut Uri, path: &str) {
             *uri = resolved;
         }
     }
-}
-
-/// Returns whether a text can be a slug, so that it adds no segment to the path.
-fn is_slug(text: &str) -> bool {
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    (1..=63).contains(&text.len()) && text.bytes().all(fits)
 }
 
 #[cfg(test)]

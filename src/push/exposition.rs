@@ -180,43 +180,49 @@ impl Exposition {
     /// Reads what [`Exposition::to_text`] wrote.
     ///
     /// # Errors
-    /// [`PushBodyError`], if the text is damaged.
-    pub fn of_stored(text: &[u8], labels: &GroupingLabels) -> Result<Exposition, PushBodyError> {
-        Exposition::read(text, Format::Prometheus, labels, &DecodeLimits::default())
+    /// [`PushBodyError`], if the text is damaged, or if there is too little memory.
+    pub(super) fn of_stored(text: &[u8], labels: &GroupingLabels) -> Result<Exposition, PushBodyError> {
+        // Merged pushes have more metrics than one body may have. The bytes of the text bound them.
+        let most = text.len();
+        let limits = DecodeLimits {
+            series_max: most,
+            samples_max: most,
+            metadata_max: most,
+            ..DecodeLimits::default()
+        };
+        Exposition::read(text, Format::Prometheus, labels, &limits)
     }
 
-    /// Calls `visit` with each family: its name, type, help text, and the labels and values of its
-    /// series with their metric names.
-    pub fn each_family<'e>(&'e self, mut visit: impl FnMut(FamilyView<'e>)) {
-        for (name, family) in &self.families {
+    /// Returns all series, by family.
+    pub fn series(&self) -> impl Iterator<Item = PushedSeries<'_>> {
+        self.families.values().flat_map(|family| {
+            let kind = family.kind.unwrap_or(MetricKind::Unknown);
             let series = family.series.iter();
-            visit(FamilyView {
+            series.map(move |((name, labels), value)| PushedSeries {
                 name,
-                kind: family.kind.unwrap_or(MetricKind::Unknown),
+                labels,
+                value: *value,
+                kind,
                 help: &family.help,
-                series: series
-                    .map(|((name, labels), value)| (name.as_str(), labels.as_slice(), *value))
-                    .collect(),
-            });
-        }
+            })
+        })
     }
 }
 
-/// A family of an [`Exposition`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct FamilyView<'e> {
-    /// The name.
+/// A series of an [`Exposition`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PushedSeries<'e> {
+    /// The metric name.
     pub name: &'e str,
-    /// The type.
+    /// The labels without those of the group, in order of their names.
+    pub labels: &'e [(String, String)],
+    /// The value.
+    pub value: f64,
+    /// The type of the family.
     pub kind: MetricKind,
-    /// The help text.
+    /// The help text of the family.
     pub help: &'e str,
-    /// The series.
-    pub series: Vec<PushedSeries<'e>>,
 }
-
-/// Metric name, labels and value of a series.
-pub type PushedSeries<'e> = (&'e str, &'e [(String, String)], f64);
 
 fn with_name<'s>(name: &'s str, labels: &'s [(String, String)]) -> impl Iterator<Item = (&'s str, &'s str)> {
     let own = labels.iter().map(|(name, value)| (name.as_str(), value.as_str()));

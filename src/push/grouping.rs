@@ -104,6 +104,11 @@ impl GroupingLabels {
         self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
+    /// Returns whether the group has all of these labels with these values.
+    pub fn has_all<'l>(&self, labels: impl IntoIterator<Item = (&'l str, &'l str)>) -> bool {
+        labels.into_iter().all(|(name, value)| self.0.get(name).is_some_and(|own| own == value))
+    }
+
     /// Returns whether a label with this name is one of the group.
     pub(super) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
@@ -183,6 +188,13 @@ mod tests {
         }
         let many: String = (0..40).map(|n| format!("/l{n}/v")).collect();
         assert_eq!(parsed(&format!("job/a{many}")), Err(GroupingError::TooLong));
+    }
+
+    #[test]
+    fn a_group_is_recognised_by_some_of_its_labels() {
+        let labels = GroupingLabels::parse("job/a/source/laptop").expect("valid");
+        assert!(labels.has_all([]) && labels.has_all([("source", "laptop")]));
+        assert!(!labels.has_all([("source", "phone")]) && !labels.has_all([("x", "")]));
     }
 
     proptest! {

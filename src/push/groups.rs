@@ -5,15 +5,16 @@
 //! deleted. Here the samples of each group are repeated every [`REPEAT_MS`] instead.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::exposition::Exposition;
+use super::exposition::{Exposition, PushBodyError};
 use super::grouping::GroupingLabels;
 use crate::model::{BatchBuilder, METRIC_NAME, MetricKind, Sample, Timestamp, stale_nan};
 
 /// The most groups of an organisation, inclusive.
-pub const GROUPS_MAX: usize = 1_000;
+const GROUPS_MAX: usize = 1_000;
 /// The most bytes of text of one group, inclusive.
-pub const GROUP_TEXT_BYTES_MAX: usize = 8 << 20;
+const GROUP_TEXT_BYTES_MAX: usize = 8 << 20;
 /// The most bytes of text of all groups of an organisation, inclusive.
 const ORG_TEXT_BYTES_MAX: usize = 32 << 20;
 /// The time between two samples of a group: a fifth of the default lookback of a query, like the
@@ -30,7 +31,7 @@ pub struct PushGroup {
     /// The number of the stored row, from 1.
     pub number: u64,
     /// The metrics, in the text format of [`Exposition::to_text`].
-    pub text: Box<str>,
+    pub text: Arc<str>,
     /// The time from a push to the end of the group, in milliseconds; `None` means without end.
     pub ttl_ms: Option<i64>,
     /// The time of the last push that was stored.
@@ -52,10 +53,13 @@ impl PushGroup {
         self.sent_at.map_or(now, |sent| now.max(sent.plus_ms(1)))
     }
 
-    fn metrics(&self, labels: &GroupingLabels) -> Exposition {
-        // The text was written from valid metrics. Damage of the disk is noticed when rows are
-        // read.
-        Exposition::of_stored(self.text.as_bytes(), labels).unwrap_or_default()
+    /// Reads the metrics from the text.
+    ///
+    /// # Errors
+    /// [`PushBodyError`], if there is too little memory. The text was written from valid metrics, and
+    /// damage of the disk is noticed when rows are read.
+    pub fn metrics(&self, labels: &GroupingLabels) -> Result<Exposition, PushBodyError> {
+        Exposition::of_stored(self.text.as_bytes(), labels)
     }
 }
 
@@ -79,9 +83,9 @@ pub struct Push {
     pub ttl_ms: Option<i64>,
 }
 
-/// Limits that a push exceeds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PushLimitError {
+/// The reason why a push changes nothing: it exceeds a limit, or its group cannot be read.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum PushError {
     /// Too many groups.
     #[error("an organisation has at most {GROUPS_MAX} pushed groups: delete some, or push with a ttl")]
     Groups,
@@ -91,6 +95,9 @@ pub enum PushLimitError {
     /// All groups together are too large.
     #[error("the pushed groups of an organisation have at most {ORG_TEXT_BYTES_MAX} bytes as text")]
     Org,
+    /// The metrics that the group has cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] PushBodyError),
 }
 
 /// A change of a group: what is written to the store of samples, and the group afterwards.
@@ -136,29 +143,24 @@ impl OrgPushes {
     /// stored.
     ///
     /// # Errors
-    /// [`PushLimitError`].
-    pub fn push(
-        &self,
-        labels: GroupingLabels,
-        push: Push,
-        now: Timestamp,
-    ) -> Result<PushChange, PushLimitError> {
+    /// [`PushError`].
+    pub fn push(&self, labels: GroupingLabels, push: Push, now: Timestamp) -> Result<PushChange, PushError> {
         let before = self.groups.get(&labels);
         if before.is_none() && self.groups.len() >= GROUPS_MAX {
-            return Err(PushLimitError::Groups);
+            return Err(PushError::Groups);
         }
-        let old = before.map(|group| group.metrics(&labels)).unwrap_or_default();
+        let old = before.map(|group| group.metrics(&labels)).transpose()?.unwrap_or_default();
         let metrics = match push.kind {
             PushKind::Replace => push.metrics,
             PushKind::Merge => old.clone().merged(push.metrics),
         };
-        let text: Box<str> = metrics.to_text().into();
+        let text: Arc<str> = metrics.to_text().into();
         if text.len() > GROUP_TEXT_BYTES_MAX {
-            return Err(PushLimitError::Group);
+            return Err(PushError::Group);
         }
         let others = self.text_bytes.saturating_sub(before.map_or(0, |group| group.text.len()));
         if others.saturating_add(text.len()) > ORG_TEXT_BYTES_MAX {
-            return Err(PushLimitError::Org);
+            return Err(PushError::Org);
         }
         let number = before.map_or(self.last_number + 1, |group| group.number);
         let at = before.map_or(now, |group| group.next_at(now));
@@ -190,20 +192,26 @@ impl OrgPushes {
 
     /// Returns what the deletion of a group changes: its series become stale. `None` if there is no
     /// such group.
-    pub fn delete(&self, labels: &GroupingLabels, now: Timestamp) -> Option<PushChange> {
-        let before = self.groups.get(labels)?;
+    ///
+    /// # Errors
+    /// [`PushBodyError`], if the group cannot be read.
+    pub fn delete(
+        &self,
+        labels: &GroupingLabels,
+        now: Timestamp,
+    ) -> Result<Option<PushChange>, PushBodyError> {
+        let Some(before) = self.groups.get(labels) else { return Ok(None) };
         let at = before.next_at(now);
         let mut batch = BatchBuilder::default();
-        before.metrics(labels).write_stale(&Exposition::default(), at, &mut batch);
+        before.metrics(labels)?.write_stale(&Exposition::default(), at, &mut batch);
         for name in [PUSH_TIME, FAILURE_TIME] {
             batch.series_of([(METRIC_NAME, name)], [Sample { at, value: stale_nan() }]);
         }
-        Some(PushChange { labels: labels.clone(), batch, group: None, number: before.number })
+        Ok(Some(PushChange { labels: labels.clone(), batch, group: None, number: before.number }))
     }
 
-    /// Returns the changes that are due: the repetition of groups whose samples are older than
-    /// [`REPEAT_MS`], and the end of groups whose time to live is over. Only the latter change
-    /// rows.
+    /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time to
+    /// live is over.
     pub fn due(&self, now: Timestamp) -> Vec<GroupingLabels> {
         let is_due = |group: &PushGroup| {
             group.has_ended(now) || group.sent_at.is_none_or(|sent| now.ms_since(sent) >= REPEAT_MS)
@@ -211,18 +219,26 @@ impl OrgPushes {
         self.groups.iter().filter(|(_, group)| is_due(group)).map(|(labels, _)| labels.clone()).collect()
     }
 
-    /// Returns the change of a group that is due.
-    pub fn repeat(&self, labels: &GroupingLabels, now: Timestamp) -> Option<PushChange> {
-        let before = self.groups.get(labels)?;
+    /// Returns the change of a group that is due: the repetition of its samples, or its end. Only the
+    /// latter changes the stored row. `None` if there is no such group.
+    ///
+    /// # Errors
+    /// [`PushBodyError`], if the group cannot be read.
+    pub fn repeat(
+        &self,
+        labels: &GroupingLabels,
+        now: Timestamp,
+    ) -> Result<Option<PushChange>, PushBodyError> {
+        let Some(before) = self.groups.get(labels) else { return Ok(None) };
         if before.has_ended(now) {
             return self.delete(labels, now);
         }
         let at = before.next_at(now);
         let mut batch = BatchBuilder::default();
-        before.metrics(labels).write(at, false, &mut batch);
+        before.metrics(labels)?.write(at, false, &mut batch);
         let group = PushGroup { sent_at: Some(at), ..before.clone() };
         write_times(&group, at, false, &mut batch);
-        Some(PushChange { labels: labels.clone(), batch, number: group.number, group: Some(group) })
+        Ok(Some(PushChange { labels: labels.clone(), batch, number: group.number, group: Some(group) }))
     }
 
     /// Applies a change.
@@ -310,7 +326,7 @@ mod tests {
             ["m -", "n,2 -", "o 3", "push_failure_time_seconds 0", "push_time_seconds 30"]
         );
         org.apply(replaced);
-        let deleted = org.delete(&labels("a"), at(40)).expect("it exists");
+        let deleted = org.delete(&labels("a"), at(40)).expect("readable").expect("it exists");
         assert_eq!(written(&deleted), ["o -", "push_failure_time_seconds -", "push_time_seconds -"]);
         org.apply(deleted);
         assert_eq!(org.iter().count(), 0);
@@ -327,12 +343,12 @@ mod tests {
         for second in [60, 120] {
             let due = org.due(at(second));
             assert_eq!(due, [labels("a")], "{second}");
-            let repeated = org.repeat(&due[0], at(second)).expect("due");
+            let repeated = org.repeat(&due[0], at(second)).expect("readable").expect("due");
             assert_eq!(written(&repeated), ["m 1", "push_failure_time_seconds 0", "push_time_seconds 0"]);
             assert_eq!(repeated.batch.batch().samples[0].at, at(second));
             org.apply(repeated);
         }
-        let ended = org.repeat(&org.due(at(150))[0], at(150)).expect("due");
+        let ended = org.repeat(&org.due(at(150))[0], at(150)).expect("readable").expect("due");
         assert!(ended.group.is_none());
         assert_eq!(written(&ended), ["m -", "push_failure_time_seconds -", "push_time_seconds -"]);
     }
@@ -345,7 +361,7 @@ mod tests {
         let change = org.push(labels("a"), push(PushKind::Replace, "m 2\n", None), at(10)).expect("fits");
         assert_eq!(change.batch.batch().samples[0].at, at(10).plus_ms(1));
         org.apply(change);
-        let deleted = org.delete(&labels("a"), at(9)).expect("it exists");
+        let deleted = org.delete(&labels("a"), at(9)).expect("readable").expect("it exists");
         assert_eq!(deleted.batch.batch().samples[0].at, at(10).plus_ms(2));
     }
 
@@ -358,7 +374,8 @@ mod tests {
         let failed = org.fail(&labels("a"), at(20)).expect("it exists");
         assert_eq!(written(&failed), ["push_failure_time_seconds 20", "push_time_seconds 10"]);
         org.apply(failed);
-        assert_eq!(org.repeat(&labels("a"), at(90)).map(|change| change.batch.len()), Some(3));
+        let repeated = org.repeat(&labels("a"), at(90)).expect("readable");
+        assert_eq!(repeated.map(|change| change.batch.len()), Some(3));
     }
 
     #[test]
@@ -371,15 +388,29 @@ mod tests {
         let more = |org: &OrgPushes, job: &str, body: &str| {
             org.push(labels(job), push(PushKind::Replace, body, None), at(0)).map(|_| ())
         };
-        assert_eq!(more(&org, "new", "m 1\n"), Err(PushLimitError::Groups));
+        assert_eq!(more(&org, "new", "m 1\n"), Err(PushError::Groups));
         assert_eq!(more(&org, "0", "m 2\n"), Ok(()));
         let line = format!("m{{x=\"{}\"}} 1\n", "y".repeat(GROUP_TEXT_BYTES_MAX));
-        assert_eq!(more(&org, "0", &line), Err(PushLimitError::Group));
+        assert_eq!(more(&org, "0", &line), Err(PushError::Group));
         let line = format!("m{{x=\"{}\"}} 1\n", "y".repeat(GROUP_TEXT_BYTES_MAX - 100));
         for n in 0..3 {
             let change = org.push(labels(&n.to_string()), push(PushKind::Replace, &line, None), at(0));
             org.apply(change.expect("fits"));
         }
-        assert_eq!(more(&org, "3", &line), Err(PushLimitError::Org));
+        assert_eq!(more(&org, "3", &line), Err(PushError::Org));
+    }
+    /// Each of the pushes is within the limits of a body.
+    #[test]
+    fn pushes_that_add_up_to_more_metrics_than_a_body_may_have_are_all_kept() {
+        let mut org = OrgPushes::default();
+        let families = DecodeLimits::default().metadata_max * 3 / 4;
+        for prefix in ["a", "b"] {
+            let mut body: String = (0..families).map(|n| format!("# TYPE {prefix}{n} gauge\n")).collect();
+            body.push_str(&format!("{prefix} 1\n"));
+            let change = org.push(labels("a"), push(PushKind::Merge, &body, None), at(10)).expect("fits");
+            org.apply(change);
+        }
+        let repeated = org.repeat(&labels("a"), at(90)).expect("readable").expect("it exists");
+        assert_eq!(written(&repeated), ["a 1", "b 1", "push_failure_time_seconds 0", "push_time_seconds 10"]);
     }
 }

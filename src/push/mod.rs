@@ -12,8 +12,6 @@ mod grouping;
 mod groups;
 pub mod totals;
 
-pub use exposition::{Exposition, FamilyView, PushBodyError, PushedSeries};
+pub use exposition::{Exposition, PushBodyError, PushedSeries};
 pub use grouping::{GroupingError, GroupingLabels};
-pub use groups::{
-    GROUP_TEXT_BYTES_MAX, GROUPS_MAX, OrgPushes, Push, PushChange, PushGroup, PushKind, PushLimitError,
-};
+pub use groups::{OrgPushes, Push, PushChange, PushError, PushGroup, PushKind};

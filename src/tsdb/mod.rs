@@ -57,7 +57,7 @@ pub use recovery::verify_restored::{UnfitSegment, fits_list};
 pub use report::{
     AppendReport, Capacity, Cardinality, CheckpointReport, Description, Health, LabelSummary, Listing,
     LogPlace, LogRecord, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns,
-    SampleCounts, SeriesExemplars, SeriesId, Stats, Tally, Writes,
+    SampleCounts, SeriesExemplars, SeriesId, Stats, Tally, UNREADABLE, Writes,
 };
 pub use side_data::record::LogStart;
 pub use snapshot::{

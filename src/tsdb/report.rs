@@ -32,6 +32,9 @@ pub struct SeriesExemplars {
 /// Numbers of samples by refusal code; each code occurs once.
 pub type SampleCounts = Vec<(&'static str, u64)>;
 
+/// The code of samples that the decoder refused, before the store saw them.
+pub const UNREADABLE: &str = "unreadable";
+
 /// A resource that an organisation may temporarily exhaust.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capacity {

@@ -39,7 +39,7 @@ use promlet::identity::{
     PasswordLogin, SetUp, SetUpPeer, SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
-use promlet::model::{Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
+use promlet::model::{GateMode, Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
 use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::RuleEngine;
@@ -229,6 +229,11 @@ fn notify_hub(
 }
 
 impl TestServer {
+    /// Makes the server a follower, or a primary.
+    pub(crate) fn set_gate(&self, mode: GateMode) {
+        self.control.gate().set_mode(mode);
+    }
+
     /// Replaces everything above the stores, as a restart does.
     pub(crate) fn restart(&mut self) {
         self.deps = api::Deps::new(&self.rooms, &self.options);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use promlet::api::ApiOptions;
+use promlet::model::GateMode;
 use serde_json::{Value, json};
 
 use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
@@ -179,12 +180,23 @@ async fn labels_of_the_api_key_belong_to_the_group() {
     }
     assert_eq!(found(&fixture, "count(a)").await, ["{} 2"], "two groups");
     assert!(found(&fixture, "a{source=\"laptop\"}").await[0].ends_with(" 2"));
+    let listed = async |who: &Who| {
+        let reply = fixture.server.get("/api/v1/orgs/acme/push/api/v1/metrics", who).await;
+        reply.value()["data"].as_array().expect("a list").len()
+    };
+    assert_eq!((listed(&fixture.agent).await, listed(&key).await), (2, 1), "it sees its own groups only");
 }
 
 #[tokio::test]
 async fn pushed_groups_are_listed_as_a_pushgateway_lists_them() {
     let fixture = DataFixture::new().await;
-    is_pushed(&fixture, "PUT", JOB, "# HELP done Whether.\n# TYPE done gauge\ndone{disk=\"b\"} 1.5\n").await;
+    is_pushed(
+        &fixture,
+        "PUT",
+        JOB,
+        "# HELP done Whether.\n# TYPE done gauge\ndone{disk=\"b\"} 1.5\nmost +Inf\n",
+    )
+    .await;
     let reply = fixture.server.get("/api/v1/orgs/acme/push/api/v1/metrics", &fixture.agent).await;
     let group = reply.value()["data"][0].clone();
     assert_eq!(group["labels"], json!({ "job": "backup", "instance": "a" }));
@@ -193,6 +205,7 @@ async fn pushed_groups_are_listed_as_a_pushgateway_lists_them() {
     assert_eq!((&done["type"], &done["help"]), (&json!("GAUGE"), &json!("Whether.")));
     let labels = json!({ "job": "backup", "instance": "a", "disk": "b" });
     assert_eq!(done["metrics"], json!([{ "labels": labels, "value": "1.5" }]));
+    assert_eq!(group["most"]["metrics"][0]["value"], "+Inf");
     assert!(group["push_time_seconds"]["metrics"][0]["value"].is_string());
     let status = fixture.server.get("/api/v1/status", &fixture.agent).await;
     assert!(status.value()["data"]["build_information"]["version"].is_string(), "{}", status.body);
@@ -227,4 +240,19 @@ async fn a_bomb_is_refused_during_decompression() {
         .header("content-encoding", "gzip")
         .body(Body::from(bomb()));
     fixture.server.send(request.expect("a request")).await.is(413, "body_too_large");
+}
+
+/// Otherwise it would continue with the groups of the time before it was promoted.
+#[tokio::test]
+async fn a_follower_loads_no_groups_before_it_is_promoted() {
+    let mut fixture = DataFixture::new().await;
+    is_pushed(&fixture, "PUT", JOB, "a 1\n").await;
+    fixture.server.restart();
+    fixture.server.set_gate(GateMode::Follower);
+    send(&fixture, "PUT", JOB, "a 2\n").await.is(503, "follower");
+    let list = "/api/v1/orgs/acme/push/api/v1/metrics";
+    fixture.server.get(list, &fixture.agent).await.is(503, "follower");
+    fixture.server.set_gate(GateMode::Open);
+    let listed = fixture.server.get(list, &fixture.agent).await.value();
+    assert_eq!(listed["data"][0]["a"]["metrics"][0]["value"], "1", "{listed}");
 }

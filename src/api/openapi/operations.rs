@@ -795,7 +795,7 @@ const ORGANISATIONS: &[Operation] = &[
         .errors(&[Code::IngestThrottled, Code::AtCapacity]),
     at("GET /orgs/{slug}/push/api/v1/metrics")
         .responses(&[(200, "{ status: \"success\", data: any[] }", "The groups, as a Pushgateway lists them")])
-        .errors(&[Code::IngestThrottled]),
+        .errors(&[Code::IngestThrottled, Code::QueryTooExpensive]),
     at("GET /orgs/{slug}/push/api/v1/status")
         .responses(&[(200, "{ status: \"success\", data: any }", "The version and the start of the server")])
         .errors(&[Code::IngestThrottled]),

@@ -8,6 +8,7 @@
 //! stored, the client gets 503 and pushes again, which writes the same once more.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -26,17 +27,21 @@ use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::{Params, PathOf, parse_span};
+use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{Identity, StoredPush};
 use crate::ingest::gzip::decompress;
 use crate::ingest::text;
 use crate::model::{OrgId, Timestamp};
-use crate::push::{Exposition, GroupingLabels, OrgPushes, Push, PushChange, PushGroup, PushKind};
+use crate::push::{
+    Exposition, GroupingError, GroupingLabels, OrgPushes, Push, PushBodyError, PushChange, PushError,
+    PushGroup, PushKind,
+};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::AppendReport;
 
-/// The longest time to live of a group.
-const TTL_MAX: Duration = Duration::from_secs(10 * 365 * 86_400);
+/// The shortest and the longest time to live of a group, in milliseconds.
+const TTL_MS: RangeInclusive<i64> = 1_000..=10 * 365 * 86_400_000;
 /// The request header with the time to live, for clients that cannot add a parameter.
 const TTL_HEADER: HeaderName = HeaderName::from_static("x-push-ttl");
 
@@ -77,8 +82,7 @@ impl PushedGroups {
             let mut pushes = OrgPushes::default();
             for one in stored {
                 let StoredPush { number, labels, text, ttl_ms, pushed_at, failed_at } = one;
-                let group =
-                    PushGroup { number, text: text.into(), ttl_ms, pushed_at, failed_at, sent_at: None };
+                let group = PushGroup { number, text, ttl_ms, pushed_at, failed_at, sent_at: None };
                 pushes.load(GroupingLabels::of_stored(labels), group);
             }
             orgs.insert(org, Arc::new(AsyncMutex::new(pushes)));
@@ -127,29 +131,29 @@ async fn locked(deps: &PushDeps, org: OrgId) -> ApiResult<OwnedMutexGuard<OrgPus
 
 /// The labels of a group: those of the path, and those that the API key forces on series.
 fn grouping(path: &str, access: &IngestAccess) -> ApiResult<GroupingLabels> {
-    let wrong = |error: crate::push::GroupingError| ApiError::new(Code::BadRequest, error.to_string());
-    let labels = GroupingLabels::parse(path).map_err(wrong)?;
-    Ok(labels.with(access.forced_labels.iter().map(|(name, value)| (&**name, &**value))))
+    let wrong = |error: GroupingError| ApiError::new(Code::BadRequest, error.to_string());
+    Ok(GroupingLabels::parse(path).map_err(wrong)?.with(forced_labels(access)))
+}
+
+fn forced_labels(access: &IngestAccess) -> impl Iterator<Item = (&str, &str)> {
+    access.forced_labels.iter().map(|(name, value)| (&**name, &**value))
 }
 
 /// Parses the time to live of a push in milliseconds: the parameter `ttl`, the header, or the
 /// default. Zero stands for no end.
 fn ttl_ms(request: &Request, default: Option<Duration>) -> ApiResult<Option<i64>> {
     let mut params = Params::of_query(request.uri().query())?;
-    let wrong = |text: &str| {
-        ApiError::invalid_parameter(
-            "ttl",
-            format!("{text:?} is no duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
-        )
-    };
     let header = request.headers().get(TTL_HEADER).map(|value| value.to_str().unwrap_or("?").to_owned());
     let Some(text) = params.one(&["ttl"])?.or(header) else {
         return Ok(default.and_then(|ttl| i64::try_from(ttl.as_millis()).ok()));
     };
     match parse_span(text.trim()) {
         Some(0) => Ok(None),
-        Some(ms) if ms >= 1_000 && u128::from(ms.unsigned_abs()) <= TTL_MAX.as_millis() => Ok(Some(ms)),
-        _ => Err(wrong(&text)),
+        Some(ms) if TTL_MS.contains(&ms) => Ok(Some(ms)),
+        _ => Err(ApiError::invalid_parameter(
+            "ttl",
+            format!("{text:?} is no duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
+        )),
     }
 }
 
@@ -185,13 +189,7 @@ async fn push(
             Err(refused) => return Err(record_failure(&deps, &access, &mut pushes, &labels, refused)),
         };
         access.charge_samples(metrics.series_len())?;
-        let change = pushes.push(labels, Push { kind, metrics, ttl_ms }, now).map_err(|error| {
-            let code = match error {
-                crate::push::PushLimitError::Groups => Code::LimitReached,
-                _ => Code::BodyTooLarge,
-            };
-            ApiError::new(code, error.to_string())
-        })?;
+        let change = pushes.push(labels, Push { kind, metrics, ttl_ms }, now).map_err(push_refused)?;
         let report = deps.store(access.org, &mut pushes, change, now)?;
         deps.respond(&access, report)
     };
@@ -213,9 +211,26 @@ fn read_metrics(
     };
     let format = text::Format::of(content_type, body).unwrap_or(text::Format::Prometheus);
     Exposition::read(body, format, labels, limits).map_err(|error| match error {
-        crate::push::PushBodyError::Decode(error) => error.into(),
+        PushBodyError::Decode(error) => error.into(),
         other => ApiError::new(Code::BadRequest, other.to_string()),
     })
+}
+
+fn push_refused(error: PushError) -> ApiError {
+    let code = match error {
+        PushError::Groups => Code::LimitReached,
+        PushError::Group | PushError::Org => Code::BodyTooLarge,
+        PushError::Unreadable(error) => return unreadable(error),
+    };
+    ApiError::new(code, error.to_string())
+}
+
+/// The error of a group whose stored metrics cannot be read: 503 if there is too little memory.
+fn unreadable(error: PushBodyError) -> ApiError {
+    match error {
+        PushBodyError::Decode(error) => error.into(),
+        other => ApiError::internal(format!("a stored group is damaged: {other}")),
+    }
 }
 
 /// Records a refused push: the time of the failure in its group, and the reason in the list of
@@ -256,7 +271,7 @@ async fn delete(
     let work = move || {
         let now = deps.write.clock.now();
         // A group that does not exist is deleted already, as in a Pushgateway.
-        if let Some(change) = pushes.delete(&labels, now) {
+        if let Some(change) = pushes.delete(&labels, now).map_err(unreadable)? {
             deps.store(org, &mut pushes, change, now)?;
         }
         Ok(StatusCode::ACCEPTED.into_response())
@@ -287,7 +302,7 @@ impl PushDeps {
                 &StoredPush {
                     number: group.number,
                     labels: owned(&change.labels),
-                    text: group.text.to_string(),
+                    text: Arc::clone(&group.text),
                     ttl_ms: group.ttl_ms,
                     pushed_at: group.pushed_at,
                     failed_at: group.failed_at,
@@ -320,9 +335,13 @@ impl PushDeps {
             return tracing::warn!(%error, "pushed groups are not loaded");
         }
         for (org, pushes) in self.groups.all() {
-            if !matches!(self.identity.org(org), Ok(Some(_))) {
-                self.groups.forget(org);
-                continue;
+            match self.identity.org(org) {
+                Ok(Some(_)) => {}
+                Ok(None) => {
+                    self.groups.forget(org);
+                    continue;
+                }
+                Err(error) => return tracing::warn!(%error, "pushed groups are not repeated"),
             }
             if self.write.engines.require_local_writes(org).is_err() {
                 continue;
@@ -331,17 +350,29 @@ impl PushDeps {
             for labels in due {
                 // Locked for one group at a time, so that pushes wait for one append at most.
                 let mut pushes = pushes.blocking_lock();
-                let Some(change) = pushes.repeat(&labels, now) else { continue };
-                let done = match change.group {
-                    Some(_) => self.append(org, &change, now).map(|_| pushes.apply(change)),
-                    None => self.store(org, &mut pushes, change, now).map(|_| ()),
-                };
-                if let Err(error) = done {
+                if let Err(error) = self.repeat_group(org, &mut pushes, &labels, now) {
                     tracing::warn!(%error, "the samples of a pushed group were not repeated");
                     break;
                 }
             }
         }
+    }
+
+    fn repeat_group(
+        &self,
+        org: OrgId,
+        pushes: &mut OrgPushes,
+        labels: &GroupingLabels,
+        now: Timestamp,
+    ) -> ApiResult<()> {
+        let Some(change) = pushes.repeat(labels, now).map_err(unreadable)? else { return Ok(()) };
+        if change.group.is_none() {
+            self.store(org, pushes, change, now)?;
+        } else {
+            self.append(org, &change, now)?;
+            pushes.apply(change);
+        }
+        Ok(())
     }
 }
 
@@ -357,47 +388,53 @@ async fn list(
     let org = machine.enter(&slug)?.org;
     let pushes = locked(&deps, org).await?;
     let lanes = deps.write.lanes.clone();
-    let work = move || pushes.iter().map(|(labels, group)| view(labels, group)).collect::<Vec<_>>();
-    let data = lanes.run(Lane::Ingest(org), work).await?;
+    let work =
+        move || pushes.iter().map(|(labels, group)| view(labels, group)).collect::<ApiResult<Vec<_>>>();
+    let data = lanes.run(Lane::Ingest(org), work).await??;
     Ok(Json(json!({ "status": "success", "data": data })))
 }
 
 /// Returns a group as a Pushgateway lists it. The parts of a histogram or a summary are listed by
 /// the names of their series.
-fn view(labels: &GroupingLabels, group: &PushGroup) -> Value {
+fn view(labels: &GroupingLabels, group: &PushGroup) -> ApiResult<Value> {
     let own: Map<String, Value> =
         labels.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
     let time = group.pushed_at.to_rfc3339();
     let is_last_good = group.failed_at.is_none_or(|failed| failed < group.pushed_at);
     let mut view = Map::new();
-    let metrics = Exposition::of_stored(group.text.as_bytes(), labels).unwrap_or_default();
-    metrics.each_family(|family| {
-        for (name, pairs, value) in &family.series {
-            let entry = view.entry((*name).to_owned()).or_insert_with(|| {
-                json!({
-                    "time_stamp": time,
-                    "type": family.kind.as_str().to_ascii_uppercase(),
-                    "help": family.help,
-                    "metrics": [],
-                })
-            });
-            let mut all = own.clone();
-            all.extend(pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
-            if let Some(metrics) = entry.get_mut("metrics").and_then(Value::as_array_mut) {
-                metrics.push(json!({ "labels": all, "value": value.to_string() }));
-            }
+    let metrics = group.metrics(labels).map_err(unreadable)?;
+    for series in metrics.series() {
+        let entry = view.entry(series.name).or_insert_with(|| {
+            json!({
+                "time_stamp": time,
+                "type": series.kind.as_str().to_ascii_uppercase(),
+                "help": series.help,
+                "metrics": [],
+            })
+        });
+        let mut all = own.clone();
+        all.extend(series.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+        if let Some(metrics) = entry.get_mut("metrics").and_then(Value::as_array_mut) {
+            metrics.push(json!({ "labels": all, "value": number(series.value) }));
         }
-    });
+    }
     let gauge = |at: Option<Timestamp>| {
         let seconds = at.map_or(0.0, Timestamp::as_seconds);
-        let metric = json!({ "labels": own, "value": seconds.to_string() });
+        let metric = json!({ "labels": own, "value": number(seconds) });
         json!({ "time_stamp": time, "type": "GAUGE", "metrics": [metric] })
     };
     view.insert("push_time_seconds".to_owned(), gauge(Some(group.pushed_at)));
     view.insert("push_failure_time_seconds".to_owned(), gauge(group.failed_at));
     view.insert("labels".to_owned(), own.into());
     view.insert("last_push_successful".to_owned(), is_last_good.into());
-    view.into()
+    Ok(view.into())
+}
+
+/// Returns a value as text: `1.5`, `+Inf`.
+fn number(value: f64) -> String {
+    let mut text = Vec::new();
+    prom_json::number(value, &mut text);
+    String::from_utf8_lossy(&text).into_owned()
 }
 
 async fn status(

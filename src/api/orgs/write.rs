@@ -33,7 +33,9 @@ use crate::ingest::otlp::{self as otlp_format, DeltaTotals};
 use crate::ingest::{self, DecodeError, DecodeScratch, Protocol, Translated};
 use crate::model::{GuessedBatch, Refusal, WriteBatch};
 use crate::push::totals::{RequestTotals, SeriesTotals, StoredTotals};
-use crate::tsdb::{AppendError, AppendReport, Appended, Appending, Durability, GuessOutcome, Tsdb};
+use crate::tsdb::{
+    AppendError, AppendReport, Appended, Appending, Durability, GuessOutcome, Tsdb, UNREADABLE,
+};
 
 /// The dependencies of the ingestion routes.
 #[derive(Clone, Debug)]
@@ -76,9 +78,14 @@ enum BodyDecoder {
     /// Makes a batch that borrows the body.
     Borrowing(&'static Protocol),
     /// Translates the body to a batch of its own.
-    Translating { gzip: bool, decode: TranslateFn },
-    /// Translates OTLP, whose points may be changes of totals.
-    Otlp { gzip: bool, encoding: otlp_format::Encoding },
+    Translating { gzip: bool, format: TranslatedFormat },
+}
+
+/// The format of a body that is translated.
+enum TranslatedFormat {
+    Import(TranslateFn),
+    /// OTLP, whose points may be changes of totals.
+    Otlp(otlp_format::Encoding),
 }
 
 type TranslateFn = Box<dyn Fn(&[u8], &ingest::DecodeLimits) -> Result<Translated, DecodeError> + Send + Sync>;
@@ -170,7 +177,9 @@ impl IngestJob {
     /// Decodes and appends the samples, and replies once they are durable. Another thread may write
     /// the log; then the reply comes after this function has returned.
     fn start(self: &Arc<Self>, body: &[u8], scratch: &mut DecodeScratch, reply: Reply<AppendResult>) {
-        if let (Some(totals), BodyDecoder::Otlp { .. }) = (&self.deps.totals, &self.body.decoder) {
+        if let Some(totals) = &self.deps.totals
+            && matches!(self.body.decoder, BodyDecoder::Translating { format: TranslatedFormat::Otlp(_), .. })
+        {
             return self.start_with_totals(totals, (body, scratch), reply);
         }
         match self.prepare(body, scratch, None) {
@@ -215,7 +224,10 @@ impl IngestJob {
             Err(_) => Err(ApiError::internal("the thread of the log dropped a write")),
         };
         match &result {
-            Ok(report) if report.refused == 0 => changes.keep(),
+            // Points that the decoder refused changed no total.
+            Ok(report) if report.refused_by_code.iter().all(|(code, _)| *code == UNREADABLE) => {
+                changes.keep();
+            }
             Ok(_) => changes.forget(),
             // The totals are as before, and the sender sends the request again.
             Err(_) => drop(changes),
@@ -263,20 +275,18 @@ impl IngestJob {
                     prepare(batch, charged, 0)
                 })
             }
-            BodyDecoder::Translating { gzip, .. } | BodyDecoder::Otlp { gzip, .. } => {
+            BodyDecoder::Translating { gzip, format } => {
                 let plain = match gzip {
                     true => ingest::gzip::decompress(body, limits, &mut scratch.body)?,
                     false if body.is_empty() => return Err(DecodeError::Empty.into()),
                     false => body,
                 };
-                let translated = match &description.decoder {
-                    BodyDecoder::Translating { decode, .. } => decode(plain, limits)?,
-                    BodyDecoder::Otlp { encoding, .. } => {
+                let Translated { batch, refusals, refused, skipped } = match format {
+                    TranslatedFormat::Import(decode) => decode(plain, limits)?,
+                    TranslatedFormat::Otlp(encoding) => {
                         otlp_format::decode_with_totals(plain, *encoding, limits, totals)?
                     }
-                    BodyDecoder::Borrowing(_) => Translated::default(),
                 };
-                let Translated { batch, refusals, refused, skipped } = translated;
                 let appending = prepare(batch.batch(), 0, refused)?;
                 Ok(appending.with_skipped(skipped as u64).with_unreadable(refused as u64, refusals))
             }

@@ -1,6 +1,7 @@
 //! The pushed groups of an organisation (docs/specification.md C7, Pushgateway).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::identity::Identity;
 use crate::identity::tables::org::OrgRow;
@@ -27,7 +28,7 @@ pub struct StoredPush {
     /// The labels in order of their names.
     pub labels: Vec<(String, String)>,
     /// The metrics in the text format.
-    pub text: String,
+    pub text: Arc<str>,
     /// The time from a push to the end of the group, in milliseconds.
     pub ttl_ms: Option<i64>,
     /// The time of the last push.
@@ -187,7 +188,7 @@ fn assembled(number: u64, parts: &mut BTreeMap<u32, PushRow>) -> Option<StoredPu
     Some(StoredPush {
         number,
         labels: head.labels,
-        text: String::from_utf8(text).ok()?,
+        text: String::from_utf8(text).ok()?.into(),
         ttl_ms: head.ttl_ms,
         pushed_at: head.pushed_at,
         failed_at: head.failed_at,

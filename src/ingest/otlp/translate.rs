@@ -310,9 +310,9 @@ impl<'l> Translator<'l> {
         let has_temporality =
             matches!(data, DataKind::Sum { .. } | DataKind::Histogram | DataKind::Exponential);
         self.is_delta = has_temporality && temporality == DELTA && self.totals.is_some();
-        if let (Some(why), DataKind::Sum { .. } | DataKind::Histogram | DataKind::Exponential) =
-            (not_cumulative(temporality), data)
+        if has_temporality
             && !self.is_delta
+            && let Some(why) = not_cumulative(temporality)
         {
             return self.refuse_points(message, header.name, why);
         }

@@ -6,7 +6,10 @@ use super::{LOOKBACK_MS, SeriesTotal, TotalValue};
 use crate::model::{
     Access, HistogramColumns, MatchOp, Matcher, OrgId, RenderedLabels, TimeRange, Timestamp, is_stale,
 };
-use crate::tsdb::{SampleColumns, Snapshot, Tsdb};
+use crate::tsdb::{SampleColumns, SeriesId, Snapshot, Tsdb};
+
+/// How far back a total is looked for first.
+const RECENT_MS: i64 = 600_000;
 
 /// Reads the totals of one organisation.
 #[derive(Debug)]
@@ -32,34 +35,51 @@ impl<'t> StoredTotals<'t> {
         StoredTotals { tsdb, org, forced_labels, now, snapshot: OnceCell::new() }
     }
 
-    /// Returns the newest sample of the series with exactly these labels; `None` without one since
-    /// [`LOOKBACK_MS`], or if it is a staleness marker.
+    /// Returns the total of the series with exactly these labels: its newest sample. `None` without
+    /// one since [`LOOKBACK_MS`], or if it is a staleness marker.
     pub(super) fn find(&self, labels: &[(&str, &str)]) -> Option<SeriesTotal> {
-        let snapshot = self.snapshot.get_or_init(|| self.tsdb.snapshot(&Access::whole(self.org)));
         let matchers = labels.iter().map(|(name, value)| Matcher::new(name, MatchOp::Equal, value));
         let matchers: Vec<Matcher> = matchers.collect::<Result<_, _>>().ok()?;
-        let end = self.now.plus_ms(LOOKBACK_MS);
-        let range = TimeRange::new(self.now.plus_ms(-LOOKBACK_MS), end);
-        let found = snapshot.select(&matchers, range);
+        // All samples of a range are read, and most series have a recent one.
+        let newest = |lookback_ms| self.newest(&matchers, lookback_ms);
+        let (id, at, value) = newest(RECENT_MS).or_else(|| newest(LOOKBACK_MS))?;
+        let origin = self.snapshot().starts(id, self.since(LOOKBACK_MS)).last().map(|change| change.start);
+        let origin = origin.filter(|start| start.as_ms() != 0);
+        Some(SeriesTotal { at, start: None, origin, value: value? })
+    }
+
+    /// Returns the newest sample of the series with exactly these labels since `lookback_ms`, with
+    /// its time; its value is `None` if it is a staleness marker.
+    fn newest(
+        &self,
+        labels: &[Matcher],
+        lookback_ms: i64,
+    ) -> Option<(SeriesId, Timestamp, Option<TotalValue>)> {
+        let (snapshot, range) = (self.snapshot(), self.since(lookback_ms));
+        let found = snapshot.select(labels, range);
         let id = found.iter().find(|series| series.labels.iter().count() == labels.len())?.id;
         let (mut samples, mut histograms) = (SampleColumns::default(), HistogramColumns::default());
         snapshot.read(id, range, &mut samples);
         snapshot.read_histograms(id, range, &mut histograms);
         let number = samples.times.last().zip(samples.values.last());
-        let number = number.map(|(at, value)| (*at, *value));
+        let number =
+            number.map(|(at, value)| (*at, (!is_stale(*value)).then_some(TotalValue::Number(*value))));
         let native = histograms.times.last().zip(histograms.histograms.last());
-        let is_native = native.is_some_and(|(at, _)| number.is_none_or(|(other, _)| *at > other));
-        let (at_ms, value) = match (native, number) {
-            (Some((at, histogram)), _) if is_native => {
-                let is_usable = !histogram.is_stale();
-                (*at, is_usable.then(|| TotalValue::Native(Box::new(histogram.clone())))?)
-            }
-            (_, Some((at, value))) => (at, (!is_stale(value)).then_some(TotalValue::Number(value))?),
-            _ => return None,
-        };
-        let origin = snapshot.starts(id, range).last().map(|change| change.start);
-        let origin = origin.filter(|start| start.as_ms() != 0);
-        Some(SeriesTotal { at: Timestamp::from_ms(at_ms), start: None, origin, value })
+        let native = native.map(|(at, histogram)| {
+            (*at, (!histogram.is_stale()).then(|| TotalValue::Native(Box::new(histogram.clone()))))
+        });
+        // At the same time, a number counts.
+        let (at_ms, value) = [native, number].into_iter().flatten().max_by_key(|(at_ms, _)| *at_ms)?;
+        Some((id, Timestamp::from_ms(at_ms), value))
+    }
+
+    fn snapshot(&self) -> &Snapshot {
+        self.snapshot.get_or_init(|| self.tsdb.snapshot(&Access::whole(self.org)))
+    }
+
+    /// Samples may be ahead of the clock of the server.
+    fn since(&self, lookback_ms: i64) -> TimeRange {
+        TimeRange::new(self.now.plus_ms(-lookback_ms), self.now.plus_ms(LOOKBACK_MS))
     }
 }
 

@@ -110,6 +110,19 @@ fn a_total_continues_from_its_stored_sample_after_a_restart() {
 }
 
 #[test]
+fn a_total_without_recent_samples_continues_from_one_of_the_last_day() {
+    let fixture = Fixture::new();
+    for (name, seconds) in [("m", -80_000), ("n", -90_000)] {
+        let mut batch = BatchBuilder::default();
+        batch.series_rendered(&[&series(name)], [Sample { at: at(seconds), value: 5.0 }]);
+        let stored = fixture.tsdb.append(ORG, &batch.batch(), at(seconds)).expect("stored");
+        assert_eq!(stored.refused, 0, "{name}");
+    }
+    assert_eq!(fixture.add("m", (-60, -50), 2.0), Ok(7.0));
+    assert_eq!(fixture.add("n", (-60, -50), 2.0), Ok(2.0));
+}
+
+#[test]
 fn a_request_that_is_not_stored_changes_no_total() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.add("m", (-60, -50), 5.0), Ok(5.0));

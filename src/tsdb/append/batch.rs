@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::model::{Refusal, Timestamp};
-use crate::tsdb::report::AppendReport;
+use crate::tsdb::report::{AppendReport, UNREADABLE};
 use crate::tsdb::store::OrgStore;
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 
@@ -34,12 +34,12 @@ impl Appending {
     }
 
     /// Adds samples that the decoder refused before there was a batch. They are counted with the
-    /// code `unreadable`, and their refusals are reported before those of this batch.
+    /// code [`UNREADABLE`], and their refusals are reported before those of this batch.
     #[must_use]
     pub fn with_unreadable(mut self, refused: u64, mut refusals: Vec<Refusal>) -> Appending {
         let report = &mut self.context.report;
         if refused > 0 {
-            report.count(refused, "unreadable");
+            report.count(refused, UNREADABLE);
         }
         refusals.append(&mut report.refusals);
         refusals.truncate(AppendReport::REFUSALS_MAX);

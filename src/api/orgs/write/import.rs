@@ -10,8 +10,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::{
-    BodyDecoder, BodyDescription, DURABILITY, IngestOutcome, TranslateFn, WriteDeps, essence, gzip, handle,
-    media, unsupported,
+    BodyDecoder, BodyDescription, DURABILITY, IngestOutcome, TranslateFn, TranslatedFormat, WriteDeps,
+    essence, gzip, handle, media, unsupported,
 };
 use crate::api::body::Json;
 use crate::api::callers::{IngestAccess, IngestCaller};
@@ -178,7 +178,10 @@ fn describe_body(format: ImportFormat, parts: &Parts, now: Timestamp) -> ApiResu
         }
     };
     let gzip = gzip(encoding).ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
-    Ok(BodyDescription { decoder: BodyDecoder::Translating { gzip, decode }, labels })
+    Ok(BodyDescription {
+        decoder: BodyDecoder::Translating { gzip, format: TranslatedFormat::Import(decode) },
+        labels,
+    })
 }
 
 const JSON_LINES_TYPES: [&str; 6] = [

@@ -11,7 +11,9 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use super::{BodyDecoder, BodyDescription, DURABILITY, WriteDeps, gzip, handle, media, unsupported};
+use super::{
+    BodyDecoder, BodyDescription, DURABILITY, TranslatedFormat, WriteDeps, gzip, handle, media, unsupported,
+};
 use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::ApiResult;
 use crate::api::params::PathOf;
@@ -48,7 +50,8 @@ pub(in crate::api) async fn export_as(
         let encoding = encoding
             .ok_or_else(|| unsupported("Content-Type: application/x-protobuf or application/json"))?;
         let gzip = gzip.ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
-        Ok(BodyDescription { decoder: BodyDecoder::Otlp { gzip, encoding }, labels: Vec::new() })
+        let format = TranslatedFormat::Otlp(encoding);
+        Ok(BodyDescription { decoder: BodyDecoder::Translating { gzip, format }, labels: Vec::new() })
     })
     .await?;
     let encoding = encoding.unwrap_or(otlp::Encoding::Protobuf);
