@@ -9,6 +9,7 @@ pub(crate) mod effort;
 mod egress;
 mod exemplar;
 mod features;
+mod file_glob;
 mod histogram;
 mod labels;
 mod matcher;
@@ -32,6 +33,7 @@ pub use allocation::{OutOfMemory, bytes_of, check_available, try_reserve_exact, 
 pub use egress::{AddressRefusal, EgressRules, is_public};
 pub use exemplar::Exemplar;
 pub use features::{Features, Switches, UnknownFeature};
+pub use file_glob::FileGlob;
 pub use histogram::{
     BucketSpan, CUSTOM_BUCKETS_SCHEMA, CounterReset, Histogram, HistogramColumns, HistogramCounts,
     HistogramError, HistogramShape, StartChange, counts_from_deltas,

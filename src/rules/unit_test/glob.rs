@@ -2,10 +2,12 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use crate::model::FileGlob;
+
 /// Returns the existing paths that match, sorted. A pattern without a wildcard is a path.
 ///
 /// # Errors
-/// The message for a class without its end.
+/// The message for a wrong pattern.
 pub(super) fn glob(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     let mut found = vec![PathBuf::new()];
     for component in pattern.components() {
@@ -15,15 +17,15 @@ pub(super) fn glob(pattern: &Path) -> Result<Vec<PathBuf>, String> {
             found = found.into_iter().map(|path| path.join(component)).collect();
             continue;
         }
-        let parts = parse(&text).ok_or_else(|| format!("syntax error in pattern {text:?}"))?;
+        let name_pattern =
+            FileGlob::parse(&text).ok_or_else(|| format!("syntax error in pattern {text:?}"))?;
         let mut next = Vec::new();
         for path in found {
             let folder = if path.as_os_str().is_empty() { Path::new(".") } else { path.as_path() };
             let Ok(entries) = std::fs::read_dir(folder) else { continue };
             for entry in entries.flatten() {
                 let name = entry.file_name();
-                let characters: Vec<char> = name.to_string_lossy().chars().collect();
-                if matches(&parts, &characters) {
+                if name_pattern.matches(&name.to_string_lossy()) {
                     next.push(path.join(&name));
                 }
             }
@@ -33,83 +35,6 @@ pub(super) fn glob(pattern: &Path) -> Result<Vec<PathBuf>, String> {
     }
     found.retain(|path| path.exists());
     Ok(found)
-}
-
-enum GlobPart {
-    Literal(char),
-    /// `?`.
-    One,
-    /// `*`.
-    Any,
-    Class {
-        negated: bool,
-        ranges: Vec<(char, char)>,
-    },
-}
-
-fn parse(pattern: &str) -> Option<Vec<GlobPart>> {
-    let mut parts = Vec::new();
-    let mut chars = pattern.chars().peekable();
-    while let Some(c) = chars.next() {
-        parts.push(match c {
-            '*' => GlobPart::Any,
-            '?' => GlobPart::One,
-            '\\' => GlobPart::Literal(chars.next()?),
-            '[' => {
-                let negated = chars.next_if_eq(&'^').is_some();
-                let mut ranges = Vec::new();
-                loop {
-                    let mut low = chars.next()?;
-                    if low == ']' && !ranges.is_empty() {
-                        break;
-                    }
-                    if low == '\\' {
-                        low = chars.next()?;
-                    }
-                    let mut high = low;
-                    if chars.next_if_eq(&'-').is_some() {
-                        high = chars.next()?;
-                    }
-                    ranges.push((low, high));
-                }
-                GlobPart::Class { negated, ranges }
-            }
-            c => GlobPart::Literal(c),
-        });
-    }
-    Some(parts)
-}
-
-/// Returns whether the parts match the whole name. Cost: parts times characters.
-fn matches(parts: &[GlobPart], name: &[char]) -> bool {
-    // `reached[at]`: the parts so far match the first `at` characters.
-    let mut reached = vec![false; name.len() + 1];
-    if let Some(first) = reached.first_mut() {
-        *first = true;
-    }
-    for part in parts {
-        let mut next = vec![false; name.len() + 1];
-        if let GlobPart::Any = part {
-            let mut any = false;
-            for (before, after) in reached.iter().zip(&mut next) {
-                any |= *before;
-                *after = any;
-            }
-        } else {
-            let admits = |c: char| match part {
-                GlobPart::Literal(literal) => *literal == c,
-                GlobPart::Class { negated, ranges } => {
-                    ranges.iter().any(|(low, high)| (*low..=*high).contains(&c)) != *negated
-                }
-                GlobPart::One | GlobPart::Any => true,
-            };
-            for ((before, c), after) in reached.iter().zip(name).zip(next.iter_mut().skip(1)) {
-                *after = *before && admits(*c);
-            }
-        }
-        reached = next;
-    }
-    reached.last().copied().unwrap_or_default()
 }
 
 #[cfg(test)]
