@@ -443,7 +443,7 @@ impl Deps {
     }
 
     fn scrape_view(&self) -> ScrapeViewDeps {
-        ScrapeViewDeps { scrapers: Arc::clone(&self.orgs.scraping.scrapers) }
+        ScrapeViewDeps { scrapers: Arc::clone(&self.orgs.scraping.scrapers), lanes: self.orgs.lanes.clone() }
     }
 
     /// Returns the check whether samples of an organisation may be stored here. An error is a

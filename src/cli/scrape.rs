@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use crate::api::views::labels::labels_json;
 use crate::clock::Clock;
 use crate::scrape::config::ScrapeConfig;
 use crate::scrape::discovery::{DiscoveredTargets, DiscoveryManager, DueRefresh};
@@ -74,21 +75,17 @@ impl CheckedScrape {
     }
 
     fn as_json(&self) -> Value {
-        let labels = |labels: &crate::model::Labels| -> Value {
-            labels.iter().map(|label| (label.name.to_owned(), json!(label.value))).collect()
-        };
         let jobs = self.targets.jobs.iter().map(|job| {
             let active = job.active.iter().map(|target| {
                 json!({
                     "url": target.url,
-                    "labels": labels(&target.labels),
-                    "discovered_labels": labels(&target.discovered),
+                    "labels": labels_json(&target.labels),
+                    "discovered_labels": labels_json(&target.discovered),
                 })
             });
-            let invalid = job
-                .invalid
-                .iter()
-                .map(|one| json!({ "discovered_labels": labels(&one.discovered), "reason": one.reason }));
+            let invalid = job.invalid.iter().map(
+                |one| json!({ "discovered_labels": labels_json(&one.discovered), "reason": one.reason }),
+            );
             json!({
                 "name": &*job.job.name,
                 "targets": active.collect::<Vec<_>>(),

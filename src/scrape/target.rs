@@ -4,6 +4,7 @@ mod build;
 mod set;
 mod url;
 
+pub(super) use build::stable_hash;
 pub use build::{RelabelStep, TargetOutcome, build_target, discovered_labels, relabel_steps};
 pub use set::{InvalidScrapeTarget, JobTargets, TARGETS_MAX, TARGETS_PER_JOB_MAX, job_targets};
 

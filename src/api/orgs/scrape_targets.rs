@@ -15,9 +15,11 @@ use super::prometheus::success;
 use super::query::request::MergedParams;
 use crate::api::callers::PrometheusCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
+use crate::api::lanes::{Lane, Lanes};
 use crate::api::params::{Params, PathOf};
 use crate::api::routes::{Auth, Routes};
-use crate::model::{LabelRef, Labels, Matcher, Timestamp, format_duration};
+use crate::api::views::labels::labels_json;
+use crate::model::{Labels, Matcher, OrgId, Timestamp, format_duration};
 use crate::promql::syntax::{self, Caps};
 use crate::relabel::RelabelRule;
 use crate::scrape::run::ScrapeTargetReport;
@@ -32,6 +34,23 @@ const LABELS_BYTES_MAX: usize = 64 << 10;
 pub struct ScrapeViewDeps {
     /// The scraped targets.
     pub scrapers: Arc<Scrapers>,
+    /// The threads that make responses.
+    pub lanes: Lanes,
+}
+
+impl ScrapeViewDeps {
+    /// Makes a response of the targets that the caller sees. It runs on the query lane, because an
+    /// organisation may have 100,000 targets.
+    async fn respond(
+        &self,
+        org: Option<OrgId>,
+        data: impl FnOnce(ScrapeView) -> ApiResult<Value> + Send + 'static,
+    ) -> ApiResult<Response> {
+        let Some(org) = org else { return Ok(success(&data(ScrapeView::default())?)) };
+        let scrapers = Arc::clone(&self.scrapers);
+        let work = move || Ok(success(&data(scrapers.view(org))?));
+        self.lanes.run(Lane::Query(org), work).await?
+    }
 }
 
 /// The routes below `/orgs/{slug}`.
@@ -54,9 +73,10 @@ pub fn routes() -> Routes<ScrapeViewDeps> {
         .get("/orgs/{slug}/prometheus/api/v1/scrape_pools", auth, "Prometheus: list jobs", pools)
 }
 
-/// A request of a caller that has entered the organisation without restrictions.
+/// A request of a caller that has entered the organisation.
 struct TargetsRequest {
-    view: ScrapeView,
+    /// The organisation; `None` if the caller sees no targets.
+    org: Option<OrgId>,
     params: Params,
 }
 
@@ -68,17 +88,11 @@ impl FromRequest<ScrapeViewDeps> for TargetsRequest {
         let caller = PrometheusCaller::from_request_parts(&mut parts, &()).await?;
         let PathOf(slug) = PathOf::<String>::from_request_parts(&mut parts, &()).await?;
         let caller = caller.enter_any(&slug)?;
-        let view = match caller.access.scope.is_whole() && !caller.grant.is_token() {
-            true => deps.scrapers.view(caller.access.org),
-            false => ScrapeView::default(),
-        };
+        let sees_targets = caller.access.scope.is_whole() && !caller.grant.is_token();
+        let org = sees_targets.then_some(caller.access.org);
         let MergedParams(params) = MergedParams::from_request(Request::from_parts(parts, body), deps).await?;
-        Ok(TargetsRequest { view, params })
+        Ok(TargetsRequest { org, params })
     }
-}
-
-fn labels_json(labels: &Labels) -> Value {
-    labels.iter().map(|LabelRef { name, value }| (name.to_owned(), json!(value))).collect()
 }
 
 /// Returns a time as Prometheus writes it: Go's zero time if there is none.
@@ -118,11 +132,16 @@ fn target_json(report: &ScrapeTargetReport) -> Value {
     })
 }
 
-async fn targets(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
-    let TargetsRequest { view, mut params } = request;
+async fn targets(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
+    let TargetsRequest { org, mut params } = request;
     let state = params.one(&["state"])?.unwrap_or_default().to_lowercase();
     let pool = params.one(&["scrapePool"])?.unwrap_or_default();
-    let (has_active, has_dropped) = match state.as_str() {
+    deps.respond(org, move |view| Ok(targets_json(&view, &state, &pool))).await
+}
+
+/// Returns the targets in a state and of a job; an empty text selects all.
+fn targets_json(view: &ScrapeView, state: &str, pool: &str) -> Value {
+    let (has_active, has_dropped) = match state {
         "active" => (true, false),
         "dropped" => (false, true),
         _ => (true, true),
@@ -146,13 +165,16 @@ async fn targets(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> Ap
     data.insert("droppedTargets".to_owned(), dropped.into());
     let counts = if has_dropped { Value::Object(counts) } else { Value::Null };
     data.insert("droppedTargetCounts".to_owned(), counts);
-    Ok(success(&data.into()))
+    data.into()
 }
 
-async fn pools(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
-    let mut names: Vec<&str> = request.view.pools.iter().map(|pool| &*pool.targets.job.name).collect();
-    names.sort_unstable();
-    Ok(success(&json!({ "scrapePools": names })))
+async fn pools(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
+    let names = |view: ScrapeView| {
+        let mut names: Vec<&str> = view.pools.iter().map(|pool| &*pool.targets.job.name).collect();
+        names.sort_unstable();
+        Ok(json!({ "scrapePools": names }))
+    };
+    deps.respond(request.org, names).await
 }
 
 /// Parses the selector `match_target`. Label matchers only.
@@ -165,12 +187,18 @@ fn target_matchers(text: &str) -> ApiResult<Vec<Matcher>> {
     })
 }
 
-async fn metadata(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
-    let TargetsRequest { view, mut params } = request;
+async fn metadata(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
+    let TargetsRequest { org, mut params } = request;
     let matchers = target_matchers(&params.one(&["match_target"])?.unwrap_or_default())?;
     let metric = params.one(&["metric"])?.unwrap_or_default();
     let limit = params.number::<usize>("limit", "a non-negative whole number")?.filter(|limit| *limit > 0);
     let limit = limit.unwrap_or(usize::MAX);
+    deps.respond(org, move |view| Ok(metadata_json(&view, &matchers, &metric, limit))).await
+}
+
+/// Returns up to `limit` rows of metadata of the targets that the matchers select; an empty `metric`
+/// selects all.
+fn metadata_json(view: &ScrapeView, matchers: &[Matcher], metric: &str, limit: usize) -> Value {
     let mut rows = Vec::new();
     let fits = |labels: &Labels| matchers.iter().all(|matcher| matcher.matches(labels.value(matcher.name())));
     for report in view.reports.iter().filter(|report| fits(&report.target.labels)) {
@@ -191,11 +219,11 @@ async fn metadata(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> A
             rows.push(row);
         }
     }
-    Ok(success(&rows.into()))
+    rows.into()
 }
 
-async fn steps(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
-    let TargetsRequest { view, mut params } = request;
+async fn steps(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
+    let TargetsRequest { org, mut params } = request;
     let pool = params.one(&["scrapePool"])?.unwrap_or_default();
     let labels = params.one(&["labels"])?.unwrap_or_default();
     if pool.is_empty() || labels.is_empty() {
@@ -207,6 +235,11 @@ async fn steps(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiR
     }
     let labels: BTreeMap<String, String> = serde_json::from_str(&labels)
         .map_err(|error| ApiError::invalid_parameter("labels", error.to_string()))?;
+    deps.respond(org, move |view| steps_json(&view, &pool, labels)).await
+}
+
+/// Returns the labels of a target of the job `pool` after each of its rules.
+fn steps_json(view: &ScrapeView, pool: &str, labels: BTreeMap<String, String>) -> ApiResult<Value> {
     let found = view.pools.iter().find(|known| *known.targets.job.name == *pool);
     let Some(found) = found else {
         return Err(ApiError::new(Code::NotFound, format!("no scrape pool found with name {pool:?}")));
@@ -218,5 +251,5 @@ async fn steps(State(_): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiR
         let output = if step.keep { labels_json(&step.labels) } else { json!({}) };
         json!({ "rule": rule_json(&step.rule), "output": output, "keep": step.keep })
     });
-    Ok(success(&json!({ "steps": rows.collect::<Vec<_>>() })))
+    Ok(json!({ "steps": rows.collect::<Vec<_>>() }))
 }

@@ -6,6 +6,7 @@ pub mod api_key;
 pub mod dashboard;
 pub mod embed_policy;
 pub mod embed_token;
+pub mod labels;
 pub mod link;
 pub mod member;
 pub mod org;

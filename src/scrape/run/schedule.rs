@@ -3,20 +3,16 @@
 use std::time::Duration;
 
 use crate::model::{Labels, Timestamp};
+use crate::scrape::target::stable_hash;
 
 /// A scrape that begins at most this late has the timestamp that was planned, in milliseconds.
 /// Equal distances between timestamps compress better.
 const TOLERANCE_MS: i64 = 2;
 
 /// Returns the seed of all offsets of this server: servers with other external labels or another
-/// name scrape at other times. FNV-1a over the labels and the name.
+/// name scrape at other times.
 pub fn offset_seed(external: &Labels, host: &str) -> u64 {
-    let texts = external.iter().flat_map(|label| [label.name, label.value]).chain([host]);
-    texts.fold(0xcbf2_9ce4_8422_2325, |hash, text| {
-        text.bytes()
-            .chain([0xff])
-            .fold(hash, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3))
-    })
+    stable_hash(external, host)
 }
 
 /// The times of a target's scrapes: an interval, and an offset that depends on the target, so that

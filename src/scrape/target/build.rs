@@ -107,7 +107,7 @@ fn checked_target(
     Ok(ScrapeTarget {
         job: Arc::clone(job),
         base,
-        hash: hash(&labels, &url),
+        hash: stable_hash(&labels, &url),
         url,
         path_and_query,
         interval_ms,
@@ -150,12 +150,12 @@ fn final_labels(relabelled: &Labels, address: &str) -> Labels {
     labels.build()
 }
 
-/// Returns the 64-bit FNV-1a hash of labels and URL.
-fn hash(labels: &Labels, url: &str) -> u64 {
+/// Returns the 64-bit FNV-1a hash of labels and a text, which is the same in every process.
+pub(in crate::scrape) fn stable_hash(labels: &Labels, text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0000_0100_0000_01b3;
     // A byte that does not occur in UTF-8 separates the texts.
-    let texts = labels.iter().flat_map(|label| [label.name, label.value]).chain([url]);
+    let texts = labels.iter().flat_map(|label| [label.name, label.value]).chain([text]);
     let bytes = texts.flat_map(|text| text.bytes().chain([0xff]));
     bytes.fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value};
 
 use super::pool::ScrapePoolThreads;
+use crate::api::views::labels::labels_json;
 use crate::identity::Identity;
 use crate::kv::with_sources;
 use crate::model::{
@@ -101,10 +102,10 @@ impl ScrapeMemory for StoreSink {
 }
 
 fn text_of(targets: &[Labels]) -> String {
-    let of_one = |labels: &Labels| -> Value {
-        labels.iter().map(|label| (label.name.to_owned(), Value::from(label.value))).collect()
-    };
-    if targets.is_empty() { String::new() } else { Value::from_iter(targets.iter().map(of_one)).to_string() }
+    match targets.is_empty() {
+        true => String::new(),
+        false => Value::from_iter(targets.iter().map(labels_json)).to_string(),
+    }
 }
 
 fn labels_of(text: &str) -> Vec<Labels> {

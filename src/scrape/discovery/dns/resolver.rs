@@ -94,7 +94,7 @@ impl DnsResolver {
         let searched = searched.filter(|name| !name.ends_with(".."));
         match has_dots {
             true => [own].into_iter().chain(searched).collect(),
-            false => searched.chain([own.clone()]).collect(),
+            false => searched.chain([own]).collect(),
         }
     }
 }
