@@ -12,7 +12,7 @@ import {
 import { QUERY_ATTRIBUTES } from '../../src/ui/assets/chart/query.js';
 
 const read = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
-const guide = read('docs/guide/embed.md');
+const guide = read('docs/guide/embed-charts.md');
 const types = read('src/ui/assets/embed.d.ts');
 const element = read('src/ui/assets/embed.js');
 const sorted = (names) => [...new Set(names)].sort();

@@ -3,7 +3,7 @@
 //   <script type="module" src="SERVER/embed-dashboard.js"></script>
 //   <metric-dashboard org="acme" uid="node" token-endpoint="/metrics-token"></metric-dashboard>
 //
-// docs/guide/embed.md lists the attributes, the property `snapshot`, events, CSS variables and parts.
+// docs/guide/embed-dashboards.md lists the attributes, the property `snapshot`, events, CSS variables and parts.
 
 import { DashboardView } from './embedded/dashboard.js';
 import { sheets } from './embedded/sheets.js';

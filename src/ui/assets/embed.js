@@ -4,7 +4,7 @@
 //   <metric-chart org="acme" expr="sum(rate(http_requests_total[5m]))" range="1h" live
 //                 token-endpoint="/metrics-token"></metric-chart>
 //
-// docs/guide/embed.md lists the attributes, properties, methods, events, CSS variables and parts;
+// docs/guide/embed-charts.md lists the attributes, properties, methods, events, CSS variables and parts;
 // embed.d.ts has their types. `data-state` is idle, loading, drawn, empty or error.
 
 import { ApiError } from './chart/api_error.js';
