@@ -49,12 +49,12 @@ pub struct RelabelRule {
     /// The new value or name; `$1` and `${1}` stand for groups of the pattern.
     #[serde(default = "default_replacement")]
     pub replacement: String,
-    /// What the rule does.
+    /// The action.
     #[serde(default)]
     pub action: RelabelAction,
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RelabelAction {

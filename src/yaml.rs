@@ -42,7 +42,7 @@ pub fn position<T>(value: &Spanned<T>) -> Position {
 pub struct YamlError {
     /// Where the error is.
     pub position: Position,
-    /// What is wrong, without the position.
+    /// The error message, without the position.
     pub message: String,
 }
 
@@ -89,7 +89,7 @@ const LISTED_MAX: usize = 12;
 /// The most changed letters of a name that is suggested, inclusive.
 const DISTANCE_MAX: usize = 3;
 
-/// Says that a name is not known, and which known name is the nearest.
+/// Returns a message about an unknown name, with the nearest known name.
 pub fn unknown_name(kind: &str, name: &str, known: &[&str]) -> String {
     let shown: String = name.chars().take(64).collect();
     let nearest = known

@@ -3,7 +3,7 @@
 use super::convert::whole;
 use super::zone::{Zone, date_of, days_of};
 
-/// Steps that a person reads at a glance, in seconds, ascending.
+/// Round steps, in seconds, ascending.
 const STEPS_S: [i64; 24] = [
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 10_800, 21_600, 43_200, DAY_S, 172_800,
     604_800, 1_209_600, MONTH_S, 7_776_000, YEAR_S,
@@ -26,8 +26,8 @@ pub(super) struct ValueAxis {
 impl ValueAxis {
     /// Returns round bounds and about `count` intervals around the values from `low` to `high`.
     ///
-    /// The axis of values that are not far above zero begins at zero: without it a small wobble
-    /// looks like an outage.
+    /// The axis of values that are not far above zero begins at zero; otherwise small changes would
+    /// look large.
     pub(super) fn around(low: f64, high: f64, count: usize, unit: &str) -> ValueAxis {
         let (mut low, mut high) = (low, high);
         if low > 0.0 && low < high * 0.7 {

@@ -3,7 +3,7 @@
 use notosans::REGULAR_TTF;
 use ttf_parser::{Face, GlyphId};
 
-/// The part of its size that the box of a missing character is wide.
+/// The width of the box of a missing character, as a fraction of the font size.
 const BOX_WIDTH: f32 = 0.6;
 
 /// The parsed tables of the font. Cheap to make.
@@ -12,7 +12,7 @@ pub(super) struct Font {
     units: f32,
 }
 
-/// What a character is drawn as.
+/// The drawing of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Drawn {
     /// An outline of the font.

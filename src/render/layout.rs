@@ -13,8 +13,8 @@ use super::shapes::{Draw, Shape, Stacked, Stacking, extent, stacked};
 use super::text::{clean, grouped};
 use super::{Cancelled, Chart, ChartSeries, SERIES_MAX, TEXT_CHARS_MAX, VERTICES_MAX};
 
-/// With more lines than this, lines are thin (`src/ui/assets/chart/paint.js`).
-const CROWD: usize = 40;
+/// The number of lines above which lines are thin (`src/ui/assets/chart/paint.js`).
+const THIN_LINES_ABOVE: usize = 40;
 /// The size of the texts at the axes.
 const TICK_SIZE: f32 = 11.0;
 const TITLE_SIZE: f32 = 14.0;
@@ -25,7 +25,7 @@ const MARGIN: f32 = 8.0;
 /// The height of the heading, and of the notes.
 const TITLE_HEIGHT: f32 = 30.0;
 const NOTE_HEIGHT: f32 = 20.0;
-/// A plot that is lower than this gets the room of heading, legend and notes.
+/// The height of the plot below which heading, legend and notes are left out.
 const PLOT_MIN: f32 = 90.0;
 /// The most messages in the picture (`src/ui/assets/chart/state.js`).
 const MESSAGES_MAX: usize = 3;
@@ -38,7 +38,7 @@ struct Sketch<'c> {
     items: Vec<Item>,
 }
 
-/// The parts that stand above and below the plot, and the height of the plot with its axes.
+/// The parts above and below the plot, and the height of the plot with its axes.
 struct Parts {
     title: String,
     legend: Legend,
@@ -155,24 +155,24 @@ impl Sketch<'_> {
         }
     }
 
-    /// Returns what the picture leaves out, and the first messages of the result.
+    /// Returns notes about the parts of the result that are not drawn, and its first messages.
     fn notes(&self, drawn: usize, sums: &[Summary]) -> String {
         let Chart { series, total, messages, .. } = *self.chart;
         let mut notes = Vec::new();
         if total > drawn {
             notes.push(format!("Drawing {} of {} series.", grouped(drawn), grouped(total)));
         }
-        let whose = |count| match count {
+        let affected = |count| match count {
             1 => "one series are".to_owned(),
             _ => format!("{count} series are"),
         };
         let infinite = sums.iter().filter(|sum| sum.infinite > 0).count();
         if infinite > 0 {
-            notes.push(format!("Infinite values of {} not drawn.", whose(infinite)));
+            notes.push(format!("Infinite values of {} not drawn.", affected(infinite)));
         }
         let histograms = series[..drawn].iter().filter(|one| one.has_histograms).count();
         if histograms > 0 {
-            notes.push(format!("Histograms of {} not drawn.", whose(histograms)));
+            notes.push(format!("Histograms of {} not drawn.", affected(histograms)));
         }
         notes.extend(messages.iter().take(MESSAGES_MAX).map(|text| clean(text, TEXT_CHARS_MAX)));
         notes.join(" · ")
@@ -276,7 +276,7 @@ impl Sketch<'_> {
                         let vertices = at.filled(series.samples, bases);
                         self.items.push(Item::Fill { vertices, opacity, ink });
                     }
-                    self.series_line(at.line(series), place, (drawn > CROWD, false));
+                    self.series_line(at.line(series), place, (drawn > THIN_LINES_ABOVE, false));
                 }
             }
         }
@@ -293,7 +293,7 @@ impl Sketch<'_> {
         let is_dense = steps as f64 > 1.5 * width || steps.saturating_mul(drawn) > VERTICES_MAX;
         // Two vertices of each column.
         let grain = (2.0 * width * drawn as f64 / VERTICES_MAX as f64).ceil().max(1.0);
-        let is_crowd = is_dense || drawn > CROWD;
+        let is_crowd = is_dense || drawn > THIN_LINES_ABOVE;
         for (place, series) in self.chart.series[..drawn].iter().enumerate() {
             if !continues() {
                 return Err(Cancelled);

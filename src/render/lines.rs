@@ -138,7 +138,7 @@ impl Positions<'_> {
         far
     }
 
-    /// Returns the polygons between a line and the ground: zero, or the edge that is nearest to it.
+    /// Returns the polygons between a line and zero, or the edge of the plot nearest to zero.
     pub(super) fn areas(&self, line: &SeriesLine) -> Vec<Vec<(f32, f32)>> {
         let ground = pixels(self.y(0.0_f64.clamp(self.axis.low, self.axis.high)));
         let mut areas: Vec<Vec<(f32, f32)>> = Vec::new();

@@ -20,7 +20,7 @@ pub(super) fn names(series: &[ChartSeries<'_>]) -> Vec<String> {
     series.iter().map(|one| clean(&name(one), NAME_CHARS_MAX)).collect()
 }
 
-/// Returns whether a result has no need for a legend: one series without labels.
+/// Returns whether a result is drawn without a legend: it is one series without labels.
 pub(super) fn is_nameless(series: &[ChartSeries<'_>]) -> bool {
     matches!(series, [one] if one.labels.is_empty())
 }
@@ -70,7 +70,7 @@ fn selector(labels: &Labels) -> String {
     }
 }
 
-/// Returns the beginning of a value, of which a name shows no more.
+/// Returns the part of a label value that a name shows: its beginning.
 fn brief(value: &str) -> &str {
     value.char_indices().nth(NAME_CHARS_MAX).map_or(value, |(end, _)| &value[..end])
 }

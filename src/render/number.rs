@@ -25,7 +25,7 @@ const SPANS: [(f64, f64, &str); 7] = [
     (1e-6, 1e-6, "µs"),
     (1e-9, 1e-9, "ns"),
 ];
-/// Spans that ticks are whole in, if their step is.
+/// The units of ticks whose step is a whole number of them.
 const WHOLE_SPANS: Prefixes = &[(86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s")];
 
 /// Returns a finite value as text, as exact as an axis with this step needs.

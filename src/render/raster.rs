@@ -14,11 +14,11 @@ use super::png;
 use super::scene::{Anchor, Item, Scene, Text, Vertex};
 use super::svg::{AREA_OPACITY, DOT};
 
-/// The part of its size that the outline of a bold text is stroked with: the font has no bold
+/// The stroke of the outline of a bold text, as a fraction of its size: the font has no bold
 /// letters.
 const BOLD: f32 = 0.04;
 
-/// The pixels of a picture under way.
+/// The pixels of a picture that is being drawn.
 struct Canvas {
     pixels: Pixmap,
     transform: Transform,
@@ -152,7 +152,7 @@ impl Canvas {
 /// The outline of the letters of a text.
 struct Outline {
     path: PathBuilder,
-    /// The beginning of the letter under way, on the baseline.
+    /// The beginning of the current letter, on the baseline.
     x: f32,
     y: f32,
     factor: f32,

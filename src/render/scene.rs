@@ -16,7 +16,7 @@ pub(super) struct Vertex {
     pub(super) begins: bool,
 }
 
-/// Which point of a text its position is.
+/// The point of a text that its position denotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Anchor {
     Start,

@@ -13,19 +13,19 @@ pub enum Draw {
     /// A line through the samples.
     #[default]
     Line,
-    /// A bar from the ground to each sample.
+    /// A bar from zero to each sample.
     Bars,
     /// A point at each sample.
     Points,
 }
 
-/// How series stand on each other.
+/// The stacking of series.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stacking {
-    /// Each series stands on the ground.
+    /// Each series begins at zero.
     #[default]
     None,
-    /// Each series stands on those before it; series below zero hang apart.
+    /// Each series begins at the sum of those before it; negative series are stacked separately.
     Normal,
     /// As `Normal`, with each sample as a part of the sum of its step.
     Percent,
@@ -36,7 +36,7 @@ pub enum Stacking {
 pub struct Shape {
     /// How samples are drawn.
     pub draw: Draw,
-    /// How series stand on each other.
+    /// The stacking of series.
     pub stacking: Stacking,
     /// The opacity of bars and of areas below lines, in percent. `None` fills the area of a single
     /// line, which fades.
@@ -111,7 +111,7 @@ pub(super) fn stacked(
 }
 
 /// Returns the values that an axis shows: those of the series, the lower edges of stacks, and the
-/// ground of bars.
+/// lower end of bars.
 pub(super) fn extent(shape: Shape, sum: Summary, stacks: &[Stacked]) -> (f64, f64) {
     let bases = stacks.iter().flat_map(|stacked| &stacked.bases).copied();
     let ground = (shape.draw == Draw::Bars).then_some(0.0);
@@ -188,7 +188,7 @@ impl Positions<'_> {
         self.y(0.0_f64.clamp(self.axis.low, self.axis.high))
     }
 
-    /// Returns whether so many samples have shapes of their own: more would be wider than their
+    /// Returns whether this many samples can be drawn as shapes: more would be wider than their
     /// steps, or too many.
     pub(super) fn has_room(&self, samples: usize, most: usize) -> bool {
         self.steps.len() <= index(self.plot.right - self.plot.left).max(1) && samples <= most

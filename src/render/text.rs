@@ -1,7 +1,7 @@
 //! Texts of users, made safe to draw: bounded, on one line, and without characters that are
 //! invisible or that change the order of their neighbours.
 
-/// Stands for a character that cannot be drawn.
+/// The replacement of a character that cannot be drawn.
 pub(super) const REPLACEMENT: char = '\u{FFFD}';
 
 /// Returns at most `chars_max` characters of a text. Longer texts end with `…`.
