@@ -17,7 +17,7 @@ use crate::entropy::Entropy;
 use crate::model::{Labels, OrgId};
 use crate::sync::IgnorePoison as _;
 
-/// Where a configuration comes from.
+/// The origin of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ScrapeSource {
     /// The file of `--scrape-config`.
@@ -36,12 +36,12 @@ pub trait ScrapeMemory: Send + Sync + 'static {
     fn store(&self, org: OrgId, targets: &[Labels]);
 }
 
-/// What scraping needs of the process.
+/// The dependencies of scraping.
 #[derive(Clone)]
 pub struct ScrapersDeps {
-    /// What targets of the file of `--scrape-config` need.
+    /// The dependencies of targets of the file of `--scrape-config`.
     pub of_file: ScrapeDeps,
-    /// What targets of configurations that were set by the API need.
+    /// The dependencies of targets of configurations that were set by the API.
     pub of_api: ScrapeDeps,
     /// The labels of targets before a restart.
     pub memory: Arc<dyn ScrapeMemory>,
@@ -105,7 +105,7 @@ pub struct Scrapers {
 /// The targets of one job, for display.
 #[derive(Clone, Debug)]
 pub struct ScrapePool {
-    /// Where the job is configured.
+    /// The origin of the job's configuration.
     pub source: ScrapeSource,
     /// Its targets, the dropped ones included.
     pub targets: Arc<JobTargets>,
@@ -357,7 +357,7 @@ fn report_problems(targets: &DiscoveredTargets) {
     }
 }
 
-/// Returns what should be scraped.
+/// Returns the targets to scrape.
 fn plans_of(targets: &DiscoveredTargets) -> Vec<ScrapePlan> {
     let plans = targets.jobs.iter().flat_map(|job| {
         let forced_error: Option<Arc<str>> = job.failure.as_deref().map(Arc::from);

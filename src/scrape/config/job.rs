@@ -58,7 +58,7 @@ pub struct ScrapeJob {
     pub track_timestamps_staleness: bool,
     /// The limits.
     pub limits: ScrapeLimits,
-    /// The formats to ask for, the preferred one first; not empty.
+    /// The requested formats, the preferred one first; not empty.
     pub protocols: Vec<ScrapeProtocol>,
     /// The format of responses whose `Content-Type` is absent or unknown. `None` fails the scrape.
     pub fallback_protocol: Option<ScrapeProtocol>,
@@ -66,17 +66,17 @@ pub struct ScrapeJob {
     pub classic_histograms: bool,
     /// How names and labels outside of the classic character set are handled.
     pub name_validation: NameValidation,
-    /// How names are asked for (`escaping` of the `Accept` header).
+    /// The requested escaping of names (`escaping` of the `Accept` header).
     pub name_escaping: NameEscaping,
     /// How requests are made. All files with secrets and certificates have been read.
     pub client: PullOptions,
-    /// Whether compressed responses are asked for.
+    /// Whether compressed responses are requested.
     pub enable_compression: bool,
     /// The rules for the labels of scraped samples.
     pub metric_relabel: ScrapeRules,
     /// The rules for the labels of targets.
     pub relabel: ScrapeRules,
-    /// Where the targets come from.
+    /// The discoveries of its targets.
     pub discoveries: Vec<DiscoveryConfig>,
 }
 
@@ -177,7 +177,7 @@ pub enum NameValidation {
     Legacy,
 }
 
-/// How targets are asked to escape names.
+/// The escaping of names that targets are requested to use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NameEscaping {
     /// Not at all.

@@ -208,7 +208,7 @@ const ACTIONS: [(&str, RelabelAction); 11] = [
     ("uppercase", RelabelAction::Uppercase),
 ];
 
-/// Checks a rule as Prometheus does, and removes what has no effect in its action.
+/// Checks a rule as Prometheus does, and removes the keys that have no effect in its action.
 fn relabel_rule(yaml: &YamlRelabel) -> Result<RelabelRule, String> {
     let name = yaml.action.as_deref().unwrap_or("replace").to_lowercase();
     let Some((_, action)) = ACTIONS.into_iter().find(|(known, _)| *known == name) else {

@@ -26,10 +26,10 @@ use crate::sync::IgnorePoison as _;
 const FIRST_ANSWERS_MS: i64 = 2_000;
 /// The longest wait for an event.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// The shortest time between two looks for due refreshes.
+/// The shortest time between two checks for due refreshes.
 const WAIT_MIN: Duration = Duration::from_millis(20);
 
-/// What discoveries need of the process.
+/// The dependencies of discoveries.
 pub struct DiscoveryDeps {
     /// The runtime of requests.
     pub runtime: Handle,

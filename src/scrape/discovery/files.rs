@@ -15,7 +15,7 @@ const FILES_MAX: usize = 10_000;
 /// The label with the path of the file.
 const FILE_PATH: &str = "__meta_filepath";
 
-/// What distinguishes two contents of a file without reading them.
+/// The metadata of a file that change with its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct FileStamp {
     modified: Option<SystemTime>,
@@ -65,7 +65,7 @@ impl FileReader {
                 self.stamps.insert(path, stamp);
                 SourceAnswer::Groups(groups)
             }
-            // Without a stamp the file is read again at the next look.
+            // Without a stamp the file is read again at the next check.
             Err(error) => {
                 self.stamps.remove(&path);
                 SourceAnswer::Failed(error)

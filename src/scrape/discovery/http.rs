@@ -13,7 +13,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(60);
 /// The label with the URL.
 const URL: &str = "__meta_url";
 
-/// Asks for the groups.
+/// Requests the groups.
 pub(super) async fn refresh(config: &HttpDiscovery, egress: Egress) -> RefreshAnswer {
     let text = fetch(config, egress).await?;
     let groups = groups_of_json(&text)?;

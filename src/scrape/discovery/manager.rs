@@ -45,7 +45,7 @@ struct JobDiscovery {
     targets: Option<Arc<JobTargets>>,
 }
 
-/// The discoveries of a configuration. It starts no requests itself.
+/// The discoveries of a configuration. The caller makes the requests.
 #[derive(Debug, Default)]
 pub struct DiscoveryManager {
     jobs: Vec<JobDiscovery>,
@@ -57,7 +57,7 @@ pub struct DiscoveryManager {
 pub struct DueRefresh {
     /// The discovery.
     pub id: DiscoveryId,
-    /// What is asked.
+    /// The source to read.
     pub config: DiscoveryConfig,
 }
 

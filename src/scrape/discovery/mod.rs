@@ -1,6 +1,6 @@
 //! Discovery of targets: fixed lists, files, HTTP endpoints and DNS.
 //!
-//! [`DiscoveryManager`] decides what is refreshed when and makes targets of the answers; it is
+//! [`DiscoveryManager`] plans the refreshes and makes targets of the answers; it is
 //! synchronous. `edge` has the thread that reads files and starts requests.
 
 mod dns;

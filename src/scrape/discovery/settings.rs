@@ -1,4 +1,4 @@
-//! Where the targets of a job come from.
+//! The discoveries of a job: the sources of its targets.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The state of one discovery: when it is refreshed next, what it found last, and its errors.
+//! The state of one discovery: the time of its next refresh, its last groups, and its errors.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use crate::model::Timestamp;
 
 /// The most targets of a discovery, inclusive. A source that exceeds it has failed.
 const DISCOVERED_MAX: usize = 100_000;
-/// The time between two looks at files, in milliseconds. Only changed files are read.
+/// The time between two checks of files, in milliseconds. Only changed files are read.
 const FILES_LOOK_MS: i64 = 5_000;
 /// The longest time after which a refresh without an answer is repeated, in milliseconds.
 const ANSWER_MS_MAX: i64 = 120_000;
 
-/// What a refresh found for one source: a file, a name, or the URL.
+/// The answer of a refresh for one source: a file, a name, or the URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SourceAnswer {
-    /// These groups.
+    /// The groups of the source.
     Groups(Vec<TargetGroup>),
     /// The same as before.
     Unchanged,
@@ -39,7 +39,7 @@ struct SourceGroups {
 /// The state of a discovery, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryStatus {
-    /// The kind and what is asked, without secrets: `file_sd_configs: targets/*.json`.
+    /// The kind and the source, without secrets: `file_sd_configs: targets/*.json`.
     pub title: String,
     /// The number of discovered targets.
     pub targets: usize,
@@ -51,7 +51,7 @@ pub struct DiscoveryStatus {
     pub failures: u64,
 }
 
-/// The state of one discovery. It starts no requests itself.
+/// The state of one discovery. The caller makes the requests.
 #[derive(Debug)]
 pub struct DiscoveryState {
     config: DiscoveryConfig,
@@ -85,7 +85,7 @@ impl DiscoveryState {
         state
     }
 
-    /// Returns what is discovered.
+    /// Returns the configuration.
     pub fn config(&self) -> &DiscoveryConfig {
         &self.config
     }
@@ -199,7 +199,7 @@ impl SourceGroups {
 }
 
 impl DiscoveryConfig {
-    /// Returns the kind and what is asked, without secrets.
+    /// Returns the kind and the source, without secrets.
     pub fn title(&self) -> String {
         match self {
             DiscoveryConfig::Static(fixed) => format!("static_configs: {} groups", fixed.groups.len()),

@@ -10,7 +10,7 @@ use crate::model::{
     WriteSeries, WriteStart, stale_nan,
 };
 
-/// No place in the batch: the series is not stored.
+/// The index of a series that is not in the batch, because it is not stored.
 const NOWHERE: u32 = u32::MAX;
 
 /// The batch of one scrape.
@@ -27,7 +27,7 @@ pub struct ScrapeBatch {
     series: Vec<(Range<usize>, Range<usize>)>,
     samples: Vec<Sample>,
     histograms: Vec<HistogramSample>,
-    /// The place of each decoded series in `series`, or [`NOWHERE`].
+    /// The index of the labels of each decoded series in `series`, or [`NOWHERE`].
     places: Vec<u32>,
     /// Whether the metadata of the response is stored.
     pub(super) with_metadata: bool,
@@ -36,7 +36,7 @@ pub struct ScrapeBatch {
 /// Appends a label in the encoding of [`BatchBuilder`].
 pub(super) fn put_label(out: &mut Vec<u8>, name: &str, value: &str) {
     for text in [name, value] {
-        // A label that is longer than 4 GiB cannot come out of a bounded body.
+        // A body is bounded, so no label is longer than 4 GiB.
         let length = u32::try_from(text.len()).unwrap_or(0);
         out.extend_from_slice(&length.to_le_bytes());
         out.extend_from_slice(text.as_bytes());
@@ -71,7 +71,7 @@ impl ScrapeBatch {
         if sent == NO_TIME || !self.honor_timestamps { self.at } else { sent }
     }
 
-    /// Adds a series of the response without samples. Returns the place of its labels.
+    /// Adds a series of the response without samples. Returns the range of its labels.
     pub(super) fn series(&mut self, parts: [&[u8]; 2]) -> Range<usize> {
         let place = u32::try_from(self.series.len()).unwrap_or(NOWHERE);
         self.places.push(place);

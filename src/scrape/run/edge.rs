@@ -28,7 +28,7 @@ const LIVE_MS: i64 = 600_000;
 /// A job for a thread that may block.
 pub type ScrapeWork = Box<dyn FnOnce() + Send>;
 
-/// Where scraped samples go, and the threads that decode them.
+/// The store of scraped samples, and the threads that decode them.
 pub trait ScrapeSink: Send + Sync + 'static {
     /// Runs a job on a thread that may block. Returns false if it will not run, because too many
     /// jobs wait.
@@ -46,7 +46,7 @@ pub trait ScrapeSink: Send + Sync + 'static {
     fn live_series(&self, org: OrgId, labels: &Labels, since: Timestamp) -> Vec<ScrapeLiveSeries>;
 }
 
-/// What became of a batch.
+/// The result of storing a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrapeStored {
     /// The samples that the store refused.
@@ -64,10 +64,10 @@ pub struct ScrapeLiveSeries {
     pub is_histogram: bool,
 }
 
-/// What targets need of the process.
+/// The dependencies of the tasks of targets.
 #[derive(Clone)]
 pub struct ScrapeDeps {
-    /// Where samples go.
+    /// The store of the samples.
     pub sink: Arc<dyn ScrapeSink>,
     /// The addresses that may be connected to.
     pub egress: Egress,
@@ -75,7 +75,7 @@ pub struct ScrapeDeps {
     pub runtime: Handle,
     /// The wall clock.
     pub clock: Clock,
-    /// What all targets have in common.
+    /// The settings that all targets share.
     pub settings: Arc<ScrapeRunSettings>,
 }
 
@@ -103,7 +103,7 @@ pub struct ScrapeTargetReport {
     pub status: ScrapeStatus,
 }
 
-/// What identifies a target while configurations change.
+/// The identity of a target across changes of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TargetKey {
     job: Arc<str>,
@@ -113,7 +113,7 @@ struct TargetKey {
 /// The client of a job, or the reason why there is none.
 type JobClient = Result<PullClient, Arc<str>>;
 
-/// What a task should do. The latest command counts.
+/// A command to a task. A later command replaces an earlier one.
 #[derive(Clone, Debug)]
 struct TargetCommand {
     plan: ScrapePlan,
@@ -158,9 +158,9 @@ impl ScrapeFleet {
     }
 
     /// Replaces the set of targets. Equal targets keep their state and schedule. Changed ones
-    /// restart. Removed ones end with markers, 1.1 intervals after their next scrape would have been
-    /// due, unless they return before. Returns the number of plans with the same
-    /// job and labels as one before them, which are ignored.
+    /// restart. Removed ones end with markers, 1.1 intervals after their next scrape would have
+    /// been due, unless they return before. Returns the number of plans with the same job and
+    /// labels as one before them, which are ignored.
     pub fn apply(&self, plans: Vec<ScrapePlan>) -> usize {
         let mut clients: HashMap<*const ScrapeJob, JobClient> = HashMap::new();
         let mut wanted: BTreeMap<TargetKey, TargetCommand> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! The series of a target's last scrapes: what became of their labels, and which have a marker due
+//! The series of a target's last scrapes: their final labels, and which of them get a marker
 //! when they disappear.
 //!
 //! A series is known by the hash of its labels as the target sends them. While a target sends the
@@ -15,7 +15,7 @@ const MARKER_BYTES_MAX: usize = 256 << 20;
 /// The level of compression.
 const LEVEL: i32 = 1;
 
-/// What became of the labels of a series.
+/// The labels of a series after relabelling, compared with those that the target sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KnownFate {
     /// The target's labels were added, and nothing else changed.
@@ -81,14 +81,14 @@ enum KnownPlace {
     Now(usize),
 }
 
-/// What is known of a series of a changed scrape.
+/// The result of looking up a series of a scrape whose series changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recall {
-    /// It is new: its fate must be determined.
+    /// It is new and must be relabelled.
     New,
-    /// Its fate is known.
+    /// It was in the last scrape.
     Known(KnownFate),
-    /// It occurred before in this scrape, with this fate.
+    /// It occurred before in this scrape.
     Repeated(KnownFate),
 }
 
@@ -146,7 +146,7 @@ impl KnownSeries {
         }
     }
 
-    /// Returns what is known of the next series of a scrape, and remembers it with that fate.
+    /// Looks up the next series of a scrape, and records it with the labels that were found.
     pub(super) fn recall(&self, change: &mut KnownChange, seen: SeenOne) -> Recall {
         let now = KnownPlace::Now(change.all.len());
         let (recall, is_repeated) = match change.places.entry(seen.hash) {
@@ -243,7 +243,7 @@ impl KnownOne {
 }
 
 impl KnownChange {
-    /// Sets the fate of a new series: that of the last call of [`KnownSeries::recall`].
+    /// Records the result of relabelling the series of the last call of [`KnownSeries::recall`].
     pub(super) fn set(&mut self, fate: KnownFate) {
         if let Some(last) = self.all.last_mut() {
             last.fate = fate;
@@ -251,7 +251,7 @@ impl KnownChange {
         self.added += u64::from(fate != KnownFate::Dropped);
     }
 
-    /// Stores the final labels of a changed series, and returns its fate.
+    /// Stores the final labels of a changed series, and returns where they begin.
     pub(super) fn changed(&mut self, labels: &[u8]) -> KnownFate {
         KnownFate::Changed(put_record(&mut self.changed, labels))
     }

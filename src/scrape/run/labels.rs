@@ -11,7 +11,7 @@ use crate::scrape::config::{NameValidation, ScrapeJob, ScrapeLimits};
 /// The prefix of a scraped label whose name the target has, too.
 const EXPORTED: &str = "exported_";
 
-/// What becomes of a series.
+/// The result of relabelling a series.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SeriesFate<'a> {
     /// Its labels are those of its line and those of the target, without a change.
@@ -31,7 +31,7 @@ pub(super) struct LabelPolicy<'a> {
 }
 
 impl<'a> LabelPolicy<'a> {
-    /// Returns what becomes of a series with these labels, in the order of its line. `kind_of`
+    /// Relabels a series with these labels, which are in the order of its line. `kind_of`
     /// returns the type of a family; `Unknown` if it has none.
     ///
     /// # Errors

@@ -1,11 +1,12 @@
-//! The formats that a target is asked for, and the format of its response.
+//! The formats that are requested from a target, and the format of its response.
 
 use super::error::ScrapeError;
 use super::response::ScrapeFormat;
 use crate::ingest::text::Format;
 use crate::scrape::config::{NameEscaping, ScrapeProtocol};
 
-/// Returns the `Accept` header that Prometheus sends for these formats, the preferred one first.
+/// Returns the `Accept` header that Prometheus sends to request these formats, the preferred one
+/// first.
 pub fn accept_header(protocols: &[ScrapeProtocol], escaping: NameEscaping) -> String {
     let mut quality = ScrapeProtocol::ALL.len() + 1;
     let mut header = String::new();

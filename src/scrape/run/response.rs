@@ -6,7 +6,7 @@ use crate::ingest::text::{self, Format};
 use crate::ingest::{DecodeLimits, Translated};
 use crate::model::Timestamp;
 
-/// The time of decoded samples that have none of their own. No target can mean this time: it is
+/// The time of decoded samples that have none of their own. No response can contain it: it is
 /// before every sample.
 pub(super) const NO_TIME: Timestamp = Timestamp::MIN;
 

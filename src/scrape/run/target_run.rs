@@ -38,7 +38,7 @@ const EXTRA_REPORTS: [&str; 3] = ["scrape_timeout_seconds", "scrape_sample_limit
 /// The most bytes of all bodies at once, inclusive, unless it is configured otherwise: 1 GiB.
 const BODIES_BYTES_MAX: u64 = 1 << 30;
 
-/// What all targets have in common.
+/// The settings that all targets share.
 #[derive(Debug)]
 pub struct ScrapeRunSettings {
     /// The seed of all offsets ([`super::offset_seed`]).
@@ -69,7 +69,7 @@ impl Default for ScrapeRunSettings {
     }
 }
 
-/// What is known of a scrape besides its body.
+/// The facts about a scrape besides its body.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScrapeFacts {
     /// The timestamp, from [`ScrapeRun::begin`].
@@ -186,7 +186,7 @@ impl ScrapeRun {
         ScrapeOutcome { batch, error }
     }
 
-    /// Records what became of the batch of the last scrape.
+    /// Records the result of storing the batch of the last scrape.
     pub fn stored(&mut self, stored: Result<ScrapeStored, String>) {
         match stored {
             Ok(ScrapeStored { refused, reason }) => {
@@ -279,7 +279,7 @@ impl ScrapeRun {
         Ok(())
     }
 
-    /// Returns what identifies each series of a response.
+    /// Returns the hash and the kind of each series of a response.
     fn seen(&self, sent: &WriteBatch<'_>) -> Vec<SeenOne> {
         let job = &self.target.job;
         let tracks_all = job.track_timestamps_staleness || !job.honor_timestamps;

@@ -26,7 +26,7 @@ const TIMEOUT: &str = "__scrape_timeout__";
 /// The prefix of labels that samples do not get, those of discoveries (`__meta_`) included.
 const INTERNAL_PREFIX: &str = "__";
 
-/// What became of a discovered target.
+/// The result of relabelling a discovered target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetOutcome {
     /// It is scraped.

@@ -1,4 +1,4 @@
-//! Asks name servers: by UDP, and by TCP if the response was cut.
+//! Queries name servers: over UDP, and over TCP if the response was cut.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};

@@ -38,9 +38,9 @@ pub(super) enum DnsRecord {
 pub(super) struct DnsResponse {
     /// The response code: 0 for success, 3 for a name that does not exist.
     pub(super) code: u8,
-    /// Whether the response was cut and must be asked for by TCP.
+    /// Whether the response was cut, so that the query must be repeated over TCP.
     pub(super) is_truncated: bool,
-    /// The records of the asked type.
+    /// The records of the requested type.
     pub(super) records: Vec<DnsRecord>,
 }
 

@@ -83,7 +83,7 @@ impl DnsResolver {
         }
     }
 
-    /// Returns the names to ask for, in order, each with a final dot.
+    /// Returns the names to query, in order, each with a final dot.
     pub fn candidates(&self, name: &str) -> Vec<String> {
         if name.ends_with('.') {
             return vec![name.to_owned()];

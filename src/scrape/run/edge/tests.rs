@@ -15,7 +15,7 @@ use crate::outbound::PullBudget;
 use crate::scrape::run::ScrapeHealth;
 use crate::scrape::run::target_run::tests::{formatted_batch, job, target};
 
-/// What a fake target does with a request.
+/// Writes the response to a request. Returns whether the connection stays open.
 type Reply = dyn Fn(&str, &mut TcpStream) -> bool + Send + Sync;
 
 struct FakeExporter {
@@ -198,7 +198,7 @@ fn a_target_is_scraped_over_one_connection_with_the_headers_of_prometheus() {
     assert_eq!((status.health, status.samples_scraped), (ScrapeHealth::Up, 1));
 }
 
-/// How a target responds.
+/// A [`Reply`] without captured values.
 type Respond = fn(&str, &mut TcpStream) -> bool;
 
 /// Returns the responses of hostile targets: a name, the response, and a part of the error.
