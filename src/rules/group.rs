@@ -36,7 +36,7 @@ pub struct Rule {
     pub labels: BTreeMap<String, String>,
 }
 
-/// The kind of a rule, with what only this kind has.
+/// The kind of a rule, with the fields of this kind.
 #[derive(Clone, Debug)]
 pub enum RuleKind {
     /// Writes the result of the expression as series.
@@ -48,7 +48,7 @@ pub enum RuleKind {
     Alerting(AlertingRule),
 }
 
-/// What only an alerting rule has.
+/// The fields of an alerting rule.
 #[derive(Clone, Debug)]
 pub struct AlertingRule {
     /// The name of the alert.
@@ -70,7 +70,7 @@ impl Rule {
         }
     }
 
-    /// Returns what only an alerting rule has.
+    /// Returns the fields of an alerting rule; none for a recording rule.
     pub fn alerting(&self) -> Option<&AlertingRule> {
         match &self.kind {
             RuleKind::Recording { .. } => None,

@@ -19,7 +19,7 @@ pub(super) const STACK_BYTES: usize = 8 << 20;
 /// for the clock. Beyond it the state is restored as of now.
 const AHEAD_MS_MAX: i64 = 2 * 3_600_000;
 
-/// What a job does.
+/// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JobKind {
     /// Restores the state after a start.

@@ -3,7 +3,7 @@
 
 use crate::model::Timestamp;
 
-/// What happens to evaluations that are overdue by at least one interval.
+/// The treatment of evaluations that are overdue by at least one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedPolicy {
     /// They are skipped and counted, as in Prometheus.

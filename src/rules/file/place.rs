@@ -1,8 +1,8 @@
-//! The position of a place inside a text of the file.
+//! Positions inside of a value, as positions in its file.
 
 use crate::yaml::Position;
 
-/// Returns the position in `file` of the place `inner` inside the value that begins at `start`.
+/// Returns the position in `file` of `inner`, a position inside the value that begins at `start`.
 /// `None` if the value is not written in the file as it is: folded, or with escapes.
 pub(super) fn within(file: &str, start: Position, value: &str, inner: Position) -> Option<Position> {
     let first = file.lines().nth(usize::try_from(start.line).ok()?.checked_sub(1)?)?;

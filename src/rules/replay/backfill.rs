@@ -10,7 +10,7 @@ use crate::rules::run::{CompiledRule, RuleContext, WRITE_SAMPLES_MAX, stored_his
 /// The steps of one slice, which is evaluated and written at once.
 const SLICE_STEPS: usize = 500;
 
-/// What a backfill wrote.
+/// The result of a backfill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackfillReport {
     /// Samples that are stored, including those that were stored before.

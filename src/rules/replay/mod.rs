@@ -164,7 +164,7 @@ fn slices(steps: Steps) -> impl Iterator<Item = Steps> {
     (0..steps.len()).step_by(SLICE_STEPS).filter_map(move |first| slice(steps, first, SLICE_STEPS))
 }
 
-/// Returns at most `most` steps from the one at place `first` on; `None` behind the last step.
+/// Returns at most `most` steps from the one with the index `first` on; `None` after the last step.
 fn slice(steps: Steps, first: usize, most: usize) -> Option<Steps> {
     let end = first.saturating_add(most).min(steps.len());
     let last = end.checked_sub(1).filter(|last| first <= *last)?;

@@ -1,4 +1,4 @@
-//! What evaluations need beside the samples: settings of the server, queries, and limits.
+//! The inputs of evaluations besides the samples: settings of the server, queries, and limits.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

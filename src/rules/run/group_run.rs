@@ -47,7 +47,7 @@ pub(in crate::rules) struct RuleRun {
     pub(in crate::rules) took: Duration,
 }
 
-/// What evaluations of a group did, in total.
+/// The totals of the evaluations of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::rules) struct GroupTotals {
     /// Evaluations of the group.

@@ -28,7 +28,7 @@ const RECORDED_TOLERANCE_MS: i64 = 300_000;
 /// The most past evaluations that one rule repeats.
 const EVALUATIONS_MAX: usize = 16;
 
-/// What a restore knows of one alert before the rule is evaluated.
+/// An alert as its samples describe it, before the rule is evaluated.
 struct FoundAlert {
     alert: RuleAlert,
     /// When its series was last in the result.
@@ -159,7 +159,7 @@ impl Restore<'_> {
         found.collect()
     }
 
-    /// Returns what the last samples say of one alert.
+    /// Returns an alert as its last samples describe it.
     fn found(
         &self,
         series: &SelectedSeries,

@@ -45,7 +45,7 @@ pub(super) fn execute(
     Ok(executor.out)
 }
 
-/// How the execution continues behind a node.
+/// How the execution continues after a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flow {
     Next,
@@ -53,7 +53,7 @@ enum Flow {
     Continue,
 }
 
-/// What is executed now, for messages.
+/// The node or operand that is executed now, for messages.
 #[derive(Clone, Copy)]
 enum ExecPlace<'t> {
     Start,

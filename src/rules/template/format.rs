@@ -34,7 +34,7 @@ pub(super) fn print(values: &[TemplateValue]) -> Result<String, String> {
     Ok(out.text)
 }
 
-/// Formats values like `fmt.Sprintln`: with spaces between them and a line feed behind.
+/// Formats values like `fmt.Sprintln`: with spaces between them and a line feed at the end.
 pub(super) fn print_line(values: &[TemplateValue]) -> Result<String, String> {
     let mut out = Formatter::default();
     for (index, value) in values.iter().enumerate() {

@@ -22,7 +22,7 @@ type Outcome = Result<TemplateValue, String>;
 type Context<'a, 'c> = &'a mut FunctionContext<'c>;
 type Run = fn(&mut FunctionContext<'_>, &[TemplateValue]) -> Outcome;
 
-/// What the functions of one expansion use, and what is left of its limits.
+/// The inputs of the functions of one expansion, and the rest of its limits.
 pub(super) struct FunctionContext<'c> {
     pub(super) data: &'c TemplateData,
     query: &'c dyn TemplateQuery,

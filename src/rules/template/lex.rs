@@ -113,7 +113,7 @@ impl<'t> TemplateLexer<'t> {
         TemplateError::at(self.text, self.at, message)
     }
 
-    /// Pushes a token of `len` bytes and moves behind it.
+    /// Pushes a token of `len` bytes and moves past it.
     fn push(&mut self, kind: TemplateTokenKind, len: usize) {
         let text = self.rest().get(..len).unwrap_or_default();
         self.tokens.push(TemplateToken { kind, text, at: self.at });
@@ -129,7 +129,7 @@ impl<'t> TemplateLexer<'t> {
         }
     }
 
-    /// Skips a comment that begins `skip` bytes behind the delimiter. Returns whether spaces behind
+    /// Skips a comment that begins `skip` bytes after the delimiter. Returns whether spaces after
     /// it are removed.
     fn comment(&mut self, skip: usize) -> Result<bool, TemplateError> {
         let inner = self.rest().get(skip..).unwrap_or_default();
@@ -142,7 +142,7 @@ impl<'t> TemplateLexer<'t> {
         Ok(trim)
     }
 
-    /// Reads up to the closing delimiter. Returns whether spaces behind it are removed.
+    /// Reads up to the closing delimiter. Returns whether spaces after it are removed.
     fn action(&mut self) -> Result<bool, TemplateError> {
         let mut parens = 0usize;
         loop {

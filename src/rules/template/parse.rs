@@ -143,7 +143,7 @@ impl<'t> TemplateParser<'t> {
         }
     }
 
-    /// Parses an action behind its `{{`.
+    /// Parses an action after its `{{`.
     fn action(&mut self, at: usize, nodes: &mut Vec<TemplateNode>) -> Result<Option<ListEnd>, TemplateError> {
         let token = self.peek_word();
         if token.kind != TemplateTokenKind::Keyword {
@@ -203,7 +203,7 @@ impl<'t> TemplateParser<'t> {
         end.ok_or_else(|| self.error_at(at, format!("unexpected EOF: {{{{{what}}}}} has no {{{{end}}}}")))
     }
 
-    /// Parses the alternative of a branch behind `else`.
+    /// Parses the alternative of a branch after `else`.
     fn otherwise(&mut self, at: usize, kind: BranchKind) -> Result<Vec<TemplateNode>, TemplateError> {
         let token = self.peek_word();
         if token.kind == TemplateTokenKind::Keyword && kind != BranchKind::Range && token.text == kind.word()

@@ -1,7 +1,7 @@
 //! The regular expressions of templates: `match` and `reReplaceAll`.
 //!
 //! [`Pattern`] matches whole values only, so a search is made of one: a prefix as short as
-//! possible, the expression, and the rest. A search behind an earlier match begins one character
+//! possible, the expression, and the rest. A search after an earlier match begins one character
 //! before its start, so that `\b` and `^` see what precedes them.
 
 use std::sync::{Arc, Mutex};
@@ -22,10 +22,10 @@ const COMPILE_LIMITS: CompileLimits = CompileLimits { bytes: 256 << 10, units: 2
 
 /// The expressions that a template has compiled, least recently compiled first.
 #[derive(Debug, Default)]
-pub(super) struct PatternStore(Mutex<KeptPatterns>);
+pub(super) struct PatternStore(Mutex<CompiledPatterns>);
 
 #[derive(Debug, Default)]
-struct KeptPatterns {
+struct CompiledPatterns {
     patterns: Vec<Arc<SearchPattern>>,
     compiled_total: u64,
 }
@@ -48,7 +48,7 @@ struct SearchPattern {
     text: String,
     /// Matches a value in which the expression is found.
     first: Pattern,
-    /// Like `first`, behind the first character.
+    /// Like `first`, after the first character.
     following: Pattern,
 }
 
@@ -173,7 +173,7 @@ fn replace_within(
         let start = from + groups.get(1).unwrap_or_default().len();
         let found = groups.get(2).unwrap_or_default();
         let end = start + found.len();
-        // An empty match right behind the match before does not count, as in Go.
+        // An empty match directly after the previous match does not count, as in Go.
         let repeated = found.is_empty() && start == copied && copied > 0;
         out.push_str(text.get(copied..start).unwrap_or_default());
         if !repeated {

@@ -49,7 +49,7 @@ pub(super) struct TemplateSample {
 }
 
 impl TemplateSample {
-    /// Returns the bytes of the labels, with an estimate of what holds them.
+    /// Returns the bytes of the labels, with an estimate of the map that holds them.
     pub(super) fn bytes(&self) -> usize {
         /// The bytes of an entry of a map without its texts.
         const ENTRY_BYTES: usize = 64;

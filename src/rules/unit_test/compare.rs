@@ -16,7 +16,7 @@ pub(super) struct FiringAlert {
     pub(super) annotations: BTreeMap<String, String>,
 }
 
-/// How numbers are compared.
+/// The comparison of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NumberComparison {
     /// Equal; a NaN equals nothing.

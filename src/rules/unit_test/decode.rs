@@ -23,7 +23,7 @@ pub(super) struct UnitTestFile {
     pub(super) tests: Vec<UnitTest>,
 }
 
-/// One test: series, and what is expected of the rules.
+/// One test: series, and the expected alerts and query results.
 #[derive(Clone, Debug)]
 pub(super) struct UnitTest {
     pub(super) name: String,

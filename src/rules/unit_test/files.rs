@@ -16,7 +16,7 @@ use crate::rules::file::{RULE_FILE_BYTES_MAX, RuleFileOptions, decode_rule_file}
 pub struct UnitTestReport {
     /// Patterns of rule files that match no file.
     pub warnings: Vec<String>,
-    /// What differs from the expectations, in promtool's words. Empty: all tests succeeded.
+    /// The differences from the expectations, in promtool's words. Empty: all tests succeeded.
     pub failures: Vec<String>,
 }
 
@@ -81,7 +81,7 @@ fn read(path: &Path, bytes_max: usize) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{shown}: {error}"))
 }
 
-/// Returns a path without `.`, and without `..` behind the name of a folder.
+/// Returns a path without `.`, and without `..` after the name of a folder.
 fn cleaned(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for component in path.components() {

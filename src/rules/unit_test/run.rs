@@ -56,7 +56,7 @@ struct TestRun<'a> {
     failures: Vec<String>,
 }
 
-/// A described series, and what of it is not stored yet.
+/// A described series, and its items that are not stored yet.
 struct InputSeries<'a> {
     labels: &'a Labels,
     items: std::iter::Peekable<std::iter::Enumerate<std::slice::Iter<'a, SeriesItem>>>,

@@ -29,7 +29,7 @@ impl TemplateParser<'_> {
         }
     }
 
-    /// Parses an operand with the fields behind it.
+    /// Parses an operand with the fields that follow it.
     fn operand(&mut self) -> Result<Option<Operand>, TemplateError> {
         let Some(mut operand) = self.term()? else { return Ok(None) };
         let mut fields = Vec::new();

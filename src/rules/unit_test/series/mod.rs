@@ -57,7 +57,7 @@ pub fn parse_metric(text: &str) -> Result<Labels, String> {
     let mut parser = SeriesParser { rest: text.trim() };
     let labels = parser.metric()?;
     let rest = parser.rest.trim();
-    if rest.is_empty() { Ok(labels) } else { Err(format!("unexpected text {rest:?} behind the labels")) }
+    if rest.is_empty() { Ok(labels) } else { Err(format!("unexpected text {rest:?} after the labels")) }
 }
 
 struct SeriesParser<'t> {
@@ -214,7 +214,7 @@ fn histograms<'t>(text: &'t str, items: &mut Vec<SeriesItem>) -> Result<&'t str,
     let times = match tail.strip_prefix('x') {
         Some(times) => times.parse::<usize>().map_err(|e| e.to_string())?,
         None if tail.is_empty() => 0,
-        None => return Err(format!("unexpected text {tail:?} behind a histogram")),
+        None => return Err(format!("unexpected text {tail:?} after a histogram")),
     };
     let buckets = literal.positive.len() + literal.negative.len() + 1;
     if times.saturating_add(1).saturating_mul(buckets) > UNIT_TEST_SAMPLES_MAX {
