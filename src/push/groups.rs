@@ -56,8 +56,8 @@ impl PushGroup {
     /// Reads the metrics from the text.
     ///
     /// # Errors
-    /// [`PushBodyError`], if there is too little memory. The text was written from valid metrics, and
-    /// damage of the disk is noticed when rows are read.
+    /// [`PushBodyError`], if there is too little memory. The text was written from valid metrics,
+    /// and damage of the disk is noticed when rows are read.
     pub fn metrics(&self, labels: &GroupingLabels) -> Result<Exposition, PushBodyError> {
         Exposition::of_stored(self.text.as_bytes(), labels)
     }
@@ -139,7 +139,7 @@ impl OrgPushes {
         self.groups.iter()
     }
 
-    /// Returns what a push changes. Call [`OrgPushes::apply`] once the samples and the group are
+    /// Returns the change of a push. Call [`OrgPushes::apply`] once the samples and the group are
     /// stored.
     ///
     /// # Errors
@@ -179,7 +179,7 @@ impl OrgPushes {
         Ok(PushChange { labels, batch, group: Some(group), number })
     }
 
-    /// Returns what a refused push changes: the time of the failure. `None` if there is no such
+    /// Returns the change of a refused push: the time of the failure. `None` if there is no such
     /// group.
     pub fn fail(&self, labels: &GroupingLabels, now: Timestamp) -> Option<PushChange> {
         let before = self.groups.get(labels)?;
@@ -190,7 +190,7 @@ impl OrgPushes {
         Some(PushChange { labels: labels.clone(), batch, number: group.number, group: Some(group) })
     }
 
-    /// Returns what the deletion of a group changes: its series become stale. `None` if there is no
+    /// Returns the change of a deletion: the series of it become stale; `None` if there is no
     /// such group.
     ///
     /// # Errors
@@ -210,8 +210,8 @@ impl OrgPushes {
         Ok(Some(PushChange { labels: labels.clone(), batch, group: None, number: before.number }))
     }
 
-    /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time to
-    /// live is over.
+    /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time
+    /// to live is over.
     pub fn due(&self, now: Timestamp) -> Vec<GroupingLabels> {
         let is_due = |group: &PushGroup| {
             group.has_ended(now) || group.sent_at.is_none_or(|sent| now.ms_since(sent) >= REPEAT_MS)
@@ -219,8 +219,8 @@ impl OrgPushes {
         self.groups.iter().filter(|(_, group)| is_due(group)).map(|(labels, _)| labels.clone()).collect()
     }
 
-    /// Returns the change of a group that is due: the repetition of its samples, or its end. Only the
-    /// latter changes the stored row. `None` if there is no such group.
+    /// Returns the change of a group that is due: the repetition of its samples, or its end. Only
+    /// the latter changes the stored row. `None` if there is no such group.
     ///
     /// # Errors
     /// [`PushBodyError`], if the group cannot be read.

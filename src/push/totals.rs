@@ -10,7 +10,7 @@
 //! its sender sends it again. The totals of an organisation are locked meanwhile, so its requests
 //! with changes follow one another.
 //!
-//! A point is refused if its time is not after that of the point before: whether it is a repetition
+//! A point is refused if its time is not after that of the previous one: whether it is a repetition
 //! cannot be known. Gaps and overlaps between the intervals of points are counted.
 
 mod histogram;

@@ -128,7 +128,7 @@ impl Window {
         self.exactly(file, offset, most.min(left))
     }
 
-    /// Reads a varint at `offset` that is the length of the bytes behind it, at most `most`. Returns
+    /// Reads a varint at `offset` that is the length of the bytes after it, at most `most`. Returns
     /// it with the position of those bytes.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ impl BlockIndex {
         labels.retain(|label| !label.value.is_empty());
         let chunks = read_chunk_refs(&mut reader).ok_or_else(early)?;
         if !reader.is_empty() {
-            return Err(file.damaged(offset, "there are bytes behind the chunks of a series"));
+            return Err(file.damaged(offset, "there are bytes after the chunks of a series"));
         }
         Ok(BlockSeries { number, labels: Labels::from_sorted(labels), chunks, offset })
     }
@@ -206,7 +206,7 @@ fn check_postings(file: &BlockFile, table: u64) -> Result<(u64, u32), BlockError
         }
         at = entry.end;
         if at > end {
-            return Err(file.damaged(at, "an entry ends behind the table of postings"));
+            return Err(file.damaged(at, "an entry ends after the end of the table of postings"));
         }
     }
     match all {

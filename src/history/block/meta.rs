@@ -23,10 +23,10 @@ pub struct BlockMeta {
     pub min_time: i64,
     /// The exclusive end of its times in milliseconds.
     pub max_time: i64,
-    /// What the block holds.
+    /// The counts of its contents.
     #[serde(default)]
     pub stats: BlockStats,
-    /// How the block was made.
+    /// The origin of the block.
     #[serde(default)]
     pub compaction: BlockCompaction,
     /// The version of the format: 1.

@@ -34,7 +34,7 @@ impl BlockReader {
     /// # Errors
     /// [`BlockError`].
     pub fn open(folder: &Path) -> Result<BlockReader, BlockError> {
-        // Only checked: nothing here depends on it.
+        // Only verified: the reader does not use it.
         BlockMeta::read(folder)?;
         Ok(BlockReader {
             index: BlockIndex::open(folder)?,

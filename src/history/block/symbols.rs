@@ -55,11 +55,11 @@ impl BlockSymbols {
             let (length, start) = window.length(file, at, SYMBOL_BYTES_MAX, wrong)?;
             at = start.saturating_add(length);
             if at > end {
-                return Err(file.damaged(at, "a symbol ends behind the symbols"));
+                return Err(file.damaged(at, "a symbol ends after the end of the symbols"));
             }
         }
         if at != end {
-            return Err(file.damaged(at, "there are bytes behind the last symbol"));
+            return Err(file.damaged(at, "there are bytes after the last symbol"));
         }
         Ok(BlockSymbols { count, positions, end, groups: HashMap::new(), cached_bytes: 0, window })
     }

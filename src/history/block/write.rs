@@ -140,7 +140,7 @@ impl BlockWriter {
 impl Drop for BlockWriter {
     fn drop(&mut self) {
         if !self.is_finished {
-            // Prometheus and the next export ignore what is left of it.
+            // Prometheus and the next export ignore the rest of the folder.
             let _ = std::fs::remove_dir_all(&self.temporary);
         }
     }

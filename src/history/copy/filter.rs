@@ -31,7 +31,7 @@ impl CopyFilter {
         self.selectors.is_empty() || self.selectors.iter().any(matches)
     }
 
-    /// Removes what is not copied, and changes the labels of the rest.
+    /// Removes the samples that are not copied, and changes the labels of the others.
     pub fn apply(&self, batch: &mut CopyBatch) {
         batch.series.retain_mut(|series| {
             if !self.admits(&series.labels) {

@@ -43,12 +43,12 @@ pub const BATCH_SAMPLES: usize = 65_536;
 /// The estimated bytes after which a batch ends.
 pub const BATCH_BYTES: usize = 8 << 20;
 
-/// The place behind the last batch of a source.
+/// The position after the last batch of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyPosition {
     /// The number of the part: a block, or 0.
     pub part: u64,
-    /// The place in the part: bytes of a file, series of a block, milliseconds of a time.
+    /// The position in the part: bytes of a file, series of a block, milliseconds of a time.
     pub offset: i64,
     /// The lines before `offset` in a file of lines.
     pub lines: u64,
@@ -57,9 +57,9 @@ pub struct CopyPosition {
 /// How far a source has been read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CopyShare {
-    /// What has been read, in a unit of the source.
+    /// The part that has been read, in a unit of the source.
     pub done: u64,
-    /// All of it; 0 if it is unknown.
+    /// The whole source in the same unit; 0 if it is unknown.
     pub all: u64,
 }
 
@@ -68,7 +68,7 @@ pub trait CopySource {
     /// Returns a text that changes if the source changes.
     fn identity(&self) -> String;
 
-    /// Continues behind a position of an earlier run.
+    /// Continues after a position of an earlier run.
     ///
     /// # Errors
     /// [`SampleCopyError`].
@@ -80,7 +80,7 @@ pub trait CopySource {
     /// [`SampleCopyError`].
     fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError>;
 
-    /// Returns the position behind the last batch.
+    /// Returns the position after the last batch.
     fn position(&self) -> CopyPosition;
 
     /// Returns how far the source has been read.

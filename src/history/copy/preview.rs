@@ -33,7 +33,7 @@ pub struct CopyPreview {
     pub conflicts: u64,
     /// The first conflicts: the series and the time in milliseconds.
     pub conflicts_listed: Vec<(Labels, i64)>,
-    /// Samples that the destination has already.
+    /// Samples that the destination has already, with the same values.
     pub known: u64,
     /// Samples that cannot be read.
     pub refused: u64,

@@ -1,4 +1,4 @@
-//! The progress file of a copy: a position behind which an interrupted copy continues.
+//! The progress file of a copy: the position after which an interrupted copy continues.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ const FILE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct StoredProgress {
     version: u32,
-    /// The identity of the source, and of everything else that decides what is copied.
+    /// The identity of the source, the destination and the options of the copy.
     identity: String,
     position: CopyPosition,
     totals: CopyTotals,

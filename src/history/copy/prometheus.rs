@@ -195,7 +195,7 @@ impl PrometheusSource {
 /// The batches of the head that wait for the sink, at most.
 const HEAD_BATCHES_WAITING: usize = 2;
 
-/// What the thread that reads the head has sent.
+/// The state of the thread that reads the head.
 #[derive(Debug)]
 enum HeadState {
     Unread,
@@ -306,7 +306,7 @@ impl CopySource for PrometheusSource {
                 Ok(Some(batch)) => return Ok(Some(batch)),
                 Ok(None) => self.next_part(),
                 Err(error @ BlockError::Damaged { .. }) => {
-                    // It was verified, so it was changed since then.
+                    // The block was verified when it was opened, so it has changed since.
                     self.problems.push(format!("the rest of a block is left out: {error}"));
                     self.next_part();
                 }
@@ -316,7 +316,7 @@ impl CopySource for PrometheusSource {
         self.head_batch()
     }
 
-    /// Returns the position behind the last whole series. The head has none: it is read again.
+    /// Returns the position after the last whole series. The head has none: it is read again.
     fn position(&self) -> CopyPosition {
         self.position
     }

@@ -44,7 +44,7 @@ pub struct CopyStep<'c> {
 /// returns whether the copy may continue.
 ///
 /// # Errors
-/// [`SampleCopyError`]; the next call continues behind the position that was stored last.
+/// [`SampleCopyError`]; the next call continues after the position that was stored last.
 pub fn copy(
     source: &mut dyn CopySource,
     filter: &CopyFilter,

@@ -168,7 +168,7 @@ fn an_interrupted_copy_continues_without_a_lost_or_doubled_sample() {
             assert!(runs < 20, "the copy does not advance");
             let mut source = text(&body, TextFormat::Csv(None));
             let mut failing = FailingSink { inner: sink(&tsdb), left: killed_after + 1 };
-            // Stops in order after every second batch as well.
+            // The caller stops after every second batch as well.
             let mut batches = 0;
             let outcome = copy(&mut source, &CopyFilter::default(), &mut failing, &progress, &mut |_| {
                 batches += 1;

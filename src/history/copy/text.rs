@@ -1,6 +1,6 @@
 //! Files of lines as a source: OpenMetrics, Prometheus' text format, JSON lines, CSV and Influx.
 //!
-//! The file is decoded in pieces of whole lines. What a line needs of the lines before its piece is
+//! The file is decoded in pieces of whole lines. The earlier lines that a piece depends on are
 //! written in front of the piece: the header of CSV, and the comments of the current family of
 //! OpenMetrics.
 
@@ -13,7 +13,7 @@ use crate::ingest::text::Format;
 use crate::ingest::{DecodeLimits, csv, influx, json_lines, text};
 use crate::model::Timestamp;
 
-/// A piece ends at the first line end behind this many bytes.
+/// A piece ends at the first line end after this many bytes.
 const PIECE_BYTES: usize = 2 << 20;
 /// The most bytes of a line, or of lines that belong together.
 const LINE_BYTES_MAX: usize = 32 << 20;

@@ -1,4 +1,4 @@
-//! A server as a source, which is asked for one window of time after another: remote read and the
+//! A server as a source, which is read in one window of time after another: remote read and the
 //! export of VictoriaMetrics.
 
 use super::batch::BatchSize;

@@ -1,6 +1,6 @@
 //! Samples as blocks of Prometheus, one for each window of time.
 //!
-//! The name of a block follows from its window and from what is exported. So a repeated export
+//! The name of a block follows from its window, the source and the selection. So a repeated export
 //! continues after the last complete block, and writes none twice.
 
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ pub trait ExportSource {
     /// [`SampleCopyError`].
     fn select(&mut self, range: TimeRange) -> Result<Vec<Labels>, SampleCopyError>;
 
-    /// Returns the samples of a selected series, by its place.
+    /// Returns the samples of a selected series, by its index.
     ///
     /// # Errors
     /// [`SampleCopyError`].
@@ -56,7 +56,7 @@ pub(super) fn first_part(range: TimeRange) -> (TimeRange, Option<TimeRange>) {
     (TimeRange::new(range.start, Timestamp::from_ms(last_ms)), Some(rest))
 }
 
-/// What is exported.
+/// The settings of an export to blocks.
 #[derive(Clone, Debug)]
 pub struct BlockExport<'e> {
     /// The folder of the blocks.

@@ -96,7 +96,7 @@ impl ExportWriter {
         self.left_out
     }
 
-    /// Appends what comes before the first series.
+    /// Appends the text before the first series, such as the header of CSV.
     pub fn begin(&self, out: &mut Vec<u8>) {
         if self.format == ExportFormat::Csv {
             let mut line = "time:unix_ms,metric,value".to_owned();
@@ -109,7 +109,7 @@ impl ExportWriter {
         }
     }
 
-    /// Appends what comes after the last series.
+    /// Appends the text after the last series, such as `# EOF`.
     pub fn end(&self, out: &mut Vec<u8>) {
         if self.format == ExportFormat::OpenMetrics {
             out.extend_from_slice(b"# EOF\n");
@@ -323,7 +323,7 @@ impl std::fmt::Display for JsonText<'_> {
     }
 }
 
-/// What is exported as text.
+/// The settings of an export as text.
 #[derive(Clone, Copy, Debug)]
 pub struct TextExport {
     /// The format.

@@ -59,7 +59,7 @@ pub(super) fn decode<'r>(record: &'r [u8], each: &mut dyn FnMut(LogEntry<'r>)) -
                 Some(Ok(()))
             })
         }
-        // Exemplars, and marks of chunks of samples out of order.
+        // Exemplars, and marks of the chunks of samples that arrived out of order.
         4 | 5 => {
             each(LogEntry::Other);
             Ok(())

@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 7;
 const RECORD_BYTES_MAX: usize = 64 << 20;
 /// The greatest window of zstd: 2 to this power.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
-/// The begin of the name of a checkpoint.
+/// The beginning of the name of a checkpoint.
 const CHECKPOINT: &str = "checkpoint.";
 
 /// A place in a log.
