@@ -10,7 +10,7 @@ use crate::model::OrgId;
 use crate::notify::edge::{NotifyDeps, NotifyHub};
 use crate::outbound::Mailer;
 
-/// How often organisations that were removed are forgotten.
+/// The time between two checks of the role of this server, and for removed organisations.
 const PERIOD: Duration = Duration::from_secs(10);
 
 impl Server {
@@ -32,7 +32,7 @@ impl Server {
         .map_err(ServerError::Thread)
     }
 
-    /// Lets notifications begin on a primary and end on a follower.
+    /// Starts sending on a primary, and stops it on a follower.
     pub(super) fn follow_notify(&mut self, notify: &Arc<NotifyHub>) -> Result<(), ServerError> {
         let (identity, notify) = (Arc::clone(&self.identity), Arc::clone(notify));
         let follow = move |_| {

@@ -63,7 +63,7 @@ fn read(path: &Path) -> Result<Arc<ScrapeConfig>, String> {
 }
 
 impl Scraping {
-    /// Returns what the routes need.
+    /// Returns the dependencies of the routes.
     pub(super) fn room(self: &Arc<Self>) -> ScrapeRoom {
         let own = Arc::downgrade(self);
         let reload = move || match own.upgrade() {
@@ -117,7 +117,7 @@ impl Scraping {
         started.map_err(|error| format!("scraping does not start: {error}"))
     }
 
-    /// Starts what should run and does not, and stops what should not run.
+    /// Runs the configured scrapes on a primary, and stops them on a follower.
     fn tick(&self) {
         let mut file = self.file.lock().ignore_poison();
         if file.is_stopped {

@@ -81,7 +81,7 @@ async fn an_engine_is_probed_stored_versioned_and_removed() {
     remove(&first).await.is(412, "version_conflict");
     assert_eq!(remove(&second).await.status, 204);
     assert_eq!(server.get(ENGINE, &owner).await.value(), json!({ "engine": "local" }));
-    // An engine that is set anew has none of the versions of the one before it.
+    // An engine that is set again has none of the versions of the one before it.
     assert_eq!(put("", "\"0\"").await.status, 200);
     for old in [&first, &second] {
         put("", old).await.is(412, "version_conflict");

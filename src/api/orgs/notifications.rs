@@ -48,7 +48,7 @@ pub struct AlertApiDeps {
     pub orgs: OrgDeps,
     /// The notifiers.
     pub hub: Arc<NotifyHub>,
-    /// Held while a configuration is stored and applied, so that what is used is what is stored.
+    /// Held while a configuration is stored and applied, so that the stored one is in use.
     pub changing: Arc<Mutex<()>>,
 }
 
@@ -217,7 +217,7 @@ struct TestBody {
     receiver: String,
 }
 
-/// Sends a test. What is wrong with a receiver is the result, not an error.
+/// Sends a test. The failure of a receiver is a part of the result, not an error of the request.
 async fn test(
     State(deps): State<AlertApiDeps>,
     caller: MemberCaller,

@@ -24,7 +24,7 @@ use crate::model::OrgId;
 use crate::scrape::config::{ScrapeConfig, ScrapeFiles};
 use crate::scrape::{ScrapeSource, ScrapeView, Scrapers};
 
-/// What a reload of the file led to.
+/// The result of a reload of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeReloaded {
     /// The number of jobs.
@@ -95,8 +95,8 @@ fn configurable_org(caller: &SessionCaller, slug: &str, deps: &OrgDeps) -> ApiRe
 }
 
 impl ScrapeAdmin {
-    /// Runs a change on the account lane, which may wait for disk syncs. The caller is checked again
-    /// just before, because the body may have arrived long after the first check.
+    /// Runs a change on the account lane, which may wait for disk syncs. The caller is checked
+    /// again just before, because the body may have arrived long after the first check.
     async fn change<T: Send + 'static>(
         self,
         deps: OrgDeps,
@@ -224,7 +224,7 @@ fn apply(scrapers: &Scrapers, org: OrgId, config: Arc<ScrapeConfig>, version: u3
     }
 }
 
-/// Makes what runs equal to what is stored, and ends the targets of removed organisations. To be
+/// Runs the stored configurations, and ends the targets of removed organisations. To be
 /// called at the start, and then from time to time.
 pub fn reconcile(identity: &Identity, scrapers: &Scrapers) {
     let (stored, orgs) = match (identity.scrape_versions(), identity.orgs()) {

@@ -163,7 +163,7 @@ fn written(
     let temporary = PathBuf::from(name);
     let mut out = BufWriter::with_capacity(256 << 10, File::create(&temporary).map_err(failed)?);
     let outcome = write(&mut out).inspect_err(|_| {
-        // The next export replaces what is left of it.
+        // The next export replaces the incomplete file.
         let _ = std::fs::remove_file(&temporary);
     })?;
     out.flush().and_then(|()| out.get_ref().sync_all()).map_err(failed)?;

@@ -18,13 +18,13 @@ use crate::history::copy::{
 pub enum ImportOutcome {
     /// The samples are imported.
     Imported(CopyTotals),
-    /// What would be imported.
+    /// The preview of a dry run.
     Previewed(CopyPreview),
     /// The comparison.
     Verified(VerifyReport),
 }
 
-/// Where the samples go.
+/// The destination of the samples.
 enum Destination {
     Folder(Box<HistoryFolder>),
     Server(Box<RemoteServer>),

@@ -26,9 +26,9 @@ const FILE_BYTES_MAX: u64 = 1 << 20;
 pub struct HistoryProgress {
     /// Samples so far, in this run.
     pub samples: u64,
-    /// What has been read, in a unit of the source.
+    /// The part that has been read, in a unit of the source.
     pub done: u64,
-    /// All of it; 0 if it is unknown.
+    /// The whole source in the same unit; 0 if it is unknown.
     pub all: u64,
 }
 

@@ -100,7 +100,8 @@ impl RemoteServer {
         TargetRequest { method, suffix, headers, body, timeout, body_bytes_max: bytes_max }
     }
 
-    /// Sends a request, again after a failure that may pass. Returns the response with its body.
+    /// Sends a request, and repeats it after a failure that may pass. Returns the response with its
+    /// body.
     fn exchange(&self, request: &TargetRequest) -> Result<(TargetHead, Vec<u8>), RequestFailure> {
         let (mut pause, mut attempts_left) = (PAUSE, ATTEMPTS);
         loop {
@@ -198,7 +199,7 @@ impl RemoteServer {
     }
 }
 
-/// What is used of the head of a response.
+/// The fields of the head of a response that are used.
 struct TargetHead {
     status: u16,
     content_type: String,

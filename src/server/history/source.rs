@@ -47,7 +47,7 @@ fn server(command: &ImportCommand) -> Result<RemoteServer, String> {
     RemoteServer::new(&command.source, credential)
 }
 
-/// Returns the times that a server is asked for. A server does not report its first sample.
+/// Returns the times to request from a server, which does not report the time of its first sample.
 fn window_range(command: &ImportCommand, filter: &CopyFilter, now: Timestamp) -> Result<TimeRange, String> {
     let from = command.selection.from;
     let start = from.ok_or("--from is needed: a server does not report the time of its first sample")?;

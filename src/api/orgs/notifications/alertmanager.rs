@@ -327,7 +327,7 @@ async fn post_silence(
     PathOf(slug): PathOf<String>,
     request: Request,
 ) -> ApiResult<Json<Value>> {
-    // Before the body is read.
+    // The caller is checked before the body is read.
     let writer = AlertWriter::enter(&caller, &slug)?;
     let mut body: SilenceBody = parse_json(&read_json(request).await?)?;
     let id = body.id.take().filter(|id| !id.is_empty());

@@ -104,7 +104,7 @@ impl OrgDeps {
 fn written(engine: &RuleEngine, stored: &StoredRuleGroup) -> Option<String> {
     match engine.group(&key_of(&stored.place)) {
         Some(view) => Some(group_text(&view.group)),
-        // A group that is not evaluated here.
+        // The group is not evaluated here, so the engine has no view of it.
         None => Some(group_text(&decode_rule_group(&stored.yaml, RuleFileOptions::default()).ok()?)),
     }
 }

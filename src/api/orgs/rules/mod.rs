@@ -192,7 +192,7 @@ pub fn reconcile(identity: &Identity, engine: &RuleEngine) {
     for (key, group) in wanted.into_iter().filter(|(key, _)| !running.contains(key)) {
         match decode_rule_group(&group.yaml, RuleFileOptions::within(&caps)) {
             Ok(decoded) => engine.set_group(key.org, key.source, decoded),
-            // A version of the program that reads less than the one before it.
+            // An older version of the program may not read a group that a newer one stored.
             Err(error) => {
                 tracing::warn!(org = key.org.0, "the group of rules {} is not read: {error}", key.name)
             }

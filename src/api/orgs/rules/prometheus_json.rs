@@ -44,7 +44,7 @@ pub(super) fn alert(alert: &RuleAlert) -> Value {
     json
 }
 
-/// Returns an alert for an embed token: what the series `ALERTS` says of it.
+/// Returns an alert for an embed token: the fields that its series `ALERTS` has.
 pub(super) fn scoped_alert(alert: &RuleAlert) -> Value {
     let alert = RuleAlert { annotations: Default::default(), value: 1.0, ..alert.clone() };
     self::alert(&alert)
