@@ -65,7 +65,7 @@ impl ScrapeConfig {
         let file = file.unwrap_or_default();
         let mut config = ScrapeConfig::default();
         config.notices.extend(
-            file.ignored().map(|key| format!("{key}: this key has no effect here; the other keys are used")),
+            file.ignored().map(|(key, instead)| format!("{key}: this key has no effect here; {instead}")),
         );
         let defaults = match &file.global {
             Some(global) => {

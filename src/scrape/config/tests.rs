@@ -135,6 +135,8 @@ fn keys_of_prometheus_that_have_no_effect_are_reported() {
     for key in keys.into_iter().chain(["global.evaluation_interval"]) {
         assert!(notices.iter().any(|notice| notice.starts_with(&format!("{key}: "))), "{key}: {notices:?}");
     }
+    let of_rules = notices.iter().find(|notice| notice.starts_with("rule_files: "));
+    assert!(of_rules.is_some_and(|notice| notice.contains("--rules")), "{of_rules:?}");
 }
 
 #[test]

@@ -25,19 +25,22 @@ pub(super) struct YamlFile {
 }
 
 impl YamlFile {
-    /// Returns the keys that have no effect here.
-    pub(super) fn ignored(&self) -> impl Iterator<Item = &'static str> {
+    /// Returns the keys that have no effect here, each with what to use in its place, as the end of
+    /// a sentence.
+    pub(super) fn ignored(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        const NOTHING: &str = "the other keys are used";
         let keys = [
-            ("runtime", &self.runtime),
-            ("rule_files", &self.rule_files),
-            ("alerting", &self.alerting),
-            ("remote_write", &self.remote_write),
-            ("remote_read", &self.remote_read),
-            ("storage", &self.storage),
-            ("tracing", &self.tracing),
-            ("otlp", &self.otlp),
+            ("runtime", &self.runtime, NOTHING),
+            ("rule_files", &self.rule_files, "rules are read from --rules and from the API"),
+            ("alerting", &self.alerting, "the notifications of an organisation have its Alertmanagers"),
+            ("remote_write", &self.remote_write, "an organisation forwards samples to targets of its own"),
+            ("remote_read", &self.remote_read, NOTHING),
+            ("storage", &self.storage, NOTHING),
+            ("tracing", &self.tracing, NOTHING),
+            ("otlp", &self.otlp, NOTHING),
         ];
-        keys.into_iter().filter(|(_, value)| value.is_some()).map(|(key, _)| key)
+        let given = keys.into_iter().filter(|(_, value, _)| value.is_some());
+        given.map(|(key, _, instead)| (key, instead))
     }
 }
 
