@@ -38,7 +38,7 @@ const CLOCK_BACK_MS: i64 = 1_000;
 /// another name may continue them in this time.
 const END_AFTER_INTERVALS: i64 = 2;
 
-/// What the engine needs.
+/// The dependencies of the engine.
 pub struct RuleEngineParts {
     /// The store.
     pub tsdb: Arc<Tsdb>,
@@ -48,7 +48,7 @@ pub struct RuleEngineParts {
     pub settings: RuleSettings,
     /// The clock.
     pub clock: Clock,
-    /// What happens to missed evaluations.
+    /// The treatment of missed evaluations.
     pub missed: MissedPolicy,
     /// The least time between two sendings of a firing alert, in milliseconds.
     pub resend_delay_ms: i64,
@@ -114,7 +114,7 @@ struct EngineState {
 struct GroupSlot {
     group: Arc<RuleGroup>,
     grid: RuleGrid,
-    /// The number of the plan that counts.
+    /// The number of the current plan; earlier plans of the group are void.
     plan: u64,
     /// None while a thread evaluates the group.
     run: Option<Box<GroupRun>>,
@@ -267,12 +267,13 @@ impl RuleEngine {
         state.slots.iter().filter(|(_, slot)| !slot.removed).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns the organisations of all groups, in their order. Removed groups that wait for the end
-    /// of their series count, too.
+    /// Returns the organisations of all groups, in their order. Removed groups that wait for the
+    /// end of their series count, too. The cost is a search for each organisation, not a visit of
+    /// each group.
     pub fn orgs(&self) -> Vec<OrgId> {
-        let mut orgs: Vec<OrgId> = self.lock().slots.keys().map(|key| key.org).collect();
-        orgs.dedup();
-        orgs
+        let state = self.lock();
+        let first = state.slots.first_key_value().map(|(key, _)| key.org);
+        std::iter::successors(first, |org| state.org_after(*org)).collect()
     }
 
     /// Forgets one group without ending its series, because another process evaluates it or its
@@ -314,7 +315,7 @@ impl RuleEngine {
         }
     }
 
-    /// Runs everything that is due at `now` on this thread; for tests and tools that hold the
+    /// Runs everything that is due at `now` on this thread; for tests and tools that inject the
     /// clock. Returns the number of jobs.
     pub fn run_due(&self, now: Timestamp) -> usize {
         let mut jobs = 0;
@@ -360,8 +361,13 @@ impl RuleEngine {
 
 impl EngineState {
     fn slots_of(&self, org: OrgId) -> impl Iterator<Item = (&RuleGroupKey, &GroupSlot)> {
-        let first = RuleGroupKey { org, source: RuleSource::File(Arc::from("")), name: Arc::from("") };
-        self.slots.range(first..).take_while(move |(key, _)| key.org == org)
+        self.slots.range(RuleGroupKey::least_of(org)..).take_while(move |(key, _)| key.org == org)
+    }
+
+    /// Returns the next organisation that has a group.
+    fn org_after(&self, org: OrgId) -> Option<OrgId> {
+        let next = OrgId(org.0.checked_add(1)?);
+        self.slots.range(RuleGroupKey::least_of(next)..).next().map(|(key, _)| key.org)
     }
 
     fn keys_of(&self, org: OrgId) -> Vec<RuleGroupKey> {

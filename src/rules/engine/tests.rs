@@ -1,4 +1,4 @@
-//! Tests of the engine with a clock that tests hold.
+//! Tests of the engine with an injected clock.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -205,6 +205,16 @@ fn an_organisation_sees_only_its_own_groups_and_samples() {
     assert_eq!(bench.samples(OrgId(2), "y").len(), 0);
     bench.engine.forget_org(OrgId(2));
     assert_eq!((bench.engine.groups(OrgId(2)).len(), bench.engine.groups(ORG).len()), (0, 1));
+}
+
+#[test]
+fn each_organisation_with_groups_is_listed_once() {
+    let bench = Bench::new(MissedPolicy::Skip);
+    let file = RuleSource::File(Arc::from("rules.yml"));
+    for (org, source) in [(u32::MAX, api()), (7, file.clone()), (7, api()), (1, file), (300, api())] {
+        bench.engine.set_group(OrgId(org), source, group(RECORD));
+    }
+    assert_eq!(bench.engine.orgs(), [1, 7, 300, u32::MAX].map(OrgId));
 }
 
 #[test]

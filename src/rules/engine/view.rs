@@ -38,6 +38,13 @@ pub struct RuleGroupKey {
     pub name: Arc<str>,
 }
 
+impl RuleGroupKey {
+    /// Returns the least key of an organisation, which no group has.
+    pub(super) fn least_of(org: OrgId) -> RuleGroupKey {
+        RuleGroupKey { org, source: RuleSource::File(Arc::from("")), name: Arc::from("") }
+    }
+}
+
 /// A group as it was after an evaluation.
 #[derive(Clone, Debug)]
 pub struct RuleGroupView {
