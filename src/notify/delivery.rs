@@ -7,8 +7,8 @@ use crate::model::Timestamp;
 const FIRST_MS: i64 = 1_000;
 /// The longest delay between attempts, in milliseconds.
 const RETRY_MAX_MS: i64 = 300_000;
-/// The longest delay that a server may ask for, in milliseconds.
-const ASKED_MAX_MS: i64 = 3_600_000;
+/// The longest delay that a server may request (`Retry-After`), in milliseconds.
+const RETRY_AFTER_MAX_MS: i64 = 3_600_000;
 
 /// What happened to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,10 +80,10 @@ impl DeliveryHistory {
         self.failures > 0
     }
 
-    /// Returns whether the next attempt has to wait. A wait over [`ASKED_MAX_MS`] means that the
-    /// clock was set back.
+    /// Returns whether the next attempt has to wait. A wait over [`RETRY_AFTER_MAX_MS`] means that
+    /// the clock was set back.
     pub(super) fn has_to_wait(&self, now: Timestamp) -> bool {
-        self.retry_at.is_some_and(|at| (1..=ASKED_MAX_MS).contains(&at.ms_since(now)))
+        self.retry_at.is_some_and(|at| (1..=RETRY_AFTER_MAX_MS).contains(&at.ms_since(now)))
     }
 
     /// Delays the next attempt, which is no failure of the receiver.
@@ -122,7 +122,7 @@ fn delay_ms(failures: u32, asked_ms: Option<i64>, rng: &mut Entropy) -> i64 {
     // At most 64 steps, so the product is small.
     let quarter = doubled / 4 * i64::from(rng.bytes::<1>()[0] % 64) / 64;
     let delay = doubled - quarter;
-    asked_ms.map_or(delay, |asked| delay.max(asked.min(ASKED_MAX_MS)))
+    asked_ms.map_or(delay, |asked| delay.max(asked.min(RETRY_AFTER_MAX_MS)))
 }
 
 #[cfg(test)]

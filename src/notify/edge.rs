@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::model::OrgId;
 use crate::outbound::{Egress, PlainMail};
 
-/// What is stored of an organisation.
+/// The stored notifications of an organisation.
 #[derive(Debug, Default)]
 pub struct NotifyLoad {
     /// The rows of its state.
@@ -75,7 +75,7 @@ pub trait AlertMailer: Send + Sync {
     fn send(&self, mail: &PlainMail) -> Result<(), AlertMailFailure>;
 }
 
-/// What the hub needs of the process.
+/// The dependencies of the hub.
 #[derive(Clone)]
 pub struct NotifyDeps {
     /// The store.

@@ -88,7 +88,7 @@ pub(super) fn parse_minute(text: &str) -> Result<i64, String> {
     if minutes > 59 || all > 1_440 { Err(expected()) } else { Ok(all) }
 }
 
-/// What the parts of a range are.
+/// The unit of the values of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CalendarUnit {
     /// Names, such as `monday`.

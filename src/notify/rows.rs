@@ -74,7 +74,7 @@ pub struct NotifyRow {
 /// number is bounded by that of the rows.
 pub type NotifyChanges = BTreeMap<NotifyRowKey, Option<Vec<u8>>>;
 
-/// What an integration knows about an alert.
+/// The last notification of an integration about a firing alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotifiedAlert {
     /// The start of the alert that it was notified about.
@@ -83,7 +83,7 @@ pub(super) struct NotifiedAlert {
     pub(super) at: Timestamp,
 }
 
-/// The alerts that an integration believes to fire.
+/// The alerts that were last reported to an integration as firing.
 pub(super) type NotifiedAlerts = BTreeMap<AlertFingerprint, NotifiedAlert>;
 
 const NOTIFIED_VERSION: u8 = 1;
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_integration_knows_has_a_stable_form() {
+    fn notified_alerts_have_a_stable_form() {
         let at = Timestamp::from_ms;
         let notified =
             NotifiedAlerts::from([(AlertFingerprint(1), NotifiedAlert { starts_at: at(2), at: at(-1) })]);

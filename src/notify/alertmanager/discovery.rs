@@ -1,5 +1,5 @@
-//! Alertmanagers of files: JSON or YAML lists of targets, as Prometheus' `file_sd_configs` read
-//! them.
+//! Alertmanagers that files name: JSON or YAML lists of targets, as Prometheus' `file_sd_configs`
+//! read them.
 
 use std::collections::BTreeMap;
 

@@ -2,7 +2,7 @@
 //!
 //! Each pair of organisation and Alertmanager has its own queue, so neither another organisation
 //! nor another Alertmanager can push alerts out of it. A newer state of an alert replaces the
-//! queued one, at its place.
+//! queued one and takes its position.
 
 pub mod discovery;
 

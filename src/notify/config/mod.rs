@@ -73,7 +73,7 @@ pub struct NotifyConfig {
 }
 
 impl NotifyConfig {
-    /// Returns the places of the routes that an alert takes, in the order of the tree.
+    /// Returns the indexes of the routes that an alert takes, in the order of the tree.
     pub fn routes_of(&self, labels: &AlertLabels) -> Vec<usize> {
         let mut found = Vec::new();
         if !self.routes.is_empty() {
@@ -83,8 +83,8 @@ impl NotifyConfig {
     }
 
     /// Adds the routes that an alert takes at or below one route. Returns whether it matched.
-    fn collect_routes(&self, place: usize, labels: &AlertLabels, found: &mut Vec<usize>) -> bool {
-        let Some(route) = self.routes.get(place).filter(|route| route.matchers.matches(labels)) else {
+    fn collect_routes(&self, index: usize, labels: &AlertLabels, found: &mut Vec<usize>) -> bool {
+        let Some(route) = self.routes.get(index).filter(|route| route.matchers.matches(labels)) else {
             return false;
         };
         let mut has_child = false;
@@ -97,16 +97,16 @@ impl NotifyConfig {
             }
         }
         if !has_child {
-            found.push(place);
+            found.push(index);
         }
         true
     }
 
-    /// Returns the place and the id of each integration of a route's receiver.
+    /// Returns the index and the id of each integration of a route's receiver.
     pub fn integrations_of(&self, route: &NotifyRoute) -> impl Iterator<Item = (usize, Arc<str>)> {
-        let places = self.receivers.get(route.receiver).map(|receiver| receiver.integrations.as_slice());
-        let integration = |place: &usize| Some((*place, Arc::clone(&self.integrations.get(*place)?.id)));
-        places.unwrap_or_default().iter().filter_map(integration)
+        let indexes = self.receivers.get(route.receiver).map(|receiver| receiver.integrations.as_slice());
+        let integration = |index: &usize| Some((*index, Arc::clone(&self.integrations.get(*index)?.id)));
+        indexes.unwrap_or_default().iter().filter_map(integration)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::notify::limits::{INTEGRATIONS_MAX, MESSAGE_ALERTS_MAX, RECEIVERS_MAX,
 pub struct NotifyReceiver {
     /// The name.
     pub name: Arc<str>,
-    /// The places of its integrations in [`super::NotifyConfig::integrations`].
+    /// The indexes of its integrations in [`super::NotifyConfig::integrations`].
     pub integrations: Vec<usize>,
 }
 
@@ -115,16 +115,16 @@ impl ReadReceivers {
             if self.receivers.iter().any(|other| other.name == name) {
                 problems.add(&section.at("name"), format!("receiver {name:?} is given twice"));
             }
-            let mut places = Vec::new();
+            let mut indexes = Vec::new();
             for list in INTEGRATION_LISTS {
                 for element in section.list(list, INTEGRATIONS_MAX, problems) {
                     for one in self.read_one(list, &element, &name, problems).unwrap_or_default() {
-                        places.push(self.integrations.len());
+                        indexes.push(self.integrations.len());
                         self.integrations.push(Arc::new(one));
                     }
                 }
             }
-            self.receivers.push(NotifyReceiver { name, integrations: places });
+            self.receivers.push(NotifyReceiver { name, integrations: indexes });
         }
         if self.integrations.len() > INTEGRATIONS_MAX {
             let message = format!("all receivers together have at most {INTEGRATIONS_MAX} integrations");

@@ -29,7 +29,7 @@ pub enum GroupBy {
 pub struct RouteTimes {
     /// From the first alert of a group to its first notification, in milliseconds.
     pub group_wait_ms: i64,
-    /// Between two looks at a group, in milliseconds.
+    /// Between two flushes of a group, in milliseconds: each reports new and resolved alerts.
     pub group_interval_ms: i64,
     /// From a notification about an alert to the next one without a change, in milliseconds.
     pub repeat_interval_ms: i64,
@@ -44,7 +44,7 @@ pub struct NotifyRoute {
     pub matchers: AlertMatchers,
     /// Whether later siblings are tried after this route matched.
     pub continues: bool,
-    /// The place of the receiver.
+    /// The index of the receiver in [`super::NotifyConfig::receivers`].
     pub receiver: usize,
     /// The labels of groups.
     pub group_by: GroupBy,
@@ -54,7 +54,7 @@ pub struct NotifyRoute {
     pub mute: Vec<Arc<[MuteInterval]>>,
     /// If there are any, the route sends only while one of these lasts.
     pub active: Vec<Arc<[MuteInterval]>>,
-    /// The places of the routes below.
+    /// The indexes of the routes below.
     pub children: Vec<usize>,
 }
 
@@ -167,7 +167,7 @@ impl RouteReader<'_> {
             times: read_times(&section, above.times, problems),
             depth: above.depth + 1,
         };
-        let place = self.routes.len();
+        let index = self.routes.len();
         self.routes.push(NotifyRoute {
             key,
             matchers,
@@ -183,21 +183,21 @@ impl RouteReader<'_> {
         for child in section.list("routes", ROUTES_MAX, problems) {
             children.extend(self.read_route(&child, &inherited, problems));
         }
-        if let Some(route) = self.routes.get_mut(place) {
+        if let Some(route) = self.routes.get_mut(index) {
             route.children = children;
         }
-        Some(place)
+        Some(index)
     }
 
     fn read_receiver(&self, section: &Section<'_>, problems: &mut Problems) -> Option<usize> {
         section.get("receiver")?;
         let name = section.required("receiver", problems)?;
-        let place = self.receivers.iter().position(|receiver| *receiver.name == *name);
-        if place.is_none() {
+        let index = self.receivers.iter().position(|receiver| *receiver.name == *name);
+        if index.is_none() {
             let known: Vec<&str> = self.receivers.iter().map(|receiver| &*receiver.name).collect();
             problems.add(&section.at("receiver"), unknown_name("receiver", name, &known));
         }
-        place
+        index
     }
 
     fn read_intervals(

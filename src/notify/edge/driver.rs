@@ -152,8 +152,8 @@ impl HubShared {
         self.deliver(&slot, deliveries);
     }
 
-    /// Keeps events for a later round, before newer ones. The organisation is looked at in that
-    /// round even if there are none.
+    /// Keeps events for a later round, before newer ones. The organisation is stepped in that round
+    /// even if there are none.
     fn put_back(&self, org: OrgId, mut alerts: VecDeque<Alert>, finished: Vec<FinishedDelivery>) {
         let mut inbox = self.inbox.lock().ignore_poison();
         let newer = inbox.alerts.entry(org).or_default();
@@ -181,7 +181,7 @@ impl HubShared {
                 }
                 shared.wake.notify_all();
             });
-            self.deliverer.start(org, delivery.channel, delivery.content, report);
+            self.deliverer.start(org, delivery.client_key, delivery.content, report);
         }
     }
 }

@@ -178,8 +178,8 @@ impl NotifyHub {
     /// Reads or changes the state of an organisation, and stores what changed. Blocks (commit).
     ///
     /// # Errors
-    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and storing
-    /// it is retried.
+    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and
+    /// storing it is retried.
     pub fn with_org<R>(
         &self,
         org: OrgId,
@@ -276,7 +276,7 @@ impl NotifyHub {
         self.shared.wake();
         let start = |(integration, content): (Arc<NotifyIntegration>, DeliveryContent)| {
             let (on_outcome, outcome) = tokio::sync::oneshot::channel();
-            // The caller may have gone.
+            // The caller may have stopped waiting.
             let report = Box::new(move |outcome| drop(on_outcome.send(outcome)));
             self.shared.deliverer.start(org, integration.id.to_string(), content, report);
             (integration, outcome)
@@ -293,7 +293,8 @@ impl NotifyHub {
         }
     }
 
-    /// Waits shortly for running deliveries, stores the state, and ends the threads.
+    /// Waits for running deliveries, for a few seconds at most, stores the state, and ends the
+    /// threads.
     pub fn close(&self) {
         self.shared.inbox.lock().ignore_poison().is_closing = true;
         self.shared.wake.notify_all();

@@ -106,9 +106,15 @@ impl Deliverer {
     }
 
     /// Starts a delivery; never waits.
-    pub(super) fn start(&self, org: OrgId, channel: String, content: DeliveryContent, on_outcome: OnOutcome) {
+    pub(super) fn start(
+        &self,
+        org: OrgId,
+        client_key: String,
+        content: DeliveryContent,
+        on_outcome: OnOutcome,
+    ) {
         match content {
-            DeliveryContent::Request(request) => match self.client((org, channel), &request.target) {
+            DeliveryContent::Request(request) => match self.client((org, client_key), &request.target) {
                 Ok(client) => {
                     self.deps.runtime.spawn(async move {
                         // A task of its own, so that a panic has an outcome.

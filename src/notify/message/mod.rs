@@ -146,7 +146,7 @@ pub struct NotifyRequest {
     pub timeout_ms: i64,
 }
 
-/// What is delivered.
+/// The contents of a delivery.
 #[derive(Clone, Debug)]
 pub enum DeliveryContent {
     /// A request.

@@ -16,7 +16,7 @@ pub(super) fn body(topic: &str, priority: u8, view: &MessageView<'_>) -> Value {
         "topic": topic,
         "title": view.title(),
         "message": text,
-        // Good news never rings louder than usual.
+        // A resolved message has at most the default priority.
         "priority": if is_firing { priority } else { priority.min(3) },
         "tags": [if is_firing { "rotating_light" } else { "white_check_mark" }],
         "click": view.external_url,

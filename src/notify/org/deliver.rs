@@ -1,4 +1,4 @@
-//! Deliveries: what is sent now, and what its outcome means.
+//! Deliveries: the messages that can be sent now, and the effects of their outcomes.
 
 use std::sync::Arc;
 
@@ -28,46 +28,47 @@ impl OrgNotifier {
     pub(super) fn deliver_groups(&mut self, now: Timestamp) -> Vec<Delivery> {
         let mut waiting: Vec<(Timestamp, Arc<str>, usize)> = Vec::new();
         for (key, group) in &self.groups {
-            for (place, outlet) in group.outlets.iter().enumerate() {
-                if let Some(since) = outlet.pending_since.filter(|_| !outlet.is_in_flight) {
-                    waiting.push((since, Arc::clone(key), place));
+            for (index, state) in group.integrations.iter().enumerate() {
+                if let Some(since) = state.pending_since.filter(|_| !state.is_in_flight) {
+                    waiting.push((since, Arc::clone(key), index));
                 }
             }
         }
         waiting.sort();
-        waiting.into_iter().filter_map(|(_, key, place)| self.deliver_outlet(&key, place, now)).collect()
+        waiting.into_iter().filter_map(|(_, key, index)| self.deliver_to(&key, index, now)).collect()
     }
 
-    /// Sends what an integration has to know about a group, unless it has to wait.
-    fn deliver_outlet(&mut self, key: &Arc<str>, place: usize, now: Timestamp) -> Option<Delivery> {
+    /// Returns the delivery of a group's message to an integration; none if there is no message or
+    /// the integration has to wait.
+    fn deliver_to(&mut self, key: &Arc<str>, index: usize, now: Timestamp) -> Option<Delivery> {
         let config = Arc::clone(&self.config);
-        let outlet = self.groups.get(key)?.outlets.get(place)?;
-        let integration = config.integrations.get(outlet.integration)?;
-        let channel = self.channels.entry(Arc::clone(&integration.id)).or_default();
+        let state = self.groups.get(key)?.integrations.get(index)?;
+        let integration = config.integrations.get(state.integration)?;
+        let requests = self.requests.entry(Arc::clone(&integration.id)).or_default();
         // A receiver that fails gets one request at a time.
-        let most = if channel.history.is_failing() { 1 } else { IN_FLIGHT_MAX };
-        if channel.in_flight >= most || channel.history.has_to_wait(now) {
+        let most = if requests.history.is_failing() { 1 } else { IN_FLIGHT_MAX };
+        if requests.in_flight >= most || requests.history.has_to_wait(now) {
             return None;
         }
         let group = self.groups.get(key)?;
-        let message = self.message_of(group, group.outlets.get(place)?, &self.suppressed(group), now);
+        let message = self.message_of(group, group.integrations.get(index)?, &self.suppressed(group), now);
         let Some(message) = message else {
-            // What waited has been resolved or is held back meanwhile.
-            self.groups.get_mut(key)?.outlets.get_mut(place)?.pending_since = None;
+            // The alerts have been resolved or are held back meanwhile.
+            self.groups.get_mut(key)?.integrations.get_mut(index)?.pending_since = None;
             return None;
         };
         if matches!(integration.kind, IntegrationKind::Mail { .. })
             && let Err(until) = self.mails.spend(1, now, &mut self.changes)
         {
             self.counts.mails_delayed += 1;
-            let channel = self.channels.entry(Arc::clone(&integration.id)).or_default();
+            let requests = self.requests.entry(Arc::clone(&integration.id)).or_default();
             let reason = "the limit of mails in an hour is reached; the next hour continues";
-            channel.history.postpone(until, reason, now);
+            requests.history.postpone(until, reason, now);
             return None;
         }
         let content = self.render_group(key, integration, &message, now)?;
-        self.channels.entry(Arc::clone(&integration.id)).or_default().in_flight += 1;
-        self.groups.get_mut(key)?.outlets.get_mut(place)?.is_in_flight = true;
+        self.requests.entry(Arc::clone(&integration.id)).or_default().in_flight += 1;
+        self.groups.get_mut(key)?.integrations.get_mut(index)?.is_in_flight = true;
         let in_flight = InFlight::Group {
             group: Arc::clone(key),
             integration: Arc::clone(&integration.id),
@@ -77,11 +78,11 @@ impl OrgNotifier {
         Some(self.start(integration.id.to_string(), content, in_flight))
     }
 
-    fn start(&mut self, channel: String, content: DeliveryContent, in_flight: InFlight) -> Delivery {
+    fn start(&mut self, client_key: String, content: DeliveryContent, in_flight: InFlight) -> Delivery {
         let number = self.next_number;
         self.next_number += 1;
         self.in_flight.insert(number, in_flight);
-        Delivery { number, channel, content }
+        Delivery { number, client_key, content }
     }
 
     fn render_group(
@@ -156,9 +157,9 @@ impl OrgNotifier {
             }
             Some(InFlight::Group { group, integration, message, at }) => {
                 self.finish_group(&group, &integration, &outcome, &message, at);
-                let channel = self.channels.entry(integration).or_default();
-                channel.in_flight = channel.in_flight.saturating_sub(1);
-                channel.history.record(outcome, now, &mut self.rng);
+                let requests = self.requests.entry(integration).or_default();
+                requests.in_flight = requests.in_flight.saturating_sub(1);
+                requests.history.record(outcome, now, &mut self.rng);
                 self.settle(&group, now);
             }
             None => {}
@@ -174,20 +175,22 @@ impl OrgNotifier {
         at: Timestamp,
     ) {
         let Some(group) = self.groups.get_mut(key) else { return };
-        let Some(place) = group.outlets.iter().position(|outlet| outlet.id == *integration) else { return };
-        let Some(outlet) = group.outlets.get_mut(place) else { return };
-        outlet.is_in_flight = false;
+        let Some(index) = group.integrations.iter().position(|state| state.id == *integration) else {
+            return;
+        };
+        let Some(state) = group.integrations.get_mut(index) else { return };
+        state.is_in_flight = false;
         match outcome {
             DeliveryOutcome::Retry { .. } => {}
-            // The next look at the group tries again.
-            DeliveryOutcome::Refused { .. } => outlet.pending_since = None,
+            // The next flush of the group tries again.
+            DeliveryOutcome::Refused { .. } => state.pending_since = None,
             DeliveryOutcome::Sent => {
-                let (added, removed) = apply_notified(&mut outlet.notified, message, at);
+                let (added, removed) = apply_notified(&mut state.notified, message, at);
                 if message.truncated == 0 {
-                    outlet.pending_since = None;
+                    state.pending_since = None;
                 }
                 self.count_notified(&added, &removed);
-                self.store_notified(key, place);
+                self.store_notified(key, index);
             }
         }
     }
@@ -205,9 +208,9 @@ impl OrgNotifier {
         let config = Arc::clone(&self.config);
         let found = config.receivers.iter().find(|one| *one.name == *receiver);
         let found = found.ok_or(TestRefusal::NoReceiver)?;
-        let places = found.integrations.iter();
+        let indexes = found.integrations.iter();
         let integrations: Vec<&Arc<NotifyIntegration>> =
-            places.filter_map(|place| config.integrations.get(*place)).collect();
+            indexes.filter_map(|index| config.integrations.get(*index)).collect();
         let mails =
             integrations.iter().filter(|one| matches!(one.kind, IntegrationKind::Mail { .. })).count();
         if !self.mails.spend_test(now) || self.mails.spend(mails, now, &mut self.changes).is_err() {

@@ -11,7 +11,7 @@ use crate::notify::rows::StoredAlert;
 /// How long a firing alert stays valid after a start, unless rules send it again, in milliseconds.
 const RESTORED_VALIDITY_MS: i64 = 300_000;
 
-/// An alert, and its uses.
+/// An alert, and the counts of its uses.
 #[derive(Clone, Debug)]
 pub(in crate::notify) struct AlertEntry {
     pub(in crate::notify) labels: Arc<AlertLabels>,
@@ -25,9 +25,9 @@ pub(in crate::notify) struct AlertEntry {
     validity_ms: i64,
     /// The number of groups that contain it.
     pub(in crate::notify) groups: u32,
-    /// The number of integrations that believe it to fire, for each group.
+    /// The number of pairs of a group and an integration to which it was reported as firing.
     pub(in crate::notify) notified: u32,
-    /// The active silences that match, and the set of silences that was asked.
+    /// The epoch of the silences that were compared, and the active ones that match.
     pub(in crate::notify) silenced: (u64, Vec<Arc<str>>),
 }
 

@@ -1,9 +1,9 @@
-//! Steps of time: groups are looked at when their wait ends.
+//! Steps of time: a group is flushed when its wait ends.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::group::{AlertGroup, GroupMessage, GroupOutlet, MessageContext};
+use super::group::{AlertGroup, GroupIntegrationState, GroupMessage, MessageContext};
 use super::suppress::{Inhibitors, Suppression};
 use super::{Delivery, OrgNotifier};
 use crate::model::Timestamp;
@@ -19,7 +19,7 @@ const STEP_MAX_MS: i64 = 120_000;
 const INHIBITORS_MS: i64 = 10_000;
 
 impl OrgNotifier {
-    /// Advances to `now`. Returns what has to be delivered. To be called at least once a minute,
+    /// Advances to `now`. Returns the deliveries to make. To be called at least once a minute,
     /// and after each change.
     pub fn step(&mut self, now: Timestamp) -> Vec<Delivery> {
         self.follow_clock(now);
@@ -75,8 +75,8 @@ impl OrgNotifier {
             if jump < 0 {
                 group.next_flush = group.next_flush.plus_ms(jump);
             }
-            // A time of the future would hold back repeated notifications.
-            for notified in group.outlets.iter_mut().flat_map(|outlet| outlet.notified.values_mut()) {
+            // A time in the future would hold back repeated notifications.
+            for notified in group.integrations.iter_mut().flat_map(|state| state.notified.values_mut()) {
                 notified.at = notified.at.min(now);
             }
         }
@@ -97,22 +97,22 @@ impl OrgNotifier {
         }
     }
 
-    /// Looks at a group: marks the integrations that have to be notified, forgets what is settled,
-    /// and sets the next look.
+    /// Flushes a group: marks the integrations that have to be notified, forgets settled alerts,
+    /// and sets the time of the next flush.
     fn flush(&mut self, key: &Arc<str>, now: Timestamp) {
         self.refresh_silences(key, now);
         let config = Arc::clone(&self.config);
         let Some(group) = self.groups.get(key) else { return };
         let Some(route) = config.routes.get(group.route) else { return };
         let suppressed = self.suppressed(group);
-        let wants = |outlet| self.message_of(group, outlet, &suppressed, now).is_some();
-        let wants: Vec<bool> = group.outlets.iter().map(wants).collect();
+        let wants = |state| self.message_of(group, state, &suppressed, now).is_some();
+        let wants: Vec<bool> = group.integrations.iter().map(wants).collect();
         let Some(group) = self.groups.get_mut(key) else { return };
-        for (outlet, wants) in group.outlets.iter_mut().zip(wants) {
-            outlet.pending_since = if wants { outlet.pending_since.or(Some(now)) } else { None };
+        for (state, wants) in group.integrations.iter_mut().zip(wants) {
+            state.pending_since = if wants { state.pending_since.or(Some(now)) } else { None };
         }
         let interval = route.times.group_interval_ms;
-        // Without drift, unless a look was missed.
+        // Without drift, unless a flush was missed.
         let is_late = now.ms_since(group.next_flush).abs() >= interval;
         let base = if is_late || !group.has_flushed { now } else { group.next_flush };
         group.next_flush = base.plus_ms(interval);
@@ -139,21 +139,22 @@ impl OrgNotifier {
         self.suppression().among(&group.members, &self.entries)
     }
 
-    /// Returns what an integration of a group has to be notified about now.
+    /// Returns the message that an integration of a group has to get now; none while the route is
+    /// muted.
     pub(super) fn message_of(
         &self,
         group: &AlertGroup,
-        outlet: &GroupOutlet,
+        state: &GroupIntegrationState,
         suppressed: &BTreeSet<AlertFingerprint>,
         now: Timestamp,
     ) -> Option<GroupMessage> {
         let route = self.config.routes.get(group.route)?;
-        let integration = self.config.integrations.get(outlet.integration)?;
+        let integration = self.config.integrations.get(state.integration)?;
         if route.is_muted(now) {
             return None;
         }
         group.message(
-            outlet,
+            state,
             &MessageContext {
                 entries: &self.entries,
                 suppressed,
@@ -172,20 +173,20 @@ impl OrgNotifier {
         }
     }
 
-    /// Removes resolved alerts from a group that no integration has to hear about, and the group if
-    /// it is empty.
+    /// Removes the resolved alerts of a group that need no notification, and the group if it is
+    /// empty.
     pub(super) fn settle(&mut self, key: &Arc<str>, now: Timestamp) {
         let config = Arc::clone(&self.config);
         let Some(group) = self.groups.get(key) else { return };
         let mut quiet = Vec::new();
-        for (place, outlet) in group.outlets.iter().enumerate() {
-            let sends = config.integrations.get(outlet.integration).is_some_and(|one| one.send_resolved);
+        for (index, state) in group.integrations.iter().enumerate() {
+            let sends = config.integrations.get(state.integration).is_some_and(|one| one.send_resolved);
             if !sends {
-                quiet.push((place, group.resolved(outlet, &self.entries, now)));
+                quiet.push((index, group.resolved(state, &self.entries, now)));
             }
         }
-        for (place, over) in quiet {
-            self.forget_notified(key, place, &over);
+        for (index, over) in quiet {
+            self.forget_notified(key, index, &over);
         }
         let Some(group) = self.groups.get(key) else { return };
         let is_over = |print: &&AlertFingerprint| {
@@ -193,12 +194,12 @@ impl OrgNotifier {
             entry.is_none_or(|entry| !entry.is_firing(now) && group.is_settled(**print, entry.ends_at, now))
         };
         let over: Vec<AlertFingerprint> = group.members.iter().filter(is_over).copied().collect();
-        for place in 0..group.outlets.len() {
-            let dropped = self.forget_notified(key, place, &over);
+        for index in 0..group.integrations.len() {
+            let dropped = self.forget_notified(key, index, &over);
             if dropped > 0
-                && let Some(channel) = self.channel_of(key, place)
+                && let Some(requests) = self.requests_of(key, index)
             {
-                channel.history.counts.dropped_alerts += dropped as u64;
+                requests.history.counts.dropped_alerts += dropped as u64;
             }
         }
         for fingerprint in over {
@@ -216,34 +217,36 @@ impl OrgNotifier {
         }
     }
 
-    fn channel_of(&mut self, key: &Arc<str>, place: usize) -> Option<&mut super::Channel> {
-        let id = Arc::clone(&self.groups.get(key)?.outlets.get(place)?.id);
-        Some(self.channels.entry(id).or_default())
+    fn requests_of(&mut self, key: &Arc<str>, index: usize) -> Option<&mut super::IntegrationRequests> {
+        let id = Arc::clone(&self.groups.get(key)?.integrations.get(index)?.id);
+        Some(self.requests.entry(id).or_default())
     }
 
-    /// Forgets that an integration was told about alerts. Returns the number of those it was told
-    /// about.
-    fn forget_notified(&mut self, key: &Arc<str>, place: usize, alerts: &[AlertFingerprint]) -> usize {
-        let outlet = self.groups.get_mut(key).and_then(|group| group.outlets.get_mut(place));
-        let Some(outlet) = outlet else { return 0 };
-        let was_notified = |print: &&AlertFingerprint| outlet.notified.remove(print).is_some();
+    /// Removes alerts from the notified alerts of an integration. Returns the number of removed
+    /// ones.
+    fn forget_notified(&mut self, key: &Arc<str>, index: usize, alerts: &[AlertFingerprint]) -> usize {
+        let state = self.groups.get_mut(key).and_then(|group| group.integrations.get_mut(index));
+        let Some(state) = state else { return 0 };
+        let was_notified = |print: &&AlertFingerprint| state.notified.remove(print).is_some();
         let forgotten: Vec<AlertFingerprint> = alerts.iter().filter(was_notified).copied().collect();
         if !forgotten.is_empty() {
             self.count_notified(&[], &forgotten);
-            self.store_notified(key, place);
+            self.store_notified(key, index);
         }
         forgotten.len()
     }
 
-    /// Stores what an integration was told about a group.
-    pub(super) fn store_notified(&mut self, key: &Arc<str>, place: usize) {
-        let Some(outlet) = self.groups.get(key).and_then(|group| group.outlets.get(place)) else { return };
-        let value = (!outlet.notified.is_empty()).then(|| encode_notified(&outlet.notified));
-        self.changes.insert(NotifyRowKey::of_notified(key, &outlet.id), value);
+    /// Stores the notified alerts of an integration in a group.
+    pub(super) fn store_notified(&mut self, key: &Arc<str>, index: usize) {
+        let Some(state) = self.groups.get(key).and_then(|group| group.integrations.get(index)) else {
+            return;
+        };
+        let value = (!state.notified.is_empty()).then(|| encode_notified(&state.notified));
+        self.changes.insert(NotifyRowKey::of_notified(key, &state.id), value);
     }
 
-    /// Counts by how many integrations alerts are believed to fire. The first one stores an alert,
-    /// the last one removes it.
+    /// Counts, for each alert, the integrations to which it was reported as firing. The first one
+    /// stores the alert, the last one removes it.
     pub(super) fn count_notified(&mut self, added: &[AlertFingerprint], removed: &[AlertFingerprint]) {
         for fingerprint in added {
             let Some(entry) = self.entries.get_mut(fingerprint) else { continue };

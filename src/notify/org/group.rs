@@ -1,4 +1,4 @@
-//! Groups of alerts, and what each integration of a group has to be notified about.
+//! Groups of alerts, and the notifications that each integration of a group needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::notify::labels::{AlertFingerprint, AlertLabels};
 use crate::notify::limits::{MESSAGE_ALERTS_MAX, MESSAGE_BYTES_MAX};
 use crate::notify::rows::{NotifiedAlert, NotifiedAlerts};
 
-/// How long receivers are tried to be notified that an alert is resolved, in milliseconds.
+/// The time after which attempts to report a resolved alert end, in milliseconds.
 const RESOLVED_KEPT_MS: i64 = 86_400_000;
 
 /// All alerts of an organisation.
@@ -18,36 +18,40 @@ pub(in crate::notify) type AlertEntries = BTreeMap<AlertFingerprint, AlertEntry>
 /// The alerts of one route with the same values of its `group_by` labels.
 #[derive(Clone, Debug)]
 pub(in crate::notify) struct AlertGroup {
-    /// The place of the route.
+    /// The index of the route.
     pub(in crate::notify) route: usize,
     /// The labels that the alerts have in common.
     pub(in crate::notify) labels: AlertLabels,
     pub(in crate::notify) members: BTreeSet<AlertFingerprint>,
-    /// When the group is looked at next.
+    /// The time of the next flush.
     pub(in crate::notify) next_flush: Timestamp,
-    /// The wait that ends with it, in milliseconds.
+    /// The length of the wait for it, in milliseconds.
     pub(in crate::notify) wait_ms: i64,
     pub(in crate::notify) has_flushed: bool,
-    /// One for each integration of the receiver.
-    pub(in crate::notify) outlets: Vec<GroupOutlet>,
+    /// The state of each integration of the receiver.
+    pub(in crate::notify) integrations: Vec<GroupIntegrationState>,
 }
 
-/// What one integration knows about a group.
+/// The state of one integration in one group.
 #[derive(Clone, Debug)]
-pub(in crate::notify) struct GroupOutlet {
-    /// The place of the integration.
+pub(in crate::notify) struct GroupIntegrationState {
+    /// The index of the integration.
     pub(in crate::notify) integration: usize,
     pub(in crate::notify) id: Arc<str>,
-    /// The alerts that it believes to fire.
+    /// The alerts whose last notification to the integration said that they fire.
     pub(in crate::notify) notified: NotifiedAlerts,
     /// Since when a notification waits to be sent.
     pub(in crate::notify) pending_since: Option<Timestamp>,
     pub(in crate::notify) is_in_flight: bool,
 }
 
-impl GroupOutlet {
-    pub(in crate::notify) fn new(integration: usize, id: Arc<str>, notified: NotifiedAlerts) -> GroupOutlet {
-        GroupOutlet { integration, id, notified, pending_since: None, is_in_flight: false }
+impl GroupIntegrationState {
+    pub(in crate::notify) fn new(
+        integration: usize,
+        id: Arc<str>,
+        notified: NotifiedAlerts,
+    ) -> GroupIntegrationState {
+        GroupIntegrationState { integration, id, notified, pending_since: None, is_in_flight: false }
     }
 }
 
@@ -56,13 +60,13 @@ impl GroupOutlet {
 pub(in crate::notify) struct GroupMessage {
     /// The firing alerts, with the start that is reported.
     pub(in crate::notify) firing: Vec<(AlertFingerprint, Timestamp)>,
-    /// The resolved alerts that the integration believes to fire.
+    /// The resolved alerts that were last reported as firing.
     pub(in crate::notify) resolved: Vec<AlertFingerprint>,
-    /// The alerts that belong to the notification and do not fit.
+    /// The number of alerts that belong to the notification and do not fit.
     pub(in crate::notify) truncated: usize,
 }
 
-/// What decides about a message besides the group.
+/// The inputs of a message besides the group.
 #[derive(Clone, Copy)]
 pub(in crate::notify) struct MessageContext<'c> {
     pub(in crate::notify) entries: &'c AlertEntries,
@@ -74,10 +78,10 @@ pub(in crate::notify) struct MessageContext<'c> {
 }
 
 impl AlertGroup {
-    /// Returns the message that an integration has to get now; none if it knows everything.
+    /// Returns the message that an integration has to get now; none if there is nothing to report.
     pub(in crate::notify) fn message(
         &self,
-        outlet: &GroupOutlet,
+        state: &GroupIntegrationState,
         context: &MessageContext<'_>,
     ) -> Option<GroupMessage> {
         let MessageContext { entries, suppressed, now, .. } = *context;
@@ -87,14 +91,14 @@ impl AlertGroup {
             if suppressed.contains(fingerprint) {
                 continue;
             }
-            let is_due = outlet.notified.get(fingerprint).is_none_or(|notified| {
+            let is_due = state.notified.get(fingerprint).is_none_or(|notified| {
                 notified.starts_at < entry.starts_at
                     || now.ms_since(notified.at) >= context.repeat_interval_ms
             });
             let one = (*fingerprint, entry.starts_at);
             if is_due { due.push(one) } else { known.push(one) }
         }
-        let resolved = if context.send_resolved { self.resolved(outlet, entries, now) } else { Vec::new() };
+        let resolved = if context.send_resolved { self.resolved(state, entries, now) } else { Vec::new() };
         if due.is_empty() && resolved.is_empty() {
             return None;
         }
@@ -105,7 +109,7 @@ impl AlertGroup {
             bytes += entries.get(fingerprint).map_or(0, AlertEntry::bytes);
             taken < MESSAGE_ALERTS_MAX && (taken == 0 || bytes <= MESSAGE_BYTES_MAX)
         };
-        // What has to be reported comes first, so that the next message can report the rest.
+        // Resolved alerts come first, so that the next message can report the rest.
         for fingerprint in resolved {
             if fits(&fingerprint, message.resolved.len()) {
                 message.resolved.push(fingerprint);
@@ -120,40 +124,40 @@ impl AlertGroup {
         Some(message)
     }
 
-    /// Returns the alerts that an integration believes to fire and that do not.
+    /// Returns the alerts that were reported as firing to an integration and do not fire any more.
     pub(in crate::notify) fn resolved(
         &self,
-        outlet: &GroupOutlet,
+        state: &GroupIntegrationState,
         entries: &AlertEntries,
         now: Timestamp,
     ) -> Vec<AlertFingerprint> {
         let is_over = |fingerprint: &&AlertFingerprint| {
             entries.get(fingerprint).is_some_and(|entry| !entry.is_firing(now))
         };
-        outlet.notified.keys().filter(is_over).copied().collect()
+        state.notified.keys().filter(is_over).copied().collect()
     }
 
-    /// Returns whether no integration has to hear about an alert that does not fire any more: it
-    /// was told by none, or too long ago.
+    /// Returns whether an alert that does not fire any more needs no notification: it was reported
+    /// to no integration, or it ended more than [`RESOLVED_KEPT_MS`] ago.
     pub(in crate::notify) fn is_settled(
         &self,
         fingerprint: AlertFingerprint,
         ends_at: Timestamp,
         now: Timestamp,
     ) -> bool {
-        let is_notified = self.outlets.iter().any(|outlet| outlet.notified.contains_key(&fingerprint));
+        let is_notified = self.integrations.iter().any(|state| state.notified.contains_key(&fingerprint));
         !is_notified || now.ms_since(ends_at) > RESOLVED_KEPT_MS
     }
 
     /// Returns whether the group can be removed.
     pub(in crate::notify) fn is_empty(&self) -> bool {
-        let is_quiet = |outlet: &GroupOutlet| outlet.notified.is_empty() && !outlet.is_in_flight;
-        self.members.is_empty() && self.outlets.iter().all(is_quiet)
+        let is_quiet = |state: &GroupIntegrationState| state.notified.is_empty() && !state.is_in_flight;
+        self.members.is_empty() && self.integrations.iter().all(is_quiet)
     }
 }
 
-/// Applies a delivered message to what an integration knows. Returns the alerts that it was told
-/// about for the first time, and those that it need not remember any more.
+/// Records a delivered message in the notified alerts of an integration. Returns the alerts that
+/// were added and those that were removed.
 pub(in crate::notify) fn apply_notified(
     notified: &mut NotifiedAlerts,
     message: &GroupMessage,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::OrgNotifier;
 use super::entry::AlertEntry;
-use super::group::{AlertGroup, GroupOutlet};
+use super::group::{AlertGroup, GroupIntegrationState};
 use crate::model::{Alert, Timestamp};
 use crate::notify::labels::{AlertFingerprint, format_labels};
 use crate::notify::limits::{ALERTS_BYTES_MAX, ALERTS_MAX, GROUPS_MAX, MEMBERSHIPS_MAX};
@@ -81,8 +81,8 @@ impl OrgNotifier {
         let config = Arc::clone(&self.config);
         let Some(entry) = self.entries.get(&fingerprint) else { return };
         let (labels, starts_at) = (Arc::clone(&entry.labels), entry.starts_at);
-        for place in config.routes_of(&labels) {
-            let Some(route) = config.routes.get(place) else { continue };
+        for index in config.routes_of(&labels) {
+            let Some(route) = config.routes.get(index) else { continue };
             let group_labels = route.group_labels(&labels);
             let key: Arc<str> = format!("{}:{}", route.key, format_labels(&group_labels)).into();
             let has_room = self.memberships < MEMBERSHIPS_MAX;
@@ -91,16 +91,16 @@ impl OrgNotifier {
                     self.counts.dropped += 1;
                     continue;
                 }
-                let outlet = |(place, id)| GroupOutlet::new(place, id, NotifiedAlerts::new());
-                let outlets = config.integrations_of(route).map(outlet).collect();
+                let state = |(index, id)| GroupIntegrationState::new(index, id, NotifiedAlerts::new());
+                let integrations = config.integrations_of(route).map(state).collect();
                 let group = AlertGroup {
-                    route: place,
+                    route: index,
                     labels: group_labels,
                     members: BTreeSet::new(),
                     next_flush: now.plus_ms(route.times.group_wait_ms),
                     wait_ms: route.times.group_wait_ms,
                     has_flushed: false,
-                    outlets,
+                    integrations,
                 };
                 self.groups.insert(Arc::clone(&key), group);
             }

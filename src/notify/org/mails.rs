@@ -23,7 +23,8 @@ impl MailBudget {
         self.spent = serde_json::from_slice(value).unwrap_or_default();
     }
 
-    /// Takes `mails` mails from the budget. Otherwise returns when there is a new one.
+    /// Takes `mails` mails from the budget. Otherwise returns the time of the next
+    /// budget.
     pub(in crate::notify) fn spend(
         &mut self,
         mails: usize,

@@ -1,9 +1,9 @@
 //! The notifications of one organisation, without a thread or a clock: alerts come in, deliveries
 //! go out, and outcomes come back.
 //!
-//! What has to be sent is always computed from the alerts and from what each integration was told,
-//! at the moment of sending. So a receiver that fails for an hour has no growing queue, and gets
-//! one message about the present when it works again.
+//! A message is computed when it is sent, from the alerts and from the alerts that were reported to
+//! its integration before. So a receiver that fails for an hour has no growing queue, and gets one
+//! message about the present when it works again.
 
 mod deliver;
 mod entry;
@@ -48,27 +48,28 @@ pub struct OrgOptions {
     pub expr_url: String,
 }
 
-/// Something to deliver.
+/// A request or a mail to send.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The number to report the outcome with.
     pub number: u64,
-    /// Identifies the server among those of the organisation.
-    pub channel: String,
+    /// Identifies the client of the server among those of the organisation: deliveries with equal
+    /// keys share connections.
+    pub client_key: String,
     /// The contents.
     pub content: DeliveryContent,
 }
 
-/// What a delivery is about.
+/// The subject of a delivery whose outcome is not known yet.
 #[derive(Debug)]
 enum InFlight {
     Group { group: Arc<str>, integration: Arc<str>, message: group::GroupMessage, at: Timestamp },
     Alertmanager { key: String },
 }
 
-/// The state of an integration across groups.
+/// The requests of an integration, those of all groups together.
 #[derive(Clone, Debug, Default)]
-struct Channel {
+struct IntegrationRequests {
     in_flight: usize,
     history: DeliveryHistory,
 }
@@ -98,7 +99,7 @@ pub struct OrgNotifier {
     inhibitors: Inhibitors,
     /// When they were found; none after a change of an alert.
     inhibitors_at: Option<Timestamp>,
-    channels: BTreeMap<Arc<str>, Channel>,
+    requests: BTreeMap<Arc<str>, IntegrationRequests>,
     alertmanagers: BTreeMap<String, AmQueue>,
     in_flight: BTreeMap<u64, InFlight>,
     next_number: u64,
@@ -136,7 +137,7 @@ impl OrgNotifier {
             acknowledgements: BTreeMap::new(),
             inhibitors: Inhibitors::default(),
             inhibitors_at: None,
-            channels: BTreeMap::new(),
+            requests: BTreeMap::new(),
             alertmanagers: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             next_number: 1,
@@ -152,7 +153,7 @@ impl OrgNotifier {
         &self.config
     }
 
-    /// Returns whether nothing happens before the next alert or change.
+    /// Returns whether nothing is to be done before the next alert or change.
     pub fn is_idle(&self) -> bool {
         self.entries.is_empty()
             && self.groups.is_empty()

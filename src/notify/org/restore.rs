@@ -16,8 +16,8 @@ use crate::notify::rows::{
 };
 
 impl OrgNotifier {
-    /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed, except
-    /// silences.
+    /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed,
+    /// except silences.
     pub fn restore(&mut self, rows: Vec<NotifyRow>, config: Arc<NotifyConfig>, now: Timestamp) {
         let mut notified = BTreeMap::new();
         for NotifyRow { key, value } in rows {
@@ -69,15 +69,15 @@ impl OrgNotifier {
         }
     }
 
-    /// Changes the configuration. Groups and integrations that stay keep what they were told.
+    /// Changes the configuration. Groups and integrations that stay keep their notified alerts.
     pub fn set_config(&mut self, config: Arc<NotifyConfig>, now: Timestamp) {
         if self.config == config {
             return;
         }
         let mut notified = BTreeMap::new();
         for (key, group) in &self.groups {
-            for outlet in &group.outlets {
-                notified.insert(NotifyRowKey::of_notified(key, &outlet.id), outlet.notified.clone());
+            for state in &group.integrations {
+                notified.insert(NotifyRowKey::of_notified(key, &state.id), state.notified.clone());
             }
         }
         self.config = config;
@@ -85,15 +85,15 @@ impl OrgNotifier {
         let stored = has_row.map(|(print, _)| *print).collect();
         self.regroup(notified, stored, now);
         let ids: Vec<Arc<str>> = self.config.integrations.iter().map(|one| Arc::clone(&one.id)).collect();
-        self.channels.retain(|id, _| ids.contains(id));
-        // A changed receiver may work at once.
-        for channel in self.channels.values_mut() {
-            channel.history.retry_at = None;
+        self.requests.retain(|id, _| ids.contains(id));
+        // A changed receiver may accept requests at once.
+        for requests in self.requests.values_mut() {
+            requests.history.retry_at = None;
         }
     }
 
-    /// Makes the groups of all alerts again, each integration with what it was told before. `stored`
-    /// are the alerts with a row.
+    /// Makes the groups of all alerts again. `notified` are the notified alerts of the integrations
+    /// before, and `stored` the alerts with a row.
     fn regroup(
         &mut self,
         mut notified: BTreeMap<NotifyRowKey, NotifiedAlerts>,
@@ -110,22 +110,22 @@ impl OrgNotifier {
         for fingerprint in all {
             self.join_groups(fingerprint, now);
         }
-        let mut believed = Vec::new();
+        let mut reported = Vec::new();
         for (key, group) in &mut self.groups {
             if let Some(known) = before.get(key) {
                 (group.next_flush, group.wait_ms) = (known.next_flush, known.wait_ms);
                 group.has_flushed = known.has_flushed;
             }
             let mut has_notified = false;
-            for outlet in &mut group.outlets {
-                let row = NotifyRowKey::of_notified(key, &outlet.id);
-                outlet.notified = notified.remove(&row).unwrap_or_default();
-                outlet.notified.retain(|print, _| group.members.contains(print));
-                has_notified |= !outlet.notified.is_empty();
-                believed.extend(outlet.notified.keys().copied());
-                let known = before.get(key).and_then(|known| find(known, &outlet.id));
-                outlet.is_in_flight = known.is_some_and(|known| known.is_in_flight);
-                outlet.pending_since = known.and_then(|known| known.pending_since);
+            for state in &mut group.integrations {
+                let row = NotifyRowKey::of_notified(key, &state.id);
+                state.notified = notified.remove(&row).unwrap_or_default();
+                state.notified.retain(|print, _| group.members.contains(print));
+                has_notified |= !state.notified.is_empty();
+                reported.extend(state.notified.keys().copied());
+                let known = before.get(key).and_then(|known| find(known, &state.id));
+                state.is_in_flight = known.is_some_and(|known| known.is_in_flight);
+                state.pending_since = known.and_then(|known| known.pending_since);
             }
             if has_notified && !before.contains_key(key) {
                 // The group was notified before the start: it waits for alerts to come back.
@@ -133,7 +133,7 @@ impl OrgNotifier {
                 (group.next_flush, group.wait_ms, group.has_flushed) = (now.plus_ms(wait), wait, true);
             }
         }
-        for fingerprint in believed {
+        for fingerprint in reported {
             if let Some(entry) = self.entries.get_mut(&fingerprint) {
                 entry.notified += 1;
             }
@@ -152,6 +152,6 @@ impl OrgNotifier {
     }
 }
 
-fn find<'g>(group: &'g AlertGroup, id: &Arc<str>) -> Option<&'g super::group::GroupOutlet> {
-    group.outlets.iter().find(|outlet| outlet.id == *id)
+fn find<'g>(group: &'g AlertGroup, id: &Arc<str>) -> Option<&'g super::group::GroupIntegrationState> {
+    group.integrations.iter().find(|state| state.id == *id)
 }

@@ -11,7 +11,7 @@ use crate::notify::config::{InhibitRule, NotifyConfig};
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 
 /// A member's statement that an alert is being worked on. It holds back repeated notifications
-/// until the alert is resolved or starts anew.
+/// until the alert is resolved or fires again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertAcknowledgement {
     /// The start of the alert that it concerns.

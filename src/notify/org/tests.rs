@@ -48,7 +48,7 @@ fn an_earlier_start_of_a_firing_alert_is_no_new_alert_and_a_later_one_after_its_
     let mut world = World::new(&one_hook());
     world.fire("A", &[], 100..300);
     world.run(100..200);
-    // Another source knows an earlier start.
+    // Another source reports an earlier start.
     world.offer("A", &[], 50, false);
     world.run(200..1_000);
     let seen = world.seen("hook", "A");
@@ -76,7 +76,7 @@ fn an_alert_that_is_not_sent_again_resolves_by_itself() {
     world.rules_stop_at = Some(300);
     world.run(0..3_000);
     let seen = world.seen("hook", "A");
-    // The last state of 240 s was valid for 4 min; the next look at the group is at 630 s.
+    // The last state of 240 s was valid for 4 min; the next flush of the group is at 630 s.
     assert_eq!(times(&seen), [30, 630]);
     assert_eq!(seen[1].resolved.len(), 1);
 }
@@ -199,7 +199,7 @@ fn quiet_hours_delay_firing_and_resolved_alerts_to_their_end() {
 }
 
 #[test]
-fn a_receiver_that_fails_for_an_hour_delays_no_other_and_then_hears_about_the_present() {
+fn a_receiver_that_fails_for_an_hour_delays_no_other_and_then_gets_the_present_state() {
     let mut config = one_hook();
     let hook = json!({ "id": "broken", "url": "http://b" });
     config["receivers"][0]["webhook_configs"].as_array_mut().expect("a list").push(hook);

@@ -116,8 +116,8 @@ impl OrgNotifier {
     pub fn alert(&self, fingerprint: AlertFingerprint, now: Timestamp) -> Option<AlertView> {
         let entry = self.entries.get(&fingerprint).filter(|entry| entry.is_firing(now))?;
         let routes = self.config.routes_of(&entry.labels);
-        let receiver = |place: &usize| {
-            let route = self.config.routes.get(*place)?;
+        let receiver = |index: &usize| {
+            let route = self.config.routes.get(*index)?;
             Some(Arc::clone(&self.config.receivers.get(route.receiver)?.name))
         };
         let suppression = self.suppression();
@@ -154,14 +154,14 @@ impl OrgNotifier {
     /// Returns the state of the receivers.
     pub fn status(&self, now: Timestamp) -> NotifyStatus {
         let mut pending: BTreeMap<&str, (usize, Timestamp)> = BTreeMap::new();
-        for outlet in self.groups.values().flat_map(|group| &group.outlets) {
-            if let Some(since) = outlet.pending_since {
-                let known = pending.entry(&outlet.id).or_insert((0, since));
+        for state in self.groups.values().flat_map(|group| &group.integrations) {
+            if let Some(since) = state.pending_since {
+                let known = pending.entry(&state.id).or_insert((0, since));
                 *known = (known.0 + 1, known.1.min(since));
             }
         }
         let integration = |one: &Arc<crate::notify::config::NotifyIntegration>| {
-            let history = self.channels.get(&one.id).map(|one| one.history.clone()).unwrap_or_default();
+            let history = self.requests.get(&one.id).map(|one| one.history.clone()).unwrap_or_default();
             let waits = pending.get(&*one.id);
             IntegrationStatus {
                 id: Arc::clone(&one.id),

@@ -17,11 +17,11 @@ use crate::notify::org::{OrgNotifier, OrgOptions};
 use crate::notify::rows::{NotifyRow, NotifyRowKey};
 use crate::notify::silence::NewSilence;
 
-/// Rules are evaluated, and send alerts, this often.
+/// Seconds between two evaluations of the rules, each of which sends alerts.
 const EVALUATION_S: i64 = 60;
-/// A firing alert stays valid for this long.
+/// Seconds for which a firing alert stays valid after it was sent.
 const VALIDITY_S: i64 = 240;
-/// Resolved alerts are sent for this long.
+/// Seconds for which a resolved alert is sent.
 const RESOLVED_S: i64 = 900;
 
 pub(super) fn at(s: i64) -> Timestamp {
@@ -191,9 +191,9 @@ impl World {
                 return false;
             }
             for delivery in deliveries {
-                let outcome = self.outcome(&delivery.channel);
+                let outcome = self.outcome(&delivery.client_key);
                 if outcome == DeliveryOutcome::Sent {
-                    self.accept(&delivery.channel, &delivery.content);
+                    self.accept(&delivery.client_key, &delivery.content);
                 }
                 done += 1;
                 if done > most {
@@ -205,14 +205,14 @@ impl World {
         }
     }
 
-    fn outcome(&self, channel: &str) -> DeliveryOutcome {
+    fn outcome(&self, client_key: &str) -> DeliveryOutcome {
         let fails = |(name, range, _): &&(String, Range<i64>, DeliveryOutcome)| {
-            channel.split(' ').next() == Some(name) && range.contains(&self.now_s)
+            client_key.split(' ').next() == Some(name) && range.contains(&self.now_s)
         };
         self.failures.iter().find(fails).map_or(DeliveryOutcome::Sent, |(_, _, outcome)| outcome.clone())
     }
 
-    fn accept(&mut self, channel: &str, content: &DeliveryContent) {
+    fn accept(&mut self, client_key: &str, content: &DeliveryContent) {
         let DeliveryContent::Request(request) = content else {
             self.mails += 1;
             return;
@@ -226,7 +226,7 @@ impl World {
         };
         self.seen.push(Seen {
             at_s: self.now_s,
-            integration: channel.to_owned(),
+            integration: client_key.to_owned(),
             name: text(&alerts[0]["labels"]["alertname"]),
             firing: of("firing"),
             resolved: of("resolved"),
