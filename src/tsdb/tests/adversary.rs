@@ -135,9 +135,12 @@ enum Fate {
 /// The end of a record: its log file, and an upper bound of the offset in it.
 type RecordEnd = (PathBuf, usize);
 
-/// What a kill and damage may have reverted.
+/// What survives a kill and damage, and what may be lost.
 #[derive(Default)]
 struct Unsealed {
+    /// Samples that were sealed before and not deleted since. One that is written again after its
+    /// deletion is a new sample, which only the log holds.
+    sealed: BTreeSet<(u64, i64)>,
     /// The ends of the records of samples.
     samples: BTreeMap<(u64, i64), RecordEnd>,
     /// The ends of the records of deletions, and what they deleted.
@@ -384,6 +387,7 @@ impl AdversaryRun {
         self.samples.retain(|key, _| !deleted.contains(key));
         let end = self.log_end();
         if let Some(unsealed) = &mut self.unsealed {
+            unsealed.sealed.retain(|key| !deleted.contains(key));
             unsealed.samples.retain(|key, _| !deleted.contains(key));
             unsealed.deletions.push((end, deleted));
         }
@@ -487,8 +491,8 @@ impl AdversaryRun {
         self.tick_model();
         self.tsdb().seal_and_merge(self.machine.now()).expect("sealed");
         self.check("before the damage");
-        let sealed: BTreeSet<(u64, i64)> = self.samples.keys().copied().collect();
-        self.unsealed = Some(Unsealed::default());
+        let sealed = self.samples.keys().copied().collect();
+        self.unsealed = Some(Unsealed { sealed, ..Unsealed::default() });
         for step in &damage.before {
             self.take(step);
         }
@@ -511,7 +515,7 @@ impl AdversaryRun {
         let file = path.file_name().map(PathBuf::from).unwrap_or_default();
         let is_intact =
             |(of, end): &RecordEnd| *of < file || (*of == file && end + RECORD_BYTES_MAX <= place);
-        let Unsealed { samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
+        let Unsealed { sealed, samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
         let found = content(self.tsdb(), ORG);
         let shown = |(series, at): &(u64, i64)| {
             let samples = found.get(&name(*series).to_string());
