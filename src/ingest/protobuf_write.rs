@@ -1,5 +1,5 @@
-//! A writer of fields of the protobuf wire format. Fields with their default value are left out, as encoders of
-//! proto3 do, but the negative zero is written.
+//! A writer of fields of the protobuf wire format. Fields with their default value are left out, as
+//! encoders of proto3 do, but the negative zero is written.
 
 pub(crate) use super::protobuf::{put_bytes, put_varint};
 

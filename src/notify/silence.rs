@@ -302,8 +302,8 @@ impl Silences {
         Ok(())
     }
 
-    /// Removes silences that expired more than [`KEPT_MS`] ago, and increases the epoch if a silence
-    /// has begun or ended.
+    /// Removes silences that expired more than [`KEPT_MS`] ago, and increases the epoch if a
+    /// silence has begun or ended.
     pub(super) fn tick(&mut self, now: Timestamp, changes: &mut NotifyChanges) {
         let is_old = |silence: &AlertSilence| now.ms_since(silence.ends_at) > KEPT_MS;
         let old: Vec<Arc<str>> =

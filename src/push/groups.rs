@@ -53,11 +53,23 @@ impl PushGroup {
         self.sent_at.map_or(now, |sent| now.max(sent.plus_ms(1)))
     }
 
+    /// Estimates the bytes of the group as a tree of JSON, in which each series has its own labels
+    /// and those of the group.
+    pub fn json_bytes(&self, labels: &GroupingLabels) -> u64 {
+        /// The memory of a value in the tree besides its text.
+        const VALUE_BYTES: usize = 64;
+        let own: usize = labels.iter().map(|(name, value)| name.len() + value.len() + VALUE_BYTES).sum();
+        // Each series is a line. Short texts of the body grow to values of the tree.
+        let lines = self.text.lines().filter(|line| !line.starts_with('#')).count();
+        let series = lines.saturating_mul(own + 4 * VALUE_BYTES);
+        series.saturating_add(self.text.len().saturating_mul(4)) as u64
+    }
+
     /// Reads the metrics from the text.
     ///
     /// # Errors
-    /// [`PushBodyError`], if there is too little memory. The text was written from valid metrics, and
-    /// damage of the disk is noticed when rows are read.
+    /// [`PushBodyError`], if there is too little memory. The text was written from valid metrics,
+    /// and damage of the disk is noticed when rows are read.
     pub fn metrics(&self, labels: &GroupingLabels) -> Result<Exposition, PushBodyError> {
         Exposition::of_stored(self.text.as_bytes(), labels)
     }
@@ -210,8 +222,8 @@ impl OrgPushes {
         Ok(Some(PushChange { labels: labels.clone(), batch, group: None, number: before.number }))
     }
 
-    /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time to
-    /// live is over.
+    /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time
+    /// to live is over.
     pub fn due(&self, now: Timestamp) -> Vec<GroupingLabels> {
         let is_due = |group: &PushGroup| {
             group.has_ended(now) || group.sent_at.is_none_or(|sent| now.ms_since(sent) >= REPEAT_MS)
@@ -219,8 +231,8 @@ impl OrgPushes {
         self.groups.iter().filter(|(_, group)| is_due(group)).map(|(labels, _)| labels.clone()).collect()
     }
 
-    /// Returns the change of a group that is due: the repetition of its samples, or its end. Only the
-    /// latter changes the stored row. `None` if there is no such group.
+    /// Returns the change of a group that is due: the repetition of its samples, or its end. Only
+    /// the latter changes the stored row. `None` if there is no such group.
     ///
     /// # Errors
     /// [`PushBodyError`], if the group cannot be read.
@@ -412,5 +424,22 @@ mod tests {
         }
         let repeated = org.repeat(&labels("a"), at(90)).expect("readable").expect("it exists");
         assert_eq!(written(&repeated), ["a 1", "b 1", "push_failure_time_seconds 0", "push_time_seconds 10"]);
+    }
+
+    #[test]
+    fn labels_of_a_group_weigh_once_a_series_in_its_json_tree() {
+        let group = |text: &str| PushGroup {
+            number: 1,
+            text: text.into(),
+            ttl_ms: None,
+            pushed_at: Timestamp::from_ms(0),
+            failed_at: None,
+            sent_at: None,
+        };
+        let long = labels(&"a".repeat(1_000));
+        let one = group("# TYPE a gauge\na 1\n").json_bytes(&long);
+        let two = group("# TYPE a gauge\na 1\nb 1\n").json_bytes(&long);
+        assert!(one > 1_000 && (1_000..2_000).contains(&(two - one)), "{one} {two}");
+        assert!(two - one > group("b 1\n").json_bytes(&labels("a")) - 100);
     }
 }

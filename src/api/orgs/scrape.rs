@@ -95,8 +95,8 @@ fn configurable_org(caller: &SessionCaller, slug: &str, deps: &OrgDeps) -> ApiRe
 }
 
 impl ScrapeAdmin {
-    /// Runs a change on the account lane, which may wait for disk syncs. The caller is checked again
-    /// just before, because the body may have arrived long after the first check.
+    /// Runs a change on the account lane, which may wait for disk syncs. The caller is checked
+    /// again just before, because the body may have arrived long after the first check.
     async fn change<T: Send + 'static>(
         self,
         deps: OrgDeps,

@@ -196,8 +196,8 @@ async fn metadata(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -
     deps.respond(org, move |view| Ok(metadata_json(&view, &matchers, &metric, limit))).await
 }
 
-/// Returns up to `limit` rows of metadata of the targets that the matchers select; an empty `metric`
-/// selects all.
+/// Returns up to `limit` rows of metadata of the targets that the matchers select; an empty
+/// `metric` selects all.
 fn metadata_json(view: &ScrapeView, matchers: &[Matcher], metric: &str, limit: usize) -> Value {
     let mut rows = Vec::new();
     let fits = |labels: &Labels| matchers.iter().all(|matcher| matcher.matches(labels.value(matcher.name())));

@@ -128,8 +128,8 @@ impl Window {
         self.exactly(file, offset, most.min(left))
     }
 
-    /// Reads a varint at `offset` that is the length of the bytes behind it, at most `most`. Returns
-    /// it with the position of those bytes.
+    /// Reads a varint at `offset` that is the length of the bytes behind it, at most `most`.
+    /// Returns it with the position of those bytes.
     ///
     /// # Errors
     /// [`BlockError`], with this reason if the length is wrong.

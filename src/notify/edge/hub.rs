@@ -178,8 +178,8 @@ impl NotifyHub {
     /// Reads or changes the state of an organisation, and stores what changed. Blocks (commit).
     ///
     /// # Errors
-    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and storing
-    /// it is retried.
+    /// [`NotifyUnavailable`]. After [`NotifyUnavailable::Store`], the change is in memory and
+    /// storing it is retried.
     pub fn with_org<R>(
         &self,
         org: OrgId,

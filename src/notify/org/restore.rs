@@ -16,8 +16,8 @@ use crate::notify::rows::{
 };
 
 impl OrgNotifier {
-    /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed, except
-    /// silences.
+    /// Restores stored rows, and sets the configuration. Rows that cannot be read are removed,
+    /// except silences.
     pub fn restore(&mut self, rows: Vec<NotifyRow>, config: Arc<NotifyConfig>, now: Timestamp) {
         let mut notified = BTreeMap::new();
         for NotifyRow { key, value } in rows {
@@ -92,8 +92,8 @@ impl OrgNotifier {
         }
     }
 
-    /// Makes the groups of all alerts again, each integration with what it was told before. `stored`
-    /// are the alerts with a row.
+    /// Makes the groups of all alerts again, each integration with what it was told before.
+    /// `stored` are the alerts with a row.
     fn regroup(
         &mut self,
         mut notified: BTreeMap<NotifyRowKey, NotifiedAlerts>,

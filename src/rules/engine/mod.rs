@@ -267,8 +267,8 @@ impl RuleEngine {
         state.slots.iter().filter(|(_, slot)| !slot.removed).map(|(key, _)| key.clone()).collect()
     }
 
-    /// Returns the organisations of all groups, in their order. Removed groups that wait for the end
-    /// of their series count, too.
+    /// Returns the organisations of all groups, in their order. Removed groups that wait for the
+    /// end of their series count, too.
     pub fn orgs(&self) -> Vec<OrgId> {
         let mut orgs: Vec<OrgId> = self.lock().slots.keys().map(|key| key.org).collect();
         orgs.dedup();

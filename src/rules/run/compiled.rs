@@ -219,8 +219,8 @@ fn expanded(
     }
 }
 
-/// Checks that no two series of a result have the same labels after those of a rule were set. `kind`
-/// is `rule` for a recording rule and `alert` for an alerting rule.
+/// Checks that no two series of a result have the same labels after those of a rule were set.
+/// `kind` is `rule` for a recording rule and `alert` for an alerting rule.
 pub(in crate::rules) fn check_unique<'l>(
     mut labels: impl ExactSizeIterator<Item = &'l Labels>,
     kind: &str,

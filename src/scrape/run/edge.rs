@@ -158,9 +158,9 @@ impl ScrapeFleet {
     }
 
     /// Replaces the set of targets. Equal targets keep their state and schedule. Changed ones
-    /// restart. Removed ones end with markers, 1.1 intervals after their next scrape would have been
-    /// due, unless they return before. Returns the number of plans with the same
-    /// job and labels as one before them, which are ignored.
+    /// restart. Removed ones end with markers, 1.1 intervals after their next scrape would have
+    /// been due, unless they return before. Returns the number of plans with the same job and
+    /// labels as one before them, which are ignored.
     pub fn apply(&self, plans: Vec<ScrapePlan>) -> usize {
         let mut clients: HashMap<*const ScrapeJob, JobClient> = HashMap::new();
         let mut wanted: BTreeMap<TargetKey, TargetCommand> = BTreeMap::new();
