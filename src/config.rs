@@ -12,6 +12,7 @@ mod flags;
 mod history_command;
 mod move_command;
 pub mod oauth;
+mod rules_command;
 mod settings;
 mod variables;
 
@@ -36,6 +37,7 @@ pub use history_command::{
 };
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
+pub use rules_command::{RulesCommand, RulesTestCommand};
 pub use settings::{
     BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
     SecretSetting, Settings, StandbyMode, TlsFiles,
@@ -301,30 +303,6 @@ enum Command {
         /// The folder to create; it must not exist yet, or be empty
         #[arg(long, value_name = "NEW")]
         to: PathBuf,
-    },
-}
-
-/// `promlet rules`
-#[derive(Clone, Debug, Subcommand)]
-pub enum RulesCommand {
-    /// Check rule files as a server with --rules reads them; exit code 1 if one is wrong
-    Check {
-        /// The files and folders
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Run unit tests of rules, in promtool's files; exit code 1 if one fails
-    Test {
-        /// The files of tests
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Compare two rule files or folders, group by group; exit code 1 if they differ
-    Diff {
-        /// The files or folder before
-        before: PathBuf,
-        /// The files or folder after
-        after: PathBuf,
     },
 }
 
