@@ -37,7 +37,8 @@ pub use history_command::{
 };
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
-pub use rules_command::{RulesCommand, RulesTestCommand};
+use rules_command::RulesSubcommand;
+pub use rules_command::{RulesBackfillCommand, RulesCommand, RulesTestCommand};
 pub use settings::{
     BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
     SecretSetting, Settings, StandbyMode, TlsFiles,
@@ -77,6 +78,13 @@ pub enum Invocation {
     },
     /// `promlet rules`: commands on files of rules, without a server.
     Rules(RulesCommand),
+    /// `promlet rules backfill`, by the server on this folder or, if none runs, in the folder itself.
+    RulesBackfill {
+        /// The settings for a stopped folder.
+        settings: Settings,
+        /// The arguments.
+        command: Box<RulesBackfillCommand>,
+    },
     /// `promlet follow`.
     Follow(Settings),
     /// `promlet promote`, for the follower on this folder or, if none runs, for the folder itself.
@@ -288,9 +296,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Check rule files, and run unit tests of rules
+    /// Check and test rule files, and write the past of recording rules
     #[command(subcommand)]
-    Rules(RulesCommand),
+    Rules(RulesSubcommand),
     /// Check a scrape configuration
     Scrape {
         #[command(subcommand)]
@@ -408,7 +416,10 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             let master_key = master_key(flags.master_key_file)?;
             Ok(Invocation::Check { dir, deep, json, master_key, scratch: scratch() })
         }
-        Some(Command::Rules(command)) => Ok(Invocation::Rules(command)),
+        Some(Command::Rules(RulesSubcommand::Backfill { command, data_dir_arg })) => {
+            Ok(Invocation::RulesBackfill { settings: stopped_settings(data_dir_arg)?, command })
+        }
+        Some(Command::Rules(RulesSubcommand::Files(command))) => Ok(Invocation::Rules(command)),
         Some(Command::Scrape { command: ScrapeSubcommand::Check { file, json } }) => {
             Ok(Invocation::ScrapeCheck { file, json })
         }
