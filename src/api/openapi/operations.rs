@@ -518,13 +518,13 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/alertmanager/api/v2/silences")
         .body("NewSilence")
         .responses(&[(200, "{ silenceID: string }", "The id of the resulting silence")])
-        .errors(&[Code::NotFound, Code::LimitReached, Code::IngestThrottled]),
+        .errors(&[Code::NotFound, Code::LimitReached]),
     at("GET /orgs/{slug}/alertmanager/api/v2/silence/{id}")
         .responses(&[(200, "Silence", "The silence")])
         .errors(&[Code::NotFound]),
     at("DELETE /orgs/{slug}/alertmanager/api/v2/silence/{id}")
         .responses(&[(200, "", "The silence has ended")])
-        .errors(&[Code::NotFound, Code::IngestThrottled]),
+        .errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus/api/v1/alertmanagers")
         .responses(&[(200, "any", "The Alertmanagers in use, as Prometheus has them")]),
     at("GET /orgs/{slug}/scrape-config")

@@ -188,7 +188,7 @@ pub(super) const TYPES: &[(&str, &str)] = &[
     ),
     ("LockedVariable", "{| label: string 'The label whose values are restricted', values: string[] |}"),
     ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\" | \"dashboard\""),
-    ("KeyScope", "\"ingest\" | \"read\" | \"embed\""),
+    ("KeyScope", "\"ingest\" | \"read\" | \"embed\" | \"alerting\""),
     (
         "EmbedSettings",
         "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | map<any> | null 'A public key in PEM format or as a JWK', rate_limit_rps?: integer(1..10000), \

@@ -452,7 +452,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     let key = &*key;
     found.require(!key.name.is_empty(), "name", "must be 1 to 200 bytes");
     found.require(
-        key.scopes.ingest || key.scopes.read || key.scopes.embed,
+        key.scopes != KeyScopes::default(),
         "scopes",
         "must name at least one of ingest, read, embed",
     );

@@ -18,6 +18,22 @@ pub struct KeyScopes {
     pub read: bool,
     /// Signing and minting embed tokens.
     pub embed: bool,
+    /// Changing rules and silences (C13, C14). Since version 5 of [`KeyRow`].
+    pub alerting: bool,
+}
+
+/// The scopes of a key up to version 4 of [`KeyRow`].
+#[derive(Serialize, Deserialize)]
+struct KeyScopesV4 {
+    ingest: bool,
+    read: bool,
+    embed: bool,
+}
+
+impl From<KeyScopesV4> for KeyScopes {
+    fn from(old: KeyScopesV4) -> KeyScopes {
+        KeyScopes { ingest: old.ingest, read: old.read, embed: old.embed, alerting: false }
+    }
 }
 
 /// The signature algorithm of a key's embed tokens; it never changes.
@@ -267,7 +283,7 @@ impl From<EmbedSettingsV2> for EmbedSettingsV3 {
     }
 }
 
-/// Versions 2 and 3 of [`KeyRow`], which differ in their embed settings.
+/// Versions 2 to 4 of [`KeyRow`], which differ in their embed settings.
 #[derive(Serialize, Deserialize)]
 struct KeyRowV2<E> {
     first: KeyRowV1<E>,
@@ -278,7 +294,7 @@ struct KeyRowV2<E> {
 #[derive(Serialize, Deserialize)]
 struct KeyRowV1<E> {
     name: String,
-    scopes: KeyScopes,
+    scopes: KeyScopesV4,
     secret: SecretHash,
     sealed: Option<Vec<u8>>,
     hint: String,
@@ -291,8 +307,9 @@ struct KeyRowV1<E> {
     tokens_valid_after: Option<Timestamp>,
 }
 
-impl KeyRowV1<EmbedSettingsV2> {
-    fn with_dashboard(self) -> KeyRowV1<EmbedSettingsV3> {
+impl<E> KeyRowV1<E> {
+    /// Converts the embed settings to those of a later version.
+    fn upgrade<F: From<E>>(self) -> KeyRowV1<F> {
         KeyRowV1 {
             name: self.name,
             scopes: self.scopes,
@@ -313,11 +330,11 @@ impl KeyRowV1<EmbedSettingsV2> {
 impl Record for KeyRow {
     const TABLE: u8 = 0x0e;
     const KIND: u8 = 0x0e;
-    const VERSION: u8 = 4;
+    const VERSION: u8 = 5;
     type Key = (OrgId, KeyId);
 
     fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
-        let (old, read) = match version {
+        let (old, read): (KeyRowV1<EmbedSettings>, ReadSettings) = match version {
             1 => {
                 let old: KeyRowV1<EmbedSettingsV2> = decode_body(body)?;
                 // In version 1 the rate limit of tokens also limited reading. A rate that an
@@ -326,13 +343,17 @@ impl Record for KeyRow {
                     rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
                     rate_limit_rps => ReadSettings { rate_limit_rps },
                 };
-                (old.with_dashboard(), read)
+                (old.upgrade::<EmbedSettingsV3>().upgrade(), read)
             }
             2 => {
                 let KeyRowV2::<EmbedSettingsV2> { first, read } = decode_body(body)?;
-                (first.with_dashboard(), read)
+                (first.upgrade::<EmbedSettingsV3>().upgrade(), read)
             }
             3 => {
+                let KeyRowV2::<EmbedSettingsV3> { first, read } = decode_body(body)?;
+                (first.upgrade(), read)
+            }
+            4 => {
                 let KeyRowV2 { first, read } = decode_body(body)?;
                 (first, read)
             }
@@ -340,7 +361,7 @@ impl Record for KeyRow {
         };
         Ok(KeyRow {
             name: old.name,
-            scopes: old.scopes,
+            scopes: old.scopes.into(),
             secret: old.secret,
             sealed: old.sealed,
             hint: old.hint,
@@ -348,7 +369,7 @@ impl Record for KeyRow {
             created_at: old.created_at,
             expires_at: old.expires_at,
             disabled: old.disabled,
-            embed: old.embed.into(),
+            embed: old.embed,
             ingest: old.ingest,
             tokens_valid_after: old.tokens_valid_after,
             read,

@@ -353,7 +353,7 @@ fn full_key() -> KeyRow {
     };
     KeyRow {
         name: "website".into(),
-        scopes: KeyScopes { ingest: true, read: false, embed: true },
+        scopes: KeyScopes { ingest: true, embed: true, ..KeyScopes::default() },
         secret: HASH,
         sealed: Some(vec![9]),
         hint: "msk_…Kx3f".into(),
@@ -401,13 +401,21 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
     assert_eq!(KeyRow::from_older(3, &bytes(&third)).as_ref(), Ok(&row), "as version 3 wrote it");
     // Embed settings end with their policy and, since version 4, a budget and blocked origins.
     let fourth = |budget: &str, blocked: &str| format!("{before}00{budget}{blocked}{after}");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&fourth("013c", "00"))).as_ref(), Ok(&row));
-    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 4));
+    let text = fourth("013c", "00");
+    assert_eq!(KeyRow::from_older(4, &bytes(&text)).as_ref(), Ok(&row), "as version 4 wrote it");
+    // Since version 5, the scopes end with that of changes of rules and silences.
+    let fifth =
+        |text: String, alerting| text.replacen("69746501000102", &format!("697465010001{alerting}02"), 1);
+    assert_eq!(decode_body::<KeyRow>(&bytes(&fifth(text.clone(), "00"))).as_ref(), Ok(&row));
+    let mut alerting = row.clone();
+    alerting.scopes.alerting = true;
+    assert_eq!(decode_body::<KeyRow>(&bytes(&fifth(text, "01"))).as_ref(), Ok(&alerting));
+    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 5));
     let mut guarded = row.clone();
     guarded.embed.query_seconds_per_minute = None;
     guarded.embed.blocked_origins = vec!["http://a".into()];
     let text = fourth("00", "0108687474703a2f2f61");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&guarded), "a blocked origin");
+    assert_eq!(KeyRow::from_older(4, &bytes(&text)).as_ref(), Ok(&guarded), "a blocked origin");
     let mut shown = row.clone();
     shown.embed.policy.endpoints = Some(vec![Endpoint::Metrics, Endpoint::Dashboard]);
     shown.embed.policy.dashboard = Some(DashboardPolicy {
@@ -425,7 +433,7 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
     let text = format!("{endpoints}{dashboard}{after}");
     assert_eq!(KeyRow::from_older(3, &bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     let text = format!("{endpoints}{dashboard}013c00{after}");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
+    assert_eq!(KeyRow::from_older(4, &bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     check(0x31, "fd00a0b83046030000", &DashboardTokensRow(at(0)));
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,
     // the default of version 1.

@@ -22,7 +22,12 @@ const ENDPOINTS = {
   dashboard: 'The dashboard of the token',
 };
 /** What a key may do, by scope. @type {Object<string, string>} */
-export const SCOPES = { ingest: 'Write samples', read: 'Query', embed: 'Sign embed tokens' };
+export const SCOPES = {
+  ingest: 'Write samples',
+  read: 'Query',
+  embed: 'Sign embed tokens',
+  alerting: 'Change rules and silences',
+};
 
 /** The lines of a text that are not blank. @param {string} text */
 const nonEmptyLines = (text) =>
