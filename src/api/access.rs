@@ -41,7 +41,7 @@ pub enum Caller {
     RevokedSession,
     /// A session of a disabled account.
     DisabledAccount,
-    /// An embed token that grants every endpoint and one dashboard.
+    /// An embed token that grants every endpoint, one dashboard and alerts.
     Token,
     /// An embed token that grants every endpoint except this one.
     TokenWithout(Endpoint),
@@ -102,6 +102,7 @@ impl Caller {
         Caller::TokenWithout(Endpoint::Instant),
         Caller::TokenWithout(Endpoint::Expr),
         Caller::TokenWithout(Endpoint::Dashboard),
+        Caller::TokenWithout(Endpoint::Alerts),
         Caller::ForeignToken,
         Caller::ExpiredToken,
         Caller::RevokedToken,

@@ -163,6 +163,7 @@ const fn word(endpoint: Endpoint) -> &'static str {
         Endpoint::Instant => "instant",
         Endpoint::Expr => "expr",
         Endpoint::Dashboard => "dashboard",
+        Endpoint::Alerts => "alerts",
     }
 }
 
@@ -299,6 +300,7 @@ fn tag(path: &str) -> &'static str {
         }
         _ if below("/prometheus") => "Prometheus",
         _ if below("/dashboards") => "Dashboards",
+        _ if path.ends_with("{slug}/alerts") => "Discover and query",
         _ if ["quer", "metrics", "labels", "render."]
             .iter()
             .any(|part| below(&format!("{{slug}}/{part}"))) =>
@@ -540,7 +542,9 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
 fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
     let reads = matches!(row.auth, Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_));
     let is_in_lines = ["/query/batch", "/query/live", "/format_query", "/data", "/live", "/view"];
-    let is_elsewhere = is_in_lines.iter().any(|end| row.path.ends_with(end)) || row.path.contains("/rules");
+    let is_elsewhere = is_in_lines.iter().any(|end| row.path.ends_with(end))
+        || row.path.contains("/rules")
+        || row.auth == Auth::QueryCaller(Endpoint::Alerts);
     if !reads || !codes.contains(&Code::QueryTimeout) || is_elsewhere {
         return &[];
     }

@@ -28,13 +28,14 @@ struct TestInstance {
     key: String,
 }
 
-const ENDPOINTS: [(Endpoint, &str); 6] = [
+const ENDPOINTS: [(Endpoint, &str); 7] = [
     (Endpoint::Metrics, "metrics"),
     (Endpoint::Labels, "labels"),
     (Endpoint::Range, "range"),
     (Endpoint::Instant, "instant"),
     (Endpoint::Expr, "expr"),
     (Endpoint::Dashboard, "dashboard"),
+    (Endpoint::Alerts, "alerts"),
 ];
 
 impl TestInstance {
@@ -263,10 +264,10 @@ async fn live_credentials(
     ] {
         callers.push((Caller::Key(scope), key(server, owner, ORG, json!({ "scopes": [word] })).await.1));
     }
-    let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"] })).await;
+    let embed = json!({ "rate_limit_rps": 10_000, "max_token_ttl_s": 86_400, "policy": { "alerts": {} } });
+    let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"], "embed": embed })).await;
     // The uid in the requests is "none".
-    let restrictions =
-        |granted: &[&str]| json!({ "ms": { "endpoints": granted, "dashboard": { "uid": "none" } } });
+    let restrictions = |granted: &[&str]| json!({ "ms": { "endpoints": granted, "dashboard": { "uid": "none" }, "alerts": {} } });
     let all = restrictions(&ENDPOINTS.map(|(_, word)| word));
     callers.push((Caller::Token, token(server, owner, ORG, &signer, all).await));
     for (withheld, _) in ENDPOINTS {

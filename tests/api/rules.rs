@@ -209,13 +209,13 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
     put(&server, &owner, "g", GROUP, None).await;
     evaluate(&server, 0);
     evaluate(&server, 10);
-    let (key, _) = server.key(&owner, json!({ "scopes": ["embed"] })).await;
-    let all = json!({ "endpoints": ["metrics", "labels", "range", "instant", "expr"] });
-    let mut scoped = all.clone();
-    scoped["match"] = json!(["job=\"a\""]);
-    let mut named = all;
-    named["metrics"] = json!(["x"]);
-    for (policy, expected) in [(scoped, vec!["a"]), (named, vec![])] {
+    let fields = json!({ "scopes": ["embed"], "embed": { "policy": { "alerts": {} } } });
+    let (key, _) = server.key(&owner, fields).await;
+    let scoped = json!({ "alerts": {}, "match": ["job=\"a\""] });
+    let named = json!({ "alerts": {}, "metrics": ["x"] });
+    // Any token could list them otherwise, such as one that lists expressions.
+    let without = json!({ "exprs": ["sum(x)"] });
+    for (policy, expected) in [(scoped, vec!["a"]), (named, vec![]), (without, vec![])] {
         let token = server.token(&owner, &key, json!({ "ms": policy })).await;
         let rules = server.get(&format!("{MOUNT}/api/v1/rules"), &token).await.value();
         assert_eq!(rules["data"], json!({ "groups": [] }));

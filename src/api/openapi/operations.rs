@@ -109,6 +109,13 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
+    (
+        "Alerts",
+        &[
+            (200, "Alerts", "A page of alerts: firing before pending ones, the newest first"),
+            (304, "", "The page that If-None-Match names"),
+        ],
+    ),
     ("MetricLabels", &[(200, "MetricLabels", "The labels of the metric")]),
     ("LabelValues", &[(200, "LabelValues", "A page of label values, in ascending order")]),
     ("Rejects", &[(200, "Rejects", "The last refusals")]),
