@@ -12,6 +12,7 @@ mod flags;
 mod history_command;
 mod move_command;
 pub mod oauth;
+mod rules_command;
 mod settings;
 mod variables;
 
@@ -36,6 +37,8 @@ pub use history_command::{
 };
 pub use move_command::MoveCommand;
 pub use oauth::{OauthClient, OauthSettings};
+use rules_command::RulesSubcommand;
+pub use rules_command::{RulesBackfillCommand, RulesCommand, RulesTestCommand};
 pub use settings::{
     BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
     SecretSetting, Settings, StandbyMode, TlsFiles,
@@ -75,6 +78,13 @@ pub enum Invocation {
     },
     /// `promlet rules`: commands on files of rules, without a server.
     Rules(RulesCommand),
+    /// `promlet rules backfill`, by the server on this folder or, if none runs, in the folder itself.
+    RulesBackfill {
+        /// The settings for a stopped folder.
+        settings: Settings,
+        /// The arguments.
+        command: Box<RulesBackfillCommand>,
+    },
     /// `promlet follow`.
     Follow(Settings),
     /// `promlet promote`, for the follower on this folder or, if none runs, for the folder itself.
@@ -286,9 +296,9 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Check rule files, and run unit tests of rules
+    /// Check and test rule files, and write the past of recording rules
     #[command(subcommand)]
-    Rules(RulesCommand),
+    Rules(RulesSubcommand),
     /// Check a scrape configuration
     Scrape {
         #[command(subcommand)]
@@ -301,30 +311,6 @@ enum Command {
         /// The folder to create; it must not exist yet, or be empty
         #[arg(long, value_name = "NEW")]
         to: PathBuf,
-    },
-}
-
-/// `promlet rules`
-#[derive(Clone, Debug, Subcommand)]
-pub enum RulesCommand {
-    /// Check rule files as a server with --rules reads them; exit code 1 if one is wrong
-    Check {
-        /// The files and folders
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Run unit tests of rules, in promtool's files; exit code 1 if one fails
-    Test {
-        /// The files of tests
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Compare two rule files or folders, group by group; exit code 1 if they differ
-    Diff {
-        /// The files or folder before
-        before: PathBuf,
-        /// The files or folder after
-        after: PathBuf,
     },
 }
 
@@ -430,7 +416,10 @@ pub fn from_process() -> Result<Invocation, ConfigError> {
             let master_key = master_key(flags.master_key_file)?;
             Ok(Invocation::Check { dir, deep, json, master_key, scratch: scratch() })
         }
-        Some(Command::Rules(command)) => Ok(Invocation::Rules(command)),
+        Some(Command::Rules(RulesSubcommand::Backfill { command, data_dir_arg })) => {
+            Ok(Invocation::RulesBackfill { settings: stopped_settings(data_dir_arg)?, command })
+        }
+        Some(Command::Rules(RulesSubcommand::Files(command))) => Ok(Invocation::Rules(command)),
         Some(Command::Scrape { command: ScrapeSubcommand::Check { file, json } }) => {
             Ok(Invocation::ScrapeCheck { file, json })
         }

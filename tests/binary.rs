@@ -58,6 +58,8 @@ mod private_ca;
 mod queries;
 #[path = "binary/readme.rs"]
 mod readme;
+#[path = "binary/rule_kills.rs"]
+mod rule_kills;
 #[path = "binary/rules.rs"]
 mod rules;
 #[path = "binary/scraping.rs"]

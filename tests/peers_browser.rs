@@ -235,6 +235,13 @@ fn the_shell_is_usable_by_keyboard_and_leads_to_every_page() {
 }
 
 #[test]
+fn a_page_of_another_origin_lists_the_alerts_of_its_token() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (server, account) = served(dir.path());
+    drive("alert_list", &server, &account);
+}
+
+#[test]
 fn pages_that_embed_are_listed_blocked_and_revoked_in_the_browser() {
     let dir = tempfile::tempdir().expect("a folder");
     let (server, account) = served(dir.path());

@@ -51,7 +51,8 @@ fn verdict(program: &Path, words: &[&str], file: &Path) -> (bool, Vec<String>) {
     let output = Command::new(program).args(words).arg(file).env_clear().output().expect("it runs");
     let text = [output.stdout, output.stderr].concat();
     let lines = String::from_utf8_lossy(&text).lines().map(str::to_owned).collect::<Vec<_>>();
-    (output.status.success(), lines.into_iter().filter(|line| !line.trim().is_empty()).collect())
+    let is_compared = |line: &String| !line.trim().is_empty() && !line.contains(" finished, took ");
+    (output.status.success(), lines.into_iter().filter(is_compared).collect())
 }
 
 #[test]
@@ -60,14 +61,15 @@ fn files_of_unit_tests_have_the_verdicts_and_messages_of_promtool() {
     let ours = Path::new(env!("CARGO_BIN_EXE_promlet"));
     let mut wrong = Vec::new();
     let files = files();
-    for file in &files {
-        let (expected, expected_lines) = verdict(&promtool, &["test", "rules"], file);
-        let (found, found_lines) = verdict(ours, &["rules", "test"], file);
+    let options: [&[&str]; 4] = [&[], &["--diff"], &["--run", "a", "--run", "^$"], &["--debug"]];
+    for (file, options) in files.iter().flat_map(|file| options.map(|options| (file, options))) {
+        let (expected, expected_lines) = verdict(&promtool, &[&["test", "rules"], options].concat(), file);
+        let (found, found_lines) = verdict(ours, &[&["rules", "test"], options].concat(), file);
         let name = file.file_name().expect("a name").to_string_lossy().into_owned();
         let worded_differently = WORDED_DIFFERENTLY.iter().any(|known| name.starts_with(known));
         if expected != found || (expected_lines != found_lines && !worded_differently) {
             let (expected, found) = (expected_lines.join("\n"), found_lines.join("\n"));
-            wrong.push(format!("{name}\npromtool:\n{expected}\npromlet:\n{found}"));
+            wrong.push(format!("{name} {options:?}\npromtool:\n{expected}\npromlet:\n{found}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {} differ:\n{}", wrong.len(), files.len(), wrong.join("\n\n"));

@@ -1,4 +1,4 @@
-//! A page of another origin that draws a chart from a promlet server with an embed token.
+//! Pages of another origin that show a chart and, at `/alerts`, the alerts of a promlet server with an embed token.
 //!
 //! ```text
 //! cargo run --example embed_page -- <embed token> [server] [org] [--expr PROMQL] [--listen ADDRESS]
@@ -14,6 +14,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 const PAGE: &str = include_str!("page.html");
+const ALERTS: &str = include_str!("alerts.html");
 const STYLE: &str = include_str!("page.css");
 /// A request line and headers longer than this are nobody's browser.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
@@ -48,10 +49,10 @@ impl Options {
         Ok(Self { token, server: server.trim_end_matches('/').to_owned(), org, expr, listen })
     }
 
-    fn page(&self) -> String {
-        // The blanks of the page are {{name}}.
+    fn filled(&self, page: &str) -> String {
+        // The blanks of a page are {{name}}.
         let blanks = [("server", &self.server), ("org", &self.org), ("expr", &self.expr)];
-        blanks.iter().fold(PAGE.to_owned(), |page, (name, value)| {
+        blanks.iter().fold(page.to_owned(), |page, (name, value)| {
             page.replace(&format!("{{{{{name}}}}}"), &escape(value))
         })
     }
@@ -68,19 +69,19 @@ fn main() -> Result<(), Box<dyn Error>> {
             "{problem}; usage: embed_page <embed token> [server] [org] [--expr PROMQL] [--listen ADDRESS]"
         )
     })?;
-    let page = options.page();
+    let pages = [options.filled(PAGE), options.filled(ALERTS)];
     let listener = TcpListener::bind(&options.listen)?;
     println!("Open http://{}/", listener.local_addr()?);
     for stream in listener.incoming() {
         // One visitor at a time is enough for a page to look at; a slow one is given up.
-        if let Err(problem) = stream.and_then(|stream| answer(stream, &page, &options.token)) {
+        if let Err(problem) = stream.and_then(|stream| answer(stream, &pages, &options.token)) {
             eprintln!("a request failed: {problem}");
         }
     }
     Ok(())
 }
 
-fn answer(mut stream: TcpStream, page: &str, token: &str) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, [page, alerts]: &[String; 2], token: &str) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut reader = BufReader::new(stream.try_clone()?.take(HEAD_BYTES_MAX));
@@ -93,7 +94,8 @@ fn answer(mut stream: TcpStream, page: &str, token: &str) -> std::io::Result<()>
     let (status, kind, body) = match request.split_ascii_whitespace().nth(1) {
         // A browser opens connections ahead of need and may close them unused.
         None => return Ok(()),
-        Some("/") => ("200 OK", "text/html", page),
+        Some("/") => ("200 OK", "text/html", page.as_str()),
+        Some("/alerts") => ("200 OK", "text/html", alerts.as_str()),
         Some("/page.css") => ("200 OK", "text/css", STYLE),
         // A real site signs a short-lived token for the visitor here.
         Some("/metrics-token") => ("200 OK", "text/plain", token),

@@ -16,6 +16,8 @@ pub enum Scope {
     Read,
     /// Mint embed tokens.
     Embed,
+    /// Change rules and silences.
+    Alerting,
 }
 
 /// A kind of caller, relative to one organisation.
@@ -39,7 +41,7 @@ pub enum Caller {
     RevokedSession,
     /// A session of a disabled account.
     DisabledAccount,
-    /// An embed token that grants every endpoint and one dashboard.
+    /// An embed token that grants every endpoint, one dashboard and alerts.
     Token,
     /// An embed token that grants every endpoint except this one.
     TokenWithout(Endpoint),
@@ -100,6 +102,7 @@ impl Caller {
         Caller::TokenWithout(Endpoint::Instant),
         Caller::TokenWithout(Endpoint::Expr),
         Caller::TokenWithout(Endpoint::Dashboard),
+        Caller::TokenWithout(Endpoint::Alerts),
         Caller::ForeignToken,
         Caller::ExpiredToken,
         Caller::RevokedToken,
@@ -109,6 +112,7 @@ impl Caller {
         Caller::Key(Scope::Ingest),
         Caller::Key(Scope::Read),
         Caller::Key(Scope::Embed),
+        Caller::Key(Scope::Alerting),
         Caller::ForeignKey,
         Caller::ExpiredKey,
         Caller::DisabledKey,
@@ -181,14 +185,8 @@ impl Auth {
                 Caller::ForeignKey => Refused(Code::OrgMismatch),
                 _ => query_caller(caller, endpoint),
             },
-            Auth::IngestCaller => match caller {
-                Caller::Key(scope) => require_scope(scope, Scope::Ingest),
-                Caller::ForeignKey => Refused(Code::OrgMismatch),
-                Caller::Token | Caller::TokenWithout(_) | Caller::PublicLink => {
-                    Refused(Code::EmbedRestricted)
-                }
-                _ => member(caller, Role::Editor),
-            },
+            Auth::IngestCaller => writer(caller, Scope::Ingest),
+            Auth::AlertingCaller => writer(caller, Scope::Alerting),
             Auth::MintCaller => match caller {
                 Caller::Key(scope) => require_scope(scope, Scope::Embed),
                 Caller::ForeignKey => Refused(Code::OrgMismatch),
@@ -257,6 +255,16 @@ fn query_caller(caller: Caller, endpoint: Option<Endpoint>) -> AccessOutcome {
     }
 }
 
+/// Admits editors and API keys with this scope.
+fn writer(caller: Caller, needed: Scope) -> AccessOutcome {
+    match caller {
+        Caller::Key(scope) => require_scope(scope, needed),
+        Caller::ForeignKey => Refused(Code::OrgMismatch),
+        Caller::Token | Caller::TokenWithout(_) | Caller::PublicLink => Refused(Code::EmbedRestricted),
+        _ => member(caller, Role::Editor),
+    }
+}
+
 fn require_scope(held: Scope, needed: Scope) -> AccessOutcome {
     if held == needed { Served } else { Refused(Code::Forbidden) }
 }
@@ -288,6 +296,8 @@ mod tests {
         assert_eq!(range.outcome(Caller::PublicLink), Refused(Code::EmbedRestricted));
         assert_eq!(Auth::QueryCaller(Endpoint::Dashboard).outcome(Caller::PublicLink), Served);
         assert_eq!(Auth::PrometheusCaller(None).outcome(Caller::PublicLink), Refused(Code::EmbedRestricted));
+        assert_eq!(Auth::AlertingCaller.outcome(Caller::Key(Scope::Ingest)), Refused(Code::Forbidden));
+        assert_eq!(Auth::IngestCaller.outcome(Caller::Key(Scope::Alerting)), Refused(Code::Forbidden));
         assert_eq!(Auth::Public.refusals(), []);
     }
 }

@@ -9,6 +9,7 @@
 //! * [`QueryCaller`] accepts a session, an embed token or a public link;
 //! * [`PrometheusCaller`] accepts a session, an embed token, or an API key with the scope `read`;
 //! * [`IngestCaller`] accepts an API key with the scope `ingest`, or a session of an editor;
+//! * [`AlertingCaller`] accepts an API key with the scope `alerting`, or a session of an editor;
 //! * [`MintCaller`] accepts an API key with the scope `embed`, or a session of an editor;
 //! * [`AnyCaller`] accepts any request.
 //!
@@ -58,14 +59,14 @@ use authorization::{
 };
 pub(super) use extractors::StandingKey;
 pub use extractors::{
-    AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller, StandingCaller,
-    org_not_found,
+    AlertingCaller, AnyCaller, IngestCaller, MintCaller, PrometheusCaller, QueryCaller, SessionCaller,
+    StandingCaller, org_not_found,
 };
 use extractors::{org_mismatch, session_required};
 pub use grant::Grant;
 pub(super) use grant::Permission;
 pub use member::MemberCaller;
-pub use permissions::{IngestAccess, QueryAccess, Quota, Sender};
+pub use permissions::{AlertingAccess, IngestAccess, QueryAccess, Quota, Sender};
 
 /// The dependencies of the credential layer.
 #[derive(Debug)]

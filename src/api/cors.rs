@@ -46,7 +46,7 @@ fn is_picture(path: &str) -> bool {
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("etag, location, ratelimit, ratelimit-policy, retry-after, x-request-id");
 /// The request headers of pages with a token, and of the operator's own pages.
-const OPEN_HEADERS: HeaderValue = HeaderValue::from_static("authorization, content-type");
+const OPEN_HEADERS: HeaderValue = HeaderValue::from_static("authorization, content-type, if-none-match");
 const TRUSTED_HEADERS: HeaderValue =
     HeaderValue::from_static("authorization, content-type, if-match, if-none-match");
 const PRIVATE_NETWORK: HeaderName = HeaderName::from_static("access-control-allow-private-network");
@@ -133,6 +133,8 @@ mod tests {
         for (below, expected) in [
             ("query/expr-instant", true),
             ("metrics", true),
+            ("alerts", true),
+            ("alerts/0123456789abcdef/acknowledgement", false),
             ("labels", true),
             ("render.svg", true),
             ("render.png", true),

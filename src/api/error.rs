@@ -466,6 +466,7 @@ impl ErrorFormat {
             | (Some("dashboards"), Some(_), Some("view" | "data" | "options" | "live"), None) => {
                 ErrorFormat::Data
             }
+            (Some("alerts"), None, ..) => ErrorFormat::Data,
             _ => ErrorFormat::Problem,
         }
     }
@@ -494,6 +495,8 @@ mod tests {
             ("/api/v1/auth/login", ErrorFormat::Problem),
             ("/api/v1/orgs/acme", ErrorFormat::Problem),
             ("/api/v1/orgs/acme/metrics", ErrorFormat::Data),
+            ("/api/v1/orgs/acme/alerts", ErrorFormat::Data),
+            ("/api/v1/orgs/acme/alerts/0123456789abcdef/acknowledgement", ErrorFormat::Problem),
             ("/api/v1/orgs/acme/labels/job/values", ErrorFormat::Data),
             ("/api/v1/orgs/acme/labels/job/values", ErrorFormat::Data),
             ("/api/v1/orgs/acme/query/range", ErrorFormat::Data),

@@ -30,6 +30,7 @@ pub(super) const fn concerns(auth: Auth) -> bool {
         | Auth::PictureCaller(_)
         | Auth::PrometheusCaller(_)
         | Auth::IngestCaller
+        | Auth::AlertingCaller
         | Auth::MintCaller
         | Auth::Operator => false,
     }
@@ -61,6 +62,7 @@ async fn admit(auth: Auth, parts: &mut Parts) -> ApiResult<()> {
         | Auth::PictureCaller(_)
         | Auth::PrometheusCaller(_)
         | Auth::IngestCaller
+        | Auth::AlertingCaller
         | Auth::MintCaller
         | Auth::Operator => return Ok(()),
     };

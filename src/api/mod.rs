@@ -227,6 +227,7 @@ pub fn table(rooms: &Rooms, deps: &Deps) -> Routes {
         .merge(orgs::audit::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::forward::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::rules::routes().with(deps.orgs.clone()).below("/api/v1"))
+        .merge(orgs::rules::alert_list::routes().with(deps.read.clone()).below("/api/v1"))
         .merge(orgs::rules::mimir::routes().with(deps.orgs.clone()).below("/api/v1"))
         .merge(orgs::notifications::routes().with(deps.alerts.clone()).below("/api/v1"))
         .merge(orgs::notifications::alertmanager::routes().with(deps.alerts.clone()).below("/api/v1"))

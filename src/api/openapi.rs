@@ -148,7 +148,7 @@ fn security(auth: Auth) -> Value {
         Auth::QueryCaller(_) => &["session", "embedToken"],
         Auth::PictureCaller(_) => &["session", "embedToken", "embedTokenParameter"],
         Auth::PrometheusCaller(_) => &["session", "embedToken", "apiKey", "apiKeyBasic"],
-        Auth::IngestCaller | Auth::MintCaller => &["session", "apiKey", "apiKeyBasic"],
+        Auth::IngestCaller | Auth::AlertingCaller | Auth::MintCaller => &["session", "apiKey", "apiKeyBasic"],
         Auth::Operator => return json!([{ "metricsToken": [] }, {}]),
     };
     names.iter().map(|name| json!({ *name: [] })).collect()
@@ -163,6 +163,7 @@ const fn word(endpoint: Endpoint) -> &'static str {
         Endpoint::Instant => "instant",
         Endpoint::Expr => "expr",
         Endpoint::Dashboard => "dashboard",
+        Endpoint::Alerts => "alerts",
     }
 }
 
@@ -205,6 +206,9 @@ fn callers(auth: Auth) -> String {
         }
         Auth::IngestCaller => {
             "An API key with the scope ingest, or a session with the role editor or higher.".into()
+        }
+        Auth::AlertingCaller => {
+            "An API key with the scope alerting, or a session with the role editor or higher.".into()
         }
         Auth::MintCaller => {
             "An API key with the scope embed, or a session with the role editor or higher.".into()
@@ -296,6 +300,7 @@ fn tag(path: &str) -> &'static str {
         }
         _ if below("/prometheus") => "Prometheus",
         _ if below("/dashboards") => "Dashboards",
+        _ if path.ends_with("{slug}/alerts") => "Discover and query",
         _ if ["quer", "metrics", "labels", "render."]
             .iter()
             .any(|part| below(&format!("{{slug}}/{part}"))) =>
@@ -490,8 +495,7 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     if !matches!(row.path.as_str(), "/healthz" | "/readyz") {
         codes.push(Code::Starting);
     }
-    let without_samples = ["/alertmanager/", "/config/v1/rules"];
-    let takes_samples = !without_samples.iter().any(|part| row.path.contains(part));
+    let takes_samples = !row.path.contains("/alertmanager/");
     if row.auth == Auth::IngestCaller && row.method != "GET" && takes_samples {
         codes.extend([Code::ShuttingDown, Code::EngineUpstream]);
     }
@@ -504,7 +508,11 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
     }
     if matches!(
         row.auth,
-        Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_) | Auth::IngestCaller
+        Auth::QueryCaller(_)
+            | Auth::PictureCaller(_)
+            | Auth::PrometheusCaller(_)
+            | Auth::IngestCaller
+            | Auth::AlertingCaller
     ) {
         codes.extend([Code::TokenNotYetValid, Code::OriginNotAllowed, Code::TokenInvalid]);
     } else if row.auth != Auth::Public && row.auth != Auth::Operator {
@@ -534,7 +542,9 @@ fn refusals(row: &RouteDoc, described: Option<&Operation>) -> Vec<Code> {
 fn upstream_refusals(row: &RouteDoc, codes: &[Code]) -> &'static [Code] {
     let reads = matches!(row.auth, Auth::QueryCaller(_) | Auth::PictureCaller(_) | Auth::PrometheusCaller(_));
     let is_in_lines = ["/query/batch", "/query/live", "/format_query", "/data", "/live", "/view"];
-    let is_elsewhere = is_in_lines.iter().any(|end| row.path.ends_with(end)) || row.path.contains("/rules");
+    let is_elsewhere = is_in_lines.iter().any(|end| row.path.ends_with(end))
+        || row.path.contains("/rules")
+        || row.auth == Auth::QueryCaller(Endpoint::Alerts);
     if !reads || !codes.contains(&Code::QueryTimeout) || is_elsewhere {
         return &[];
     }

@@ -126,7 +126,12 @@ impl Route {
 
     /// Returns whether any method of the route takes API keys.
     pub(super) fn takes_api_keys(&self) -> bool {
-        let takes = |auth| matches!(auth, Auth::PrometheusCaller(_) | Auth::IngestCaller | Auth::MintCaller);
+        let takes = |auth| {
+            matches!(
+                auth,
+                Auth::PrometheusCaller(_) | Auth::IngestCaller | Auth::AlertingCaller | Auth::MintCaller
+            )
+        };
         self.methods.iter().any(|row| takes(row.auth))
     }
 

@@ -58,6 +58,9 @@ pub enum Auth {
     /// A session of an editor, or an API key with the scope `ingest`
     /// ([`IngestCaller`](super::callers::IngestCaller)).
     IngestCaller,
+    /// A session of an editor, or an API key with the scope `alerting`
+    /// ([`AlertingCaller`](super::callers::AlertingCaller)).
+    AlertingCaller,
     /// A session of an editor, or an API key with the scope `embed`
     /// ([`MintCaller`](super::callers::MintCaller)).
     MintCaller,

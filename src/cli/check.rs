@@ -146,9 +146,14 @@ pub(super) fn repair(dir: &Path, to: &Path, scratch: &Path) -> anyhow::Result<()
     }
     if report.lost.is_empty() {
         println!("nothing is lost");
-    } else {
-        println!("\nLost");
-        report.lost.iter().for_each(|finding| print!("{}", describe(finding)));
+    }
+    for (title, is_loss) in [("Lost", true), ("Not copied", false)] {
+        let mut of_it =
+            report.lost.iter().filter(|finding| (finding.weight == Weight::Loss) == is_loss).peekable();
+        if of_it.peek().is_some() {
+            println!("\n{title}");
+        }
+        of_it.for_each(|finding| print!("{}", describe(finding)));
     }
     println!(
         "\nCheck it (promlet check --deep {0}), then serve it: promlet serve --data-dir {0}",

@@ -22,6 +22,7 @@ mod history;
 mod moves;
 mod progress;
 mod rules;
+mod rules_backfill;
 mod rules_test;
 mod scrape;
 mod seal;
@@ -42,6 +43,7 @@ pub fn main() -> ExitCode {
         Invocation::Accounts { settings, command, json } => done(accounts::run(&settings, command, json)),
         Invocation::Doctor { settings, json } => doctor::run(&settings, json),
         Invocation::Rules(command) => rules::run(&command),
+        Invocation::RulesBackfill { settings, command } => done(rules_backfill::run(&settings, &command)),
         Invocation::Follow(settings) => done(follow::run(settings)),
         Invocation::Promote { dir, accepts_loss } => done(follow::promote(&dir, accepts_loss)),
         Invocation::Seal { dir } => done(seal::run(&dir)),

@@ -15,7 +15,7 @@ pub(super) fn run(command: &RulesCommand) -> anyhow::Result<ExitCode> {
             let checked: Vec<bool> = files.iter().map(|file| check(file)).collect();
             checked.iter().all(|fine| *fine)
         }
-        RulesCommand::Test { files } => super::rules_test::run(files),
+        RulesCommand::Test(command) => super::rules_test::run(command)?,
         RulesCommand::Diff { before, after } => diff(before, after)?,
     };
     Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })

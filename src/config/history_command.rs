@@ -136,7 +136,7 @@ pub struct ExportCommand {
 }
 
 /// Parses a time: RFC 3339, or seconds since 1970 with an optional fraction.
-fn time(text: &str) -> Result<Timestamp, String> {
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let wrong = || "a time is 2026-01-31T08:00:00Z or a number of seconds since 1970".to_owned();
     if let Some(at) = Timestamp::from_rfc3339(text) {
         return Ok(at);

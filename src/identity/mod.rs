@@ -118,8 +118,8 @@ pub use tables::id::{
     EventId, IdError, IdentityId, InviteId, KeyId, OrgKey, Secret, SecretHash, SecretKind, SessionId, UserId,
 };
 pub use tables::key::{
-    DashboardPolicy, EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes, LockedVariable,
-    ReadSettings, TokenAlgorithm,
+    AlertsPolicy, DashboardPolicy, EmbedPolicy, EmbedSettings, Endpoint, IngestSettings, KeyScopes,
+    LockedVariable, ReadSettings, TokenAlgorithm,
 };
 pub use tables::master::{SealError, master_key_mark};
 pub use tables::moving::{HistoryCursor, MoveCounts, MoveDirection, MoveRow, MoveStep};

@@ -53,6 +53,18 @@ impl PushGroup {
         self.sent_at.map_or(now, |sent| now.max(sent.plus_ms(1)))
     }
 
+    /// Estimates the bytes of the group as a tree of JSON, in which each series has its own labels
+    /// and those of the group.
+    pub fn json_bytes(&self, labels: &GroupingLabels) -> u64 {
+        /// The memory of a value in the tree besides its text.
+        const VALUE_BYTES: usize = 64;
+        let own: usize = labels.iter().map(|(name, value)| name.len() + value.len() + VALUE_BYTES).sum();
+        // Each series is a line. Short texts of the body grow to values of the tree.
+        let lines = self.text.lines().filter(|line| !line.starts_with('#')).count();
+        let series = lines.saturating_mul(own + 4 * VALUE_BYTES);
+        series.saturating_add(self.text.len().saturating_mul(4)) as u64
+    }
+
     /// Reads the metrics from the text.
     ///
     /// # Errors
@@ -412,5 +424,22 @@ mod tests {
         }
         let repeated = org.repeat(&labels("a"), at(90)).expect("readable").expect("it exists");
         assert_eq!(written(&repeated), ["a 1", "b 1", "push_failure_time_seconds 0", "push_time_seconds 10"]);
+    }
+
+    #[test]
+    fn labels_of_a_group_weigh_once_a_series_in_its_json_tree() {
+        let group = |text: &str| PushGroup {
+            number: 1,
+            text: text.into(),
+            ttl_ms: None,
+            pushed_at: Timestamp::from_ms(0),
+            failed_at: None,
+            sent_at: None,
+        };
+        let long = labels(&"a".repeat(1_000));
+        let one = group("# TYPE a gauge\na 1\n").json_bytes(&long);
+        let two = group("# TYPE a gauge\na 1\nb 1\n").json_bytes(&long);
+        assert!(one > 1_000 && (1_000..2_000).contains(&(two - one)), "{one} {two}");
+        assert!(two - one > group("b 1\n").json_bytes(&labels("a")) - 100);
     }
 }

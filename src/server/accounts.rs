@@ -172,7 +172,7 @@ fn demo_key(
     }
     let key = NewApiKey {
         name: NAME.into(),
-        scopes: KeyScopes { ingest: false, read: true, embed: true },
+        scopes: KeyScopes { read: true, embed: true, ..KeyScopes::default() },
         expires_at: None,
         embed: EmbedSettings { max_token_ttl_s: 86_400, ..EmbedSettings::default() },
         ingest: IngestSettings::default(),

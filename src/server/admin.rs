@@ -12,6 +12,7 @@
 //! {"do":"account","command":{"what":"user_list","search":""}}
 //!                                        -> the response of the command (`commands`)
 //! {"do":"promote"}                       -> {"epoch":2}
+//! {"do":"backfill","request":{..}}       -> {"stored":10000,"refused":0,"next_ms":1764264600000}
 //! any failure                            -> {"error":"<text>"}
 //! ```
 //!
@@ -35,10 +36,12 @@ use serde_json::{Value, json};
 
 use super::commands::AccountCommands;
 use super::moves::Moves;
+use super::rule_backfill::{self, BackfillRequest};
 use crate::clock::Clock;
 use crate::config::AccountCommand;
 use crate::identity::Identity;
 use crate::kv::{Control, DataFolder, with_sources};
+use crate::rules::{RuleFileOptions, RuleSettings};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
 use crate::upkeep::Facts;
@@ -80,6 +83,11 @@ pub enum AdminRequest {
     Promote {
         /// Also if it never had everything that its primary had.
         accepts_loss: bool,
+    },
+    /// Write a part of the past of a recording rule.
+    Backfill {
+        /// The rule and the times.
+        request: BackfillRequest,
     },
     /// Run a command on accounts, organisations, API keys or tokens.
     Account {
@@ -246,6 +254,8 @@ pub(super) struct AdminContext {
     /// The requests a second of embed tokens, for new API keys.
     pub(super) embed_rps_default: u32,
     pub(super) clock: Clock,
+    /// The settings of the evaluations of a backfill.
+    pub(super) rule_settings: RuleSettings,
     /// The moves to other engines; `None` if a folder was opened for its samples only.
     pub(super) moves: Option<Arc<Moves>>,
     /// Held during a backup, so that there is one at a time.
@@ -269,6 +279,15 @@ impl AdminContext {
             moves: self.moves.as_deref(),
         };
         commands.perform(command)
+    }
+
+    fn backfill(&self, request: &BackfillRequest) -> Result<Value, String> {
+        let identity = self.identity.as_deref().ok_or("accounts are not open here")?;
+        let now = self.clock.now();
+        let options = RuleFileOptions::within(&self.rule_settings.caps);
+        let org = rule_backfill::admit(identity, request, options, now)?;
+        let part = rule_backfill::run(org, &self.tsdb, &self.rule_settings, request, now)?;
+        Ok(json!(part))
     }
 }
 
@@ -408,6 +427,9 @@ fn serve_connection(stream: &UnixStream, context: &AdminContext) {
                 Ok(response) => response,
                 Err(message) => json!({ "error": message }),
             },
+            Ok(AdminRequest::Backfill { request }) => {
+                context.backfill(&request).unwrap_or_else(|message| json!({ "error": message }))
+            }
             Ok(AdminRequest::Seal) => seal(context),
             Ok(AdminRequest::Promote { accepts_loss }) => {
                 let promote = context.promote.as_ref().ok_or("this server is not a follower");

@@ -229,10 +229,9 @@ impl AccountCommands<'_> {
             KeyCommand::Create { slug, name, scopes, expires_in_s, rates } => {
                 let org = self.org(&slug)?;
                 let has = |scope: &str| scopes.iter().any(|one| one == scope);
-                if let Some(odd) =
-                    scopes.iter().find(|one| !["ingest", "read", "embed"].contains(&one.as_str()))
-                {
-                    return Err(format!("a scope is ingest, read or embed, not {odd:?}"));
+                let known = ["ingest", "read", "embed", "alerting"];
+                if let Some(odd) = scopes.iter().find(|one| !known.contains(&one.as_str())) {
+                    return Err(format!("a scope is ingest, read, embed or alerting, not {odd:?}"));
                 }
                 if rates.read_rps.is_some() && !has("read") {
                     return Err(format!("--read-rps {NOTHING_TO_READ}"));
@@ -241,7 +240,12 @@ impl AccountCommands<'_> {
                 let (read, ingest) = (ReadSettings::default(), IngestSettings::default());
                 let key = NewApiKey {
                     name,
-                    scopes: KeyScopes { ingest: has("ingest"), read: has("read"), embed: has("embed") },
+                    scopes: KeyScopes {
+                        ingest: has("ingest"),
+                        read: has("read"),
+                        embed: has("embed"),
+                        alerting: has("alerting"),
+                    },
                     expires_at: expires_in_s.map(|s| now.plus(std::time::Duration::from_secs(s))),
                     embed: EmbedSettings { rate_limit_rps: embed_rps, ..EmbedSettings::default() },
                     ingest: IngestSettings {

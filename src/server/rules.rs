@@ -97,6 +97,17 @@ pub(crate) fn read_rule_files(path: &Path, options: RuleFileOptions<'_>) -> Resu
     Ok(files)
 }
 
+/// Returns the settings of evaluations.
+pub(super) fn rule_settings(read: &crate::api::orgs::query::ReadOptions, public_url: &str) -> RuleSettings {
+    RuleSettings {
+        external_url: Arc::from(public_url),
+        options: read.promql.clone(),
+        caps: read.caps,
+        memory: Some(MemoryPool::new(read.memory_bytes_max / MEMORY_PART)),
+        ..RuleSettings::default()
+    }
+}
+
 /// Creates the engine. Its threads are started when the server handles requests.
 pub(super) fn engine(
     settings: &Settings,
@@ -105,13 +116,6 @@ pub(super) fn engine(
     public_url: &str,
 ) -> Arc<RuleEngine> {
     let (tsdb, clock, sink) = parts;
-    let rule_settings = RuleSettings {
-        external_url: Arc::from(public_url),
-        options: read.promql.clone(),
-        caps: read.caps,
-        memory: Some(MemoryPool::new(read.memory_bytes_max / MEMORY_PART)),
-        ..RuleSettings::default()
-    };
     let missed = match settings.rules_catch_up {
         time if time.is_zero() => MissedPolicy::Skip,
         time => MissedPolicy::CatchUp { ms_max: i64::try_from(time.as_millis()).unwrap_or(i64::MAX) },
@@ -119,7 +123,7 @@ pub(super) fn engine(
     RuleEngine::new(RuleEngineParts {
         tsdb,
         sink,
-        settings: rule_settings,
+        settings: rule_settings(read, public_url),
         clock,
         missed,
         resend_delay_ms: RESEND_DELAY_MS,

@@ -11,12 +11,14 @@ use super::close::{close_accounts, close_folder};
 use super::commands::AccountCommands;
 use super::open::open_identity;
 use super::options::built;
+use super::rule_backfill::{self, BackfillPart, BackfillRequest};
 use crate::clock::Clock;
 use crate::config::{AccountCommand, Settings};
 use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
 use crate::model::{OrgId, Timestamp};
+use crate::rules::{RuleFileOptions, RuleSettings};
 use crate::standby;
 use crate::tsdb::{self, Tsdb};
 
@@ -82,6 +84,7 @@ impl OpenStore {
             public_url,
             embed_rps_default,
             clock,
+            rule_settings: RuleSettings::default(),
             moves: None,
             backing_up,
             promote: None,
@@ -92,6 +95,16 @@ impl OpenStore {
     /// Returns the samples.
     pub fn tsdb(&self) -> &Tsdb {
         &self.context.tsdb
+    }
+
+    /// Writes a part of a backfill of an organisation that [`OpenAccounts::admit_backfill`]
+    /// returned.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn backfill(&self, org: OrgId, request: &BackfillRequest) -> Result<BackfillPart, String> {
+        let AdminContext { tsdb, rule_settings, clock, .. } = &self.context;
+        rule_backfill::run(org, tsdb, rule_settings, request, clock.now())
     }
 
     /// Seals everything.
@@ -185,6 +198,14 @@ impl OpenAccounts {
     /// The reason as text.
     pub fn org(&self, slug: &str) -> Result<Option<OrgId>, String> {
         Ok(self.identity.org_by_slug(slug).map_err(|e| with_sources(&e))?.map(|org| org.id))
+    }
+
+    /// Returns the organisation of a backfill, and records the backfill.
+    ///
+    /// # Errors
+    /// The reason as text.
+    pub fn admit_backfill(&self, request: &BackfillRequest) -> Result<OrgId, String> {
+        rule_backfill::admit(&self.identity, request, RuleFileOptions::default(), self.clock.now())
     }
 
     /// Closes the folder. An unclean stop before remains one, because the samples were not opened.

@@ -11,6 +11,7 @@ pub(crate) const BUNDLES: &[(&str, &Chunks<'_>)] = &[
     ("docs.js", &Chunks { files: &[], complete: true }),
     ("shared.js", &Chunks { files: &[], complete: true }),
     ("embed.js", &Chunks { files: &[("chart/later.js", &["chart/later.js"])], complete: true }),
+    ("embed-alerts.js", &Chunks { files: ALERTS, complete: true }),
     ("embed-dashboard.js", &Chunks { files: DASHBOARD, complete: true }),
 ];
 
@@ -137,3 +138,6 @@ const DASHBOARD: &[(&str, &[&str])] = &[
     ),
     ("embed-dashboard.chart.js", &["embed.js"]),
 ];
+
+/// The file of the element for alerts: explanations of errors, and retries.
+const ALERTS: &[(&str, &[&str])] = &[("embed-alerts.later.js", &["chart/later.js"])];

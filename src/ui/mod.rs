@@ -27,6 +27,7 @@
 //! /app.css  /cabinet.css  /dashboards.css  /favicon.svg
 //! /dashboards/*.json               the built-in dashboards, in Grafana's JSON
 //! /embed-dashboard.js              the element <metric-dashboard>; its parts are /embedded/*.js
+//! /embed-alerts.js                 the element <metric-alerts>; its parts are /alert_list/*.js
 //! /embed.js  /chart/*.js           the element <metric-chart>, loadable from any origin; its types
 //! /embed.d.ts
 //! ```
@@ -34,8 +35,8 @@
 //! What the binary serves, except pages, has a second path below `/assets/<hash>`, where the hash
 //! covers all files of the binary. Pages refer to these paths, so browsers never revalidate them,
 //! and a new binary changes all of them at once. A module is served in its bundle alone
-//! ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js` and
-//! `/embed-dashboard.js` for pages of other origins.
+//! ([`BUNDLES`]): `/app.js` and the files beside it for the cabinet; `/embed.js`,
+//! `/embed-alerts.js` and `/embed-dashboard.js` for pages of other origins.
 //!
 //! This room does not use HTTP: `api` turns an [`Asset`] into a response.
 
@@ -198,6 +199,10 @@ const FILES: &[Embedded] = files! {
     Module own "docs/request_form.js" => ["/docs/request_form.js"];
     Module own "docs/schema.js" => ["/docs/schema.js"];
     Module any "embed.js" => ["/embed.js"];
+    Module any "embed-alerts.js" => ["/embed-alerts.js"];
+    Module own "alert_list/style.js" => ["/alert_list/style.js"];
+    Module own "alert_list/times.js" => ["/alert_list/times.js"];
+    Module own "alert_list/view.js" => ["/alert_list/view.js"];
     Module any "embed-dashboard.js" => ["/embed-dashboard.js"];
     Module own "embedded/annotations.js" => ["/embedded/annotations.js"];
     Module own "embedded/dashboard.js" => ["/embedded/dashboard.js"];
@@ -550,6 +555,8 @@ const BUNDLES: &[Embedded] = bundles! {
     own "shared.js";
     any "embed.js";
     any "chart/later.js";
+    any "embed-alerts.js";
+    any "embed-alerts.later.js";
     any "embed-dashboard.js";
     any "embed-dashboard.controls.js";
     any "embed-dashboard.live.js";

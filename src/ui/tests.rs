@@ -324,6 +324,20 @@ fn other_origins_load_the_element_for_dashboards_with_at_most_60_kb_and_its_part
 }
 
 #[test]
+fn other_origins_load_the_element_for_alerts_with_one_request_of_at_most_8_kb() {
+    let ui = Ui::embedded();
+    let [bundle, later] =
+        ["/embed-alerts.js", "/embed-alerts.later.js"].map(|path| ui.file(path).unwrap().unwrap());
+    assert!(bundle.any_origin && bundle.immutable.is_none() && later.any_origin);
+    let module = str::from_utf8(&bundle.bytes).unwrap();
+    assert!(!module.lines().any(|line| line.starts_with("import")), "it imports");
+    assert!(module.contains("'embed-alerts.later.js'"));
+    let [first, second] = [&bundle, &later].map(|file| gzipped(&file.bytes));
+    assert!(first <= 8_000 && second <= 11_000, "{first} and {second} bytes");
+    assert_eq!(body(&Ui::from_dir(assets()), "/embed-alerts.js"), text(source("embed-alerts.js")));
+}
+
+#[test]
 fn a_shared_page_loads_the_bundle_and_its_own_script() {
     let html = body(&Ui::embedded(), "/share");
     assert!(html.contains(&format!("src=\"{}/embed-dashboard.js\"", IMMUTABLE_ROOT.as_str())), "{html}");

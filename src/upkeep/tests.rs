@@ -14,6 +14,8 @@ use folder::{AccountRow, FolderContents, NOW, OpenedFolder, copy_tree, try_open,
 
 use super::*;
 use crate::entropy::Entropy;
+use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
+use crate::kv::zeros::written_bytes;
 use crate::kv::{MasterKeySource, Record, with_sources};
 
 fn open(dir: &Path) -> OpenedFolder {
@@ -94,6 +96,30 @@ fn a_backup_and_a_repaired_copy_hold_everything_that_the_folder_holds() {
         opened.close();
         assert_eq!(check_deep(folder).findings, []);
     }
+}
+
+/// No later record vouches for the last one, so it may have been acknowledged or not.
+#[test]
+fn a_repair_reports_an_incomplete_record_at_the_end_of_the_log_like_a_check() {
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    make(dir.path());
+    let used = |path: &Path| written_bytes(&fs::read(path).expect("read"));
+    let files = files_below(&dir.path().join("wal"), ".wal").into_iter();
+    let last = files.filter(|path| used(path) > KEYED_FILE_HEADER_BYTES).max().expect("a file with records");
+    let mut bytes = fs::read(&last).expect("read");
+    bytes[used(&last) - 1] ^= 1;
+    fs::write(&last, bytes).expect("written");
+
+    let found = check_deep(dir.path()).findings;
+    let [finding] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(
+        (finding.weight, finding.file.as_path()),
+        (Weight::Repairable, last.strip_prefix(dir.path()).expect("inside"))
+    );
+    assert!(finding.offset.is_some() && finding.what.contains("an incomplete record"), "{finding:?}");
+    let to = dir.path().join("repaired");
+    assert_eq!(repair_to(dir.path(), &to).expect("repaired").lost, found);
+    assert_eq!(check_deep(&to).findings, []);
 }
 
 /// For any flipped bit of a segment, the deep check names the file, and a repair invents nothing.

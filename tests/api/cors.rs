@@ -32,7 +32,10 @@ async fn preflights_are_answered_for_any_origin_on_read_endpoints_only() {
             assert_eq!(reply.status, 204, "{path}: {}", reply.body);
             assert_eq!(reply.header("access-control-allow-origin"), "*");
             assert_eq!(reply.header("access-control-allow-methods"), "GET, POST");
-            assert_eq!(reply.header("access-control-allow-headers"), "authorization, content-type");
+            assert_eq!(
+                reply.header("access-control-allow-headers"),
+                "authorization, content-type, if-none-match"
+            );
             assert_eq!(reply.header("access-control-max-age"), "600");
             assert_eq!(reply.header("access-control-allow-private-network"), "true");
             assert!(!reply.headers.contains_key("access-control-allow-credentials"));

@@ -329,7 +329,9 @@ async fn every_query_route_reports_expensive_and_slow_queries() {
     // memory.
     let deletes =
         |row: &RouteDoc| ["/delete_series", "/export", "/read"].iter().any(|end| row.path.ends_with(end));
-    let up = |row: &RouteDoc| (!deletes(row)).then(|| request(row, &about(row, "up"), &dear.cabinet));
+    // A list of pushed groups has a limit of its own.
+    let is_query = |row: &RouteDoc| !deletes(row) && !row.path.ends_with("/push/api/v1/metrics");
+    let up = |row: &RouteDoc| is_query(row).then(|| request(row, &about(row, "up"), &dear.cabinet));
     walk(&dear, &document, Code::QueryTooExpensive, up).await;
     let scarce = stage(read(|options| options.read.promql.limits.memory_bytes_max = 1)).await;
     let up = |row: &RouteDoc| deletes(row).then(|| request(row, &about(row, "up"), &scarce.cabinet));
@@ -570,6 +572,25 @@ async fn a_picture_that_is_known_or_of_no_panel_has_no_body_or_an_error() {
         let missing = stage.server.get(&format!("{path}?dashboard={VIEWED}&panel=9"), &stage.cabinet).await;
         missing.is(404, "not_found");
     }
+}
+
+#[tokio::test]
+async fn a_list_of_pushed_groups_has_bounded_memory() {
+    let stage = stage(TestServerOptions::default()).await;
+    let push = async |labels: usize| {
+        let value = "v".repeat(240);
+        let labels: String = (0..labels).map(|n| format!("%2Fl{n}%2F{value}")).collect();
+        let body: String = (0..10_000).map(|n| format!("a{{n=\"{n}\"}} 1\n")).collect();
+        let path = format!("/api/v1/orgs/acme/push/metrics/job%2Fa{labels}");
+        let request = ask("PUT", &path, &stage.agent).body(Body::from(body)).expect("a request");
+        let reply = stage.server.send(request).await;
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    };
+    let list = "/api/v1/orgs/acme/push/api/v1/metrics";
+    push(0).await;
+    assert_eq!(stage.server.get(list, &stage.agent).await.status, 200);
+    push(28).await;
+    stage.server.get(list, &stage.agent).await.is(422, "query_too_expensive");
 }
 
 #[tokio::test]

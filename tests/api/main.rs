@@ -11,6 +11,7 @@ mod test_server;
 mod wire;
 
 mod accounts;
+mod alert_list;
 mod api_keys;
 mod callers;
 mod cors;

@@ -28,13 +28,14 @@ struct TestInstance {
     key: String,
 }
 
-const ENDPOINTS: [(Endpoint, &str); 6] = [
+const ENDPOINTS: [(Endpoint, &str); 7] = [
     (Endpoint::Metrics, "metrics"),
     (Endpoint::Labels, "labels"),
     (Endpoint::Range, "range"),
     (Endpoint::Instant, "instant"),
     (Endpoint::Expr, "expr"),
     (Endpoint::Dashboard, "dashboard"),
+    (Endpoint::Alerts, "alerts"),
 ];
 
 impl TestInstance {
@@ -152,7 +153,9 @@ impl TestInstance {
             ("POST", _) if row.path.ends_with("/query/live") => {
                 json!({ "queries": [{ "id": "A", "expr": "up" }], "count": 1 }).to_string()
             }
-            ("GET", _) | (_, Auth::IngestCaller | Auth::PrometheusCaller(_)) => String::new(),
+            ("GET", _) | (_, Auth::IngestCaller | Auth::AlertingCaller | Auth::PrometheusCaller(_)) => {
+                String::new()
+            }
             (_, Auth::Founder) => json!({ "slug": format!("made-{count}") }).to_string(),
             (_, Auth::MintCaller) if matches!(who, Who::Cookie(_)) => {
                 json!({ "api_key_id": self.key }).to_string()
@@ -223,7 +226,7 @@ async fn token(server: &TestServer, cabinet: &Who, org: &str, key: &str, fields:
 
 /// Credentials that are invalid at once or within a quarter of an hour.
 async fn dead_credentials(server: &TestServer, owner: &Who) -> Vec<(Caller, Who)> {
-    let all = ["ingest", "read", "embed"];
+    let all = ["ingest", "read", "embed", "alerting"];
     let soon = server.clock.now().plus(Duration::from_secs(60)).to_rfc3339();
     let (_, expired_key) = key(server, owner, ORG, json!({ "scopes": all, "expires_at": soon })).await;
     let (disabled, disabled_key) = key(server, owner, ORG, json!({ "scopes": all })).await;
@@ -253,13 +256,18 @@ async fn live_credentials(
     stranger: &Who,
     callers: &mut Vec<(Caller, Who)>,
 ) -> String {
-    for (scope, word) in [(Scope::Ingest, "ingest"), (Scope::Read, "read"), (Scope::Embed, "embed")] {
+    for (scope, word) in [
+        (Scope::Ingest, "ingest"),
+        (Scope::Read, "read"),
+        (Scope::Embed, "embed"),
+        (Scope::Alerting, "alerting"),
+    ] {
         callers.push((Caller::Key(scope), key(server, owner, ORG, json!({ "scopes": [word] })).await.1));
     }
-    let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"] })).await;
+    let embed = json!({ "rate_limit_rps": 10_000, "max_token_ttl_s": 86_400, "policy": { "alerts": {} } });
+    let (signer, _) = key(server, owner, ORG, json!({ "scopes": ["embed"], "embed": embed })).await;
     // The uid in the requests is "none".
-    let restrictions =
-        |granted: &[&str]| json!({ "ms": { "endpoints": granted, "dashboard": { "uid": "none" } } });
+    let restrictions = |granted: &[&str]| json!({ "ms": { "endpoints": granted, "dashboard": { "uid": "none" }, "alerts": {} } });
     let all = restrictions(&ENDPOINTS.map(|(_, word)| word));
     callers.push((Caller::Token, token(server, owner, ORG, &signer, all).await));
     for (withheld, _) in ENDPOINTS {
@@ -268,7 +276,7 @@ async fn live_credentials(
         let restricted = restrictions(&granted);
         callers.push((Caller::TokenWithout(withheld), token(server, owner, ORG, &signer, restricted).await));
     }
-    let foreign = json!({ "scopes": ["ingest", "read", "embed"] });
+    let foreign = json!({ "scopes": ["ingest", "read", "embed", "alerting"] });
     let (id, foreign) = key(server, stranger, "acme", foreign).await;
     callers.push((Caller::ForeignKey, foreign));
     callers.push((Caller::ForeignToken, token(server, stranger, "acme", &id, json!({})).await));

@@ -129,7 +129,7 @@ async fn an_organisation_has_a_limit_of_rules() {
     }
     put(&server, &owner, "more", &many("more", 1), None).await.is(409, "limit_reached");
     put(&server, &owner, "%2Fmore", &many("more", 1), None).await.is(400, "invalid_parameter");
-    let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest"] })).await;
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["alerting"] })).await;
     assert_eq!(set(&server, &Who::Bearer(secret), "infra", &many("more", 1)).await.status, 409);
     put(&server, &owner, "large", &many("large", 6_000), None).await.is(422, "validation_failed");
     let name = "n".repeat(201);
@@ -209,13 +209,13 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
     put(&server, &owner, "g", GROUP, None).await;
     evaluate(&server, 0);
     evaluate(&server, 10);
-    let (key, _) = server.key(&owner, json!({ "scopes": ["embed"] })).await;
-    let all = json!({ "endpoints": ["metrics", "labels", "range", "instant", "expr"] });
-    let mut scoped = all.clone();
-    scoped["match"] = json!(["job=\"a\""]);
-    let mut named = all;
-    named["metrics"] = json!(["x"]);
-    for (policy, expected) in [(scoped, vec!["a"]), (named, vec![])] {
+    let fields = json!({ "scopes": ["embed"], "embed": { "policy": { "alerts": {} } } });
+    let (key, _) = server.key(&owner, fields).await;
+    let scoped = json!({ "alerts": {}, "match": ["job=\"a\""] });
+    let named = json!({ "alerts": {}, "metrics": ["x"] });
+    // Any token could list them otherwise, such as one that lists expressions.
+    let without = json!({ "exprs": ["sum(x)"] });
+    for (policy, expected) in [(scoped, vec!["a"]), (named, vec![]), (without, vec![])] {
         let token = server.token(&owner, &key, json!({ "ms": policy })).await;
         let rules = server.get(&format!("{MOUNT}/api/v1/rules"), &token).await.value();
         assert_eq!(rules["data"], json!({ "groups": [] }));
@@ -234,7 +234,8 @@ async fn a_token_sees_no_rules_and_only_the_alerts_of_its_scope() {
 async fn a_key_with_forced_labels_changes_no_rules_alerts_and_silences() {
     let server = TestServer::new();
     let owner = server.log_in().await;
-    let fields = json!({ "scopes": ["ingest", "read"], "ingest": { "labels": { "customer": "a" } } });
+    let fields =
+        json!({ "scopes": ["ingest", "read", "alerting"], "ingest": { "labels": { "customer": "a" } } });
     let (_, secret) = server.key(&owner, fields).await;
     let key = Who::Bearer(secret);
     assert_eq!(set(&server, &key, "infra", GROUP).await.status, 403);
@@ -255,7 +256,7 @@ async fn a_key_with_forced_labels_changes_no_rules_alerts_and_silences() {
 async fn mimirtool_lists_sets_and_removes_groups_by_namespace() {
     let server = TestServer::new();
     let owner = server.log_in().await;
-    let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest", "read"] })).await;
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["alerting", "read"] })).await;
     let tool = Who::Basic("acme".into(), secret);
     assert_eq!(server.get(RULER, &tool).await.status, 404);
     let send = async |namespace: &str, yaml: &str| set(&server, &tool, namespace, yaml).await;
@@ -330,7 +331,7 @@ async fn patterns_are_compiled_within_the_timeout_and_samples_elsewhere_have_no_
         let path = format!("/api/v1/orgs/acme/rules/{path}");
         server.post(&path, &owner, past.clone()).await.is(503, "query_timeout");
     }
-    let (_, secret) = server.key(&owner, json!({ "scopes": ["ingest"] })).await;
+    let (_, secret) = server.key(&owner, json!({ "scopes": ["alerting"] })).await;
     let late = set(&server, &Who::Bearer(secret), "infra", &group).await;
     assert_eq!(late.status, 503, "{}", late.body);
 

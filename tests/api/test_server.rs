@@ -39,7 +39,7 @@ use promlet::identity::{
     PasswordLogin, SetUp, SetUpPeer, SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
-use promlet::model::{GateMode, Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
+use promlet::model::{Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
 use promlet::notify::edge::{NotifyDeps, NotifyHub};
 use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::RuleEngine;
@@ -59,7 +59,7 @@ pub(crate) struct TestServer {
     pub(crate) router: App,
     pub(crate) rows: Vec<RouteDoc>,
     contract: Contract,
-    control: Arc<Control>,
+    pub(crate) control: Arc<Control>,
     pub(crate) identity: Arc<Identity>,
     pub(crate) tsdb: Arc<Tsdb>,
     pub(crate) forwarders: Arc<Forwarders>,
@@ -229,11 +229,6 @@ fn notify_hub(
 }
 
 impl TestServer {
-    /// Makes the server a follower, or a primary.
-    pub(crate) fn set_gate(&self, mode: GateMode) {
-        self.control.gate().set_mode(mode);
-    }
-
     /// Replaces everything above the stores, as a restart does.
     pub(crate) fn restart(&mut self) {
         self.deps = api::Deps::new(&self.rooms, &self.options);

@@ -147,6 +147,7 @@ async fn every_route_that_reads_a_body_refuses_slow_and_invalid_ones() {
             "text/plain"
         }
         Auth::IngestCaller if row.path.contains("/alertmanager/") => "application/json",
+        Auth::AlertingCaller if row.path.contains("/config/v1/rules") => "application/yaml",
         Auth::IngestCaller => "application/x-protobuf",
         Auth::PrometheusCaller(_) if !row.path.ends_with("/batch") => "application/x-www-form-urlencoded",
         _ => "application/json",

@@ -212,7 +212,7 @@ impl Server {
     /// Creates an API key with every scope in the bootstrap organisation and returns its id and
     /// secret.
     pub(crate) fn api_key(&self, cookie: &str) -> (String, String) {
-        let body = serde_json::json!({"name": "test", "scopes": ["ingest", "read", "embed"], "ingest": {"rate_limit_rps": 10_000, "samples_per_s": 100_000_000}});
+        let body = serde_json::json!({"name": "test", "scopes": ["ingest", "read", "embed", "alerting"], "ingest": {"rate_limit_rps": 10_000, "samples_per_s": 100_000_000}});
         let answer = self.post_json(&format!("/api/v1/orgs/{ORG}/api-keys"), &[("Cookie", cookie)], &body);
         assert_eq!(answer.status, 201, "{}", answer.body);
         let made = answer.json();

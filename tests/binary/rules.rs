@@ -1,16 +1,15 @@
-//! Rules of files: loaded at the start and by SIGHUP, kept if a change is wrong, and the state of
-//! alerts after kills.
+//! Rules of files: loaded at the start and by SIGHUP, kept if a change is wrong, and backfilled.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use promlet::clock::Clock;
+use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::{Value as Json, json};
 
 use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually};
 
-/// The number of kills.
-const KILLS: usize = 6;
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
 const RULES: &str = "groups:
@@ -29,7 +28,7 @@ fn serve(dir: &Path) -> Server {
 }
 
 /// Returns the alerts, ordered by their labels, each with its name, state and start.
-fn alerts(server: &Server, cookie: &str) -> Vec<[String; 3]> {
+pub(crate) fn alerts(server: &Server, cookie: &str) -> Vec<[String; 3]> {
     let answer = server.get(&format!("/api/v1/orgs/{ORG}/prometheus/api/v1/alerts"), &[("Cookie", cookie)]);
     assert_eq!(answer.status, 200, "{}", answer.body);
     let text =
@@ -41,27 +40,6 @@ fn alerts(server: &Server, cookie: &str) -> Vec<[String; 3]> {
         .collect();
     all.sort();
     all
-}
-
-#[test]
-fn kills_change_no_state_and_no_start_of_an_alert() {
-    let dir = tempfile::tempdir().expect("a folder");
-    std::fs::write(dir.path().join("rules.yml"), RULES).expect("written");
-    let mut server = serve(dir.path());
-    let cookie = server.sign_in();
-    let both = |server: &Server| {
-        let found = alerts(server, &cookie);
-        (found.len() == 2).then_some(found)
-    };
-    let first = eventually(WAIT_MAX, || "there are no alerts".to_owned(), || both(&server));
-    assert_eq!([&first[0][1], &first[1][1]], ["firing", "pending"]);
-    for kill in 0..KILLS {
-        server.kill();
-        server = serve(dir.path());
-        let now = eventually(WAIT_MAX, || format!("no alerts after kill {kill}"), || both(&server));
-        assert_eq!(now, first, "kill {kill}");
-    }
-    assert!(server.terminate().success());
 }
 
 #[test]
@@ -134,5 +112,65 @@ fn rules_of_a_file_are_evaluated_as_soon_as_there_is_an_organisation() {
     let cookie = server.sign_in();
     let fires = || (alerts(&server, &cookie).len() == 2).then_some(());
     eventually(WAIT_MAX, || format!("there are no alerts\n{}", server.log()), fires);
+    assert!(server.terminate().success());
+}
+
+/// Runs a backfill of the rules in `backfill.yml` from 1,000 s before `now_s` until then.
+fn backfill(dir: &Path, now_s: i64, args: &[&str]) -> (Option<i32>, String) {
+    let [start, end] = [now_s - 1_000, now_s].map(|at| at.to_string());
+    let output = Command::new(env!("CARGO_BIN_EXE_promlet"))
+        .env_clear()
+        .env("PROMLET_ARGON2", "64,1,1")
+        .env("PROMLET_DATA_DIR", dir.join("store"))
+        .args(["rules", "backfill", "--start", &start, "--end", &end])
+        .args(args)
+        .arg(dir.join("backfill.yml"))
+        .output()
+        .expect("it runs");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn recording_rules_are_backfilled_by_a_running_server_and_in_a_stopped_folder() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let group = "groups:\n- name: past\n  interval: 100s\n  rules:\n  - {record: twice, expr: x * 2}\n  \
+                 - {alert: Ignored, expr: x > 0}\n  - {record: four_times, expr: twice * 2}\n";
+    std::fs::write(dir.path().join("backfill.yml"), group).expect("written");
+    let store = dir.path().join("store");
+    let server = Server::serve(&store);
+    let cookie = server.sign_in();
+    let (_, secret) = server.api_key(&cookie);
+    let now_s = Clock::System.now().as_s() / 100 * 100;
+    let labels = Labels::from_pairs([("__name__", "x")]);
+    let samples = (0..=20).map(|n| Sample { at: Timestamp::from_s(now_s - 1_000 + n * 50), value: n as f64 });
+    assert_eq!(server.write(&secret, &[(labels, samples.collect())]).status, 204);
+    let found = |server: &Server, name: &str| {
+        let query = format!("query=sum(sum_over_time({name}[2000s]))&time={now_s}");
+        let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/query?{query}");
+        let cookie = server.sign_in();
+        server.get(&path, &[("Cookie", &cookie)]).json()["data"]["result"][0]["value"][1].clone()
+    };
+    let (code, text) = backfill(dir.path(), now_s, &["--org", ORG]);
+    assert_eq!(
+        (code, text.as_str()),
+        (Some(0), "twice: 11 samples, 0 refused\nfour_times: 11 samples, 0 refused\n")
+    );
+    assert_eq!([found(&server, "twice"), found(&server, "four_times")], ["220", "440"]);
+    let (code, text) = backfill(dir.path(), now_s, &["--org", "none"]);
+    assert!(code == Some(1) && text.contains("there is no organisation \"none\""), "{text}");
+    let (code, text) = backfill(dir.path(), now_s, &["--org", ORG, "--rule", "Ignored"]);
+    assert!(code == Some(1) && text.contains("the files have no such recording rule"), "{text}");
+    let audit = format!("/api/v1/orgs/{ORG}/audit?action=rules.backfilled");
+    let audit = server.get(&audit, &[("Cookie", &cookie)]).json();
+    let targets: Vec<&Json> =
+        audit["data"].as_array().expect("rows").iter().map(|row| &row["target"]).collect();
+    assert_eq!(targets, ["four_times", "twice"]);
+    assert!(server.terminate().success());
+
+    let (code, text) = backfill(dir.path(), now_s, &["--org", ORG, "--rule", "twice", "--step", "50s"]);
+    assert_eq!((code, text.as_str()), (Some(0), "twice: 21 samples, 0 refused\n"));
+    let server = Server::serve(&store);
+    assert_eq!(found(&server, "twice"), "420");
     assert!(server.terminate().success());
 }

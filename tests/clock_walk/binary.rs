@@ -42,9 +42,12 @@ enum Fate {
     MayBeGone,
 }
 
-/// Data that a kill and damage may have reverted.
+/// What survives a kill and damage, and what may be lost.
 #[derive(Default)]
 struct Unsealed {
+    /// Samples that were sealed before and not deleted since. One that is written again after its
+    /// deletion is a new sample, which only the log holds.
+    sealed: BTreeSet<(u64, i64)>,
     samples: BTreeMap<(u64, i64), LogEnd>,
     deletions: Vec<(LogEnd, BTreeSet<(u64, i64)>)>,
 }
@@ -178,6 +181,7 @@ impl Walk {
             self.samples.range((series, from)..=(series, to)).map(|(key, _)| *key).collect();
         self.samples.retain(|key, _| !deleted.contains(key));
         if let Some(unsealed) = &mut self.unsealed {
+            unsealed.sealed.retain(|key| !deleted.contains(key));
             unsealed.samples.retain(|key, _| !deleted.contains(key));
             unsealed.deletions.push((log_end(&self.lent.store()), deleted));
         }
@@ -251,8 +255,8 @@ impl Walk {
     fn damage(&mut self, damage: &Damage) {
         self.seal();
         self.check("before the damage");
-        let sealed: BTreeSet<(u64, i64)> = self.samples.keys().copied().collect();
-        self.unsealed = Some(Unsealed::default());
+        let sealed = self.samples.keys().copied().collect();
+        self.unsealed = Some(Unsealed { sealed, ..Unsealed::default() });
         damage.before.iter().for_each(|step| self.take(step));
         self.server.take().expect("runs").kill();
         let store = self.lent.store();
@@ -276,7 +280,7 @@ impl Walk {
         };
         self.server = Some(server);
         let is_intact = |(of, end): &LogEnd| *of < path || (*of == path && end + RECORD_BYTES_MAX <= place);
-        let Unsealed { samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
+        let Unsealed { sealed, samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
         let shown = self.shown();
         for (key, fate) in &mut self.samples {
             if !sealed.contains(key) && !ends.get(key).is_some_and(is_intact) && !shown.contains_key(key) {

@@ -248,11 +248,11 @@ async fn a_follower_loads_no_groups_before_it_is_promoted() {
     let mut fixture = DataFixture::new().await;
     is_pushed(&fixture, "PUT", JOB, "a 1\n").await;
     fixture.server.restart();
-    fixture.server.set_gate(GateMode::Follower);
+    fixture.server.control.gate().set_mode(GateMode::Follower);
     send(&fixture, "PUT", JOB, "a 2\n").await.is(503, "follower");
     let list = "/api/v1/orgs/acme/push/api/v1/metrics";
     fixture.server.get(list, &fixture.agent).await.is(503, "follower");
-    fixture.server.set_gate(GateMode::Open);
+    fixture.server.control.gate().set_mode(GateMode::Open);
     let listed = fixture.server.get(list, &fixture.agent).await.value();
     assert_eq!(listed["data"][0]["a"]["metrics"][0]["value"], "1", "{listed}");
 }

@@ -48,6 +48,7 @@ pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), Str
         "alerting_server" => node.arg(root().join("tests/peers/alerting_server_browser.mjs")),
         "alerting" => node.arg(root().join("tests/peers/alerting_browser.mjs")),
         "data" => node.arg(root().join("tests/peers/data_browser.mjs")),
+        "alert_list" => node.arg(root().join("tests/peers/alert_list_browser.mjs")),
         "share" => node.arg(root().join("tests/peers/share_browser.mjs")),
         "embedded" => node.arg(root().join("tests/peers/embedded_browser.mjs")),
         _ => node.arg(root().join("tests/peers/browser.mjs")).arg(scenario),

@@ -11,7 +11,7 @@ const [packages, sources, served] = process.argv.slice(2);
 const ts = createRequire(join(resolve(packages), 'node_modules', 'none.js'))('typescript');
 
 /** Modules whose style sheets the build script writes or shortens: their texts may differ. */
-const SHEETS = ['chart/style.js', 'embedded/sheets.js'];
+const SHEETS = ['alert_list/style.js', 'chart/style.js', 'embedded/sheets.js'];
 
 /** @param {string} text @returns {{file: any, checker: any}} the tree of a module, and what its names refer to */
 function parsed(text) {
@@ -138,7 +138,7 @@ const seen = new Set();
 let count = 0;
 const bundles = readdirSync(served, { recursive: true }).map(String).filter((name) => name.endsWith('.js'));
 /** The files of a bundle share numbers. */
-for (const entry of ['app.js', 'docs.js', 'shared.js', 'embed.js', 'embed-dashboard.js']) {
+for (const entry of ['app.js', 'docs.js', 'shared.js', 'embed.js', 'embed-alerts.js', 'embed-dashboard.js']) {
   const stem = `${entry.slice(0, -3)}.`;
   const files = bundles.filter((one) => one === entry || (one.startsWith(stem) && one !== entry) || (entry === 'embed.js' && one === 'chart/later.js'));
   const names = new Map();

@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 
 use super::grant::{Grant, Permission};
-use super::permissions::{IngestAccess, QueryAccess, Quota};
+use super::permissions::{AlertingAccess, IngestAccess, QueryAccess, Quota, Sender, require_any_labels};
 use super::{Credential, Payer, RequestIdentity};
 use crate::api::aliases::NO_SLUG;
 use crate::api::cookies;
@@ -26,6 +26,10 @@ pub struct PrometheusCaller(QueryCaller);
 /// A caller of the ingestion endpoints (docs/specification.md C7).
 #[derive(Clone, Debug)]
 pub struct IngestCaller(Arc<RequestIdentity>);
+
+/// A caller that changes rules and silences (docs/specification.md C13, C14).
+#[derive(Clone, Debug)]
+pub struct AlertingCaller(Arc<RequestIdentity>);
 
 /// A caller that mints embed tokens (docs/specification.md C4).
 #[derive(Clone, Debug)]
@@ -256,6 +260,28 @@ impl IngestCaller {
     }
 }
 
+impl AlertingCaller {
+    /// Enters the organisation `slug` to change its rules and silences.
+    ///
+    /// # Errors
+    /// As [`IngestCaller::enter`], and 403 `forbidden` for an API key with forced labels: rules and
+    /// silences concern series of any labels.
+    pub fn enter(&self, slug: &str) -> ApiResult<AlertingAccess> {
+        match self.0.credential()? {
+            Credential::Key(key) => {
+                let org = key_enters(key, slug)?;
+                require_any_labels(key)?;
+                Ok(AlertingAccess { org, sender: Sender::of_key(key) })
+            }
+            Credential::Session { session, .. } => {
+                let org = self.0.membership(session.user, slug, Role::Editor)?.org.id;
+                Ok(AlertingAccess { org, sender: Sender::User(session.user) })
+            }
+            Credential::Token { .. } | Credential::Link { .. } => Err(token_cannot_write()),
+        }
+    }
+}
+
 impl MintCaller {
     /// Enters the organisation `slug` to mint embed tokens. The key is `Some` if the caller is an
     /// API key.
@@ -407,7 +433,7 @@ impl RequestIdentity {
         let _ = self.charge.set(charge);
     }
 
-    /// Charges a read by an API key to the key's own window.
+    /// Charges a read, or a change of rules and silences, by an API key to the key's own window.
     fn charge_reader(&self, key: &ApiKey) -> ApiResult<()> {
         self.record_charge(self.callers.limits.charge_reader(key.id, key.read.rate_limit_rps)?);
         Ok(())
@@ -505,6 +531,25 @@ impl<S: Send + Sync> FromRequestParts<S> for IngestCaller {
             }
         }
         Ok(IngestCaller(at))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for AlertingCaller {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> ApiResult<AlertingCaller> {
+        let at = request_identity(parts)?;
+        match at.credential()? {
+            Credential::Session { .. } => {}
+            Credential::Token { .. } | Credential::Link { .. } => return Err(token_cannot_write()),
+            Credential::Key(key) => {
+                at.charge_reader(key)?;
+                if !key.scopes.alerting {
+                    return Err(missing_scope("alerting"));
+                }
+            }
+        }
+        Ok(AlertingCaller(at))
     }
 }
 

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::identity::{DashboardGrant, EmbedGrant, Endpoint};
+use crate::identity::{AlertsPolicy, DashboardGrant, EmbedGrant, Endpoint};
 use crate::model::{Steps, TimeRange, Timestamp};
 use crate::promql::syntax::tree::Expr;
 use crate::promql::{self, Query};
@@ -74,6 +74,13 @@ impl Grant {
     /// Returns the dashboard that a token grants; `None` for sessions, which see every dashboard.
     pub(in crate::api) fn dashboard(&self) -> Option<&DashboardGrant> {
         self.token.as_ref()?.dashboard.as_ref()
+    }
+
+    /// Returns what a token may show of alerts; `None` for sessions, which see all of them, and for
+    /// tokens that grant no alerts.
+    pub(in crate::api) fn alerts(&self) -> Option<&AlertsPolicy> {
+        let token = self.token.as_ref().filter(|token| token.allows(Endpoint::Alerts))?;
+        token.alerts.as_ref()
     }
 
     /// Returns the greatest `end - start` in milliseconds, inclusive.
@@ -218,6 +225,7 @@ mod tests {
                 locked: BTreeMap::new(),
                 open: BTreeMap::new(),
             }),
+            alerts: None,
             exprs: vec![vec!["sum(up)".to_owned()]],
             max_range_s: Some(60),
             max_lookback_s: None,

@@ -90,7 +90,16 @@ pub struct IngestAccess {
     pub(super) limits: Option<Arc<Limits>>,
 }
 
-/// The sender of samples, as the list of refused samples shows it.
+/// The permission of a caller to change the rules and silences of one organisation.
+#[derive(Clone, Debug)]
+pub struct AlertingAccess {
+    /// The organisation.
+    pub org: OrgId,
+    /// The caller.
+    pub sender: Sender,
+}
+
+/// The sender of samples or of a change of rules and silences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// An API key.
@@ -104,29 +113,43 @@ pub enum Sender {
     User(UserId),
 }
 
+impl Sender {
+    pub(super) fn of_key(key: &ApiKey) -> Sender {
+        Sender::Key { id: key.id, name: key.name.clone() }
+    }
+}
+
+/// Checks that an API key may write series of any labels, as rules do, and change what happens to
+/// the alerts of any series.
+///
+/// # Errors
+/// 403 `forbidden` for an API key with forced labels.
+pub(super) fn require_any_labels(key: &ApiKey) -> ApiResult<()> {
+    if key.ingest.labels.is_empty() {
+        return Ok(());
+    }
+    let detail = "an API key with forced labels sends samples only: rules, alerts and silences concern \
+                  other series, too";
+    Err(ApiError::new(Code::Forbidden, detail))
+}
+
 impl IngestAccess {
     /// Returns the permission of a caller that an agent admitted.
     pub(in crate::api) fn of_agent(org: OrgId) -> IngestAccess {
         IngestAccess { org, forced_labels: Vec::new(), key: None, user: None, limits: None }
     }
 
-    /// Checks that the caller may write series of any labels, as rules do, and change what happens
-    /// to the alerts of any series.
+    /// Checks that the caller may send alerts of any series.
     ///
     /// # Errors
     /// 403 `forbidden` for an API key with forced labels.
     pub fn require_any_labels(&self) -> ApiResult<()> {
-        if self.forced_labels.is_empty() {
-            return Ok(());
-        }
-        let detail = "an API key with forced labels sends samples only: rules, alerts and silences concern \
-                      other series, too";
-        Err(ApiError::new(Code::Forbidden, detail))
+        self.key.as_deref().map_or(Ok(()), require_any_labels)
     }
 
     /// Returns the sender of the samples.
     pub fn sender(&self) -> Option<Sender> {
-        let key = self.key.as_ref().map(|key| Sender::Key { id: key.id, name: key.name.clone() });
+        let key = self.key.as_deref().map(Sender::of_key);
         key.or_else(|| self.user.map(Sender::User))
     }
 

@@ -109,6 +109,13 @@ const DATA_RESPONSES: &[SchemaResponses] = &[
     ("Estimate", &[(200, "Estimate", "The estimated cost")]),
     ("Queries", &[(200, "Queries", "The running queries")]),
     ("Metrics", &[(200, "Metrics", "A page of metrics, ordered by name")]),
+    (
+        "Alerts",
+        &[
+            (200, "Alerts", "A page of alerts: firing before pending ones, the newest first"),
+            (304, "", "The page that If-None-Match names"),
+        ],
+    ),
     ("MetricLabels", &[(200, "MetricLabels", "The labels of the metric")]),
     ("LabelValues", &[(200, "LabelValues", "A page of label values, in ascending order")]),
     ("Rejects", &[(200, "Rejects", "The last refusals")]),
@@ -518,13 +525,13 @@ const ORGANISATIONS: &[Operation] = &[
     at("POST /orgs/{slug}/alertmanager/api/v2/silences")
         .body("NewSilence")
         .responses(&[(200, "{ silenceID: string }", "The id of the resulting silence")])
-        .errors(&[Code::NotFound, Code::LimitReached, Code::IngestThrottled]),
+        .errors(&[Code::NotFound, Code::LimitReached]),
     at("GET /orgs/{slug}/alertmanager/api/v2/silence/{id}")
         .responses(&[(200, "Silence", "The silence")])
         .errors(&[Code::NotFound]),
     at("DELETE /orgs/{slug}/alertmanager/api/v2/silence/{id}")
         .responses(&[(200, "", "The silence has ended")])
-        .errors(&[Code::NotFound, Code::IngestThrottled]),
+        .errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus/api/v1/alertmanagers")
         .responses(&[(200, "any", "The Alertmanagers in use, as Prometheus has them")]),
     at("GET /orgs/{slug}/scrape-config")

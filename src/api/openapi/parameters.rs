@@ -407,6 +407,16 @@ pub(super) const ALERTS: &[Parameter] = &[
     p("receiver", ParameterKind::Text, "Only alerts of receivers whose whole name this pattern matches"),
     p("filter", ParameterKind::Repeated, "Only alerts that these matchers match"),
 ];
+const EMBEDDED_ALERTS: &[Parameter] = &[
+    p(
+        "state",
+        ParameterKind::OneOf(&["firing", "pending"]),
+        "Only alerts in this state; both states by default",
+    ),
+    p("match", ParameterKind::Repeated, "Only alerts whose series ALERTS one of these selectors selects"),
+    p("limit", ParameterKind::Count(1, 1_000), "The maximum number of alerts; 1,000 by default"),
+    p("cursor", ParameterKind::Text, "The next_cursor of the previous page"),
+];
 pub(super) const SILENCES: &[Parameter] =
     &[p("filter", ParameterKind::Repeated, "Only silences whose matchers have values that these match")];
 pub(super) const INCLUDE_CURRENT: &[Parameter] = &[p(
@@ -556,6 +566,7 @@ const ENDPOINTS: &[EndpointRow] = &[
     ("query/expr-instant", "Query", &[EXPR, AT_TIME, COSTS, EXPLAIN], EXPRESSION),
     ("query/expr-range", "Query", &[EXPR, OVER_RANGE, COSTS, EXPLAIN, NOCACHE], EXPRESSION),
     ("query/live", "events", &[STRUCTURED, LIVE, COSTS], LIVE_ERRORS),
+    ("alerts", "Alerts", &[EMBEDDED_ALERTS], RULES),
     ("render.svg", "image/svg+xml", &[STRUCTURED, PANEL, PICTURE, TIMEOUT, NOCACHE], PICTURE_ERRORS),
     ("render.png", "image/png", &[STRUCTURED, PANEL, PICTURE, TIMEOUT, NOCACHE], PICTURE_ERRORS),
     ("query/estimate", "Estimate", &[EXPR, OVER_RANGE, AT_TIME, TIMEOUT], ESTIMATE),

@@ -177,7 +177,11 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "Policy",
         "{| endpoints?: Endpoint[] | null, metrics?: string[] | null 'Metric names as glob patterns', match?: string[] 'Label matchers that all must match', \
          exprs?: string[] | null 'PromQL expressions; if endpoints is missing, only these may be queried', max_range_s?: integer(0..) | null, max_lookback_s?: integer(0..) | null, \
-         min_step_s?: integer(0..) | null, dashboard?: DashboardPolicy | null |}",
+         min_step_s?: integer(0..) | null, dashboard?: DashboardPolicy | null, alerts?: AlertsPolicy | null |}",
+    ),
+    (
+        "AlertsPolicy",
+        "{| annotations?: string[] 'The annotations that may be shown', value?: boolean 'Whether the value of the expression may be shown' |}",
     ),
     (
         "DashboardPolicy",
@@ -187,8 +191,11 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          variables have the value that is saved in the dashboard' |}",
     ),
     ("LockedVariable", "{| label: string 'The label whose values are restricted', values: string[] |}"),
-    ("Endpoint", "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\" | \"dashboard\""),
-    ("KeyScope", "\"ingest\" | \"read\" | \"embed\""),
+    (
+        "Endpoint",
+        "\"metrics\" | \"labels\" | \"range\" | \"instant\" | \"expr\" | \"dashboard\" | \"alerts\"",
+    ),
+    ("KeyScope", "\"ingest\" | \"read\" | \"embed\" | \"alerting\""),
     (
         "EmbedSettings",
         "{| alg?: \"HS256\" | \"EdDSA\" | \"ES256\" | \"RS256\", public_key?: string | map<any> | null 'A public key in PEM format or as a JWK', rate_limit_rps?: integer(1..10000), \
@@ -376,6 +383,15 @@ pub(super) const TYPES: &[(&str, &str)] = &[
         "Metric",
         "{ name: string, type: string, help: string, unit: string, series: integer, last_seen: number | null, \
          last_queried?: number | null 'The last query that names the metric; null if none since queried_since. Absent for tokens' }",
+    ),
+    (
+        "Alerts",
+        "{ status: \"success\", data: Alert[], counts: { firing: integer, pending: integer }, next_cursor: string | null }",
+    ),
+    (
+        "Alert",
+        "{ state: \"firing\" | \"pending\", labels: Labels, active_since: number, firing_since: number | null, \
+         annotations: map<string> 'Those that the token grants', value?: string 'Absent unless the token grants it' }",
     ),
     (
         "MetricLabels",

@@ -307,11 +307,12 @@ fn scopes(words: &[String]) -> ApiResult<KeyScopes> {
             "ingest" => scopes.ingest = true,
             "read" => scopes.read = true,
             "embed" => scopes.embed = true,
+            "alerting" => scopes.alerting = true,
             _ => {
                 return Err(ApiError::invalid_field(
                     "scopes",
                     "unknown",
-                    "scopes are ingest, read and embed",
+                    "scopes are ingest, read, embed and alerting",
                 ));
             }
         }

@@ -32,7 +32,7 @@ use crate::api::routes::{Auth, Routes};
 use crate::identity::{Identity, StoredPush};
 use crate::ingest::gzip::decompress;
 use crate::ingest::text;
-use crate::model::{OrgId, Timestamp};
+use crate::model::{OrgId, StandbyRefusal, Timestamp};
 use crate::push::{
     Exposition, GroupingError, GroupingLabels, OrgPushes, Push, PushBodyError, PushChange, PushError,
     PushGroup, PushKind,
@@ -42,6 +42,8 @@ use crate::tsdb::AppendReport;
 
 /// The shortest and the longest time to live of a group, in milliseconds.
 const TTL_MS: RangeInclusive<i64> = 1_000..=10 * 365 * 86_400_000;
+/// The most bytes of a list of groups as a tree of JSON, inclusive.
+const LIST_BYTES_MAX: u64 = 64 << 20;
 /// The request header with the time to live, for clients that cannot add a parameter.
 const TTL_HEADER: HeaderName = HeaderName::from_static("x-push-ttl");
 
@@ -72,6 +74,10 @@ impl PushedGroups {
     fn load(&self, identity: &Identity) -> ApiResult<()> {
         if self.is_loaded.load(Ordering::Acquire) {
             return Ok(());
+        }
+        // It would continue with the groups of the time before it was promoted.
+        if identity.is_follower() {
+            return Err(StandbyRefusal::Follower.into());
         }
         // Changes wait for the map, so nothing is stored while rows are read.
         let mut orgs = self.orgs.lock().ignore_poison();
@@ -385,11 +391,23 @@ async fn list(
     machine: IngestCaller,
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
-    let org = machine.enter(&slug)?.org;
+    let access = machine.enter(&slug)?;
+    let org = access.org;
     let pushes = locked(&deps, org).await?;
     let lanes = deps.write.lanes.clone();
-    let work =
-        move || pushes.iter().map(|(labels, group)| view(labels, group)).collect::<ApiResult<Vec<_>>>();
+    let work = move || {
+        let shown: Vec<(&GroupingLabels, &PushGroup)> =
+            pushes.iter().filter(|(labels, _)| labels.has_all(forced_labels(&access))).collect();
+        let bytes: u64 = shown.iter().map(|(labels, group)| group.json_bytes(labels)).sum();
+        if bytes > LIST_BYTES_MAX {
+            let detail = format!(
+                "the list takes about {bytes} bytes of memory, of which {LIST_BYTES_MAX} are allowed: query the \
+                 series instead"
+            );
+            return Err(ApiError::new(Code::QueryTooExpensive, detail));
+        }
+        shown.into_iter().map(|(labels, group)| view(labels, group)).collect::<ApiResult<Vec<_>>>()
+    };
     let data = lanes.run(Lane::Ingest(org), work).await??;
     Ok(Json(json!({ "status": "success", "data": data })))
 }

@@ -10,7 +10,12 @@ pub const NOTHING_TO_READ: &str = "limits the reads of a key, and this key does 
 
 /// Returns a key as administrators see it, without its secret.
 pub fn key_json(key: &ApiKey) -> Value {
-    let scopes = [("ingest", key.scopes.ingest), ("read", key.scopes.read), ("embed", key.scopes.embed)];
+    let scopes = [
+        ("ingest", key.scopes.ingest),
+        ("read", key.scopes.read),
+        ("embed", key.scopes.embed),
+        ("alerting", key.scopes.alerting),
+    ];
     let scopes: Vec<&str> = scopes.into_iter().filter(|(_, held)| *held).map(|(word, _)| word).collect();
     let labels: Map<String, Value> =
         key.ingest.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();

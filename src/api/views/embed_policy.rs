@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::api::params::shortened;
-use crate::identity::{DashboardPolicy, EmbedPolicy};
+use crate::identity::{AlertsPolicy, DashboardPolicy, EmbedPolicy};
 use crate::promql::syntax::{self, Caps};
 
 /// Parses a policy. Expressions are stored in canonical form, in which they are compared. An
@@ -32,5 +32,6 @@ pub fn policy_json(policy: &EmbedPolicy) -> Value {
         "max_lookback_s": policy.max_lookback_s,
         "min_step_s": policy.min_step_s,
         "dashboard": policy.dashboard.as_ref().map(DashboardPolicy::to_json),
+        "alerts": policy.alerts.as_ref().map(AlertsPolicy::to_json),
     })
 }

@@ -4,7 +4,9 @@ use data_encoding::BASE64URL_NOPAD;
 use serde_json::{Value, json};
 
 use crate::api::params::shortened;
-use crate::identity::{EmbedGrant, EmbedPolicy, EmbedRequest, Identity, KeyId, MintedToken, TokenRefusal};
+use crate::identity::{
+    AlertsPolicy, EmbedGrant, EmbedPolicy, EmbedRequest, Identity, KeyId, MintedToken, TokenRefusal,
+};
 use crate::model::{OrgId, Timestamp};
 
 /// Returns a token that was just minted.
@@ -122,6 +124,7 @@ fn effective(grant: &EmbedGrant) -> Value {
         "dashboard": grant.dashboard.as_ref().map(|dashboard| {
             json!({ "uid": dashboard.uid, "locked": dashboard.locked, "open": dashboard.open })
         }),
+        "alerts": grant.alerts.as_ref().map(AlertsPolicy::to_json),
         "max_range_s": grant.max_range_s,
         "max_lookback_s": grant.max_lookback_s,
         "min_step_s": grant.min_step_s,

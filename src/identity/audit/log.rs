@@ -103,18 +103,19 @@ impl Identity {
         self.change(move |txn| record(txn, &event, now))
     }
 
-    /// Records that the past of a recording rule is written. Blocks (commit).
+    /// Records that the past of a recording rule is written, by the command line if `actor` is
+    /// `None`. Blocks (commit).
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn note_backfill(
         &self,
-        actor: UserId,
+        actor: Option<UserId>,
         org: OrgId,
         rule: &str,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        let event = Event::by(actor, "rules.backfilled").of(org).target(rule);
+        let event = Event::by_actor(actor, "rules.backfilled").of(org).target(rule);
         self.change(move |txn| record(txn, &event, now))
     }
 

@@ -17,7 +17,8 @@ use crate::identity::keys::policy_matcher::{self, PatternLimits};
 use crate::identity::keys::public_key;
 use crate::identity::tables::id::{KeyId, Secret, SecretHash, UserId};
 use crate::identity::tables::key::{
-    DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyScopes, ReadSettings, TokenAlgorithm,
+    AlertsPolicy, DashboardPolicy, EmbedPolicy, EmbedSettings, IngestSettings, KeyScopes, ReadSettings,
+    TokenAlgorithm,
 };
 use crate::identity::tables::name::NameError;
 use crate::identity::tables::store::StoreError;
@@ -452,7 +453,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
     let key = &*key;
     found.require(!key.name.is_empty(), "name", "must be 1 to 200 bytes");
     found.require(
-        key.scopes.ingest || key.scopes.read || key.scopes.embed,
+        key.scopes != KeyScopes::default(),
         "scopes",
         "must name at least one of ingest, read, embed",
     );
@@ -568,6 +569,10 @@ pub(super) fn policy_shape_errors(policy: &EmbedPolicy) -> Vec<String> {
             .as_ref()
             .is_none_or(|list| list.len() <= ORIGINS_MAX && list.iter().all(|origin| is_origin(origin))),
         "origins: * or at most 32 origins such as https://app.example.com, without a path",
+    );
+    require(
+        policy.alerts.as_ref().is_none_or(AlertsPolicy::is_within_limits),
+        "alerts: at most 16 annotations, each with a name of 1 to 128 bytes",
     );
     found.extend(policy.dashboard.iter().flat_map(DashboardPolicy::shape_errors));
     found

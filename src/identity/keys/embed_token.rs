@@ -24,7 +24,7 @@ use crate::model::{Matcher, OrgId, Scope, Timestamp};
 use crate::identity::keys::api_key::{ApiKey, policy_shape_errors};
 use crate::identity::keys::dashboard_policy::{self, DashboardGrant, OtherDashboard};
 use crate::identity::tables::id::KeyId;
-use crate::identity::tables::key::{EmbedPolicy, Endpoint};
+use crate::identity::tables::key::{AlertsPolicy, EmbedPolicy, Endpoint};
 
 use claims::{Claims, is_nearly_a_restriction};
 use token_key::globs;
@@ -55,10 +55,13 @@ pub struct EmbedGrant {
     pub org: OrgId,
     /// The series and times that may be read.
     pub scope: Scope,
-    /// Allowed endpoints; `None` allows all, and [`Endpoint::Dashboard`] only with `dashboard`.
+    /// Allowed endpoints; `None` allows all, and [`Endpoint::Dashboard`] and [`Endpoint::Alerts`]
+    /// only with `dashboard` and `alerts`.
     pub endpoints: Option<Vec<Endpoint>>,
     /// The only dashboard that may be shown. Its locked variables are in `scope`.
     pub dashboard: Option<DashboardGrant>,
+    /// What may be shown of alerts. `Some` only if both the key and the token name it.
+    pub alerts: Option<AlertsPolicy>,
     /// Allow-lists of expressions. An expression must be in each list; compare after parsing and
     /// printing.
     pub exprs: Vec<Vec<String>>,
@@ -94,6 +97,7 @@ impl EmbedGrant {
     /// Returns whether the token allows this endpoint.
     pub fn allows(&self, endpoint: Endpoint) -> bool {
         (endpoint != Endpoint::Dashboard || self.dashboard.is_some())
+            && (endpoint != Endpoint::Alerts || self.alerts.is_some())
             && self.endpoints.as_ref().is_none_or(|list| list.contains(&endpoint))
     }
 
@@ -392,6 +396,7 @@ pub(super) fn effective(
         },
         endpoints,
         dashboard,
+        alerts: own.alerts.as_ref().zip(token.alerts).map(|(own, token)| own.intersection(token)),
         exprs: own.exprs.iter().cloned().chain(token.exprs).collect(),
         max_range_s: smaller(own.max_range_s, token.max_range_s),
         max_lookback_s,
@@ -414,12 +419,16 @@ fn min_time(max_lookback_s: Option<u64>, now: Timestamp) -> Option<Timestamp> {
 
 /// Returns the endpoints of a policy; `None` is all. A policy that lists no endpoints grants only
 /// the dashboard that it names, or else only the expressions that it lists: structured queries and
-/// listings would reveal what these hide.
+/// listings would reveal what these hide. Alerts that it names are granted beside them.
 fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
     let implied = match policy {
         EmbedPolicy { dashboard: Some(_), .. } => Some(Endpoint::Dashboard),
         EmbedPolicy { exprs: Some(_), .. } => Some(Endpoint::Expr),
         _ => None,
     };
-    policy.endpoints.clone().or_else(|| implied.map(|endpoint| vec![endpoint]))
+    let alerts = policy.alerts.as_ref().map(|_| Endpoint::Alerts);
+    policy
+        .endpoints
+        .clone()
+        .or_else(|| implied.map(|one| [Some(one), alerts].into_iter().flatten().collect()))
 }

@@ -1,5 +1,6 @@
 //! API keys, and the embed tokens that they sign.
 
+mod alerts_policy;
 pub(super) mod api_key;
 pub(super) mod compiled_policy;
 pub(super) mod dashboard_policy;

@@ -18,6 +18,22 @@ pub struct KeyScopes {
     pub read: bool,
     /// Signing and minting embed tokens.
     pub embed: bool,
+    /// Changing rules and silences (C13, C14). Since version 5 of [`KeyRow`].
+    pub alerting: bool,
+}
+
+/// The scopes of a key up to version 4 of [`KeyRow`].
+#[derive(Serialize, Deserialize)]
+struct KeyScopesV4 {
+    ingest: bool,
+    read: bool,
+    embed: bool,
+}
+
+impl From<KeyScopesV4> for KeyScopes {
+    fn from(old: KeyScopesV4) -> KeyScopes {
+        KeyScopes { ingest: old.ingest, read: old.read, embed: old.embed, alerting: false }
+    }
 }
 
 /// The signature algorithm of a key's embed tokens; it never changes.
@@ -115,7 +131,7 @@ impl Default for ReadSettings {
 /// Deserialising it from JSON refuses unknown fields: a typo would silently grant more access.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct EmbedPolicy {
-    /// Allowed endpoints: `metrics`, `labels`, `range`, `instant`, `expr`, `dashboard`.
+    /// Allowed endpoints: `metrics`, `labels`, `range`, `instant`, `expr`, `dashboard`, `alerts`.
     pub endpoints: Option<Vec<Endpoint>>,
     /// Globs that the metric name of every selection must match.
     pub metrics: Option<Vec<String>>,
@@ -133,6 +149,19 @@ pub struct EmbedPolicy {
     pub origins: Option<Vec<String>>,
     /// The only dashboard that may be shown. Since version 3 of [`KeyRow`].
     pub dashboard: Option<DashboardPolicy>,
+    /// What may be shown of alerts. Unlike the other fields it grants, and `None` grants nothing.
+    /// Since version 5 of [`KeyRow`].
+    pub alerts: Option<AlertsPolicy>,
+}
+
+/// What tokens may show of an alert beyond its labels, its state and its times. Rules are evaluated
+/// with the whole organisation, so both may tell of series that a token cannot read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct AlertsPolicy {
+    /// The names of the annotations; at most 16.
+    pub annotations: Vec<String>,
+    /// Whether the value of the rule's expression is shown.
+    pub value: bool,
 }
 
 /// A dashboard that tokens may show, and who chooses the values of its variables. A variable that
@@ -207,78 +236,99 @@ struct EmbedPolicyV2 {
     origins: Option<Vec<String>>,
 }
 
-/// Version 2 of [`EmbedSettings`].
+/// Versions 3 and 4 of [`EmbedPolicy`], without alerts.
 #[derive(Serialize, Deserialize)]
-struct EmbedSettingsV2 {
+struct EmbedPolicyV3 {
+    second: EmbedPolicyV2,
+    dashboard: Option<DashboardPolicy>,
+}
+
+/// Versions 2 and 3 of [`EmbedSettings`], without a budget and blocked origins.
+#[derive(Serialize, Deserialize)]
+struct EmbedSettingsV2<P> {
     alg: TokenAlgorithm,
     public_key: Option<String>,
     rate_limit_rps: u32,
     max_token_ttl_s: u32,
     origins: Vec<String>,
-    policy: EmbedPolicyV2,
+    policy: P,
 }
 
-/// Version 3 of [`EmbedSettings`], without a budget and blocked origins.
+/// Version 4 of [`EmbedSettings`].
 #[derive(Serialize, Deserialize)]
-struct EmbedSettingsV3 {
-    alg: TokenAlgorithm,
-    public_key: Option<String>,
-    rate_limit_rps: u32,
-    max_token_ttl_s: u32,
-    origins: Vec<String>,
-    policy: EmbedPolicy,
+struct EmbedSettingsV4 {
+    third: EmbedSettingsV2<EmbedPolicyV3>,
+    query_seconds_per_minute: Option<u32>,
+    blocked_origins: Vec<String>,
 }
 
-impl From<EmbedSettingsV3> for EmbedSettings {
-    fn from(old: EmbedSettingsV3) -> EmbedSettings {
+impl From<EmbedPolicyV3> for EmbedPolicy {
+    fn from(old: EmbedPolicyV3) -> EmbedPolicy {
+        let EmbedPolicyV3 { second, dashboard } = old;
+        EmbedPolicy {
+            endpoints: second.endpoints,
+            metrics: second.metrics,
+            matchers: second.matchers,
+            exprs: second.exprs,
+            max_range_s: second.max_range_s,
+            max_lookback_s: second.max_lookback_s,
+            min_step_s: second.min_step_s,
+            origins: second.origins,
+            dashboard,
+            alerts: None,
+        }
+    }
+}
+
+impl From<EmbedSettingsV4> for EmbedSettings {
+    fn from(old: EmbedSettingsV4) -> EmbedSettings {
+        let EmbedSettingsV4 { third, query_seconds_per_minute, blocked_origins } = old;
         EmbedSettings {
+            alg: third.alg,
+            public_key: third.public_key,
+            rate_limit_rps: third.rate_limit_rps,
+            max_token_ttl_s: third.max_token_ttl_s,
+            origins: third.origins,
+            policy: third.policy.into(),
+            query_seconds_per_minute,
+            blocked_origins,
+        }
+    }
+}
+
+impl From<EmbedSettingsV2<EmbedPolicyV3>> for EmbedSettingsV4 {
+    fn from(third: EmbedSettingsV2<EmbedPolicyV3>) -> EmbedSettingsV4 {
+        let query_seconds_per_minute = QUERY_SECONDS_DEFAULT;
+        EmbedSettingsV4 { third, query_seconds_per_minute, blocked_origins: Vec::new() }
+    }
+}
+
+impl From<EmbedSettingsV2<EmbedPolicyV2>> for EmbedSettingsV4 {
+    fn from(old: EmbedSettingsV2<EmbedPolicyV2>) -> EmbedSettingsV4 {
+        EmbedSettingsV2 {
             alg: old.alg,
             public_key: old.public_key,
             rate_limit_rps: old.rate_limit_rps,
             max_token_ttl_s: old.max_token_ttl_s,
             origins: old.origins,
-            policy: old.policy,
-            query_seconds_per_minute: QUERY_SECONDS_DEFAULT,
-            blocked_origins: Vec::new(),
+            policy: EmbedPolicyV3 { second: old.policy, dashboard: None },
         }
+        .into()
     }
 }
 
-impl From<EmbedSettingsV2> for EmbedSettingsV3 {
-    fn from(old: EmbedSettingsV2) -> EmbedSettingsV3 {
-        EmbedSettingsV3 {
-            alg: old.alg,
-            public_key: old.public_key,
-            rate_limit_rps: old.rate_limit_rps,
-            max_token_ttl_s: old.max_token_ttl_s,
-            origins: old.origins,
-            policy: EmbedPolicy {
-                endpoints: old.policy.endpoints,
-                metrics: old.policy.metrics,
-                matchers: old.policy.matchers,
-                exprs: old.policy.exprs,
-                max_range_s: old.policy.max_range_s,
-                max_lookback_s: old.policy.max_lookback_s,
-                min_step_s: old.policy.min_step_s,
-                origins: old.policy.origins,
-                dashboard: None,
-            },
-        }
-    }
-}
-
-/// Versions 2 and 3 of [`KeyRow`], which differ in their embed settings.
+/// Versions 2 to 4 of [`KeyRow`], which differ in their embed settings.
 #[derive(Serialize, Deserialize)]
 struct KeyRowV2<E> {
     first: KeyRowV1<E>,
     read: ReadSettings,
 }
 
-/// Version 1 of [`KeyRow`], with [`EmbedSettingsV2`].
+/// Version 1 of [`KeyRow`], with version 2 of the embed settings.
 #[derive(Serialize, Deserialize)]
 struct KeyRowV1<E> {
     name: String,
-    scopes: KeyScopes,
+    scopes: KeyScopesV4,
     secret: SecretHash,
     sealed: Option<Vec<u8>>,
     hint: String,
@@ -291,56 +341,13 @@ struct KeyRowV1<E> {
     tokens_valid_after: Option<Timestamp>,
 }
 
-impl KeyRowV1<EmbedSettingsV2> {
-    fn with_dashboard(self) -> KeyRowV1<EmbedSettingsV3> {
-        KeyRowV1 {
-            name: self.name,
-            scopes: self.scopes,
-            secret: self.secret,
-            sealed: self.sealed,
-            hint: self.hint,
-            created_by: self.created_by,
-            created_at: self.created_at,
-            expires_at: self.expires_at,
-            disabled: self.disabled,
-            embed: self.embed.into(),
-            ingest: self.ingest,
-            tokens_valid_after: self.tokens_valid_after,
-        }
-    }
-}
-
-impl Record for KeyRow {
-    const TABLE: u8 = 0x0e;
-    const KIND: u8 = 0x0e;
-    const VERSION: u8 = 4;
-    type Key = (OrgId, KeyId);
-
-    fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
-        let (old, read) = match version {
-            1 => {
-                let old: KeyRowV1<EmbedSettingsV2> = decode_body(body)?;
-                // In version 1 the rate limit of tokens also limited reading. A rate that an
-                // administrator chose keeps limiting it.
-                let read = match old.embed.rate_limit_rps {
-                    rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
-                    rate_limit_rps => ReadSettings { rate_limit_rps },
-                };
-                (old.with_dashboard(), read)
-            }
-            2 => {
-                let KeyRowV2::<EmbedSettingsV2> { first, read } = decode_body(body)?;
-                (first.with_dashboard(), read)
-            }
-            3 => {
-                let KeyRowV2 { first, read } = decode_body(body)?;
-                (first, read)
-            }
-            _ => return Err(format!("version {version} of an API key")),
-        };
-        Ok(KeyRow {
+impl<E: Into<EmbedSettingsV4>> KeyRowV2<E> {
+    fn upgraded(self) -> KeyRow {
+        let KeyRowV2 { first: old, read } = self;
+        let embed: EmbedSettingsV4 = old.embed.into();
+        KeyRow {
             name: old.name,
-            scopes: old.scopes,
+            scopes: old.scopes.into(),
             secret: old.secret,
             sealed: old.sealed,
             hint: old.hint,
@@ -348,11 +355,38 @@ impl Record for KeyRow {
             created_at: old.created_at,
             expires_at: old.expires_at,
             disabled: old.disabled,
-            embed: old.embed.into(),
+            embed: embed.into(),
             ingest: old.ingest,
             tokens_valid_after: old.tokens_valid_after,
             read,
-        })
+        }
+    }
+}
+
+impl Record for KeyRow {
+    const TABLE: u8 = 0x0e;
+    const KIND: u8 = 0x0e;
+    const VERSION: u8 = 5;
+    type Key = (OrgId, KeyId);
+
+    fn from_older(version: u8, body: &[u8]) -> Result<KeyRow, String> {
+        type Second = EmbedSettingsV2<EmbedPolicyV2>;
+        match version {
+            1 => {
+                let first: KeyRowV1<Second> = decode_body(body)?;
+                // In version 1 the rate limit of tokens also limited reading. A rate that an
+                // administrator chose keeps limiting it.
+                let read = match first.embed.rate_limit_rps {
+                    rate if rate == EmbedSettings::default().rate_limit_rps => ReadSettings::default(),
+                    rate_limit_rps => ReadSettings { rate_limit_rps },
+                };
+                Ok(KeyRowV2 { first, read }.upgraded())
+            }
+            2 => decode_body::<KeyRowV2<Second>>(body).map(KeyRowV2::upgraded),
+            3 => decode_body::<KeyRowV2<EmbedSettingsV2<EmbedPolicyV3>>>(body).map(KeyRowV2::upgraded),
+            4 => decode_body::<KeyRowV2<EmbedSettingsV4>>(body).map(KeyRowV2::upgraded),
+            _ => Err(format!("version {version} of an API key")),
+        }
     }
 }
 
@@ -421,4 +455,6 @@ pub enum Endpoint {
     Expr,
     /// The dashboard of the policy: its view, its data and the options of its variables.
     Dashboard,
+    /// The pending and firing alerts.
+    Alerts,
 }

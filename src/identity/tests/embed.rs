@@ -435,6 +435,7 @@ fn the_grant_is_the_intersection_of_token_and_key() {
         min_step_s: Some(15),
         origins: None,
         dashboard: None,
+        alerts: None,
     };
     let page = page_with(EmbedSettings {
         policy,
@@ -672,6 +673,55 @@ fn the_dashboard_of_a_grant_is_the_intersection_of_token_and_key() {
     let withheld = page_with(EmbedSettings { policy, ..Default::default() });
     let grant = of_dashboard(&withheld, &json!({"uid": "node"})).expect("a token");
     assert!(!grant.allows(Endpoint::Dashboard), "the key lists endpoints without dashboard");
+}
+
+/// Threat 71: neither a token of a key without alerts nor a token that does not name them has
+/// alerts, whatever endpoints they list.
+#[test]
+fn alerts_are_granted_only_if_key_and_token_both_name_them() {
+    let settings = |alerts, endpoints| {
+        let policy = EmbedPolicy { alerts, endpoints, ..EmbedPolicy::default() };
+        EmbedSettings { policy, ..Default::default() }
+    };
+    let named = |annotations: &[&str], value| AlertsPolicy {
+        annotations: annotations.iter().map(|&name| name.to_owned()).collect(),
+        value,
+    };
+    let every = json!(["metrics", "labels", "range", "instant", "expr", "dashboard", "alerts"]);
+    let tokens = [json!({}), json!({ "endpoints": every }), json!({ "alerts": {} })];
+    let granted = |page: &EmbedFixture| {
+        tokens.clone().map(|ms| page.restricted(&ms).expect("a token").allows(Endpoint::Alerts))
+    };
+    assert_eq!(granted(&page()), [false; 3], "an old key");
+    let grants_all = page_with(settings(Some(named(&["summary", "runbook"], true)), None));
+    assert_eq!(granted(&grants_all), [false, false, true]);
+    let listed = settings(Some(named(&[], false)), Some(vec![Endpoint::Range]));
+    assert_eq!(granted(&page_with(listed)), [false; 3], "the key lists endpoints without alerts");
+
+    let asked = json!({ "alerts": { "annotations": ["summary", "description"], "value": true } });
+    let grant = grants_all.restricted(&asked).expect("a token");
+    assert_eq!(grant.alerts, Some(named(&["summary"], true)), "the intersection");
+    assert!(grant.allows(Endpoint::Range), "alerts are granted beside the rest");
+    let grant = page_with(settings(Some(named(&[], false)), None)).restricted(&asked).expect("a token");
+    assert_eq!(grant.alerts, Some(named(&[], false)));
+    let beside = json!({ "exprs": ["up"], "alerts": {} });
+    let grant = grants_all.restricted(&beside).expect("a token");
+    assert_eq!(grant.endpoints, Some(vec![Endpoint::Expr, Endpoint::Alerts]));
+
+    let many: Vec<String> = (0..17).map(|n| format!("a{n}")).collect();
+    for wrong in [
+        json!({ "alerts": true }),
+        json!({ "alerts": null }),
+        json!({ "alerts": [["summary"], true] }),
+        json!({ "alerts": { "annotation": ["summary"] } }),
+        json!({ "alerts": { "annotations": [""] } }),
+        json!({ "alerts": { "annotations": many } }),
+        json!({ "Alerts": {} }),
+    ] {
+        let refusal = grants_all.restricted(&wrong).expect_err("refused");
+        assert!(["claims", "policy"].contains(&refusal.reason()), "{wrong}: {refusal:?}");
+    }
+    assert_eq!(grants_all.reason(&grants_all.token(&json!({ "alerts": {} }))), "policy", "beside ms");
 }
 
 #[test]

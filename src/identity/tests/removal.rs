@@ -7,7 +7,7 @@ use crate::model::OrgId;
 fn new_key() -> NewApiKey {
     NewApiKey {
         name: "k".into(),
-        scopes: KeyScopes { ingest: true, read: true, embed: true },
+        scopes: KeyScopes { ingest: true, read: true, embed: true, alerting: true },
         expires_at: None,
         embed: EmbedSettings::default(),
         ingest: IngestSettings::default(),

@@ -14,8 +14,8 @@ use crate::identity::tables::dashboard::{
 use crate::identity::tables::engine::{EngineKind, EngineRow};
 use crate::identity::tables::invite::{InviteRow, InviteTokenRow};
 use crate::identity::tables::key::{
-    DashboardPolicy, DashboardTokensRow, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow, KeyScopes,
-    LockedVariable, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
+    AlertsPolicy, DashboardPolicy, DashboardTokensRow, EmbedPolicy, EmbedSettings, IngestSettings, KeyRow,
+    KeyScopes, LockedVariable, ReadSettings, RotatedRow, TokenAlgorithm, UsedRow,
 };
 use crate::identity::tables::link::{LinkKind, LinkRow, LinkSlot, OutstandingRow};
 use crate::identity::tables::oauth::{IdentityKey, IdentityRow, OwnIdentityRow, Provider, UsedStateRow};
@@ -350,10 +350,11 @@ fn full_key() -> KeyRow {
         min_step_s: Some(15),
         origins: None,
         dashboard: None,
+        alerts: None,
     };
     KeyRow {
         name: "website".into(),
-        scopes: KeyScopes { ingest: true, read: false, embed: true },
+        scopes: KeyScopes { ingest: true, embed: true, ..KeyScopes::default() },
         secret: HASH,
         sealed: Some(vec![9]),
         hint: "msk_…Kx3f".into(),
@@ -401,13 +402,26 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
     assert_eq!(KeyRow::from_older(3, &bytes(&third)).as_ref(), Ok(&row), "as version 3 wrote it");
     // Embed settings end with their policy and, since version 4, a budget and blocked origins.
     let fourth = |budget: &str, blocked: &str| format!("{before}00{budget}{blocked}{after}");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&fourth("013c", "00"))).as_ref(), Ok(&row));
-    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 4));
+    let text = fourth("013c", "00");
+    assert_eq!(KeyRow::from_older(4, &bytes(&text)).as_ref(), Ok(&row), "as version 4 wrote it");
+    // Since version 5, the scopes end with that of changes of rules and silences, and a policy ends
+    // with alerts.
+    let with_scope = |text: String, alerting: &str| {
+        text.replacen("69746501000102", &format!("697465010001{alerting}02"), 1)
+    };
+    let fifth = |alerting, alerts: &str| with_scope(format!("{before}00{alerts}013c00{after}"), alerting);
+    assert_eq!(decode_body::<KeyRow>(&bytes(&fifth("00", "00"))).as_ref(), Ok(&row));
+    assert_eq!((KeyRow::TABLE, KeyRow::KIND, KeyRow::VERSION), (0x0e, 0x0e, 5));
+    let mut alerting = row.clone();
+    alerting.scopes.alerting = true;
+    assert_eq!(decode_body::<KeyRow>(&bytes(&fifth("01", "00"))).as_ref(), Ok(&alerting));
+    alerting.embed.policy.alerts = Some(AlertsPolicy { annotations: vec!["s".into()], value: true });
+    assert_eq!(decode_body::<KeyRow>(&bytes(&fifth("01", "0101017301"))).as_ref(), Ok(&alerting), "alerts");
     let mut guarded = row.clone();
     guarded.embed.query_seconds_per_minute = None;
     guarded.embed.blocked_origins = vec!["http://a".into()];
     let text = fourth("00", "0108687474703a2f2f61");
-    assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&guarded), "a blocked origin");
+    assert_eq!(KeyRow::from_older(4, &bytes(&text)).as_ref(), Ok(&guarded), "a blocked origin");
     let mut shown = row.clone();
     shown.embed.policy.endpoints = Some(vec![Endpoint::Metrics, Endpoint::Dashboard]);
     shown.embed.policy.dashboard = Some(DashboardPolicy {
@@ -425,6 +439,8 @@ fn old_versions_of_keys_and_audit_entries_are_readable() {
     let text = format!("{endpoints}{dashboard}{after}");
     assert_eq!(KeyRow::from_older(3, &bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     let text = format!("{endpoints}{dashboard}013c00{after}");
+    assert_eq!(KeyRow::from_older(4, &bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
+    let text = with_scope(format!("{endpoints}{dashboard}00013c00{after}"), "00");
     assert_eq!(decode_body::<KeyRow>(&bytes(&text)).as_ref(), Ok(&shown), "a dashboard");
     check(0x31, "fd00a0b83046030000", &DashboardTokensRow(at(0)));
     // The rate of tokens is stored before their maximum lifetime, which is 60 here: 50 becomes 100,

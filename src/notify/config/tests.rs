@@ -156,6 +156,17 @@ fn secrets_are_write_only_and_kept_by_id_and_not_by_position() {
 }
 
 #[test]
+fn a_document_with_a_removed_secret_is_stored_again_as_it_is_shown() {
+    let mut document = full();
+    document["receivers"][1]["webhook_configs"][0]["secret"] = Value::Null;
+    let read = parse(&document).expect("valid");
+    let hook = &read.public()["receivers"][1]["webhook_configs"][0];
+    assert!(hook.get("secret").is_none() && hook.get("has_secret").is_none(), "{hook}");
+    let again = NotifyDocument::parse(&read.public().to_string(), Some(&read), &mut Entropy::seeded(2));
+    assert_eq!(again.expect("valid").config(), read.config());
+}
+
+#[test]
 fn a_secret_is_never_sent_to_another_server() {
     let stored = parse(&full()).expect("valid");
     let again =

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use super::decode::{ExpectedAlerts, ExpectedSample, ExpectedSamples};
+use super::difference::alerts_difference;
 use super::expression::{histogram_text, labels_text, number_text};
 use super::series::{SeriesItem, parse};
 use crate::model::{Labels, format_duration};
@@ -84,11 +85,13 @@ impl FoundSample {
     }
 }
 
-/// Returns the message about alerts that are not the expected ones.
+/// Returns the message about alerts that are not the expected ones, with both lists or, if
+/// `as_difference`, with their difference.
 pub(super) fn alert_failure(
     test: &str,
     expected: &ExpectedAlerts,
     mut found: Vec<FiringAlert>,
+    as_difference: bool,
 ) -> Option<String> {
     let wanted = expected
         .alerts
@@ -103,8 +106,12 @@ pub(super) fn alert_failure(
     let name = if test.is_empty() { String::new() } else { format!("    name: {test},\n") };
     let time = format_duration(expected.eval_time_ms);
     let indent = "            ";
-    let [wanted, found] = [wanted, found].map(|alerts| indented(&alerts_text(&alerts), indent));
     let alert = &expected.alertname;
+    if as_difference {
+        let difference = indented(&alerts_difference(&wanted, &found), indent);
+        return Some(format!("{name}    alertname: {alert}, time: {time}, \n        diff: {difference}"));
+    }
+    let [wanted, found] = [wanted, found].map(|alerts| indented(&alerts_text(&alerts), indent));
     Some(format!("{name}    alertname: {alert}, time: {time}, \n        exp:{wanted}, \n        got:{found}"))
 }
 

@@ -2,51 +2,106 @@
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::decode::UnitTestFile;
+use super::decode::{UnitTest, UnitTestFile};
 use super::glob::glob;
-use super::run::{TestRules, run_test};
+use super::run::{TestOutcome, TestRules, run_test};
 use super::{UNIT_TEST_FILE_BYTES_MAX, UNIT_TEST_RULE_FILES_MAX};
+use crate::clock::Stopwatch;
+use crate::model::Pattern;
 use crate::promql::syntax::Caps;
 use crate::rules::RuleGroup;
 use crate::rules::file::{RULE_FILE_BYTES_MAX, RuleFileOptions, decode_rule_file};
+
+/// The choices of a run.
+#[derive(Clone, Debug, Default)]
+pub struct UnitTestOptions {
+    /// The names of the tests to run; None: all tests.
+    pub names: Option<Pattern>,
+    /// Whether alerts that differ are shown as their difference, in colours.
+    pub shows_difference: bool,
+    /// Whether the samples after each test are returned.
+    pub dumps: bool,
+}
 
 /// The result of a file of unit tests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnitTestReport {
     /// Patterns of rule files that match no file.
     pub warnings: Vec<String>,
-    /// The differences from the expectations, in promtool's words. Empty: all tests succeeded.
-    pub failures: Vec<String>,
+    /// What is wrong with the file or its rule files. No test ran then.
+    pub errors: Vec<String>,
+    /// The tests that ran.
+    pub tests: Vec<UnitTestResult>,
 }
 
-/// Runs all tests of a file. Rule files are relative to its folder.
-pub fn run_unit_test_file(path: &Path) -> UnitTestReport {
+/// The result of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnitTestResult {
+    /// Its name, or `unnamed#` and its place in the file, from 0 on.
+    pub name: String,
+    /// What differs from the expectations, in promtool's words. Empty: the test succeeded.
+    pub failures: Vec<String>,
+    /// All samples after the test, if they were wanted.
+    pub dump: Option<String>,
+    /// The duration of the test.
+    pub took: Duration,
+}
+
+impl UnitTestReport {
+    /// Returns all errors and failures. Empty: all tests succeeded.
+    pub fn failures(&self) -> Vec<&str> {
+        let failures = self.tests.iter().flat_map(|test| &test.failures);
+        self.errors.iter().chain(failures).map(String::as_str).collect()
+    }
+}
+
+/// Runs tests of a file. Rule files are relative to its folder; they are not read if no test runs.
+pub fn run_unit_test_file(path: &Path, options: &UnitTestOptions) -> UnitTestReport {
     let mut report = UnitTestReport::default();
-    let caps = &Caps::default();
-    match load(path, caps, &mut report.warnings) {
-        Ok((file, groups)) => {
-            let rules = TestRules {
-                groups: &groups,
-                evaluation_interval_ms: file.evaluation_interval_ms,
-                fuzzy_compare: file.fuzzy_compare,
-                caps,
-            };
-            report.failures.extend(file.tests.iter().flat_map(|test| run_test(test, rules)));
-        }
-        Err(failures) => report.failures = failures,
+    if let Err(errors) = run_tests(path, options, &mut report) {
+        report.errors = errors;
     }
     report
 }
 
-type Loaded = (UnitTestFile, Vec<Arc<RuleGroup>>);
-
-fn load(path: &Path, caps: &Caps, warnings: &mut Vec<String>) -> Result<Loaded, Vec<String>> {
+fn run_tests(path: &Path, options: &UnitTestOptions, report: &mut UnitTestReport) -> Result<(), Vec<String>> {
     let one = |message: String| vec![message];
     let text = read(path, UNIT_TEST_FILE_BYTES_MAX).map_err(one)?;
     let file = UnitTestFile::decode(&text).map_err(|error| one(located(path, &error)))?;
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
-    let paths = rule_files(&file, folder, warnings).map_err(one)?;
+    let paths = rule_files(&file, folder, &mut report.warnings).map_err(one)?;
+    let runs = |test: &UnitTest| options.names.as_ref().is_none_or(|names| names.matches(&test.name));
+    let tests: Vec<(usize, &UnitTest)> =
+        file.tests.iter().enumerate().filter(|(_, test)| runs(test)).collect();
+    if tests.is_empty() {
+        return Ok(());
+    }
+    let caps = &Caps::default();
+    let groups = load_groups(&file, paths, caps)?;
+    let rules = TestRules {
+        groups: &groups,
+        evaluation_interval_ms: file.evaluation_interval_ms,
+        fuzzy_compare: file.fuzzy_compare,
+        shows_difference: options.shows_difference,
+        caps,
+    };
+    for (place, test) in tests {
+        let watch = Stopwatch::start();
+        let TestOutcome { failures, dump } = run_test(test, rules, options.dumps);
+        let name = if test.name.is_empty() { format!("unnamed#{place}") } else { test.name.clone() };
+        report.tests.push(UnitTestResult { name, failures, dump, took: watch.elapsed() });
+    }
+    Ok(())
+}
+
+/// Returns the groups of the rule files in the order of their evaluation.
+fn load_groups(
+    file: &UnitTestFile,
+    paths: Vec<PathBuf>,
+    caps: &Caps,
+) -> Result<Vec<Arc<RuleGroup>>, Vec<String>> {
     let mut failures = Vec::new();
     let mut groups: Vec<Arc<RuleGroup>> = Vec::new();
     for path in paths {
@@ -64,7 +119,7 @@ fn load(path: &Path, caps: &Caps, warnings: &mut Vec<String>) -> Result<Loaded, 
     // Groups without a place come first, together with the first one that has a place.
     let place = |group: &Arc<RuleGroup>| file.group_eval_order.iter().position(|name| *name == group.name);
     groups.sort_by_key(|group| place(group).unwrap_or_default());
-    Ok((file, groups))
+    Ok(groups)
 }
 
 fn located(path: &Path, error: &crate::yaml::YamlError) -> String {

@@ -6,6 +6,8 @@
 
 mod compare;
 mod decode;
+mod difference;
+mod dump;
 mod expression;
 mod files;
 mod glob;
@@ -14,7 +16,7 @@ pub mod series;
 #[cfg(test)]
 mod tests;
 
-pub use files::{UnitTestReport, run_unit_test_file};
+pub use files::{UnitTestOptions, UnitTestReport, UnitTestResult, run_unit_test_file};
 
 /// The most bytes of a file of tests, inclusive.
 pub const UNIT_TEST_FILE_BYTES_MAX: usize = 10 << 20;

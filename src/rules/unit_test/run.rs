@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::UNIT_TEST_EVALUATIONS_MAX;
 use super::compare::{FiringAlert, FoundSample, NumberComparison, alert_failure, sample_failure};
 use super::decode::{ExpectedAlerts, ExpectedSamples, UnitTest};
+use super::dump::series_dump;
 use super::series::SeriesItem;
 use crate::model::{
     Access, BatchBuilder, Histogram, Labels, OrgId, Sample, Steps, Timestamp, format_duration, stale_nan,
@@ -28,22 +29,34 @@ pub(super) struct TestRules<'a> {
     pub(super) groups: &'a [Arc<RuleGroup>],
     pub(super) evaluation_interval_ms: i64,
     pub(super) fuzzy_compare: bool,
+    /// Whether alerts that differ are shown as their difference.
+    pub(super) shows_difference: bool,
     pub(super) caps: &'a Caps,
 }
 
-/// Runs a test and returns its failures in promtool's words.
-pub(super) fn run_test(test: &UnitTest, rules: TestRules<'_>) -> Vec<String> {
-    match TestRun::new(test, rules) {
-        Ok(mut run) => {
-            if run.evaluate_groups() {
-                for expected in &test.queries {
-                    run.check_query(expected);
-                }
-            }
-            run.failures
-        }
-        Err(message) => vec![message],
+/// The outcome of a test.
+#[derive(Debug, Default)]
+pub(super) struct TestOutcome {
+    /// The failures in promtool's words.
+    pub(super) failures: Vec<String>,
+    /// All samples after the last evaluation, if they were wanted and all rules succeeded.
+    pub(super) dump: Option<String>,
+}
+
+/// Runs a test.
+pub(super) fn run_test(test: &UnitTest, rules: TestRules<'_>, dumps: bool) -> TestOutcome {
+    let mut run = match TestRun::new(test, rules) {
+        Ok(run) => run,
+        Err(message) => return TestOutcome { failures: vec![message], dump: None },
+    };
+    if !run.evaluate_groups() {
+        return TestOutcome { failures: run.failures, dump: None };
     }
+    for expected in &test.queries {
+        run.check_query(expected);
+    }
+    let dump = dumps.then(|| run.dump());
+    TestOutcome { failures: run.failures, dump }
 }
 
 struct TestRun<'a> {
@@ -169,7 +182,8 @@ impl<'a> TestRun<'a> {
                 }));
             }
         }
-        self.failures.extend(alert_failure(&self.test.name, expected, found));
+        let as_difference = self.rules.shows_difference;
+        self.failures.extend(alert_failure(&self.test.name, expected, found, as_difference));
     }
 
     fn check_query(&mut self, expected: &ExpectedSamples) {
@@ -187,14 +201,32 @@ impl<'a> TestRun<'a> {
         self.failures.extend(failure);
     }
 
-    fn query(&self, expected: &ExpectedSamples) -> Result<Vec<FoundSample>, String> {
-        let parsed = parse(&expected.expr, self.rules.caps).map_err(|error| error.to_string())?;
-        let at = self.test.start.plus_ms(expected.eval_time_ms);
-        let query =
-            Query { expr: parsed.expr, text: expected.expr.clone(), steps: Steps::once(at), instant: true };
+    /// Returns the samples from the start, exclusive, to the first whole second after the last
+    /// expectation.
+    fn dump(&self) -> String {
+        let until_ms = (self.test.last_eval_time_ms() / 1_000 + 1) * 1_000;
+        let result = self.value(&format!("{{__name__=~\".+\"}}[{until_ms}ms]"), until_ms);
+        let series = match result {
+            Ok(Value::Matrix(series)) => series_dump(&series),
+            Ok(_) => String::new(),
+            Err(message) => message,
+        };
+        let until = go_duration(until_ms);
+        format!("Dump of all data (input_series and rules) at {until}:\n{series}")
+    }
+
+    /// Evaluates an expression at a time after the start, in milliseconds.
+    fn value(&self, expr: &str, after_ms: i64) -> Result<Value, String> {
+        let parsed = parse(expr, self.rules.caps).map_err(|error| error.to_string())?;
+        let steps = Steps::once(self.test.start.plus_ms(after_ms));
+        let query = Query { expr: parsed.expr, text: expr.to_owned(), steps, instant: true };
         let snapshot = self.tsdb.snapshot(&Access::whole(ORG));
         let result = run(&query, &snapshot, &self.settings.options, &Budget::default());
-        match result.map_err(|error| error.to_string())?.value {
+        result.map(|result| result.value).map_err(|error| error.to_string())
+    }
+
+    fn query(&self, expected: &ExpectedSamples) -> Result<Vec<FoundSample>, String> {
+        match self.value(&expected.expr, expected.eval_time_ms)? {
             Value::Vector(samples) => Ok(samples.into_iter().map(FoundSample::from).collect()),
             Value::Scalar { at, value } => {
                 let sample = VectorSample { labels: Labels::default(), at, value, histogram: None };

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::decode::UnitTestFile;
 use super::series::{SeriesItem, parse, parse_metric};
-use super::{UNIT_TEST_FILE_BYTES_MAX, run_unit_test_file};
+use super::{UNIT_TEST_FILE_BYTES_MAX, UnitTestOptions, run_unit_test_file};
 
 fn values(text: &str) -> String {
     let line = parse(&format!("m{{a=\"b\"}} {text}")).expect(text);
@@ -104,8 +104,8 @@ tests:
                  annotations: {at: '{{ query \"time()\" | first | value | humanizeTimestamp }}'}}]}]";
     std::fs::write(&file, text).expect("written");
     std::fs::write(folder.path().join("rules.yml"), rules).expect("written");
-    let report = run_unit_test_file(&file);
-    assert!(report.failures.is_empty(), "{}", report.failures.join("\n"));
+    let report = run_unit_test_file(&file, &UnitTestOptions::default());
+    assert_eq!(report.failures(), [""; 0]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn too_many_evaluations_and_too_large_files_are_refused() {
     let run = |text: &str| {
         let file = folder.path().join("large.test.yml");
         std::fs::write(&file, text).expect("written");
-        run_unit_test_file(&file).failures.join("\n")
+        run_unit_test_file(&file, &UnitTestOptions::default()).failures().join("\n")
     };
     let found = run("evaluation_interval: 1ms\ntests:\n- promql_expr_test: [{expr: '1', eval_time: 1y}]\n");
     assert!(found.contains("more than 1000000 evaluations"), "{found}");

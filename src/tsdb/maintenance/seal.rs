@@ -178,7 +178,7 @@ impl Tsdb {
                     DueSeal { until, all: false, store }
                 }
             };
-            if !due.all && !has_unsealed(&due.store, due.until) {
+            if !due.all && !has_unsealed(&due.store, due.until, context.log) {
                 continue;
             }
             if let Err(e) = self.seal_org(&context, &due, now, &mut sealer, &SealThrottle::Full, &mut report)
@@ -772,9 +772,8 @@ fn forced_until(store: &OrgStore, logged: Option<i64>, now: Timestamp) -> i64 {
 }
 
 /// Returns whether a seal up to `until` would move samples or release records.
-fn has_unsealed(store: &OrgStore, until: i64) -> bool {
-    store.least_ms().is_some_and(|least| least < until)
-        || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
+fn has_unsealed(store: &OrgStore, until: i64, log: &Log) -> bool {
+    due::has_work(store, until, log) || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
 }
 
 /// Returns the end of the last window that is over by the clock, in ms.

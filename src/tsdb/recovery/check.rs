@@ -301,11 +301,8 @@ impl StoreCheck<'_> {
                 self.find(Finding::new(weight, self.relative(path), format!("{text}{elsewhere}")));
             }
         }
-        if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0) {
-            let what = open::torn_text(tail, end.last_seq, known);
-            let finding = Finding::new(Weight::Repairable, self.relative(&tail.path), what);
-            self.find(finding.at(tail.offset).counting(tail.torn_bytes));
-        }
+        let torn = end.tail.as_ref().and_then(|tail| open::torn_finding(tail, self.dir, end.last_seq, known));
+        torn.into_iter().for_each(|finding| self.find(finding));
         if end.files == 0 && is_lost {
             self.find(Finding::new(
                 weight,

@@ -678,13 +678,13 @@ impl Recovery {
         }
         let mut texts = unreadable;
         self.secrets(wal)?;
-        if let Some(tail) = end.tail.as_ref().filter(|tail| tail.torn_bytes > 0 && end.damage.is_none()) {
-            let known = manifest::newest_record(&self.listed, self.mark).max(from_seq);
-            let text = format!("{}: {}", tail.path.display(), torn_text(tail, end.last_seq, known));
-            let file = tail.path.strip_prefix(&self.dir).unwrap_or(&tail.path);
-            let finding = Finding::new(Weight::Repairable, file, text.clone());
-            self.report.findings.push(finding.at(tail.offset).counting(tail.torn_bytes));
-            self.report.torn_tail = Some(text);
+        let known = manifest::newest_record(&self.listed, self.mark).max(from_seq);
+        if let Some(tail) = end.tail.as_ref().filter(|_| end.damage.is_none())
+            && let Some(mut finding) = torn_finding(tail, &self.dir, end.last_seq, known)
+        {
+            finding.what = format!("{}: {}", tail.path.display(), finding.what);
+            self.report.torn_tail = Some(finding.what.clone());
+            self.report.findings.push(finding);
         }
         if let Some(damage) = end.damage.take() {
             for (place, path) in damage.files.iter().enumerate() {
@@ -869,13 +869,17 @@ fn renew_copies(folder: &Folder, stores: &Stores) {
 
 /// Describes the bytes after the last record for which no later record vouches. A crash leaves such
 /// bytes of a record that was never acknowledged. A disk that loses confirmed writes leaves them of
-/// one that was: only records up to `known` were certainly durable.
-pub(in crate::tsdb) fn torn_text(tail: &Tail, last_seq: u64, known: u64) -> String {
-    format!(
-        "{} bytes from byte {} on are an incomplete record behind record {last_seq}, which may have been answered: the log \
-         is known to have been durable up to record {known}",
-        tail.torn_bytes, tail.offset
-    )
+/// one that was: only records up to `known` were certainly durable. Returns none if there are no
+/// such bytes.
+pub(in crate::tsdb) fn torn_finding(tail: &Tail, dir: &Path, last_seq: u64, known: u64) -> Option<Finding> {
+    let Tail { path, offset, torn_bytes, .. } = tail;
+    let what = format!(
+        "{torn_bytes} bytes from byte {offset} on are an incomplete record behind record {last_seq}, which may have been \
+         answered: the log is known to have been durable up to record {known}"
+    );
+    let file = path.strip_prefix(dir).unwrap_or(path);
+    let finding = Finding::new(Weight::Repairable, file, what).at(*offset).counting(*torn_bytes);
+    (*torn_bytes > 0).then_some(finding)
 }
 
 /// Converts the position of the replay to a progress step.

@@ -16,6 +16,7 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::check::CheckProgress;
+use super::open;
 use crate::entropy::Entropy;
 use crate::kv::keyed::RecordKey;
 use crate::kv::{DamagedRow, Finding, OfflineControl, Weight, with_sources};
@@ -127,6 +128,7 @@ pub fn repair(
         .mend(&to.join("wal"), RecordKey::random(rng))?;
     repaired.saved.push(("log", format!("{} files, {} records", mended.files, mended.records)));
     repaired.lost.extend(mended.lost);
+    repaired.lost.extend(mended.torn);
     disk::sync_dir(to)?;
     Ok(repaired)
 }
@@ -166,7 +168,7 @@ pub fn accept_loss(home: &Home<'_>, rng: &mut Entropy, now: Timestamp) -> Result
     }
     disk::sync_dir(&quarantine)?;
     finish_mending(dir)?;
-    Ok(mended.lost)
+    Ok(mended.lost.into_iter().chain(mended.torn).collect())
 }
 
 /// Returns the folder of the log: `wal`, or the mended log if a crash came before it was renamed.
@@ -230,6 +232,8 @@ struct Mended {
     files: u64,
     records: u64,
     lost: Vec<Finding>,
+    /// An incomplete record at the end, which was not copied. A start clears and reports it.
+    torn: Option<Finding>,
 }
 
 impl<'l> LogRewrite<'l> {
@@ -255,6 +259,7 @@ impl<'l> LogRewrite<'l> {
         let mut lost = LostRecords::default();
         let mut scratch = Vec::new();
         let mut failed: Option<RepairError> = None;
+        let mut torn = None;
         let damage = if self.from.is_dir() {
             let end = replay::replay(&self.from, self.store, self.begin, 0, &mut |header, body, _| {
                 if failed.is_none() {
@@ -262,6 +267,10 @@ impl<'l> LogRewrite<'l> {
                 }
                 Ok(())
             })?;
+            if let Some(tail) = end.tail.as_ref().filter(|_| end.damage.is_none()) {
+                let dir = self.from.parent().unwrap_or(&self.from);
+                torn = open::torn_finding(tail, dir, end.last_seq, self.upto);
+            }
             let mut texts: Vec<String> = end.damage.into_iter().map(|damage| damage.text).collect();
             for path in end.tail.iter().map(|tail| &tail.path).chain(&end.spares) {
                 texts.extend(replay::cut_short(path)?);
@@ -281,7 +290,7 @@ impl<'l> LogRewrite<'l> {
             out.marks_until(self.upto + 1)?;
         }
         let (files, records) = out.finish()?;
-        Ok(Mended { files, records, lost: lost.findings(damage) })
+        Ok(Mended { files, records, lost: lost.findings(damage), torn })
     }
 
     /// Copies a record, or replaces it by a mark.

@@ -14,17 +14,20 @@
 #[path = "../../../tests/clock_walk/steps.rs"]
 mod steps;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::clock::FakeMachine;
 use super::*;
-use crate::kv::OfflineControl;
+use crate::kv::keyed::KEYED_FILE_HEADER_BYTES;
 use crate::kv::zeros::written_bytes;
+use crate::kv::{Finding, OfflineControl, Weight};
 use crate::model::effort::{requested_walks, rounds};
 use crate::model::{MatchOp, Matcher};
 use crate::tsdb::recovery::repair::{accept_loss, repair};
+use crate::tsdb::wal::reader::LogReader;
+use crate::tsdb::wal::record::ParsedRecord;
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
 
 const GRACE: i64 = 72 * HOUR;
@@ -135,13 +138,14 @@ enum Fate {
 /// The end of a record: its log file, and an upper bound of the offset in it.
 type RecordEnd = (PathBuf, usize);
 
-/// What a kill and damage may have reverted.
+/// What survives a kill and damage, and what may be lost.
 #[derive(Default)]
 struct Unsealed {
+    /// Samples that were sealed before and not deleted since. One that is written again after its
+    /// deletion is a new sample, which only the log holds.
+    sealed: BTreeSet<(u64, i64)>,
     /// The ends of the records of samples.
     samples: BTreeMap<(u64, i64), RecordEnd>,
-    /// The ends of the records of deletions, and what they deleted.
-    deletions: Vec<(RecordEnd, BTreeSet<(u64, i64)>)>,
 }
 
 /// The promise to senders with the right time, by the true time alone.
@@ -239,7 +243,8 @@ impl AdversaryRun {
         self.tsdb().set_limits(ORG, OrgLimits { retention, ..OrgLimits::default() });
     }
 
-    fn open(&mut self) {
+    /// Returns the losses that the start reports.
+    fn open(&mut self) -> Vec<Finding> {
         let opened = try_open_at(self.machine.dir.path(), self.store, self.options(), self.machine.now());
         let (tsdb, report) = opened.expect("opens");
         // A bit of one copy of a file's secret may have been flipped, which loses nothing.
@@ -250,6 +255,7 @@ impl AdversaryRun {
         self.clock.read_at_ms = self.opened_at;
         self.hidden_ms = i64::MIN;
         self.limits();
+        report.findings.into_iter().filter(|finding| finding.weight != Weight::Note).collect()
     }
 
     fn stop(&mut self, cleanly: bool) {
@@ -382,10 +388,9 @@ impl AdversaryRun {
         let deleted: BTreeSet<(u64, i64)> =
             self.samples.range((series, from)..=(series, to)).map(|(key, _)| *key).collect();
         self.samples.retain(|key, _| !deleted.contains(key));
-        let end = self.log_end();
         if let Some(unsealed) = &mut self.unsealed {
+            unsealed.sealed.retain(|key| !deleted.contains(key));
             unsealed.samples.retain(|key, _| !deleted.contains(key));
-            unsealed.deletions.push((end, deleted));
         }
     }
 
@@ -482,36 +487,35 @@ impl AdversaryRun {
     }
 
     /// Damages the end of the log of a killed store and applies one of the two repairs. Samples in
-    /// segments and before the damage must survive.
+    /// segments and before the damage must survive, and so must every deletion. Other losses must
+    /// be reported.
     fn damage(&mut self, damage: &Damage) {
         self.tick_model();
         self.tsdb().seal_and_merge(self.machine.now()).expect("sealed");
         self.check("before the damage");
-        let sealed: BTreeSet<(u64, i64)> = self.samples.keys().copied().collect();
-        self.unsealed = Some(Unsealed::default());
+        let sealed = self.samples.keys().copied().collect();
+        self.unsealed = Some(Unsealed { sealed, ..Unsealed::default() });
         for step in &damage.before {
             self.take(step);
         }
         self.stop(false);
         let (path, mut bytes) = self.last_log_file();
-        let place = usize::try_from(damage.pick % used(&bytes) as u64).expect("small");
+        let place = damaged_byte(damage.pick, used(&bytes));
         match damage.kind {
             DamageKind::Flipped(bit) => bytes[place] ^= 1 << bit,
             DamageKind::Zeros => bytes[place..].fill(0),
             DamageKind::Cut => bytes.truncate(place),
         }
         std::fs::write(&path, bytes).expect("written");
-        if damage.repaired {
-            self.repair();
-        } else {
-            self.accept();
-        }
-        self.open();
+        // Zeros from the end of a record on look like a log that ends there.
+        let looks_whole = matches!(damage.kind, DamageKind::Zeros) && ends_with_a_record(&path);
+        let mut reported = if damage.repaired { self.repair() } else { self.accept() };
+        reported.extend(self.open());
         self.tick();
         let file = path.file_name().map(PathBuf::from).unwrap_or_default();
         let is_intact =
             |(of, end): &RecordEnd| *of < file || (*of == file && end + RECORD_BYTES_MAX <= place);
-        let Unsealed { samples: ends, deletions } = self.unsealed.take().unwrap_or_default();
+        let Unsealed { sealed, samples: ends } = self.unsealed.take().unwrap_or_default();
         let found = content(self.tsdb(), ORG);
         let shown = |(series, at): &(u64, i64)| {
             let samples = found.get(&name(*series).to_string());
@@ -519,30 +523,40 @@ impl AdversaryRun {
         };
         let held = |key: &(u64, i64)| sealed.contains(key) || ends.get(key).is_some_and(is_intact);
         let hidden_ms = self.hidden_ms;
+        let is_lost = |(key, fate): &(&(u64, i64), &Fate)| {
+            **fate == Fate::Kept && key.1 >= hidden_ms && !held(key) && !shown(key)
+        };
+        let lost = self.samples.iter().find(is_lost);
+        if let Some(((series, at), _)) = lost.filter(|_| !looks_whole) {
+            let name = file.to_string_lossy();
+            let is_placed = |finding: &Finding| {
+                let has_offset = finding.offset.is_some() || finding.what.contains(" byte ");
+                (finding.file.ends_with(&file) || finding.what.contains(&*name))
+                    && (has_offset || place < KEYED_FILE_HEADER_BYTES)
+            };
+            assert!(
+                reported.iter().any(is_placed),
+                "sample {at} of {series} is lost at byte {place} of {name}; reported: {reported:?}"
+            );
+        }
         self.samples.retain(|key, _| held(key) || shown(key) || key.1 < hidden_ms);
         for (key, fate) in &mut self.samples {
             if !held(key) && !shown(key) {
                 *fate = Fate::MayBeGone;
             }
         }
-        // A deletion with a lost record may be reverted for samples before it.
-        for (_, deleted) in deletions.iter().filter(|(end, _)| !is_intact(end)) {
-            for key in deleted {
-                self.samples.entry(*key).or_insert(Fate::MayBeGone);
-            }
-        }
         self.check("after the damage");
     }
 
-    /// Accepts the loss like `serve --accept-loss`.
-    fn accept(&self) {
+    /// Accepts the loss like `serve --accept-loss`. Returns what it reports.
+    fn accept(&self) -> Vec<Finding> {
         let (control, _folder) = control(self.machine.dir.path());
         let home = Home { dir: self.machine.dir.path(), store: self.store, control };
-        accept_loss(&home, &mut Entropy::seeded(11), self.machine.now()).expect("accepted");
+        accept_loss(&home, &mut Entropy::seeded(11), self.machine.now()).expect("accepted")
     }
 
-    /// Repairs the store like `promlet repair`.
-    fn repair(&mut self) {
+    /// Repairs the store like `promlet repair`. Returns what it reports.
+    fn repair(&mut self) -> Vec<Finding> {
         let (to, scratch) = (
             crate::kv::scratch::temporary_folder().expect("made"),
             crate::kv::scratch::temporary_folder().expect("made"),
@@ -551,10 +565,11 @@ impl AdversaryRun {
         let accounts = from.join("accounts");
         let mut control = OfflineControl::read(&accounts, &scratch.path().join("scratch")).expect("read");
         std::fs::create_dir_all(to.path().join("accounts")).expect("made");
-        repair(from, to.path(), &mut control, &mut Entropy::seeded(12), &mut |_| ()).expect("repaired");
+        let repaired = repair(from, to.path(), &mut control, &mut Entropy::seeded(12), &mut |_| ());
         control.export(&to.path().join("accounts")).expect("exported");
         std::fs::copy(accounts.join("STORE"), to.path().join("accounts/STORE")).expect("copied");
         self.machine.dir = to;
+        repaired.expect("repaired").lost
     }
 
     fn take(&mut self, step: &Step) {
@@ -589,6 +604,26 @@ impl AdversaryRun {
 /// Returns the bytes of a log file without the zeros at its end.
 fn used(bytes: &[u8]) -> usize {
     written_bytes(bytes).max(1)
+}
+
+/// Returns the byte of a log file to damage. One of eight is anywhere in the file, whose header is
+/// longer than a few records; the others are in the records.
+fn damaged_byte(pick: u64, used: usize) -> usize {
+    let (pick, is_anywhere) = (usize::try_from(pick / 8).expect("64 bits"), pick.is_multiple_of(8));
+    match used.checked_sub(KEYED_FILE_HEADER_BYTES) {
+        Some(records @ 1..) if !is_anywhere => KEYED_FILE_HEADER_BYTES + pick % records,
+        _ => pick % used,
+    }
+}
+
+/// Returns whether no bytes of an incomplete record follow the last record of a log file.
+fn ends_with_a_record(path: &Path) -> bool {
+    let mut reader = LogReader::open(path, 64 << 20, Vec::new()).expect("opens");
+    let mut offset = reader.first_record();
+    while let ParsedRecord::Record(_, _, bytes) = reader.record(offset).expect("read") {
+        offset += bytes as u64;
+    }
+    reader.written_from(offset).expect("read") == offset
 }
 
 fn run_adversary(seed: u64, steps: u64) {

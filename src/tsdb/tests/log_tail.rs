@@ -19,8 +19,12 @@ enum Loss {
 
 /// Returns the newest log file with records, and the end of its last record.
 fn end_of_log(dir: &Path) -> (PathBuf, usize) {
-    let end = replay::replay(&dir.join("wal"), STORE, LogOrigin::default(), 0, &mut |_, _, _| Ok(()))
-        .expect("read");
+    end_of_log_from(dir, LogOrigin::default())
+}
+
+/// Like [`end_of_log`], for a log with removed files before `origin`.
+fn end_of_log_from(dir: &Path, origin: LogOrigin) -> (PathBuf, usize) {
+    let end = replay::replay(&dir.join("wal"), STORE, origin, 0, &mut |_, _, _| Ok(())).expect("read");
     let tail = end.tail.expect("a file");
     (tail.path, usize::try_from(tail.offset).expect("small"))
 }
@@ -111,6 +115,53 @@ fn a_lost_deletion_hides_earlier_samples_and_not_later_readable_ones() {
     accept(dir.path());
     let (tsdb, report) = open(dir.path());
     assert_eq!((report.read_only, content(&tsdb, ORG)), (None, seen));
+}
+
+/// A deletion applies to the segments even if its record is lost with the record of the sample.
+#[test]
+fn a_sealed_sample_that_is_deleted_and_written_again_is_lost_with_its_record_and_reported() {
+    let live = crate::kv::scratch::temporary_folder().expect("made");
+    let (tsdb, _) = open(live.path());
+    write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0), ago(8_000_000, 2.0)]);
+    tsdb.seal_and_merge(NOW).expect("sealed");
+    let origin = tsdb.manifest.as_ref().expect("on disk").log_begin().expect("read");
+    let (_, deletion_at) = end_of_log_from(live.path(), origin);
+    let matcher = Matcher::new("job", MatchOp::Equal, "a").expect("a matcher");
+    let deleted = ago(9_000_000, 1.0).at;
+    tsdb.delete(ORG, &[vec![matcher]], TimeRange::new(deleted, deleted), NOW).expect("deleted");
+    let left = content(&tsdb, ORG);
+    let (_, sample_at) = end_of_log_from(live.path(), origin);
+    write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0)]);
+    let written = content(&tsdb, ORG);
+    assert_eq!([&left, &written].map(|found| found[&up("a").to_string()].len()), [1, 2]);
+    let (path, _) = end_of_log_from(live.path(), origin);
+    let name = Path::new("wal").join(path.file_name().expect("named"));
+    let kill = || {
+        let dir = crate::kv::scratch::temporary_folder().expect("made");
+        copy_tree(live.path(), dir.path());
+        dir
+    };
+    let killed = kill();
+    assert_eq!(content(&open(killed.path()).0, ORG), written);
+    for cut in [sample_at + 16, sample_at, deletion_at + 16, deletion_at] {
+        let dir = kill();
+        lose(&dir.path().join(&name), cut, Loss::CutBeforeTheDeletion);
+        let (tsdb, report) = open(dir.path());
+        assert_eq!(content(&tsdb, ORG), left, "cut at {cut}");
+        assert!(report.read_only.is_some(), "cut at {cut}");
+        let places: Vec<_> =
+            report.log_damage.iter().map(|place| (place.file.clone(), place.offset)).collect();
+        assert_eq!(places, [(name.clone(), Some(cut as u64))]);
+        drop(tsdb);
+        assert!(!accept(dir.path()).is_empty(), "cut at {cut}");
+        let (tsdb, report) = open(dir.path());
+        assert_eq!((report.read_only, content(&tsdb, ORG)), (None, left.clone()), "cut at {cut}");
+        // The next one is new again.
+        write(&tsdb, ORG, &up("a"), &[ago(9_000_000, 1.0)]);
+        assert_eq!(content(&tsdb, ORG), written, "cut at {cut}");
+        tsdb.seal_and_merge(NOW).expect("sealed");
+        assert_eq!(content(&tsdb, ORG), written, "cut at {cut}");
+    }
 }
 
 #[test]

@@ -792,3 +792,27 @@ fn a_seal_of_many_segments_can_stop_between_its_changes() {
     }
     panic!("a seal has fewer steps");
 }
+
+/// A file with samples that were ahead of the clock and are in segments, and with a later seal
+/// before their time, goes once that time has come, even if no more samples arrive.
+#[test]
+fn a_seal_releases_a_log_file_of_an_organisation_without_new_samples() {
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let (tsdb, _) = open_with(dir.path(), Options { seal_log_bytes: 1, ..options(&faults()) });
+    let append = |now: Timestamp| {
+        let mut batch = BatchBuilder::default();
+        batch.series(&up("a"), [Sample { at: now, value: 1.0 }]);
+        assert_eq!(tsdb.append(ORG, &batch.batch(), now).expect("stored").stored, 1);
+    };
+    let ahead = NOW.plus_ms(50 * 60_000);
+    append(ahead);
+    assert_eq!(tsdb.seal_if_due(NOW).expect("sealed").samples, 1, "a seal of all times");
+    append(NOW);
+    assert_eq!(tsdb.seal(NOW.plus_ms(1_000)).expect("sealed").samples, 1);
+    assert_eq!(tsdb.stats().wal_files, 2, "a time of the first file is still ahead");
+    for minutes in [60, 61, 62] {
+        tsdb.seal(NOW.plus_ms(minutes * 60_000)).expect("sealed");
+        assert_eq!(tsdb.stats().wal_files, 1, "after {minutes} minutes");
+    }
+    assert_eq!(content(&tsdb, ORG)[&up("a").to_string()].len(), 2);
+}

@@ -1,4 +1,4 @@
-// Types of <metric-chart> and <metric-dashboard>. Save this file beside your sources, as `promlet-embed.d.ts` or so, and
+// Types of <metric-chart>, <metric-alerts> and <metric-dashboard>. Save this file beside your sources, as `promlet-embed.d.ts` or so, and
 // include it in the compilation; or refer to it with `/// <reference path="..." />`.
 
 /** A range in unix seconds, with both ends. */
@@ -151,6 +151,98 @@ export type MetricChartJsx = Partial<MetricChartProperties> & {
   ref?: ((element: MetricChartElement | null) => void) | { current: MetricChartElement | null } | null;
 };
 
+/** An alert in a response of `alerts`. */
+export interface MetricAlert {
+  state: 'firing' | 'pending';
+  /** `alertname` and all others. */
+  labels: Record<string, string>;
+  /** Unix seconds. */
+  active_since: number;
+  /** Unix seconds; null of a pending alert. */
+  firing_since: number | null;
+  /** Those that the token grants. */
+  annotations: Record<string, string>;
+  /** Absent unless the token grants it. */
+  value?: string;
+}
+
+/** A response of `alerts`: firing before pending alerts, the newest first. */
+export interface MetricAlertsResponse {
+  data: MetricAlert[];
+  /** The number of alerts of all pages. */
+  counts: { firing: number; pending: number };
+  next_cursor: string | null;
+}
+
+/** The properties that mirror the attributes of the same name. */
+export interface MetricAlertsProperties {
+  org: string;
+  /** `firing`, `pending` or, for both, ''. */
+  alertState: string;
+  /** A selector such as `{severity="page"}`. */
+  match: string;
+  limit: number | null;
+  /** Seconds; null without the attribute. */
+  refresh: number | null;
+  token: string;
+  tokenEndpoint: string;
+  src: string;
+  title: string;
+  theme: string;
+}
+
+/** The events of a list of alerts, by name. */
+export interface MetricAlertsEventMap {
+  load: CustomEvent<MetricAlertsResponse>;
+  error: CustomEvent<MetricError>;
+  'token-expired': CustomEvent<MetricError>;
+}
+
+/** The element of embed-alerts.js. Its `load` and `error` do not bubble, like those of the platform. */
+export interface MetricAlertsElement extends HTMLElement, MetricAlertsProperties {
+  title: string;
+  /** The response that is shown; null without one. A value is shown without a request. */
+  data: MetricAlertsResponse | null;
+  readonly state: MetricChartState;
+  /** Requests again. Resolves once the result is on the screen. */
+  reload(): Promise<void>;
+  addEventListener<Name extends keyof MetricAlertsEventMap>(
+    name: Name,
+    listener: (this: MetricAlertsElement, event: MetricAlertsEventMap[Name]) => void,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  addEventListener(
+    name: string,
+    listener: EventListenerOrEventListenerObject,
+    options?: boolean | AddEventListenerOptions,
+  ): void;
+  removeEventListener<Name extends keyof MetricAlertsEventMap>(
+    name: Name,
+    listener: (this: MetricAlertsElement, event: MetricAlertsEventMap[Name]) => void,
+    options?: boolean | EventListenerOptions,
+  ): void;
+  removeEventListener(
+    name: string,
+    listener: EventListenerOrEventListenerObject,
+    options?: boolean | EventListenerOptions,
+  ): void;
+}
+
+/** The element in JSX of React 19. Its listeners are `onload`, `onerror` and `ontoken-expired`. */
+export type MetricAlertsJsx = Partial<MetricAlertsProperties> & {
+  [Name in keyof MetricAlertsEventMap as `on${Name}`]?: (event: MetricAlertsEventMap[Name]) => void;
+} & {
+  data?: MetricAlertsResponse | null;
+  id?: string;
+  key?: string | number | null;
+  class?: string;
+  className?: string;
+  slot?: string;
+  hidden?: boolean;
+  style?: any;
+  ref?: ((element: MetricAlertsElement | null) => void) | { current: MetricAlertsElement | null } | null;
+};
+
 /** Everything that a dashboard shows, as plain data: JSON keeps it. */
 export interface MetricDashboardSnapshot {
   view: unknown;
@@ -207,6 +299,7 @@ export interface MetricDashboardElement extends HTMLElement {
 
 declare global {
   interface HTMLElementTagNameMap {
+    'metric-alerts': MetricAlertsElement;
     'metric-chart': MetricChartElement;
     'metric-dashboard': MetricDashboardElement;
   }

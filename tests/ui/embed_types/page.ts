@@ -54,3 +54,17 @@ board.addEventListener('zoom', moved);
 board.removeEventListener('zoom', moved);
 // @ts-expect-error: the detail of `load` is another one.
 board.removeEventListener('load', moved);
+
+const alerts = document.createElement('metric-alerts');
+alerts.org = 'acme';
+alerts.alertState = 'firing';
+alerts.limit = 20;
+alerts.addEventListener('load', ({ detail }) => {
+  console.log(detail.counts.firing, detail.data.map(({ labels, annotations }) => [labels.alertname, annotations.summary]));
+  // @ts-expect-error
+  detail.data[0].expr;
+});
+// @ts-expect-error
+alerts.refresh = '30';
+alerts.data = { data: [], counts: { firing: 0, pending: 0 }, next_cursor: null };
+alerts.reload().then(() => alerts.state === 'drawn');

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::AlertApiDeps;
 use super::body::SilenceBody;
 use crate::api::body::{Json, parse_json, read_json};
-use crate::api::callers::{IngestCaller, PrometheusCaller, Sender};
+use crate::api::callers::{AlertingAccess, AlertingCaller, IngestCaller, PrometheusCaller, Sender};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::{Params, PathOf};
@@ -48,14 +48,14 @@ pub fn routes() -> Routes<AlertApiDeps> {
         .get("/orgs/{slug}/alertmanager/api/v2/silences", READERS, "Alertmanager: list silences", silences)
         .post(
             "/orgs/{slug}/alertmanager/api/v2/silences",
-            Auth::IngestCaller,
+            Auth::AlertingCaller,
             "Alertmanager: create or change a silence",
             post_silence,
         )
         .get("/orgs/{slug}/alertmanager/api/v2/silence/{id}", READERS, "Alertmanager: get a silence", silence)
         .delete(
             "/orgs/{slug}/alertmanager/api/v2/silence/{id}",
-            Auth::IngestCaller,
+            Auth::AlertingCaller,
             "Alertmanager: end a silence",
             end_silence,
         )
@@ -281,37 +281,21 @@ async fn silence(
     found.map(Json).ok_or_else(super::no_silence)
 }
 
-/// The organisation that a machine or an editor writes to.
-struct AlertWriter {
-    org: OrgId,
-    sender: Option<Sender>,
-}
-
-impl AlertWriter {
-    fn enter(caller: &IngestCaller, slug: &str) -> ApiResult<AlertWriter> {
-        let access = caller.enter(slug)?;
-        access.require_any_labels()?;
-        Ok(AlertWriter { org: access.org, sender: access.sender() })
-    }
-}
-
 impl AlertApiDeps {
     /// Changes the state of an organisation, and records that in the audit log. The credential is
     /// the one that the extractor has checked.
     async fn write_org<T: Send + 'static>(
         &self,
-        writer: AlertWriter,
+        AlertingAccess { org, sender }: AlertingAccess,
         (action, target): (&'static str, String),
         change: impl FnOnce(&mut OrgNotifier, Timestamp, &str) -> ApiResult<T> + Send + 'static,
     ) -> ApiResult<T> {
-        let AlertWriter { org, sender } = writer;
         let (identity, hub, now) =
             (Arc::clone(&self.orgs.identity), Arc::clone(&self.hub), self.orgs.clock.now());
         let work = move || -> ApiResult<T> {
             let (actor, author) = match sender {
-                Some(Sender::User(user)) => (AlertActor::User(user), super::author_of(&identity, user)?),
-                Some(Sender::Key { id, name }) => (AlertActor::Key(id), format!("API key {name}")),
-                None => return Err(ApiError::internal("a writer without a credential")),
+                Sender::User(user) => (AlertActor::User(user), super::author_of(&identity, user)?),
+                Sender::Key { id, name } => (AlertActor::Key(id), format!("API key {name}")),
             };
             let changed = hub.with_org(org, |notifier, now| change(notifier, now, &author))??;
             identity.note_alert_action(actor, (org, action), &target, now)?;
@@ -323,12 +307,12 @@ impl AlertApiDeps {
 
 async fn post_silence(
     State(deps): State<AlertApiDeps>,
-    caller: IngestCaller,
+    caller: AlertingCaller,
     PathOf(slug): PathOf<String>,
     request: Request,
 ) -> ApiResult<Json<Value>> {
     // The caller is checked before the body is read.
-    let writer = AlertWriter::enter(&caller, &slug)?;
+    let writer = caller.enter(&slug)?;
     let mut body: SilenceBody = parse_json(&read_json(request).await?)?;
     let id = body.id.take().filter(|id| !id.is_empty());
     let action = if id.is_some() { "silence.changed" } else { "silence.created" };
@@ -341,10 +325,10 @@ async fn post_silence(
 
 async fn end_silence(
     State(deps): State<AlertApiDeps>,
-    caller: IngestCaller,
+    caller: AlertingCaller,
     PathOf((slug, id)): PathOf<(String, String)>,
 ) -> ApiResult<StatusCode> {
-    let writer = AlertWriter::enter(&caller, &slug)?;
+    let writer = caller.enter(&slug)?;
     let target = id.clone();
     let change = move |notifier: &mut OrgNotifier, now, _: &str| Ok(notifier.expire_silence(&id, now)?);
     deps.write_org(writer, ("silence.ended", target), change).await?;

@@ -1,7 +1,7 @@
 //! `rules` and `alerts` of Prometheus' API, with its filters (Prometheus, web/api/v1).
 //!
-//! An embed token sees no rules, because an expression may name what the token may not see. It sees
-//! the alerts whose series `ALERTS` is in its scope, without annotations and values.
+//! An embed token sees no rules, because an expression may name what the token may not see. If it
+//! grants alerts, it sees those of [`super::alert_list`].
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,8 +11,9 @@ use axum::response::Response;
 use data_encoding::HEXLOWER;
 use serde_json::{Value, json};
 
+use super::alert_list::VisibleAlerts;
 use super::prometheus_json;
-use crate::api::callers::{PrometheusCaller, QueryAccess};
+use crate::api::callers::PrometheusCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::orgs::prometheus::{in_parameter, success};
 use crate::api::orgs::query::ReadDeps;
@@ -20,8 +21,8 @@ use crate::api::orgs::query::deadline::QueryDeadline;
 use crate::api::orgs::query::request::MergedParams;
 use crate::api::orgs::query::selectors::selectors;
 use crate::api::params::{Params, PathOf};
-use crate::model::{Labels, Matcher, Scope};
-use crate::rules::{RuleAlert, RuleGroupView, RuleView};
+use crate::model::{Labels, Matcher};
+use crate::rules::{RuleGroupView, RuleView};
 
 /// The filters of a listing of rules.
 struct RuleFilters {
@@ -174,23 +175,10 @@ pub(in crate::api::orgs) async fn alerts(
     let (lane, lanes) = (access.lane(), deps.lanes.clone());
     let work = move || {
         let groups = deps.rules.groups(access.access.org);
-        let all = groups.iter().flat_map(|group| group.rules.iter()).flat_map(|rule| rule.alerts.iter());
-        let alerts: Vec<Value> = all.filter_map(|alert| visible(alert, &access)).collect();
+        let visible = VisibleAlerts::of(&access);
+        let alerts: Vec<Value> =
+            visible.iter(&groups).map(|alert| prometheus_json::alert(&visible.shown(alert))).collect();
         success(&json!({ "alerts": alerts }))
     };
     lanes.run(lane, work).await
-}
-
-/// Returns an alert as far as the caller may see it.
-fn visible(alert: &RuleAlert, access: &QueryAccess) -> Option<Value> {
-    if !access.grant.is_token() {
-        return Some(prometheus_json::alert(alert));
-    }
-    admits(&access.access.scope, alert).then(|| prometheus_json::scoped_alert(alert))
-}
-
-/// Returns whether a scope shows the series `ALERTS` of an alert.
-fn admits(scope: &Scope, alert: &RuleAlert) -> bool {
-    let labels = alert.alerts_series();
-    scope.admits_name("ALERTS") && scope.matchers.iter().all(|matcher| matcher.admits(&labels))
 }

@@ -2,7 +2,7 @@
 //! rules API"): groups of rules in namespaces, as YAML.
 //!
 //! Members and API keys with the scope `read` may read; editors and API keys with the scope
-//! `ingest` may change. A change replaces any version.
+//! `alerting` may change. A change replaces any version.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use serde_json::json;
 
 use super::{check_namespace, checked, discard, key_of, store};
 use crate::api::body::read;
-use crate::api::callers::{IngestCaller, PrometheusCaller, Sender};
+use crate::api::callers::{AlertingCaller, PrometheusCaller, Sender};
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::lanes::Lane;
 use crate::api::orgs::OrgDeps;
@@ -28,7 +28,7 @@ use crate::model::OrgId;
 use crate::rules::{RuleEngine, RuleFileOptions, decode_rule_group, group_text};
 
 const READS: Auth = Auth::PrometheusCaller(None);
-const WRITES: Auth = Auth::IngestCaller;
+const WRITES: Auth = Auth::AlertingCaller;
 
 /// The routes, relative to `/api/v1`.
 pub fn routes() -> Routes<OrgDeps> {
@@ -81,7 +81,7 @@ impl OrgDeps {
     /// Runs a change of a caller that may write on the account lane.
     async fn ruler_change<T: Send + 'static>(
         &self,
-        caller: &IngestCaller,
+        caller: &AlertingCaller,
         slug: &str,
         change: impl FnOnce(&Identity, OrgId, Option<UserId>) -> Result<T, RuleGroupError> + Send + 'static,
     ) -> ApiResult<T> {
@@ -89,10 +89,9 @@ impl OrgDeps {
         let change = move || {
             // The body may have arrived long after the first check.
             let access = caller.enter(&slug)?;
-            access.require_any_labels()?;
-            let user = match access.sender() {
-                Some(Sender::User(user)) => Some(user),
-                _ => None,
+            let user = match access.sender {
+                Sender::User(user) => Some(user),
+                Sender::Key { .. } => None,
             };
             change(&identity, access.org, user).map_err(ApiError::from)
         };
@@ -160,7 +159,7 @@ async fn show(
 
 async fn set(
     State(deps): State<OrgDeps>,
-    caller: IngestCaller,
+    caller: AlertingCaller,
     PathOf((slug, namespace)): PathOf<(String, String)>,
     body: Body,
 ) -> ApiResult<Response> {
@@ -188,7 +187,7 @@ async fn set(
 
 async fn remove(
     State(deps): State<OrgDeps>,
-    caller: IngestCaller,
+    caller: AlertingCaller,
     PathOf((slug, namespace, name)): PathOf<(String, String, String)>,
 ) -> ApiResult<Response> {
     let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
@@ -202,7 +201,7 @@ async fn remove(
 
 async fn remove_namespace(
     State(deps): State<OrgDeps>,
-    caller: IngestCaller,
+    caller: AlertingCaller,
     PathOf((slug, namespace)): PathOf<(String, String)>,
 ) -> ApiResult<Response> {
     let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());

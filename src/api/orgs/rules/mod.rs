@@ -1,6 +1,7 @@
 //! The rules of an organisation (docs/specification.md C13): groups, their versions, and the past
 //! of a rule.
 
+pub mod alert_list;
 mod json;
 pub mod listing;
 pub mod mimir;

@@ -141,7 +141,7 @@ pub(super) async fn backfill(
     let (identity, name) = (Arc::clone(&deps.identity), rule.name().to_owned());
     let record = move || {
         caller.recheck()?;
-        Ok::<_, ApiError>(identity.note_backfill(user, org, &name, now)?)
+        Ok::<_, ApiError>(identity.note_backfill(Some(user), org, &name, now)?)
     };
     deps.lanes.run(Lane::Account, record).await??;
     let work = move |context: RuleContext<'_>| {

@@ -44,12 +44,6 @@ pub(super) fn alert(alert: &RuleAlert) -> Value {
     json
 }
 
-/// Returns an alert for an embed token: the fields that its series `ALERTS` has.
-pub(super) fn scoped_alert(alert: &RuleAlert) -> Value {
-    let alert = RuleAlert { annotations: Default::default(), value: 1.0, ..alert.clone() };
-    self::alert(&alert)
-}
-
 /// Returns a rule.
 pub(super) fn rule(view: &RuleView, with_alerts: bool) -> Value {
     let health = match &view.health {

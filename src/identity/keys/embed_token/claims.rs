@@ -6,7 +6,7 @@ use serde::de::{Deserializer, IgnoredAny, Visitor};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::keys::dashboard_policy::{DashboardClaim, from_object};
-use crate::identity::tables::key::{EmbedPolicy, Endpoint};
+use crate::identity::tables::key::{AlertsPolicy, EmbedPolicy, Endpoint};
 
 /// Maximum date: 2^53 seconds, the largest range of integers that a double represents exactly.
 const DATE_MAX_S: i64 = 1 << 53;
@@ -34,11 +34,49 @@ pub(super) struct TokenRestrictions {
     origins: Option<Vec<String>>,
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     dashboard: Option<DashboardClaim>,
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "present")]
+    alerts: Option<AlertsClaim>,
+}
+
+/// The JSON form of an [`AlertsPolicy`].
+#[derive(Debug, Serialize)]
+struct AlertsClaim {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    annotations: Vec<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    value: bool,
+}
+
+impl<'de> Deserialize<'de> for AlertsClaim {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<AlertsClaim, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Members {
+            #[serde(default)]
+            annotations: Vec<String>,
+            #[serde(default)]
+            value: bool,
+        }
+        let Members { annotations, value } = from_object(from)?;
+        Ok(AlertsClaim { annotations, value })
+    }
+}
+
+impl From<AlertsPolicy> for AlertsClaim {
+    fn from(AlertsPolicy { annotations, value }: AlertsPolicy) -> AlertsClaim {
+        AlertsClaim { annotations, value }
+    }
+}
+
+impl From<AlertsClaim> for AlertsPolicy {
+    fn from(AlertsClaim { annotations, value }: AlertsClaim) -> AlertsPolicy {
+        AlertsPolicy { annotations, value }
+    }
 }
 
 /// The field names of [`TokenRestrictions`]. As claims beside `ms`, each would be ignored and so
 /// grant more access.
-const MS_FIELDS: [&str; 9] = [
+const MS_FIELDS: [&str; 10] = [
     "endpoints",
     "metrics",
     "match",
@@ -48,6 +86,7 @@ const MS_FIELDS: [&str; 9] = [
     "min_step_s",
     "origins",
     "dashboard",
+    "alerts",
 ];
 
 /// Returns whether a claim looks like a restriction, also with different letter case, such as `MS`
@@ -77,6 +116,7 @@ impl From<TokenRestrictions> for EmbedPolicy {
             min_step_s: ms.min_step_s,
             origins: ms.origins,
             dashboard: ms.dashboard.map(DashboardClaim::into_policy),
+            alerts: ms.alerts.map(AlertsPolicy::from),
         }
     }
 }
@@ -93,6 +133,7 @@ impl From<EmbedPolicy> for TokenRestrictions {
             min_step_s: policy.min_step_s,
             origins: policy.origins,
             dashboard: policy.dashboard.map(DashboardClaim::from),
+            alerts: policy.alerts.map(AlertsClaim::from),
         }
     }
 }

@@ -138,6 +138,7 @@ fn excesses(key: &ApiKey, ms: &EmbedPolicy) -> Vec<String> {
         (over(own.max_lookback_s, ms.max_lookback_s), "max_lookback_s"),
         (own.min_step_s.zip(ms.min_step_s).is_some_and(|(own, asked)| asked < own), "min_step_s"),
         (exceeds_dashboard(own, ms), "dashboard"),
+        (exceeds_alerts(own, ms), "alerts"),
         (!all_origins && beyond(Some(&key.embed.origins), ms.origins.as_deref()), "origins"),
     ];
     checks
@@ -153,4 +154,11 @@ fn exceeds_dashboard(own: &EmbedPolicy, ms: &EmbedPolicy) -> bool {
     let Some(asked) = &ms.dashboard else { return false };
     let grants = |policy| granted_endpoints(policy).is_none_or(|list| list.contains(&Endpoint::Dashboard));
     (grants(ms) && !grants(own)) || own.dashboard.as_ref().is_some_and(|own| own.is_exceeded_by(asked))
+}
+
+/// Returns whether `ms` shows alerts, or more of them, although the key does not.
+fn exceeds_alerts(own: &EmbedPolicy, ms: &EmbedPolicy) -> bool {
+    let Some(asked) = &ms.alerts else { return false };
+    let grants = |policy| granted_endpoints(policy).is_none_or(|list| list.contains(&Endpoint::Alerts));
+    (grants(ms) && !grants(own)) || own.alerts.as_ref().is_none_or(|own| own.is_exceeded_by(asked))
 }

@@ -209,7 +209,7 @@ fn end_for(store: &OrgStore, end: i64) -> i64 {
 }
 
 /// Returns whether there are samples to move, or a log file is held only by this organisation.
-fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
+pub(super) fn has_work(store: &OrgStore, until: i64, log: &Log) -> bool {
     if store.least_ms().is_some_and(|least| least < until) {
         return true;
     }

@@ -19,6 +19,8 @@ const VIOLATION_S = 0.05;
 /** Names of the permission in Chromium: since version 142, and since the loopback has its own. */
 const PERMISSIONS = ['local-network-access', 'local-network', 'loopback-network'];
 
+/** The request of an element. @typedef {import('./request.js').DataRequest & {org: string}} Query */
+
 /** Origins that the policy of this page blocks. @type {Set<string>} */
 const blocked = new Set();
 /** @type {Map<string, {at: number, result: Promise<boolean>}>} */
@@ -30,7 +32,7 @@ document.addEventListener('securitypolicyviolation', ({ effectiveDirective, bloc
 
 /**
  * Whether the API refuses a wrong token, which every origin may read.
- * @param {import('./query.js').ChartQuery} query
+ * @param {Query} query
  */
 function isReachable({ base, path }) {
   const known = probes.get(base);
@@ -53,7 +55,7 @@ async function isLocalNetworkDenied() {
 
 /**
  * Finds the reason why a request got no answer.
- * @param {import('./query.js').ChartQuery} query
+ * @param {Query} query
  * @returns {Promise<ApiError|null>} null if a repeated request got one
  */
 async function diagnose(query) {
@@ -68,7 +70,7 @@ async function diagnose(query) {
       return null;
     } catch {
       // The server does not let pages read this refusal either.
-      const org = claims(bearer).org;
+      const org = claims(bearer ?? '').org;
       if (org !== query.org) return error('org_mismatch', `The token is for ${org}, not for ${query.org}.`);
       return error('origin_refused', `${origin} does not show its answers to ${location.origin}.`);
     }
@@ -86,14 +88,14 @@ async function diagnose(query) {
 /**
  * Explains an error of a chart on a page of another origin, and writes it to the console.
  * @param {ApiError} problem
- * @param {import('./query.js').ChartQuery|null} query that failed
- * @param {{server: string, page: string, org: string}} place
+ * @param {Query|null} query that failed
+ * @param {import('./problems.js').Place} place
  * @returns {Promise<{problem: ApiError, words: import('./problems.js').Words}>}
  */
 export async function explain(problem, query, place) {
   const found = (problem.code === 'unreachable' && query && (await diagnose(query))) || problem;
   const words = embedWords(found, place);
   found.hint = words.hint;
-  warnOnce(found, place.server);
+  warnOnce(found, place);
   return { problem: found, words };
 }

@@ -5,6 +5,13 @@ import { visitorWords } from './visitor_words.js';
 /**
  * @typedef {import('./api_error.js').ApiError} ApiError
  * @typedef {import('./visitor_words.js').Retry} Retry
+ * @typedef {import('./visitor_words.js').Thing} Thing
+ *
+ * @typedef {Object} Place
+ * @property {string} server
+ * @property {string} page an origin
+ * @property {string} org
+ * @property {string} [element] the name of the element; metric-chart by default
  *
  * @typedef {Object} Words
  * @property {string} visitor
@@ -29,14 +36,16 @@ const HINTS = {
   wrong_src: 'Set src to the URL of the server, or leave it out.',
   not_a_matrix: 'Write an expression that returns a vector or a scalar.',
   offline: '',
-  unreachable:
-    'Check that SERVER runs, that this network reaches it, and that no extension of the browser blocks it.',
+  unreachable: 'Check that SERVER runs, that this network reaches it, and that no extension of the browser blocks it.',
   shutting_down: '',
   token_endpoint: 'See the response of token-endpoint in the network log of the browser.',
 };
 
-/** @param {ApiError} problem */
-function hintOf({ code, status }) {
+/** @param {ApiError} problem @param {Thing} thing */
+function hintOf({ code, status }, thing) {
+  if (code === 'embed_restricted' && thing === 'list') {
+    return 'Name alerts in the policy of the API key and in ms of the token; endpoints must not leave them out.';
+  }
   if (status === 429) return 'Raise embed.rate_limit_rps of the API key, or let the charts refresh less often.';
   if (Object.hasOwn(HINTS, code)) return HINTS[code];
   if (status === 401 || status === 403) return HINTS.token_invalid;
@@ -45,14 +54,15 @@ function hintOf({ code, status }) {
 }
 
 /**
- * The words for an error of a chart that a page embeds.
+ * The words for an error of an element that a page embeds.
  * @param {ApiError} problem
- * @param {{server: string, page: string, org: string}} place
+ * @param {Place} place
  * @returns {Words}
  */
-export function embedWords(problem, { server, page, org }) {
-  const { text, retry } = visitorWords(problem, 'chart', true);
-  const hint = hintOf(problem)
+export function embedWords(problem, { server, page, org, element }) {
+  const thing = element === 'metric-alerts' ? 'list' : 'chart';
+  const { text, retry } = visitorWords(problem, thing, true);
+  const hint = hintOf(problem, thing)
     .replace('SERVER', () => server)
     .replace('PAGE', () => page)
     .replace('ORG', () => org || '{slug}');
@@ -66,11 +76,11 @@ const WARNINGS_MAX = 100;
 /**
  * Writes the reason and the hint to the console, once for each reason.
  * @param {ApiError} problem
- * @param {string} server
+ * @param {{server: string, element?: string}} place
  */
-export function warnOnce({ code, message, hint }, server) {
+export function warnOnce({ code, message, hint }, { server, element = 'metric-chart' }) {
   const key = `${server} ${code} ${message}`;
   if (written.has(key) || written.size >= WARNINGS_MAX) return;
   written.add(key);
-  console.warn(`metric-chart: ${code || 'error'}: ${message}${hint ? ` ${hint}` : ''}`);
+  console.warn(`${element}: ${code || 'error'}: ${message}${hint ? ` ${hint}` : ''}`);
 }

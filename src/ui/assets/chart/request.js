@@ -15,6 +15,7 @@ export { ApiError, readError };
  * @property {string} [token]
  * @property {string} [tokenEndpoint] with `token`, makes it an embed request; without both the
  *   session cookie is sent
+ * @property {string} [tag] the ETag of a known response, in whose place 304 is returned
  * @property {AbortSignal} [signal]
  * @property {boolean} [isOnce] whether to throw even if the server asks to wait
  */
@@ -42,7 +43,7 @@ export const isOwnOrigin = (base) =>
  * @param {string|undefined} bearer
  * @throws {ApiError} `no_credential` before the request, `unreachable` without a response
  */
-export async function answerOf({ base, path, params, body, signal }, bearer) {
+export async function answerOf({ base, path, params, body, tag, signal }, bearer) {
   if (!bearer && !isOwnOrigin(base)) {
     throw new ApiError({ code: 'no_credential', detail: `A page of another origin than ${base} needs a token.` });
   }
@@ -54,6 +55,7 @@ export async function answerOf({ base, path, params, body, signal }, bearer) {
     headers: {
       ...(bearer && { Authorization: `Bearer ${bearer}` }),
       ...(body && { 'Content-Type': 'application/json' }),
+      ...(tag && { 'If-None-Match': tag }),
     },
   }).catch((error) => {
     if (error.name === 'AbortError') throw error;
@@ -79,7 +81,7 @@ export async function fetchAnswer(request) {
   for (let attempt = 1; ; attempt += 1) {
     const bearer = source ? await source.take(refused) : request.token;
     const response = await answerOf(request, bearer);
-    if (response.ok) return response;
+    if (response.ok || response.status === 304) return response;
     const problem = await readError(response);
     if (source?.mayReplace(problem) && !refused) {
       refused = bearer ?? '';

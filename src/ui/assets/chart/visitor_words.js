@@ -1,6 +1,6 @@
 // What visitors of a page are told about an error: one or two calm sentences. The only table of them.
 
-/** @typedef {'chart' | 'dashboard'} Thing */
+/** @typedef {'chart' | 'dashboard' | 'list'} Thing */
 
 /**
  * What follows an error: `never` until an attribute changes; `ask` when the visitor asks for it;

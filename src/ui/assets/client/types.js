@@ -32,6 +32,7 @@
  * @property {string[]|null} [exprs]
  * @property {number|null} [max_range_s]
  * @property {number|null} [max_lookback_s]
+ * @property {{annotations?: string[], value?: boolean}|null} [alerts]
  * @property {number|null} [min_step_s]
  * @property {Object<string, any>|null} [dashboard] a dashboard, its locked and its open variables
  *

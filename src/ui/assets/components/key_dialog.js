@@ -5,7 +5,7 @@ import { ROOT } from '../client/server.js';
 import { copyable } from './copy.js';
 import { openDialog, sendConfirmed } from './dialog.js';
 import { choice, field, form, lines } from './form.js';
-import { policyFields, policyOf, rateFields, ratesOf, restricts, scopeFields, scopesOf } from './key_form.js';
+import { SCOPES, policyFields, policyOf, rateFields, ratesOf, restricts, scopeFields, scopesOf } from './key_form.js';
 import { PURPOSES, keySnippets } from '../model/snippets.js';
 import { snippetChoice } from './snippet_choice.js';
 
@@ -184,7 +184,7 @@ export async function newKey({ me, slug, base, purpose = PURPOSES[0].id }) {
         filled = purpose.id;
         const input = (/** @type {string} */ name) => /** @type {HTMLInputElement} */ (entry.elements.namedItem(name));
         input('name').value = purpose.name;
-        for (const scope of ['ingest', 'read', 'embed']) input(scope).checked = purpose.scopes.includes(scope);
+        for (const scope of Object.keys(SCOPES)) input(scope).checked = purpose.scopes.includes(scope);
       }
       /** @param {number} to */
       function go(to) {

@@ -20,9 +20,15 @@ const ENDPOINTS = {
   instant: 'Structured queries at one time',
   expr: 'Any PromQL',
   dashboard: 'The dashboard of the token',
+  alerts: 'Alerts, if permitted below',
 };
 /** What a key may do, by scope. @type {Object<string, string>} */
-export const SCOPES = { ingest: 'Write samples', read: 'Query', embed: 'Sign embed tokens' };
+export const SCOPES = {
+  ingest: 'Write samples',
+  read: 'Query',
+  embed: 'Sign embed tokens',
+  alerting: 'Change rules and silences',
+};
 
 /** The lines of a text that are not blank. @param {string} text */
 const nonEmptyLines = (text) =>
@@ -87,6 +93,20 @@ export function policyFields(policy = {}) {
     ),
     only('exprs', 'expression', 'One per line: the exact PromQL that is permitted.'),
     h(
+      'fieldset',
+      { class: 'row' },
+      h('legend', { text: 'Alerts' }),
+      checkbox('Tokens may show alerts', 'alerts', Boolean(policy.alerts)),
+      checkbox('Also their values', 'alerts_value', Boolean(policy.alerts?.value)),
+    ),
+    lines(
+      'Annotations of alerts',
+      'alerts_annotations',
+      (policy.alerts?.annotations ?? []).join('\n'),
+      2,
+      'One name per line, such as summary. Texts may tell of series that the token cannot read.',
+    ),
+    h(
       'div',
       { class: 'settings' },
       duration('max_lookback_s', 'Oldest data', 'Such as 7d.'),
@@ -124,6 +144,9 @@ export function policyOf(values, before = {}) {
     max_lookback_s: duration('max_lookback_s', 'Oldest data'),
     min_step_s: duration('min_step_s', 'Smallest step'),
     dashboard: before.dashboard ?? null,
+    alerts: values.alerts
+      ? { annotations: nonEmptyLines(values.alerts_annotations), value: Boolean(values.alerts_value) }
+      : null,
   };
 }
 
@@ -131,7 +154,8 @@ export function policyOf(values, before = {}) {
  * Whether a policy restricts anything.
  * @param {Policy & {match: string[]}} policy
  */
-export const restricts = ({ match, ...rest }) => match.length > 0 || Object.values(rest).some((one) => one !== null);
+export const restricts = ({ match, alerts: _, ...rest }) =>
+  match.length > 0 || Object.values(rest).some((one) => one !== null);
 
 /**
  * The limits of a new key by field: part, setting, label, default.

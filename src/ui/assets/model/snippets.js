@@ -56,6 +56,13 @@ export const PURPOSES = [
     name: 'website',
     scopes: ['embed'],
   },
+  {
+    id: 'alerting',
+    text: 'Rules and silences',
+    about: 'mimirtool, amtool or Grafana lists and changes them.',
+    name: 'alerting',
+    scopes: ['read', 'alerting'],
+  },
 ];
 
 /**
@@ -184,6 +191,15 @@ Password: ${key}
       text: `curl -sG ${bearer} \\
   '${base}/prometheus/api/v1/query' \\
   --data-urlencode 'query=up'
+`,
+    },
+    {
+      id: 'alerting',
+      scope: 'alerting',
+      title: 'mimirtool',
+      note: 'For amtool, the URL ends with /alertmanager, and the key is a bearer token.',
+      text: `MIMIR_API_KEY=${key} mimirtool rules sync rules.yml \\
+  --address='${base}' --id='${base.split('/').pop()}'
 `,
     },
     {

@@ -1,0 +1,138 @@
+//! `promlet rules backfill`: writes the series of recording rules for times before they existed, by
+//! the running server or, if none runs, in the folder itself.
+//!
+//! Rules are backfilled one after another in the order of their files, so that a rule reads the
+//! series of those before it. Samples that are written twice have the same bits, so an interrupted
+//! backfill is repeated as a whole.
+
+use anyhow::{Context as _, anyhow, bail};
+
+use super::progress::number;
+use crate::clock::Clock;
+use crate::config::{RulesBackfillCommand, Settings};
+use crate::model::OrgId;
+use crate::rules::{RuleFileOptions, RuleGroup, RuleSettings, group_text};
+use crate::server::rules::read_rule_files;
+use crate::server::{
+    AdminClient, AdminError, AdminRequest, BackfillPart, BackfillRequest, OpenAccounts, OpenStore,
+};
+
+/// The process that writes.
+enum Writer {
+    Server(AdminClient),
+    /// The stopped folder, and the organisation.
+    Folder(OpenStore, OrgId),
+}
+
+/// Backfills all rules of the command.
+pub(super) fn run(settings: &Settings, command: &RulesBackfillCommand) -> anyhow::Result<()> {
+    let requests = requests(command)?;
+    let mut writer = match AdminClient::connect(&settings.data_dir) {
+        Ok(client) => Writer::Server(client),
+        Err(AdminError::NotRunning { .. }) => open(settings, &requests)?,
+        Err(error) => return Err(error.into()),
+    };
+    let outcome = requests.into_iter().try_for_each(|(name, request)| writer.backfill(&name, request));
+    let closed = writer.close();
+    outcome.and(closed)
+}
+
+/// Returns the first request of each recording rule with the name of its rule.
+fn requests(command: &RulesBackfillCommand) -> anyhow::Result<Vec<(String, BackfillRequest)>> {
+    let end = command.end.unwrap_or_else(|| Clock::System.now());
+    let mut all = Vec::new();
+    for path in &command.files {
+        for file in read_rule_files(path, RuleFileOptions::default()).map_err(anyhow::Error::msg)? {
+            for group in &file.groups {
+                let step_ms = match command.step {
+                    Some(step) => i64::try_from(step.as_millis()).unwrap_or(i64::MAX),
+                    None => group.interval_ms.unwrap_or(RuleSettings::default().interval_ms),
+                };
+                if step_ms < 1 {
+                    bail!("--step must be at least 1ms");
+                }
+                // As for live evaluations, times are multiples of the step.
+                let past = command.start.as_ms().rem_euclid(step_ms);
+                let rest_ms = if past == 0 { 0 } else { step_ms - past };
+                let start = command.start.plus_ms(rest_ms);
+                if start > end {
+                    bail!("no time between --start and --end is a multiple of {step_ms} ms");
+                }
+                let request = BackfillRequest {
+                    org: command.org.clone(),
+                    group: group_text(group),
+                    place: 0,
+                    start_ms: start.as_ms(),
+                    end_ms: end.as_ms(),
+                    step_ms,
+                    continues: false,
+                };
+                all.extend(of_group(group, &command.rules, &request));
+            }
+        }
+    }
+    if all.is_empty() {
+        bail!("the files have no such recording rule");
+    }
+    Ok(all)
+}
+
+fn of_group(group: &RuleGroup, names: &[String], first: &BackfillRequest) -> Vec<(String, BackfillRequest)> {
+    let is_wanted = |name: &str| names.is_empty() || names.iter().any(|wanted| wanted == name);
+    let rules = group.rules.iter().enumerate();
+    let recording = rules.filter(|(_, rule)| rule.alerting().is_none() && is_wanted(rule.name()));
+    let request = |place| BackfillRequest { place, ..first.clone() };
+    recording.map(|(place, rule)| (rule.name().to_owned(), request(place))).collect()
+}
+
+fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::Result<Writer> {
+    let unopened = || format!("no server runs on {}, and it cannot be opened", settings.data_dir.display());
+    let accounts = OpenAccounts::open(settings, Clock::System).with_context(unopened)?;
+    let mut org = Err("there is no rule".to_owned());
+    for (_, request) in requests {
+        org = accounts.admit_backfill(request);
+        if org.is_err() {
+            break;
+        }
+    }
+    accounts.close().context("the folder was not closed cleanly")?;
+    let org = org.map_err(|words| anyhow!(words))?;
+    let store = OpenStore::open(&settings.data_dir, Clock::System).with_context(unopened)?;
+    Ok(Writer::Folder(store, org))
+}
+
+impl Writer {
+    /// Backfills one rule and prints what was written.
+    fn backfill(&mut self, name: &str, mut request: BackfillRequest) -> anyhow::Result<()> {
+        let (mut stored, mut refused) = (0, 0);
+        loop {
+            let part = self.write(&request).with_context(|| name.to_owned())?;
+            (stored, refused) = (stored + part.stored, refused + part.refused);
+            let Some(next_ms) = part.next_ms else { break };
+            (request.start_ms, request.continues) = (next_ms, true);
+        }
+        println!("{name}: {} samples, {} refused", number(stored), number(refused));
+        Ok(())
+    }
+
+    fn write(&mut self, request: &BackfillRequest) -> anyhow::Result<BackfillPart> {
+        match self {
+            Writer::Server(client) => {
+                match client.request(&AdminRequest::Backfill { request: request.clone() }) {
+                    Err(AdminError::Refused(words)) => Err(anyhow!(words)),
+                    part => Ok(part?),
+                }
+            }
+            Writer::Folder(store, org) => store.backfill(*org, request).map_err(|words| anyhow!(words)),
+        }
+    }
+
+    fn close(self) -> anyhow::Result<()> {
+        match self {
+            Writer::Server(_) => Ok(()),
+            Writer::Folder(store, _) => {
+                store.close().context("the folder was not closed cleanly; the next start checks everything")
+            }
+        }
+    }
+}
