@@ -32,7 +32,7 @@ const RULES: &str = "groups:
   - {record: two, expr: '1 + 1'}
   - {alert: Fires, expr: two > 1}
   - {alert: Waits, expr: two > 1, for: 1h, labels: {team: '{{ $value }}'}}
-  - {alert: Blinks, expr: 'vector(floor(time() / 2) % 2) == 0'}
+  - {alert: Blinks, expr: 'floor(vector(time() / 2)) % 2 == 0'}
 ";
 
 /// A message: status, fingerprint, start of the alert.
