@@ -78,7 +78,7 @@ pub enum Invocation {
     },
     /// `promlet rules`: commands on files of rules, without a server.
     Rules(RulesCommand),
-    /// `promlet rules backfill`, by the server on this folder or, if none runs, in the folder itself.
+    /// `promlet rules backfill`, by the server on this folder or, if none runs, in the folder.
     RulesBackfill {
         /// The settings for a stopped folder.
         settings: Settings,

@@ -644,6 +644,7 @@ const MAY_SLEEP: &[&str] = &[
     "tests/binary/kill_loop.rs",
     "tests/binary/logins.rs",
     "tests/binary/moving.rs",
+    "tests/binary/rule_kills.rs",
     "tests/binary/scraping.rs",
     "tests/binary/standby.rs",
     "tests/binary/upkeep.rs",

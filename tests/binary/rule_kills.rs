@@ -19,7 +19,7 @@ use crate::harness::{ORG, Server, Start, bootstrap, eventually, request};
 use crate::rules::alerts;
 
 /// The number of kills in a quick and in a thorough run.
-const KILLS: [u64; 2] = [6, 60];
+const KILLS: [u64; 2] = [6, 100];
 /// The longest time between the start of a server, or its first complete answer, and its kill.
 const LIFE_MAX: Duration = Duration::from_millis(600);
 const WAIT_MAX: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ const RULES: &str = "groups:
   - {record: two, expr: '1 + 1'}
   - {alert: Fires, expr: two > 1}
   - {alert: Waits, expr: two > 1, for: 1h, labels: {team: '{{ $value }}'}}
-  - {alert: Blinks, expr: 'vector(floor(time() / 2) % 2) == 0'}
+  - {alert: Blinks, expr: 'floor(vector(time() / 2)) % 2 == 0'}
 ";
 
 /// A message: status, fingerprint, start of the alert.
