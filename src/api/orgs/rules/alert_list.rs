@@ -183,12 +183,10 @@ impl AlertQuery {
     ) -> ApiResult<Value> {
         let mut rows: Vec<(AlertKey, &RuleAlert)> = Vec::new();
         let (mut firing, mut pending) = (0_usize, 0_usize);
-        let mut checked = 0_usize;
-        for alert in visible.iter(groups) {
+        for (checked, alert) in visible.iter(groups).enumerate() {
             if checked.is_multiple_of(CHECK_EVERY) {
                 deadline.admit(0)?;
             }
-            checked += 1;
             if matchers.is_empty() || matchers.iter().any(|all| selects(all, alert)) {
                 rows.push((AlertKey::of(alert), alert));
             }
