@@ -1,9 +1,12 @@
-//! Reads YAML of configuration files, with the position of each error.
+//! Reads YAML of configuration files, with the position of each error, and writes YAML.
 //!
 //! Texts that look like numbers or booleans are strings where a string is expected, as in the
 //! configuration of Prometheus. Unknown keys are refused if the type denies them.
 
+use std::borrow::Cow;
+
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter, budget, options};
 
 /// A value with the position at which it begins.
@@ -74,6 +77,82 @@ pub fn decode<T: DeserializeOwned>(text: &str, bytes_max: usize) -> Result<T, Ya
             .map_or(start, |location| Position { line: location.line(), column: location.column() });
         YamlError { position, message: message(&error) }
     })
+}
+
+/// Encodes a document in block style, with keys in order of their names. [`decode`] reads the same
+/// value from it.
+pub fn encode(value: &Value) -> String {
+    let mut out = String::new();
+    put(value, 0, &mut out);
+    if !out.ends_with('\n') {
+        out.push('\n');
+    }
+    out
+}
+
+/// Appends a value that begins at the current place of a line, whose following lines begin with
+/// `depth` pairs of spaces. A list or map that is not empty ends with a line end.
+fn put(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            for (index, (key, value)) in map.iter().enumerate() {
+                if index > 0 {
+                    out.push_str(&"  ".repeat(depth));
+                }
+                out.push_str(&scalar(key));
+                out.push(':');
+                match value {
+                    // The items of a list may begin below their key.
+                    Value::Array(all) if !all.is_empty() => {
+                        out.push('\n');
+                        out.push_str(&"  ".repeat(depth));
+                        put(value, depth, out);
+                    }
+                    Value::Object(all) if !all.is_empty() => {
+                        out.push('\n');
+                        out.push_str(&"  ".repeat(depth.saturating_add(1)));
+                        put(value, depth.saturating_add(1), out);
+                    }
+                    _ => {
+                        out.push(' ');
+                        put(value, depth, out);
+                        out.push('\n');
+                    }
+                }
+            }
+        }
+        Value::Array(all) if !all.is_empty() => {
+            for (index, value) in all.iter().enumerate() {
+                if index > 0 {
+                    out.push_str(&"  ".repeat(depth));
+                }
+                out.push_str("- ");
+                put(value, depth.saturating_add(1), out);
+                if !out.ends_with('\n') {
+                    out.push('\n');
+                }
+            }
+        }
+        Value::String(text) => out.push_str(&scalar(text)),
+        // Numbers, booleans, null, and empty lists and maps are the same in JSON.
+        _ => out.push_str(&value.to_string()),
+    }
+}
+
+/// Returns a text as a plain scalar if it cannot be taken for another value, else in double quotes,
+/// whose escapes are those of JSON.
+fn scalar(text: &str) -> Cow<'_, str> {
+    const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
+    let is_word = WORDS.iter().any(|word| word.eq_ignore_ascii_case(text));
+    let begins = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == '/');
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let is_duration = text
+        .strip_suffix(['s', 'm', 'h', 'd', 'w'])
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()));
+    if text == "<secret>" || is_duration || (begins && !is_word && text.chars().all(is_plain)) {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(Value::from(text).to_string())
 }
 
 fn message(error: &Error) -> String {
@@ -192,7 +271,31 @@ mod tests {
         decode::<serde_json::Value>(&"[".repeat(5_000), 10_000).expect_err("too deep");
     }
 
+    fn arb_value() -> impl Strategy<Value = Value> {
+        let text = "\\PC{0,5}|[a-z0-9:#\\-]{0,4}|[ \n\t\"'\\\\&*!]{0,4}|true|No|1e3|0x1f|\\.inf|15s|~|null";
+        let leaf = prop_oneof![
+            text.prop_map(Value::from),
+            any::<i32>().prop_map(Value::from),
+            any::<bool>().prop_map(Value::from),
+            Just(Value::Null),
+        ];
+        leaf.prop_recursive(4, 40, 4, move |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map(text, inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn an_encoded_value_is_decoded_to_the_same(value in arb_value()) {
+            let text = encode(&value);
+            let back = decode::<Value>(&text, 1 << 20);
+            prop_assert_eq!(back.as_ref(), Ok(&value), "{}", text);
+        }
+
         #[test]
         fn any_text_is_decoded_or_refused(text in "(?s)[\\-:&*!|>'\"#\\[\\]{}, \n\ta-c0-9]{0,200}") {
             let _ = decode::<serde_json::Value>(&text, 1_000);

@@ -312,6 +312,7 @@ fn read_deps(rooms: &Rooms, options: &ApiOptions, orgs: &OrgDeps) -> ReadDeps {
         live: Arc::default(),
         queried: Arc::new(QueriedMetrics::new(rooms.clock.now())),
         rules: Arc::clone(&rooms.rules),
+        scrapers: Some(Arc::clone(&orgs.scraping.scrapers)),
     }
 }
 

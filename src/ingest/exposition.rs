@@ -23,14 +23,13 @@
 mod float;
 mod histogram;
 
-pub use float::normalized_float;
+pub use float::{FloatLabels, normalized_float};
 
 use super::histogram::check_count;
 use super::pairs::LABELS_PARSED_MAX;
 use super::protobuf::{WireError, WireReader, double_pair, label_pair};
 use super::{DecodeError, DecodeLimits, Translated};
 use crate::model::{Exemplar, Labels, METRIC_NAME, MetricKind, Refusal, Sample, Timestamp};
-use float::open_metrics_float;
 
 const FAMILY: &str = "MetricFamily";
 const METRIC: &str = "Metric";
@@ -45,6 +44,26 @@ pub struct ExpositionOptions {
     pub default_at: Timestamp,
     /// Whether the classic buckets of native histograms are added, too.
     pub classic: bool,
+    /// The format of the values of `le` and `quantile`.
+    pub float_labels: FloatLabels,
+}
+
+/// Returns whether a `Content-Type` names delimited messages of this kind. The media type may stand
+/// without parameters.
+pub fn is_media_type(content_type: &str) -> bool {
+    let mut parts = content_type.split(';').map(str::trim);
+    let is_protobuf =
+        parts.next().is_some_and(|media| media.eq_ignore_ascii_case("application/vnd.google.protobuf"));
+    is_protobuf
+        && parts.all(|parameter| {
+            let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let value = value.trim().trim_matches('"');
+            match name.trim().to_ascii_lowercase().as_str() {
+                "proto" => value == "io.prometheus.client.MetricFamily",
+                "encoding" => value == "delimited",
+                _ => true,
+            }
+        })
 }
 
 /// Decodes a decompressed body.
@@ -311,7 +330,7 @@ impl ExpositionDecoder<'_> {
         while let Some(field) = reader.field()? {
             if field.number == 3 {
                 let (quantile, value) = double_pair(field.bytes(SUMMARY)?, "Quantile")?;
-                let quantile = open_metrics_float(quantile);
+                let quantile = self.options.float_labels.format(quantile);
                 let label = Some(("quantile", quantile.as_str()));
                 self.series(metric, &MetricSeries { suffix: "", label, value })?;
                 self.start(metric, start);

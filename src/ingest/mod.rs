@@ -29,6 +29,7 @@ mod snappy;
 pub mod text;
 mod zstd_frames;
 
+pub use pairs::LABELS_PARSED_MAX;
 pub use protobuf::WireError;
 pub(crate) use protobuf::{put_bytes, put_varint, unzigzag};
 pub use snappy::SnappyError;

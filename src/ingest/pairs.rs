@@ -4,7 +4,7 @@
 use crate::model::{METRIC_NAME, Refusal};
 
 /// Labels of one series that are parsed, at most. The store allows fewer and reports the excess.
-pub(super) const LABELS_PARSED_MAX: usize = 1_024;
+pub const LABELS_PARSED_MAX: usize = 1_024;
 
 /// Number of labels up to which each name is compared with all names before it. Longer label sets
 /// are sorted to find duplicates.

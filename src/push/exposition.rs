@@ -1,28 +1,61 @@
-//! The metrics of one push, read from the Prometheus text format, and written in it again for the
-//! stored row.
+//! The metrics of one push, read from the Prometheus text format or from protobuf messages, and
+//! written as text for the stored row.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::grouping::GroupingLabels;
+use crate::ingest::exposition::{self, ExpositionOptions, FloatLabels};
 use crate::ingest::text::{self, Format};
-use crate::ingest::{DecodeError, DecodeLimits};
-use crate::model::{BatchBuilder, METRIC_NAME, MetricKind, Sample, Timestamp, families_of, stale_nan};
+use crate::ingest::{DecodeError, DecodeLimits, LABELS_PARSED_MAX, Translated};
+use crate::model::{
+    BatchBuilder, METRIC_NAME, MetricKind, MetricMetadata, Sample, Timestamp, WriteBatch, families_of,
+    stale_nan,
+};
+
+/// The format of a pushed body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PushFormat {
+    /// A text format.
+    Text(Format),
+    /// Delimited protobuf messages, as Go's client sends them.
+    Protobuf,
+}
+
+impl PushFormat {
+    /// Returns the format that a `Content-Type` (empty if absent) names; `None` if it names
+    /// anything else. See [`Format::of`] for `body`.
+    pub fn of(content_type: &str, body: &[u8]) -> Option<PushFormat> {
+        match exposition::is_media_type(content_type) {
+            true => Some(PushFormat::Protobuf),
+            false => Format::of(content_type, body).map(PushFormat::Text),
+        }
+    }
+}
 
 /// The reason why a body is refused. Nothing of it is stored.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PushBodyError {
-    /// The body exceeds a limit, or is not text.
+    /// The body exceeds a limit, or is not in its format.
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A line is invalid.
+    /// A line or a metric is invalid.
     #[error("{0}; nothing of this push is stored")]
-    Line(String),
+    Invalid(String),
     /// A sample has a time.
     #[error("a pushed sample has no timestamp, because it is valid from now on; {0} has one")]
     Timestamp(String),
     /// A series occurs twice.
     #[error("the series {0} occurs twice")]
     Twice(String),
+    /// Two messages describe one family.
+    #[error("the metric family {0} occurs twice; nothing of this push is stored")]
+    FamilyTwice(String),
+    /// A metric is a native histogram.
+    #[error(
+        "{0} is a native histogram; groups of pushes have classic histograms only, so create it with \
+         classic buckets and without NativeHistogramBucketFactor"
+    )]
+    Native(String),
 }
 
 /// The labels of a series without those of the group, in order of their names. The metric name is
@@ -56,6 +89,18 @@ impl Exposition {
     /// [`PushBodyError`].
     pub fn read(
         body: &[u8],
+        format: PushFormat,
+        labels: &GroupingLabels,
+        limits: &DecodeLimits,
+    ) -> Result<Exposition, PushBodyError> {
+        match format {
+            PushFormat::Text(format) => Exposition::read_text(body, format, labels, limits),
+            PushFormat::Protobuf => Exposition::read_protobuf(body, labels, limits),
+        }
+    }
+
+    fn read_text(
+        body: &[u8],
         format: Format,
         labels: &GroupingLabels,
         limits: &DecodeLimits,
@@ -64,25 +109,45 @@ impl Exposition {
             return Ok(Exposition::default());
         }
         let read = text::decode(body, format, NO_TIME, limits)?;
-        if let Some(first) = read.refusals.first() {
-            return Err(PushBodyError::Line(first.reason.clone()));
+        match read.refusals.first() {
+            Some(first) => Err(PushBodyError::Invalid(first.reason.clone())),
+            None => Exposition::of_batch(&read.batch.batch(), labels),
         }
-        let batch = read.batch.batch();
+    }
+
+    /// Reads the metrics that the text format of the same client would have. It has no exemplars,
+    /// no start timestamps and no native histograms; the last ones are errors.
+    fn read_protobuf(
+        body: &[u8],
+        labels: &GroupingLabels,
+        limits: &DecodeLimits,
+    ) -> Result<Exposition, PushBodyError> {
+        if body.is_empty() {
+            return Ok(Exposition::default());
+        }
+        let float_labels = FloatLabels::Text;
+        let options = ExpositionOptions { default_at: NO_TIME, classic: false, float_labels };
+        let Translated { batch, refusals, .. } = exposition::decode(body, options, limits)?;
+        if let Some(first) = refusals.first() {
+            let reason = match first.series.as_str() {
+                "" => first.reason.clone(),
+                series => format!("{}: {series}", first.reason),
+            };
+            return Err(PushBodyError::Invalid(reason));
+        }
+        Exposition::of_batch(&batch.batch(), labels)
+    }
+
+    fn of_batch(batch: &WriteBatch<'_>, labels: &GroupingLabels) -> Result<Exposition, PushBodyError> {
         let mut found = Exposition::default();
         for metric in &batch.metadata {
-            let family = PushedFamily {
-                kind: Some(metric.kind),
-                help: metric.help.to_owned(),
-                unit: metric.unit.to_owned(),
-                series: BTreeMap::new(),
-            };
-            found.families.insert(metric.name.to_owned(), family);
+            found.describe(metric)?;
         }
         let mut pairs = Vec::new();
         for series in &batch.series {
             pairs.clear();
             (batch.parse_labels)(series.raw_labels, &mut pairs)
-                .map_err(|reason| PushBodyError::Line(reason.to_owned()))?;
+                .map_err(|reason| PushBodyError::Invalid(reason.to_owned()))?;
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let mut name = String::new();
             let mut own = SeriesLabels::new();
@@ -94,20 +159,43 @@ impl Exposition {
                 }
             }
             own.sort();
+            check_labels(&name, &own)?;
             let samples = batch.samples.get(series.samples.clone()).unwrap_or_default();
             match samples {
                 [sample] if sample.at == NO_TIME => found.insert(name, own, sample.value)?,
                 [_] => return Err(PushBodyError::Timestamp(shown(&name, &own))),
+                // Only a native histogram is a series without a sample.
+                [] => return Err(PushBodyError::Native(shown(&name, &own))),
                 _ => return Err(PushBodyError::Twice(shown(&name, &own))),
             }
         }
         Ok(found)
     }
 
+    /// Adds a family. A unit with a line end could not be stored as text.
+    fn describe(&mut self, metric: &MetricMetadata<'_>) -> Result<(), PushBodyError> {
+        if metric.unit.contains(['\n', '\r']) {
+            let reason = format!("the unit of the metric family {:?} has a line end", metric.name);
+            return Err(PushBodyError::Invalid(reason));
+        }
+        let family = PushedFamily {
+            kind: Some(metric.kind),
+            help: metric.help.trim_start_matches([' ', '\t']).to_owned(),
+            unit: metric.unit.trim_ascii().to_owned(),
+            series: BTreeMap::new(),
+        };
+        match self.families.insert(metric.name.to_owned(), family) {
+            None => Ok(()),
+            Some(_) => Err(PushBodyError::FamilyTwice(metric.name.to_owned())),
+        }
+    }
+
     fn insert(&mut self, name: String, labels: SeriesLabels, value: f64) -> Result<(), PushBodyError> {
         let is_described = |family: &&str| self.families.contains_key(*family);
         let family = families_of(&name).find(is_described).unwrap_or(&name).to_owned();
         let shown = shown(&name, &labels);
+        // The text format knows one NaN, so that no body contains a staleness marker.
+        let value = if value.is_nan() { f64::NAN } else { value };
         let family = self.families.entry(family).or_default();
         match family.series.insert((name, labels), value) {
             None => Ok(()),
@@ -190,7 +278,7 @@ impl Exposition {
             metadata_max: most,
             ..DecodeLimits::default()
         };
-        Exposition::read(text, Format::Prometheus, labels, &limits)
+        Exposition::read_text(text, Format::Prometheus, labels, &limits)
     }
 
     /// Returns all series, by family.
@@ -229,6 +317,21 @@ fn with_name<'s>(name: &'s str, labels: &'s [(String, String)]) -> impl Iterator
     [(METRIC_NAME, name)].into_iter().chain(own)
 }
 
+/// Checks what protobuf messages may have and the text format may not: labels of the same name, and
+/// more of them than a line may have.
+fn check_labels(name: &str, labels: &[(String, String)]) -> Result<(), PushBodyError> {
+    let twice = labels.iter().zip(labels.iter().skip(1)).find(|((one, _), (next, _))| one == next);
+    if let Some(((label, _), _)) = twice {
+        let reason = format!("the label {label:?} occurs twice: {}", shown(name, labels));
+        return Err(PushBodyError::Invalid(reason));
+    }
+    if labels.len() >= LABELS_PARSED_MAX {
+        let reason = format!("the series has {} labels or more: {}", LABELS_PARSED_MAX, shown(name, labels));
+        return Err(PushBodyError::Invalid(reason));
+    }
+    Ok(())
+}
+
 fn shown(name: &str, labels: &[(String, String)]) -> String {
     crate::model::Refusal::series_text(with_name(name, labels))
 }
@@ -248,79 +351,4 @@ fn float(value: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn group() -> GroupingLabels {
-        GroupingLabels::parse("job/batch/instance/a").expect("valid")
-    }
-
-    fn read(body: &str) -> Result<Exposition, PushBodyError> {
-        Exposition::read(body.as_bytes(), Format::Prometheus, &group(), &DecodeLimits::default())
-    }
-
-    const HISTOGRAM: &str = "# HELP h A \"text\".\n# TYPE h histogram\nh_bucket{le=\"1\"} 1\nh_bucket{le=\"+Inf\"} 2\nh_sum 3\nh_count 2\n";
-
-    #[test]
-    fn labels_of_the_group_replace_those_of_the_body() {
-        let found = read("m{job=\"x\",instance=\"y\",a=\"b\"} 1\n").expect("valid");
-        assert_eq!(found, read("m{a=\"b\"} 1\n").expect("valid"));
-    }
-
-    #[test]
-    fn a_body_with_times_duplicates_or_invalid_lines_is_refused_as_a_whole() {
-        assert!(matches!(read("m 1 1000\n"), Err(PushBodyError::Timestamp(_))));
-        assert!(matches!(read("m 1\nn 1\nm 2\n"), Err(PushBodyError::Twice(_))));
-        assert!(matches!(read("m 1\nm 2\n"), Err(PushBodyError::Twice(_))));
-        assert!(matches!(read("m{job=\"x\"} 1\nn 1\nm{job=\"y\"} 2\n"), Err(PushBodyError::Twice(_))));
-        assert!(matches!(read("m 1\nnonsense\n"), Err(PushBodyError::Line(_))));
-        assert_eq!(read("\n"), Ok(Exposition::default()));
-    }
-
-    #[test]
-    fn a_histogram_is_one_family_and_is_replaced_as_a_whole() {
-        let before = read(&format!("{HISTOGRAM}m 1\n")).expect("valid");
-        assert_eq!(before.series_len(), 5);
-        let after = before.merged(read("# TYPE h histogram\nh_sum 1\n").expect("valid"));
-        assert_eq!(after.series_len(), 2, "the buckets are gone, m is kept");
-    }
-
-    #[test]
-    fn series_that_are_gone_get_a_staleness_marker() {
-        let before = read("a 1\nb{x=\"1\"} 1\nb{x=\"2\"} 1\n").expect("valid");
-        let after = read("b{x=\"1\"} 2\n").expect("valid");
-        let mut batch = BatchBuilder::default();
-        before.write_stale(&after, Timestamp::from_s(1), &mut batch);
-        assert_eq!(batch.len(), 2);
-        assert!(batch.batch().samples.iter().all(|sample| crate::model::is_stale(sample.value)));
-    }
-
-    proptest! {
-        #[test]
-        fn a_stored_text_reads_back_the_same(
-            series in prop::collection::btree_map(("[a-z.]{1,4}", "[a-c]", "\\PC{0,6}|[\"\\\\\n]{0,3}"), any::<f64>(), 0..6),
-            help in "\\PC{0,8}|[\\\\\n]{0,3}",
-        ) {
-            let mut found = Exposition::default();
-            for ((name, label, value), number) in series {
-                let number = if number.is_nan() { f64::INFINITY } else { number };
-                let labels = if value.is_empty() { Vec::new() } else { vec![(label, value)] };
-                let _ = found.insert(name, labels, number);
-            }
-            if let Some(family) = found.families.values_mut().next() {
-                family.kind = Some(MetricKind::Gauge);
-                family.help = help.trim_ascii_start().to_owned();
-            }
-            let text = found.to_text();
-            let back = Exposition::of_stored(text.as_bytes(), &group());
-            prop_assert_eq!(back, Ok(found), "{}", text);
-        }
-
-        #[test]
-        fn no_body_panics(body in "[a-z{}=\",0-9\n# ]{0,80}|\\PC{0,40}") {
-            let _ = read(&body);
-        }
-    }
-}
+mod tests;

@@ -286,14 +286,15 @@ mod tests {
     use crate::ingest::DecodeLimits;
     use crate::ingest::text::Format;
     use crate::model::is_stale;
+    use crate::push::PushFormat;
 
     fn labels(job: &str) -> GroupingLabels {
         GroupingLabels::parse(&format!("job/{job}")).expect("valid")
     }
 
     fn push(kind: PushKind, body: &str, ttl_ms: Option<i64>) -> Push {
-        let read =
-            Exposition::read(body.as_bytes(), Format::Prometheus, &labels("a"), &DecodeLimits::default());
+        let format = PushFormat::Text(Format::Prometheus);
+        let read = Exposition::read(body.as_bytes(), format, &labels("a"), &DecodeLimits::default());
         Push { kind, metrics: read.expect("valid"), ttl_ms }
     }
 

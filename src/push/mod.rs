@@ -12,6 +12,6 @@ mod grouping;
 mod groups;
 pub mod totals;
 
-pub use exposition::{Exposition, PushBodyError, PushedSeries};
+pub use exposition::{Exposition, PushBodyError, PushFormat, PushedSeries};
 pub use grouping::{GroupingError, GroupingLabels};
 pub use groups::{OrgPushes, Push, PushChange, PushError, PushGroup, PushKind};

@@ -11,7 +11,7 @@ use super::config::ScrapeConfig;
 use super::discovery::{
     DiscoveredTargets, Discovery, DiscoveryDeps, DiscoveryStatus, DnsResolver, JobDiscoveries,
 };
-use super::run::{ScrapeDeps, ScrapeFleet, ScrapeHealth, ScrapePlan, ScrapeTargetReport};
+use super::run::{ScrapeDeps, ScrapeFleet, ScrapeHealth, ScrapeMetadata, ScrapePlan, ScrapeTargetReport};
 use super::target::JobTargets;
 use crate::entropy::Entropy;
 use crate::model::{Labels, OrgId};
@@ -309,6 +309,23 @@ impl Scrapers {
         let pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
         drop(sources);
         ScrapeView { pools, reports: scrapes.reports() }
+    }
+
+    /// Returns up to `most` different lists of metadata of an organisation's targets, in their
+    /// order.
+    pub fn metadata(&self, org: OrgId, most: usize) -> Vec<Arc<ScrapeMetadata>> {
+        let Some(scrapes) = self.org(org) else { return Vec::new() };
+        let mut seen = HashSet::new();
+        let mut found = Vec::new();
+        for report in scrapes.reports() {
+            if found.len() >= most {
+                break;
+            }
+            if seen.insert(Arc::as_ptr(&report.status.metadata)) {
+                found.push(report.status.metadata);
+            }
+        }
+        found
     }
 
     /// Returns the totals of each organisation's targets.

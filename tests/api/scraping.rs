@@ -237,7 +237,15 @@ async fn targets_have_the_bodies_of_prometheus() {
         let reply = server.get(&format!("{MOUNT}/targets/relabel_steps{}", escaped(wrong)), &admin).await;
         assert!(reply.status.is_client_error(), "{wrong}: {}", reply.body);
     }
+    let shown = get("status/config").await["yaml"].as_str().expect("a text").to_owned();
+    assert!(shown.contains("    password: <secret>\n    username: me\n"), "{shown}");
+    assert!(shown.contains("    targets:\n    - \"web.example:80\"\n"), "{shown}");
+    assert!(!shown.contains("sesame"), "{shown}");
+    let (key, _) = server.key(&admin, json!({ "scopes": ["embed"] })).await;
+    let token = server.token(&admin, &key, json!({})).await;
+    assert_eq!(data(&server, &token, "status/config").await, json!({ "yaml": "" }), "it sees no targets");
     let removed = server.delete(CONFIG, &admin).await;
     assert_eq!(removed.status, 204);
     wait_for(&server, 0);
+    assert_eq!(get("status/config").await, json!({ "yaml": "" }));
 }

@@ -27,6 +27,13 @@ async fn is_pushed(fixture: &DataFixture, method: &str, path: &str, body: &str) 
     );
 }
 
+async fn send_as(fixture: &DataFixture, method: &str, path: &str, media: &str, body: &[u8]) -> Reply {
+    let request = ask(method, &format!("/api/v1/orgs/acme/{path}"), &fixture.agent)
+        .header("content-type", media)
+        .body(Body::from(body.to_vec()));
+    fixture.server.send(request.expect("a request")).await
+}
+
 /// Returns the series that an expression selects now, each as labels and value.
 async fn found(fixture: &DataFixture, expr: &str) -> Vec<String> {
     let at = fixture.server.clock.now().as_seconds();
@@ -103,13 +110,9 @@ async fn bodies_that_a_pushgateway_refuses_are_refused_and_the_time_is_recorded(
         assert!(reply.status == 400 || reply.status == 404, "{path}: {}", reply.body);
         assert!(reply.body.contains(word), "{path}: {}", reply.body);
     }
-    let request = ask("PUT", &format!("/api/v1/orgs/acme/{JOB}"), &fixture.agent)
-        .header(
-            "content-type",
-            "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited",
-        )
-        .body(Body::from("x"));
-    fixture.server.send(request.expect("a request")).await.is(415, "unsupported_media_type");
+    for media in ["application/vnd.google.protobuf; encoding=text", "application/json"] {
+        send_as(&fixture, "PUT", JOB, media, b"x").await.is(415, "unsupported_media_type");
+    }
     let reader = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await.1;
     let request =
         ask("PUT", &format!("/api/v1/orgs/acme/{JOB}"), &Who::Bearer(reader)).body(Body::from("a 1\n"));
@@ -209,6 +212,58 @@ async fn pushed_groups_are_listed_as_a_pushgateway_lists_them() {
     assert!(group["push_time_seconds"]["metrics"][0]["value"].is_string());
     let status = fixture.server.get("/api/v1/status", &fixture.agent).await;
     assert!(status.value()["data"]["build_information"]["version"].is_string(), "{}", status.body);
+}
+
+const PROTOBUF: &str =
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";
+
+/// A gauge `files` 3 with the label disk="b", and a histogram `seconds` with the buckets 1 and
+/// +Inf.
+const MESSAGES: &[u8] = b"\x29\x0a\x05files\x12\x06Files.\x18\x01\x22\x16\x0a\x09\x0a\x04disk\x12\x01b\
+    \x12\x09\x09\x00\x00\x00\x00\x00\x00\x08\x40\x22\x00\
+    \x27\x0a\x07seconds\x18\x04\x22\x1a\x3a\x18\x08\x02\x11\x00\x00\x00\x00\x00\x00\x08\x40\
+    \x1a\x0b\x08\x01\x11\x00\x00\x00\x00\x00\x00\xf0\x3f";
+
+/// Go's client sends messages; Python's sends text.
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_are_stored_listed_and_repeated_as_the_text_of_the_same_metrics() {
+    let mut fixture = DataFixture::new().await;
+    let text = "# HELP files Files.\n# TYPE files gauge\nfiles{disk=\"b\"} 3\n# TYPE seconds histogram\n\
+                seconds_bucket{le=\"1\"} 1\nseconds_bucket{le=\"+Inf\"} 2\nseconds_sum 3\nseconds_count 2\n";
+    is_pushed(&fixture, "PUT", "push/metrics/job/text", text).await;
+    for method in ["PUT", "POST"] {
+        let reply = send_as(&fixture, method, "push/metrics/job/messages", PROTOBUF, MESSAGES).await;
+        assert_eq!((reply.status.as_u16(), reply.header("durability")), (200, "synced"), "{}", reply.body);
+    }
+    is_pushed(&fixture, "POST", "push/metrics/job/messages", "other 1\n").await;
+    let series = async |fixture: &DataFixture, job: &str| {
+        let expr = format!("{{job=\"{job}\",__name__=~\"files|seconds.*\"}}");
+        let found = found(fixture, &expr).await;
+        found.iter().map(|one| one.replace(job, "")).collect::<Vec<_>>()
+    };
+    let expected = series(&fixture, "text").await;
+    assert_eq!(expected.len(), 5);
+    assert_eq!(series(&fixture, "messages").await, expected);
+    fixture.server.restart();
+    fixture.server.pass(Duration::from_secs(61));
+    let (deps, now) = (fixture.server.deps.clone(), fixture.server.clock.now());
+    std::thread::spawn(move || deps.repeat_pushes(now)).join().expect("a tick");
+    assert_eq!(series(&fixture, "messages").await, expected, "repeated");
+    let listed = fixture.server.get("/api/v1/orgs/acme/push/api/v1/metrics", &fixture.agent).await.value();
+    let [messages, text] = [&listed["data"][0], &listed["data"][1]];
+    assert_eq!(messages["labels"]["job"], "messages");
+    for name in ["files", "seconds_bucket", "seconds_sum", "seconds_count"] {
+        let shown = |group: &Value| group[name]["metrics"].to_string().replace("messages", "text");
+        assert_eq!(shown(messages), shown(text), "{name}");
+        assert_eq!(messages[name]["type"], text[name]["type"], "{name}");
+    }
+    // A zero threshold makes the histogram a native one.
+    let native =
+        b"\x18\x0a\x01n\x18\x04\x22\x11\x3a\x0f\x08\x02\x28\x06\x31\x00\x00\x00\x00\x00\x00\xf0\x3f\x38\x02";
+    let reply = send_as(&fixture, "PUT", "push/metrics/job/messages", PROTOBUF, native).await;
+    reply.is(400, "bad_request");
+    assert!(reply.body.contains("native histogram"), "{}", reply.body);
+    assert_eq!(series(&fixture, "messages").await, expected, "nothing of it is stored");
 }
 
 /// Bodies of pushes may be as large as those of other writes.

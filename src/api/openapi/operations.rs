@@ -820,9 +820,12 @@ const GRAPHITE: &str = "Lines of `path;tag=value number seconds`; optionally in 
 const INFLUX: &str = "Line protocol of InfluxDB; optionally in gzip";
 
 const TEXT: &str = "The Prometheus text format or OpenMetrics; optionally in gzip";
+const PUSHED: &str =
+    "The Prometheus text format, OpenMetrics, or delimited MetricFamily messages; optionally in gzip";
 
 const fn pushed(path: &'static str) -> Operation {
-    Operation { body: BodySchema::Bytes { media: &["text/plain"], description: TEXT }, ..at(path) }
+    let media = &["text/plain", "application/vnd.google.protobuf"];
+    Operation { body: BodySchema::Bytes { media, description: PUSHED }, ..at(path) }
         .query(&[parameters::PUSH])
         .responses(&[(200, "", "Every sample is stored; the header Durability is synced or buffered")])
         .errors(&[

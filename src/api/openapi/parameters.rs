@@ -307,6 +307,11 @@ const MOUNT_STATUS: &[Parameter] =
 const MOUNT_METADATA: &[Parameter] = &[
     p("metric", ParameterKind::Text, "The only metric to return"),
     p("limit", ParameterKind::Least(0), "The maximum number of metrics; 0 means no limit"),
+    p(
+        "limit_per_metric",
+        ParameterKind::Least(0),
+        "The maximum number of descriptions of a metric; at most 10",
+    ),
 ];
 
 const MOUNT_TARGETS: &[Parameter] = &[

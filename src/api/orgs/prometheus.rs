@@ -5,6 +5,7 @@
 //! parameters are ignored.
 
 mod federate;
+mod metadata;
 mod parsed_tree;
 mod status;
 
@@ -67,7 +68,7 @@ pub fn routes() -> Routes<ReadDeps> {
         "/orgs/{slug}/prometheus/api/v1/metadata",
         Some(Endpoint::Metrics),
         "Prometheus: get type, help text and unit of metrics",
-        metadata,
+        metadata::metadata,
     );
     let routes = both(
         routes,
@@ -201,6 +202,12 @@ fn required<T>(value: Option<T>, name: &'static str, kind: &str) -> ApiResult<T>
 /// Parses `limit`. A missing limit and zero mean no limit.
 fn limit(params: &mut Params) -> ApiResult<Option<usize>> {
     Ok(params.number::<usize>("limit", "a non-negative whole number")?.filter(|limit| *limit > 0))
+}
+
+/// Parses the largest number of descriptions of a metric; zero means no limit, as in Prometheus.
+fn per_metric_limit(params: &mut Params) -> ApiResult<Option<usize>> {
+    let limit = params.number::<usize>("limit_per_metric", "a non-negative whole number")?;
+    Ok(limit.filter(|limit| *limit > 0))
 }
 
 async fn query(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
@@ -369,36 +376,6 @@ async fn label_values(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiRes
         let selectors = filter.compile(run)?;
         let found = run.label_values(&name, &selectors, filter.range, filter.limit)?;
         list(run, &found, texts)
-    };
-    deps.respond(query, work).await
-}
-
-async fn metadata(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Response> {
-    let ReadRequest { query, mut params, .. } = read;
-    let metric = params.one(&["metric"])?;
-    let limit = limit(&mut params)?.unwrap_or(usize::MAX);
-    let work = move |run: &mut QueryRun| {
-        let found = run.metadata(metric.as_deref(), limit)?;
-        run.body(&[], BodyFormat::Prometheus, |out| {
-            out.raw(br#""data":{"#);
-            for (index, metric) in found.items.iter().enumerate() {
-                out.write(|out| {
-                    if index > 0 {
-                        out.push(b',');
-                    }
-                    prom_json::text(&metric.name, out);
-                    out.extend_from_slice(br#":[{"type":"#);
-                    prom_json::text(metric.kind.as_str(), out);
-                    out.extend_from_slice(br#","help":"#);
-                    prom_json::text(&metric.help, out);
-                    out.extend_from_slice(br#","unit":"#);
-                    prom_json::text(&metric.unit, out);
-                    out.extend_from_slice(b"}]");
-                })?;
-            }
-            out.raw(b"}");
-            Ok(())
-        })
     };
     deps.respond(query, work).await
 }

@@ -19,9 +19,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 
-use super::write::{
-    DURABILITY, WriteDeps, essence, gzip, media, partial_error, request_refusal, unsupported,
-};
+use super::write::{DURABILITY, WriteDeps, gzip, media, partial_error, request_refusal, unsupported};
 use crate::api::body::{self, Json};
 use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -31,11 +29,11 @@ use crate::api::prom_json;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{Identity, StoredPush};
 use crate::ingest::gzip::decompress;
-use crate::ingest::text;
+use crate::ingest::text::Format;
 use crate::model::{OrgId, StandbyRefusal, Timestamp};
 use crate::push::{
     Exposition, GroupingError, GroupingLabels, OrgPushes, Push, PushBodyError, PushChange, PushError,
-    PushGroup, PushKind,
+    PushFormat, PushGroup, PushKind,
 };
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::AppendReport;
@@ -175,11 +173,11 @@ async fn push(
     let labels = grouping(&group, &access)?;
     let kind = if *request.method() == Method::PUT { PushKind::Replace } else { PushKind::Merge };
     let (content_type, coding) = media(request.headers());
-    if essence(content_type) == "application/vnd.google.protobuf" {
-        return Err(unsupported("Content-Type: text/plain; the protobuf format is not supported"));
-    }
-    if text::Format::of(content_type, b"").is_none() {
-        return Err(unsupported("Content-Type: text/plain"));
+    if PushFormat::of(content_type, b"").is_none() {
+        return Err(unsupported(
+            "Content-Type: text/plain, or application/vnd.google.protobuf; \
+             proto=io.prometheus.client.MetricFamily; encoding=delimited",
+        ));
     }
     let is_gzip = gzip(coding).ok_or_else(|| unsupported("Content-Encoding: gzip, or none"))?;
     let content_type = content_type.to_owned();
@@ -215,7 +213,7 @@ fn read_metrics(
         true => decompress(bytes, limits, &mut plain)?,
         false => bytes,
     };
-    let format = text::Format::of(content_type, body).unwrap_or(text::Format::Prometheus);
+    let format = PushFormat::of(content_type, body).unwrap_or(PushFormat::Text(Format::Prometheus));
     Exposition::read(body, format, labels, limits).map_err(|error| match error {
         PushBodyError::Decode(error) => error.into(),
         other => ApiError::new(Code::BadRequest, other.to_string()),

@@ -1,5 +1,6 @@
 //! The scraped targets in the Prometheus HTTP API, with the same response bodies (Prometheus,
-//! web/api/v1): `targets`, `targets/metadata`, `targets/relabel_steps`, `scrape_pools`.
+//! web/api/v1): `targets`, `targets/metadata`, `targets/relabel_steps`, `scrape_pools`, and the
+//! configuration that they come from: `status/config`.
 //!
 //! Only callers with unrestricted access see targets, and embed tokens see none, because the labels
 //! of a target are not samples, which a restriction could select.
@@ -24,7 +25,7 @@ use crate::promql::syntax::{self, Caps};
 use crate::relabel::RelabelRule;
 use crate::scrape::run::ScrapeTargetReport;
 use crate::scrape::target::{discovered_labels, relabel_steps};
-use crate::scrape::{ScrapeView, Scrapers};
+use crate::scrape::{ScrapeSource, ScrapeView, Scrapers};
 
 /// The most bytes of the parameter `labels`, inclusive.
 const LABELS_BYTES_MAX: usize = 64 << 10;
@@ -56,7 +57,11 @@ impl ScrapeViewDeps {
 /// The routes below `/orgs/{slug}`.
 pub fn routes() -> Routes<ScrapeViewDeps> {
     let auth = Auth::PrometheusCaller(None);
+    let path = "/orgs/{slug}/prometheus/api/v1/status/config";
+    let summary = "Prometheus: get the scrape configuration, without its secrets";
     Routes::new()
+        .get(path, auth, summary, config)
+        .post(path, auth, summary, config)
         .get("/orgs/{slug}/prometheus/api/v1/targets", auth, "Prometheus: list scraped targets", targets)
         .get(
             "/orgs/{slug}/prometheus/api/v1/targets/metadata",
@@ -175,6 +180,22 @@ async fn pools(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> A
         Ok(json!({ "scrapePools": names }))
     };
     deps.respond(request.org, names).await
+}
+
+async fn config(State(deps): State<ScrapeViewDeps>, request: TargetsRequest) -> ApiResult<Response> {
+    let Some(org) = request.org else { return Ok(success(&json!({ "yaml": "" }))) };
+    let scrapers = Arc::clone(&deps.scrapers);
+    let work = move || Ok(success(&json!({ "yaml": config_yaml(&scrapers, org) })));
+    deps.lanes.run(Lane::Query(org), work).await?
+}
+
+/// Returns the configurations of an organisation without secrets. The organisation of the file of
+/// `--scrape-config` may have one of its own as well: a second document.
+fn config_yaml(scrapers: &Scrapers, org: OrgId) -> String {
+    let sources = [ScrapeSource::File, ScrapeSource::Api];
+    let found: Vec<_> = sources.iter().filter_map(|source| scrapers.config(org, *source)).collect();
+    let texts: Vec<&str> = found.iter().map(|config| &*config.shown).collect();
+    texts.join("---\n")
 }
 
 /// Parses the selector `match_target`. Label matchers only.

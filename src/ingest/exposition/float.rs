@@ -1,6 +1,25 @@
-//! Numbers as text in the labels `le` and `quantile`, as OpenMetrics writes them.
+//! Numbers as text in the labels `le` and `quantile`.
 
 use crate::ingest::number;
+
+/// The format of the values of `le` and `quantile`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FloatLabels {
+    /// With a point or an exponent, as OpenMetrics writes them and Prometheus stores them: `1.0`.
+    OpenMetrics,
+    /// As Go's client writes them in the text format: `1`.
+    Text,
+}
+
+impl FloatLabels {
+    pub(super) fn format(self, value: f64) -> String {
+        let text = open_metrics_float(value);
+        match (self, text.strip_suffix(".0")) {
+            (FloatLabels::Text, Some(whole)) => whole.to_owned(),
+            _ => text,
+        }
+    }
+}
 
 /// Formats a number as OpenMetrics writes it: the shortest digits that are read back to the same
 /// bits, with a point or an exponent: `1.0`, `0.005`, `1e+06`, `+Inf`.
@@ -57,7 +76,9 @@ mod tests {
             (f64::NAN, "NaN"),
         ];
         for (value, expected) in cases {
-            assert_eq!(open_metrics_float(value), expected);
+            assert_eq!(FloatLabels::OpenMetrics.format(value), expected);
+            let text = expected.strip_suffix(".0").unwrap_or(expected);
+            assert_eq!(FloatLabels::Text.format(value), text);
         }
         for (text, expected) in [
             ("1", Some("1.0")),

@@ -12,8 +12,7 @@
 use std::sync::Arc;
 
 use super::{
-    ExpositionDecoder, FamilyMetric, FamilyType, MetricSeries, SentExemplar, exemplar, float_of,
-    open_metrics_float, timestamp,
+    ExpositionDecoder, FamilyMetric, FamilyType, MetricSeries, SentExemplar, exemplar, float_of, timestamp,
 };
 use crate::ingest::DecodeError;
 use crate::ingest::histogram::{check_count, span};
@@ -198,7 +197,7 @@ impl ExpositionDecoder<'_> {
             }
             let bucket = ClassicBucket::read(field.bytes(HISTOGRAM)?)?;
             has_infinity |= bucket.upper_bound == f64::INFINITY;
-            let bound = open_metrics_float(bucket.upper_bound);
+            let bound = self.options.float_labels.format(bucket.upper_bound);
             let value = if bucket.float_count > 0.0 { bucket.float_count } else { float_of(bucket.count) };
             let label = Some(("le", bound.as_str()));
             self.series(metric, &MetricSeries { suffix: "_bucket", label, value })?;

@@ -69,8 +69,12 @@ fn body(families: &[Message]) -> Vec<u8> {
     out
 }
 
+fn options(classic: bool) -> ExpositionOptions {
+    ExpositionOptions { default_at: NOW, classic, float_labels: FloatLabels::OpenMetrics }
+}
+
 fn decoded(body: &[u8], classic: bool) -> Translated {
-    let options = ExpositionOptions { default_at: NOW, classic };
+    let options = options(classic);
     decode(body, options, &DecodeLimits::default()).expect("decoded")
 }
 
@@ -258,7 +262,7 @@ fn an_invalid_metric_is_refused_alone_with_its_series() {
 #[test]
 fn a_truncated_body_is_refused_whole() {
     let sent = body(&[family("h", 4, &[metric().message(7, &both())])]);
-    let options = ExpositionOptions { default_at: NOW, classic: true };
+    let options = options(true);
     for length in 1..sent.len() {
         let found = decode(&sent[..length], options, &DecodeLimits::default());
         assert!(matches!(found, Err(DecodeError::Wire(_))), "{length}: {found:?}");
@@ -268,7 +272,7 @@ fn a_truncated_body_is_refused_whole() {
 
 #[test]
 fn bombs_are_refused_at_the_limit() {
-    let options = ExpositionOptions { default_at: NOW, classic: true };
+    let options = options(true);
     let limits = DecodeLimits {
         series_max: 50,
         samples_max: 1_000,
@@ -307,7 +311,7 @@ fn bombs_are_refused_at_the_limit() {
 proptest! {
     #[test]
     fn arbitrary_bytes_never_panic_the_exposition(bytes in prop::collection::vec(any::<u8>(), 0..300), classic: bool) {
-        let options = ExpositionOptions { default_at: NOW, classic };
+        let options = options(classic);
         let _ = decode(&bytes, options, &DecodeLimits::default());
     }
 
@@ -316,7 +320,7 @@ proptest! {
         let mut sent = body(&[family("h", 4, &[metric().message(7, &both())])]);
         let place = at % sent.len();
         sent[place] = byte;
-        let options = ExpositionOptions { default_at: NOW, classic };
+        let options = options(classic);
         let _ = decode(&sent, options, &DecodeLimits::default());
     }
 

@@ -16,6 +16,8 @@ pub struct ScrapeConfig {
     pub external_labels: Labels,
     /// Sentences about keys that have no effect here.
     pub notices: Vec<String>,
+    /// The text without secrets, as it is shown to people.
+    pub shown: Arc<str>,
 }
 
 impl ScrapeConfig {

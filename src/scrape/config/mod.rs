@@ -6,6 +6,7 @@ mod error;
 mod files;
 mod job;
 mod read;
+mod shown;
 mod values;
 mod yaml;
 

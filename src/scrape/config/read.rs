@@ -11,6 +11,7 @@ use super::files::{ScrapeFiles, read_bounded};
 use super::job::{
     NameEscaping, NameValidation, ScrapeConfig, ScrapeJob, ScrapeLimits, ScrapeProtocol, ScrapeScheme,
 };
+use super::shown::shown;
 use super::values;
 use super::yaml::{YamlFile, YamlGlobal, YamlJob, YamlJobsFile};
 use crate::model::{Labels, format_duration};
@@ -82,6 +83,7 @@ impl ScrapeConfig {
         for pattern in file.scrape_config_files.iter().flatten() {
             reader.add_files(pattern, files)?;
         }
+        reader.config.shown = shown(text).into();
         Ok(reader.config)
     }
 }

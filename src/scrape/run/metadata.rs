@@ -63,7 +63,7 @@ pub struct ScrapeMetadataPool(Mutex<HashMap<u64, Weak<ScrapeMetadata>>>);
 
 impl ScrapeMetadataPool {
     /// Returns the metadata of a response, shared with other targets.
-    pub(super) fn shared(&self, sent: &[MetricMetadata<'_>]) -> Arc<ScrapeMetadata> {
+    pub fn shared(&self, sent: &[MetricMetadata<'_>]) -> Arc<ScrapeMetadata> {
         let hash = hash_of(sent);
         let mut pool = self.0.lock().ignore_poison();
         if let Some(known) = pool.get(&hash).and_then(Weak::upgrade) {

@@ -2,6 +2,7 @@
 
 use super::error::ScrapeError;
 use super::response::ScrapeFormat;
+use crate::ingest::exposition;
 use crate::ingest::text::Format;
 use crate::scrape::config::{NameEscaping, ScrapeProtocol};
 
@@ -40,14 +41,11 @@ pub fn response_format(
     content_type: &str,
     fallback: Option<ScrapeProtocol>,
 ) -> Result<ScrapeFormat, ScrapeError> {
-    let mut parts = content_type.split(';').map(str::trim);
-    let media = parts.next().unwrap_or_default().to_ascii_lowercase();
+    let media = content_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     match media.as_str() {
         "application/openmetrics-text" => return Ok(ScrapeFormat::Text(Format::OpenMetrics)),
         "text/plain" => return Ok(ScrapeFormat::Text(Format::Prometheus)),
-        "application/vnd.google.protobuf" if is_delimited_families(parts) => {
-            return Ok(ScrapeFormat::Protobuf);
-        }
+        _ if exposition::is_media_type(content_type) => return Ok(ScrapeFormat::Protobuf),
         _ => {}
     }
     match fallback {
@@ -69,20 +67,6 @@ pub fn response_format(
             )))
         }
     }
-}
-
-/// Returns whether the parameters of a protobuf type name the one message and encoding that exist.
-/// Absent parameters mean them, too.
-fn is_delimited_families<'p>(mut parameters: impl Iterator<Item = &'p str>) -> bool {
-    parameters.all(|parameter| {
-        let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let value = value.trim().trim_matches('"');
-        match name.trim().to_ascii_lowercase().as_str() {
-            "proto" => value == "io.prometheus.client.MetricFamily",
-            "encoding" => value == "delimited",
-            _ => true,
-        }
-    })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The body of a response, and its decoder.
 
 use super::error::ScrapeError;
-use crate::ingest::exposition::{self, ExpositionOptions};
+use crate::ingest::exposition::{self, ExpositionOptions, FloatLabels};
 use crate::ingest::text::{self, Format};
 use crate::ingest::{DecodeLimits, Translated};
 use crate::model::Timestamp;
@@ -41,7 +41,8 @@ impl ScrapeBody<'_> {
         let translated = match self.format {
             ScrapeFormat::Text(format) => text::decode(self.bytes, format, NO_TIME, limits),
             ScrapeFormat::Protobuf => {
-                let options = ExpositionOptions { default_at: NO_TIME, classic };
+                let float_labels = FloatLabels::OpenMetrics;
+                let options = ExpositionOptions { default_at: NO_TIME, classic, float_labels };
                 exposition::decode(self.bytes, options, limits)
             }
         }?;

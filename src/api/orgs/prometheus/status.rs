@@ -1,4 +1,4 @@
-//! What Prometheus reports about itself: configuration, flags, runtime, replay of its log,
+//! What Prometheus reports about itself: flags, runtime, replay of its log,
 //! notifications of its UI, and its own metrics.
 //!
 //! Many organisations share a server, so nothing here names its host, its folders or other
@@ -27,13 +27,6 @@ pub(super) fn routes(routes: Routes<ReadDeps>) -> Routes<ReadDeps> {
         Some(Endpoint::Expr),
         "Prometheus: get the tree of an expression",
         super::parse_query,
-    );
-    let routes = both(
-        routes,
-        "/orgs/{slug}/prometheus/api/v1/status/config",
-        None,
-        "Prometheus: get the configuration; always empty",
-        config,
     );
     let routes = both(
         routes,
@@ -73,10 +66,6 @@ pub(super) fn routes(routes: Routes<ReadDeps>) -> Routes<ReadDeps> {
 
 fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
-}
-
-async fn config(_: ReadRequest) -> ApiResult<Response> {
-    Ok(success(&json!({ "yaml": "" })))
 }
 
 async fn flags(State(deps): State<ReadDeps>, _: ReadRequest) -> ApiResult<Response> {

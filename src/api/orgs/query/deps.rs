@@ -14,6 +14,7 @@ use crate::model::PatternCache;
 use crate::promql::syntax::{Caps, ExpressionCache};
 use crate::promql::{self, MemoryPool, RangeCache};
 use crate::rules::RuleEngine;
+use crate::scrape::Scrapers;
 use crate::tsdb::Tsdb;
 
 /// The dependencies of the discovery and query endpoints, including the Prometheus mount.
@@ -47,6 +48,8 @@ pub struct ReadDeps {
     pub queried: Arc<QueriedMetrics>,
     /// The evaluation of rules.
     pub rules: Arc<RuleEngine>,
+    /// The scraped targets, whose metadata is listed; `None` if nothing is scraped.
+    pub scrapers: Option<Arc<Scrapers>>,
 }
 
 /// The limits of one query (docs/specification.md C5, E).

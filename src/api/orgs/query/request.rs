@@ -13,7 +13,7 @@ use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::{Params, PathOf};
 use crate::api::router::{parameters, pattern, required_auth};
 use crate::api::routes::Auth;
-use crate::model::TimeRange;
+use crate::model::{OrgId, TimeRange};
 
 /// The parameters of the URL and of the form, in one list.
 pub(in crate::api::orgs) struct MergedParams(pub(in crate::api::orgs) Params);
@@ -162,6 +162,13 @@ impl QueryRequest {
     /// Returns what the caller may do.
     pub(in crate::api::orgs) fn grant(&self) -> &Grant {
         &self.caller.grant
+    }
+
+    /// Returns the organisation if the caller sees its scraped targets: its access is unrestricted,
+    /// and it is no embed token.
+    pub(in crate::api::orgs) fn org_of_targets(&self) -> Option<OrgId> {
+        let sees_targets = self.caller.access.scope.is_whole() && !self.caller.grant.is_token();
+        sees_targets.then_some(self.caller.access.org)
     }
 
     /// Sets a timeout; the organisation's own limit applies if it is shorter.

@@ -33,6 +33,7 @@ fn deps() -> ReadDeps {
         engines: Arc::new(crate::api::orgs::query::engines::Engines::local()),
         live: Arc::default(),
         queried: Arc::new(QueriedMetrics::new(Timestamp::from_s(0))),
+        scrapers: None,
     }
 }
 
