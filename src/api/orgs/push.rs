@@ -83,13 +83,7 @@ impl PushedGroups {
             return Ok(());
         }
         for (org, stored) in identity.all_pushes()? {
-            let mut pushes = OrgPushes::default();
-            for one in stored {
-                let StoredPush { number, labels, text, ttl_ms, pushed_at, failed_at } = one;
-                let group = PushGroup { number, text, ttl_ms, pushed_at, failed_at, sent_at: None };
-                pushes.load(GroupingLabels::of_stored(labels), group);
-            }
-            orgs.insert(org, Arc::new(AsyncMutex::new(pushes)));
+            orgs.insert(org, Arc::new(AsyncMutex::new(groups_of(stored))));
         }
         self.is_loaded.store(true, Ordering::Release);
         Ok(())
@@ -106,6 +100,16 @@ impl PushedGroups {
     fn forget(&self, org: OrgId) {
         self.orgs.lock().ignore_poison().remove(&org);
     }
+}
+
+fn groups_of(stored: Vec<StoredPush>) -> OrgPushes {
+    let mut pushes = OrgPushes::default();
+    for one in stored {
+        let StoredPush { number, labels, text, ttl_ms, pushed_at, failed_at } = one;
+        let group = PushGroup { number, text, ttl_ms, pushed_at, failed_at, sent_at: None };
+        pushes.load(GroupingLabels::of_stored(labels), group);
+    }
+    pushes
 }
 
 /// The routes, relative to `/api/v1`.
@@ -391,23 +395,33 @@ async fn list(
 ) -> ApiResult<Json<Value>> {
     let access = machine.enter(&slug)?;
     let org = access.org;
-    let pushes = locked(&deps, org).await?;
+    let identity = Arc::clone(&deps.identity);
     let lanes = deps.write.lanes.clone();
-    let work = move || {
-        let shown: Vec<(&GroupingLabels, &PushGroup)> =
-            pushes.iter().filter(|(labels, _)| labels.has_all(forced_labels(&access))).collect();
-        let bytes: u64 = shown.iter().map(|(labels, group)| group.json_bytes(labels)).sum();
-        if bytes > LIST_BYTES_MAX {
-            let detail = format!(
-                "the list takes about {bytes} bytes of memory, of which {LIST_BYTES_MAX} are allowed: query the \
-                 series instead"
-            );
-            return Err(ApiError::new(Code::QueryTooExpensive, detail));
+    let work = lanes.run(Lane::Ingest(org), {
+        // A follower reads the groups of its primary each time.
+        let pushes = if identity.is_follower() { None } else { Some(locked(&deps, org).await?) };
+        move || match pushes {
+            Some(pushes) => list_of(&pushes, &access),
+            None => list_of(&groups_of(identity.pushes_of(org)?), &access),
         }
-        shown.into_iter().map(|(labels, group)| view(labels, group)).collect::<ApiResult<Vec<_>>>()
-    };
-    let data = lanes.run(Lane::Ingest(org), work).await??;
+    });
+    let data = work.await??;
     Ok(Json(json!({ "status": "success", "data": data })))
+}
+
+/// Returns the groups that the caller may see.
+fn list_of(pushes: &OrgPushes, access: &IngestAccess) -> ApiResult<Vec<Value>> {
+    let shown: Vec<(&GroupingLabels, &PushGroup)> =
+        pushes.iter().filter(|(labels, _)| labels.has_all(forced_labels(access))).collect();
+    let bytes: u64 = shown.iter().map(|(labels, group)| group.json_bytes(labels)).sum();
+    if bytes > LIST_BYTES_MAX {
+        let detail = format!(
+            "the list takes about {bytes} bytes of memory, of which {LIST_BYTES_MAX} are allowed: query the \
+             series instead"
+        );
+        return Err(ApiError::new(Code::QueryTooExpensive, detail));
+    }
+    shown.into_iter().map(|(labels, group)| view(labels, group)).collect()
 }
 
 /// Returns a group as a Pushgateway lists it. The parts of a histogram or a summary are listed by

@@ -51,6 +51,24 @@ pub enum StoredPushError {
     Store(#[from] StoreError),
 }
 
+/// Returns the groups whose rows these are.
+fn assembled_groups(
+    rows: impl IntoIterator<Item = ((OrgId, u64, u32), PushRow)>,
+) -> BTreeMap<OrgId, Vec<StoredPush>> {
+    let mut found: BTreeMap<(OrgId, u64), BTreeMap<u32, PushRow>> = BTreeMap::new();
+    for ((org, number, part), row) in rows {
+        found.entry((org, number)).or_default().insert(part, row);
+    }
+    let mut orgs: BTreeMap<OrgId, Vec<StoredPush>> = BTreeMap::new();
+    for ((org, number), mut parts) in found {
+        match assembled(number, &mut parts) {
+            Some(push) => orgs.entry(org).or_default().push(push),
+            None => tracing::warn!(org = org.0, number, "a pushed group is damaged and left out"),
+        }
+    }
+    orgs
+}
+
 impl Identity {
     /// Returns the organisations that have pushed groups, and their groups. A group that is damaged
     /// is left out, and logged.
@@ -58,18 +76,15 @@ impl Identity {
     /// # Errors
     /// [`StoreError`].
     pub fn all_pushes(&self) -> Result<BTreeMap<OrgId, Vec<StoredPush>>, StoreError> {
-        let mut found: BTreeMap<(OrgId, u64), BTreeMap<u32, PushRow>> = BTreeMap::new();
-        for ((org, number, part), row) in self.rows::<PushRow>(&())? {
-            found.entry((org, number)).or_default().insert(part, row);
-        }
-        let mut orgs: BTreeMap<OrgId, Vec<StoredPush>> = BTreeMap::new();
-        for ((org, number), mut parts) in found {
-            match assembled(number, &mut parts) {
-                Some(push) => orgs.entry(org).or_default().push(push),
-                None => tracing::warn!(org = org.0, number, "a pushed group is damaged and left out"),
-            }
-        }
-        Ok(orgs)
+        Ok(assembled_groups(self.rows::<PushRow>(&())?))
+    }
+
+    /// Like [`Identity::all_pushes`], of one organisation.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn pushes_of(&self, org: OrgId) -> Result<Vec<StoredPush>, StoreError> {
+        Ok(assembled_groups(self.rows::<PushRow>(&org)?).remove(&org).unwrap_or_default())
     }
 
     /// Stores a group, or a new version of it. Blocks (commits).

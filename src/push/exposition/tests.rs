@@ -94,16 +94,16 @@ proptest! {
     ) {
         let mut body = Vec::new();
         for (name, help, kind, unit) in &families {
-            let value = |field: u64| Message::default().double(field, value);
+            let value = |field: u64| PushedMessage::default().double(field, value);
             let metric = match kind {
                 0 => metric().message(3, &value(1)),
                 1 => metric().message(2, &value(1)),
                 2 => metric().message(4, &value(2).message(3, &value(2).double(1, 0.5))),
                 3 => metric().message(5, &value(1)),
-                _ => metric().message(7, &value(2).message(3, &Message::default().double(2, 2.0))),
+                _ => metric().message(7, &value(2).message(3, &PushedMessage::default().double(2, 2.0))),
             };
             let metric = metric.label(&label, &text);
-            let family = Message::default().text(1, name).text(2, help).varint(3, *kind).text(5, unit);
+            let family = PushedMessage::default().text(1, name).text(2, help).varint(3, *kind).text(5, unit);
             family.message(4, &metric).delimited(&mut body);
         }
         if let Ok(found) = read_messages(&body) {
@@ -120,33 +120,33 @@ proptest! {
 
 /// A message that is being encoded.
 #[derive(Clone, Default)]
-struct Message(Vec<u8>);
+struct PushedMessage(Vec<u8>);
 
-impl Message {
-    fn text(mut self, field: u64, text: &str) -> Message {
+impl PushedMessage {
+    fn text(mut self, field: u64, text: &str) -> PushedMessage {
         put_bytes(field, text.as_bytes(), &mut self.0);
         self
     }
 
-    fn message(mut self, field: u64, inner: &Message) -> Message {
+    fn message(mut self, field: u64, inner: &PushedMessage) -> PushedMessage {
         put_bytes(field, &inner.0, &mut self.0);
         self
     }
 
-    fn varint(mut self, field: u64, value: u64) -> Message {
+    fn varint(mut self, field: u64, value: u64) -> PushedMessage {
         put_varint(field << 3, &mut self.0);
         put_varint(value, &mut self.0);
         self
     }
 
-    fn double(mut self, field: u64, value: f64) -> Message {
+    fn double(mut self, field: u64, value: f64) -> PushedMessage {
         put_varint(field << 3 | 1, &mut self.0);
         self.0.extend_from_slice(&value.to_le_bytes());
         self
     }
 
-    fn label(self, name: &str, value: &str) -> Message {
-        self.message(1, &Message::default().text(1, name).text(2, value))
+    fn label(self, name: &str, value: &str) -> PushedMessage {
+        self.message(1, &PushedMessage::default().text(1, name).text(2, value))
     }
 
     fn delimited(&self, out: &mut Vec<u8>) {
@@ -155,12 +155,12 @@ impl Message {
     }
 }
 
-fn metric() -> Message {
-    Message::default().label("a", "b \"c\"")
+fn metric() -> PushedMessage {
+    PushedMessage::default().label("a", "b \"c\"")
 }
 
-fn family(name: &str, kind: u64, metrics: &[Message]) -> Vec<u8> {
-    let header = Message::default().text(1, name).text(2, "A \\ text.").varint(3, kind);
+fn family(name: &str, kind: u64, metrics: &[PushedMessage]) -> Vec<u8> {
+    let header = PushedMessage::default().text(1, name).text(2, "A \\ text.").varint(3, kind);
     let mut out = Vec::new();
     metrics.iter().fold(header, |family, metric| family.message(4, metric)).delimited(&mut out);
     out
@@ -170,11 +170,11 @@ fn read_messages(body: &[u8]) -> Result<Exposition, PushBodyError> {
     Exposition::read(body, PushFormat::Protobuf, &group(), &DecodeLimits::default())
 }
 
-fn histogram() -> Message {
-    let time = Message::default().varint(1, 1_700_000_000);
-    let exemplar = Message::default().label("trace", "x").double(2, 0.5);
-    let bucket = |bound: f64, count: u64| Message::default().varint(1, count).double(2, bound);
-    Message::default()
+fn histogram() -> PushedMessage {
+    let time = PushedMessage::default().varint(1, 1_700_000_000);
+    let exemplar = PushedMessage::default().label("trace", "x").double(2, 0.5);
+    let bucket = |bound: f64, count: u64| PushedMessage::default().varint(1, count).double(2, bound);
+    PushedMessage::default()
         .varint(1, 4)
         .double(2, 55.5)
         .message(3, &bucket(1.0, 1).message(3, &exemplar))
@@ -186,10 +186,10 @@ fn histogram() -> Message {
 /// The text is that of Go's client for the same metrics.
 #[test]
 fn messages_are_read_as_the_text_of_the_same_metrics() {
-    let value = |number: f64| Message::default().double(1, number);
-    let quantile = Message::default().double(1, 1.0).double(2, 7.0);
-    let summary = Message::default().varint(1, 3).double(2, 9.5).message(3, &quantile);
-    let counter = value(3.0).message(3, &Message::default().varint(1, 1_700_000_000));
+    let value = |number: f64| PushedMessage::default().double(1, number);
+    let quantile = PushedMessage::default().double(1, 1.0).double(2, 7.0);
+    let summary = PushedMessage::default().varint(1, 3).double(2, 9.5).message(3, &quantile);
+    let counter = value(3.0).message(3, &PushedMessage::default().varint(1, 1_700_000_000));
     let body = [
         family("c_total", 0, &[metric().message(3, &counter)]),
         family("g", 1, &[metric().message(2, &value(f64::NEG_INFINITY)).label("job", "other")]),
@@ -230,15 +230,15 @@ h_count{a="b \"c\""} 4
 
 #[test]
 fn messages_that_cannot_be_a_group_are_refused_with_the_reason() {
-    let value = Message::default().double(1, 1.0);
-    let gauge = |metric: Message| family("g", 1, &[metric.message(2, &value)]);
+    let value = PushedMessage::default().double(1, 1.0);
+    let gauge = |metric: PushedMessage| family("g", 1, &[metric.message(2, &value)]);
     let native = histogram().varint(5, 6).double(6, 1e-9).varint(7, 4);
-    let unit = Message::default().text(1, "g").varint(3, 1).text(5, "a\nb");
+    let unit = PushedMessage::default().text(1, "g").varint(3, 1).text(5, "a\nb");
     let mut bad_unit = Vec::new();
     unit.delimited(&mut bad_unit);
-    let many =
-        (0..LABELS_PARSED_MAX).fold(Message::default(), |metric, n| metric.label(&format!("l{n}"), "x"));
-    let quantiles = Message::default().message(3, &Message::default().double(1, 0.5));
+    let many = (0..LABELS_PARSED_MAX)
+        .fold(PushedMessage::default(), |metric, n| metric.label(&format!("l{n}"), "x"));
+    let quantiles = PushedMessage::default().message(3, &PushedMessage::default().double(1, 0.5));
     let cases = [
         (gauge(metric().varint(6, 1_000)), "no timestamp"),
         ([gauge(metric()), gauge(metric())].concat(), "the metric family g occurs twice"),
@@ -264,7 +264,7 @@ fn messages_that_cannot_be_a_group_are_refused_with_the_reason() {
 /// A staleness marker is a NaN with its own bits, which the text format cannot state.
 #[test]
 fn a_staleness_marker_in_a_message_is_an_ordinary_nan() {
-    let value = Message::default().double(1, stale_nan());
+    let value = PushedMessage::default().double(1, stale_nan());
     let found = read_messages(&family("g", 1, &[metric().message(2, &value)])).expect("valid");
     assert!(found.series().all(|one| one.value.is_nan() && !crate::model::is_stale(one.value)));
 }
