@@ -164,7 +164,7 @@ fn organisations_keys_and_tokens_of_a_running_server() {
     assert!(keys.contains(id) && !keys.contains(secret), "{keys}");
     assert!(
         refused(dir, &["key", "create", ORG, "--name", "x", "--scopes", "embd"], "")
-            .contains("ingest, read or embed")
+            .contains("ingest, read, embed or alerting")
     );
     let mut rated = vec!["key", "create", ORG, "--name", "rated", "--scopes", "ingest,embed,read"];
     rated.extend([

@@ -430,7 +430,7 @@ fn every_block_is_of_a_known_kind_and_every_reason_is_needed() {
         assert!(blocks.iter().any(|block| block.text.lines().any(|line| line.starts_with(words))), "{words}");
     }
     for CodeBlock { document, language, text, .. } in &blocks {
-        let known = ["sh", "text", "yaml", "json", "ndjson", "html", "js", "python", "nginx", "caddy"];
+        let known = ["sh", "text", "yaml", "json", "ndjson", "html", "js", "python", "go", "nginx", "caddy"];
         assert!(known.contains(&&**language), "{document}: {language:?}\n{text}");
         if language == "json" {
             assert!(serde_json::from_str::<Value>(text).is_ok(), "{document}\n{text}");

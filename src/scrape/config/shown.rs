@@ -26,7 +26,7 @@ pub(super) fn shown(text: &str) -> String {
         Ok(file) => file.unwrap_or_default(),
         Err(error) => return format!("# The configuration cannot be shown: {error}\n"),
     };
-    file.retain(|key, _| SHOWN.contains(&key.as_str()));
+    file.retain(|key, section| SHOWN.contains(&key.as_str()) && !section.is_null());
     if file.is_empty() {
         return String::new();
     }
