@@ -21,7 +21,7 @@ use crate::server::{
 enum Writer {
     Server(AdminClient),
     /// The stopped folder, and the organisation.
-    Folder(OpenStore, OrgId),
+    Folder(Box<OpenStore>, OrgId),
 }
 
 /// Backfills all rules of the command.
@@ -98,7 +98,7 @@ fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::
     accounts.close().context("the folder was not closed cleanly")?;
     let org = org.map_err(|words| anyhow!(words))?;
     let store = OpenStore::open(&settings.data_dir, Clock::System).with_context(unopened)?;
-    Ok(Writer::Folder(store, org))
+    Ok(Writer::Folder(Box::new(store), org))
 }
 
 impl Writer {

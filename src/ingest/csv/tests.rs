@@ -268,8 +268,8 @@ proptest! {
         let (mut is_quoted, mut read) = (false, 0);
         for line in body.as_bytes().split_inclusive(|byte| *byte == b'\n') {
             is_quoted = ends_in_quotes(line, is_quoted);
-            read += line.len();
-            let mut records = CsvRecord::new(&body.as_bytes()[..read]);
+            read = body.len().min(line.len().saturating_add(read));
+            let mut records = CsvRecord::new(body.as_bytes().get(..read).unwrap_or_default());
             let mut is_open = false;
             loop {
                 match records.read_next() {
