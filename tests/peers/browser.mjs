@@ -1061,7 +1061,7 @@ const scenarios = {
     await key.locator('[name="ingest"]').check();
     await saves();
     const restricted = (await stored()).embed;
-    check(restricted.policy.endpoints.join() === 'metrics,labels,range,instant,dashboard' && restricted.policy.metrics.join() === 'http_*,up' && restricted.origins.join() === 'https://app.example.com', `the form is what is stored: ${JSON.stringify(restricted)}`);
+    check(restricted.policy.endpoints.join() === 'metrics,labels,range,instant,dashboard,alerts' && restricted.policy.metrics.join() === 'http_*,up' && restricted.origins.join() === 'https://app.example.com', `the form is what is stored: ${JSON.stringify(restricted)}`);
     // What it writes; an emptied list permits nothing until it is changed.
     await keys.locator('summary:has-text("website")').click();
     await key.locator('[name="labels"]').fill('source=laptop\nplace = cellar = 1');
