@@ -1,9 +1,8 @@
 //! Formats of a variable's value: `${name:csv}`, `${name:regex}`, and the escaping inside PromQL.
 
-use std::fmt::Write as _;
-
 use super::interpolate::InterpolateError;
 use super::json::number;
+use crate::model::percent_encoded;
 
 /// Where in PromQL a reference is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,20 +176,6 @@ fn lucene(text: &str) -> String {
             out.push('\\');
         }
         out.push(c);
-    }
-    out
-}
-
-/// Encodes all bytes but letters, digits and `-_.~`.
-fn percent_encoded(text: &str) -> String {
-    let mut out = String::new();
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
-            _ => {
-                let _ = write!(out, "%{byte:02X}");
-            }
-        }
     }
     out
 }

@@ -48,7 +48,7 @@ pub use org::{OrgId, OrgSlug, SlugError, StoreId};
 pub use org_lru::{LruBounds, OrgLru};
 pub use pace::{Conductor, Pace, Stopped};
 pub use pattern::{CaptureError, Captures, CompileLimits, MayCompile, Pattern, PatternCache, PatternError};
-pub use percent::percent_decoded;
+pub use percent::{percent_decoded, percent_encoded};
 pub use raw_series::RawSeries;
 pub use sample::{STALE_NAN_BITS, Sample, is_stale, stale_nan};
 pub use standby::{GateAnswer, GateMode, StandbyRefusal, WriteGate};

@@ -1,6 +1,7 @@
-//! Percent-encoding of paths (RFC 3986, section 2.1).
+//! Percent-encoding (RFC 3986, section 2.1).
 
 use std::borrow::Cow;
+use std::fmt::Write as _;
 
 /// Decodes `%41`. A percent sign without two hexadecimal digits is kept as it is.
 pub fn percent_decoded(text: &str) -> Cow<'_, [u8]> {
@@ -27,9 +28,31 @@ pub fn percent_decoded(text: &str) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
+/// Encodes all bytes but letters, digits and `-_.~`.
+pub fn percent_encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => out.push(char::from(byte)),
+            _ => {
+                // Writing to a string cannot fail.
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reserved_bytes_are_encoded_and_decoded_to_the_same() {
+        let text = "a-Z_0.~ /?&=+%{é}";
+        assert_eq!(percent_encoded(text), "a-Z_0.~%20%2F%3F%26%3D%2B%25%7B%C3%A9%7D");
+        assert_eq!(*percent_decoded(&percent_encoded(text)), *text.as_bytes());
+    }
 
     #[test]
     fn escapes_are_decoded_and_other_percent_signs_are_kept() {

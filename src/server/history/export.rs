@@ -13,8 +13,7 @@ use crate::history::copy::CopyFilter;
 use crate::history::export::{
     BlockExport, ExportFormat, ExportSource, StoreExport, TextExport, export_blocks, export_text,
 };
-use crate::model::{Access, TimeRange};
-use crate::server::query_string::percent_encoded;
+use crate::model::{Access, TimeRange, percent_encoded};
 
 /// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

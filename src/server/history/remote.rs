@@ -17,10 +17,10 @@ use crate::ingest::remote_read::{self, CHUNKS_TYPE, ReadDecoder, ReadError, Read
 use crate::ingest::{DecodeLimits, json_lines};
 use crate::model::{
     EgressRules, Labels, METRIC_NAME, MatchOp, Matcher, MetricMetadata, RawSeries, Target, TargetAuth,
-    TargetSecret, TargetTls, TargetUrl, TimeRange,
+    TargetSecret, TargetTls, TargetUrl, TimeRange, percent_encoded,
 };
 use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse};
-use crate::server::query_string::{DecimalSeconds, percent_encoded};
+use crate::server::query_string::DecimalSeconds;
 
 /// The longest time of one request.
 const TIMEOUT: Duration = Duration::from_secs(300);

@@ -18,13 +18,14 @@ use crate::identity::{Identity, MoveRow, MoveStateError, MoveStep};
 use crate::kv::with_sources;
 use crate::model::{
     Access, BatchBuilder, METRIC_NAME, OrgId, Pace, Sample, StartChange, TimeRange, Timestamp, families_of,
+    percent_encoded,
 };
 use crate::moves::{
     BatchSeries, MoveBatch, MoveEnvironment, MoveStop, ReadFailure, ReadbackQuery, TailBatch, WriteFailure,
     parse_names, parse_one,
 };
 use crate::outbound::{Egress, TargetClient, TargetError, TargetMethod, TargetRequest};
-use crate::server::query_string::{DecimalSeconds, percent_encoded};
+use crate::server::query_string::DecimalSeconds;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{
     ConsumerId, Description, LogPosition, LogTail, MetricFilter, RecordKind, SeriesId, Snapshot, TailContent,
