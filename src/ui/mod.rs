@@ -229,6 +229,7 @@ const FILES: &[Embedded] = files! {
     Module any "chart/pen.js" => ["/chart/pen.js"];
     Module any "chart/pointer.js" => ["/chart/pointer.js"];
     Module any "chart/problems.js" => ["/chart/problems.js"];
+    Module any "chart/properties.js" => ["/chart/properties.js"];
     Module any "chart/query.js" => ["/chart/query.js"];
     Module any "chart/request.js" => ["/chart/request.js"];
     Module any "chart/retry.js" => ["/chart/retry.js"];

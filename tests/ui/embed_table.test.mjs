@@ -3,12 +3,8 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import {
-  DISPLAY_ATTRIBUTES,
-  PROPERTIES,
-  adoptProperties,
-  defineProperties,
-} from '../../src/ui/assets/chart/attributes.js';
+import { DISPLAY_ATTRIBUTES, KINDS, PROPERTIES } from '../../src/ui/assets/chart/attributes.js';
+import { adoptProperties, defineProperties } from '../../src/ui/assets/chart/properties.js';
 import { QUERY_ATTRIBUTES } from '../../src/ui/assets/chart/query.js';
 
 const read = (path) => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
@@ -72,7 +68,7 @@ test('properties mirror attributes, and those that were set too early are kept',
   }
   const host = new Host();
   Object.assign(host, { tokenEndpoint: '/t', live: true, start: 5 });
-  defineProperties(Host.prototype);
+  defineProperties(Host.prototype, PROPERTIES, KINDS);
   adoptProperties(host, [...PROPERTIES.keys()]);
   assert.deepEqual(
     ['token-endpoint', 'live', 'start', 'end'].map((name) => host.getAttribute(name)),

@@ -8,6 +8,7 @@
 
 import { AlertListView } from './alert_list/view.js';
 import { ApiError } from './chart/api_error.js';
+import { adoptProperties, defineProperties, propertiesOf } from './chart/properties.js';
 import { fetchAnswer, isOwnOrigin } from './chart/request.js';
 
 /**
@@ -20,8 +21,10 @@ const SERVER = new URL('.', import.meta.url).href.replace(/(\/assets\/[0-9a-f]{1
 /** Attributes that change the response. */
 const QUERY_ATTRIBUTES = ['src', 'org', 'token', 'token-endpoint', 'alert-state', 'match', 'limit'];
 const ATTRIBUTES = [...QUERY_ATTRIBUTES, 'title', 'refresh', 'theme'];
-/** Properties that are a number or null; all others are text. */
-const NUMBERS = ['limit', 'refresh'];
+/** Properties that are no text. */
+const KINDS = { numbers: ['limit', 'refresh'] };
+/** Every property that mirrors an attribute, with its attribute. */
+const PROPERTIES = propertiesOf(ATTRIBUTES);
 /** Seconds between two requests: the default, the shortest and the longest. */
 const REFRESH = 30;
 const REFRESH_MIN = 5;
@@ -78,14 +81,7 @@ class MetricAlerts extends HTMLElement {
   };
 
   connectedCallback() {
-    // Properties that were set before the element was defined hide those of the prototype.
-    for (const name of [...PROPERTIES.keys(), 'title', 'data']) {
-      if (!Object.hasOwn(this, name)) continue;
-      const own = /** @type {any} */ (this);
-      const value = own[name];
-      delete own[name];
-      own[name] = value;
-    }
+    adoptProperties(this, [...PROPERTIES.keys(), 'title', 'data']);
     this.#view ??= new AlertListView(this, {
       retry: () => this.reload(),
       more: () => {
@@ -319,37 +315,7 @@ class MetricAlerts extends HTMLElement {
   }
 }
 
-/** Every property that mirrors an attribute, with its attribute. @type {Map<string, string>} */
-const PROPERTIES = new Map(
-  ATTRIBUTES.filter((name) => name !== 'title').map((name) => [
-    name.replace(/-(.)/g, (_, letter) => letter.toUpperCase()),
-    name,
-  ]),
-);
-
-/** @param {object} prototype */
-function defineProperties(prototype) {
-  for (const [property, name] of PROPERTIES) {
-    Object.defineProperty(prototype, property, {
-      configurable: true,
-      enumerable: true,
-      /** @this {HTMLElement} */
-      get() {
-        const text = this.getAttribute(name);
-        if (!NUMBERS.includes(name)) return text ?? '';
-        const number = parseFloat(text ?? '');
-        return Number.isNaN(number) ? null : number;
-      },
-      /** @this {HTMLElement} @param {any} value */
-      set(value) {
-        if (value || value === 0) this.setAttribute(name, value);
-        else this.removeAttribute(name);
-      },
-    });
-  }
-}
-
 if (!customElements.get('metric-alerts')) {
-  defineProperties(MetricAlerts.prototype);
+  defineProperties(MetricAlerts.prototype, PROPERTIES, KINDS);
   customElements.define('metric-alerts', MetricAlerts);
 }

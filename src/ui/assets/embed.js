@@ -8,8 +8,9 @@
 // embed.d.ts has their types. `data-state` is idle, loading, drawn, empty or error.
 
 import { ApiError } from './chart/api_error.js';
-import { DISPLAY_ATTRIBUTES, PROPERTIES, adoptProperties, defineProperties, textOf } from './chart/attributes.js';
+import { DISPLAY_ATTRIBUTES, KINDS, PROPERTIES, textOf } from './chart/attributes.js';
 import { Loader } from './chart/loader.js';
+import { adoptProperties, defineProperties } from './chart/properties.js';
 import { QUERY_ATTRIBUTES, chartQuery } from './chart/query.js';
 import { isOwnOrigin } from './chart/request.js';
 import { ChartView } from './chart/view.js';
@@ -325,6 +326,6 @@ class MetricChart extends HTMLElement {
 }
 
 if (!customElements.get('metric-chart')) {
-  defineProperties(MetricChart.prototype);
+  defineProperties(MetricChart.prototype, PROPERTIES, KINDS);
   customElements.define('metric-chart', MetricChart);
 }
