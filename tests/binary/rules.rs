@@ -12,7 +12,7 @@ use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually}
 
 const WAIT_MAX: Duration = Duration::from_secs(60);
 
-const RULES: &str = "groups:
+pub(crate) const RULES: &str = "groups:
 - name: g
   interval: 100ms
   rules:
