@@ -275,6 +275,14 @@ pub fn number(value: f64, out: &mut Vec<u8>) {
     append(out, |buf| digits::number(buf, 0, value));
 }
 
+/// Returns the text of the value of a sample.
+pub fn number_text(value: f64) -> String {
+    let mut out = Vec::new();
+    number(value, &mut out);
+    // Only digits, signs and letters of ASCII are written.
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// Writes the value of a scalar, without quotes and never in the exponent form: it has up to 309
 /// digits before the point, and up to 324 zeros after it.
 pub fn fixed_number(value: f64, out: &mut Vec<u8>) {

@@ -20,7 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::OrgDeps;
-use super::etag::{etag, etag_header, if_match, required_if_match};
+use super::etag::{etag, etag_header, if_match, not_modified, required_if_match};
 use crate::api::body::{Json, is_json, parse_json, read};
 use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -160,8 +160,8 @@ async fn show(
             }
         };
         identity.note_dashboard_view(org, user, &uid, now);
-        if known.is_some_and(|known| names_tag(&known, &tag)) {
-            return Ok((StatusCode::NOT_MODIFIED, etag_header(&tag)).into_response());
+        if let Some(response) = not_modified(known.as_ref(), &tag) {
+            return Ok(response);
         }
         let marks = identity.dashboard_marks(org, user)?;
         let (dashboard, text) = match &provisioned {
@@ -173,12 +173,6 @@ async fn show(
         Ok((etag_header(&tag), Json(Whole { meta, dashboard: raw(text)? })).into_response())
     };
     deps.read(org, read).await
-}
-
-/// Returns whether an `If-None-Match` names a tag (RFC 9110, section 13.1.2: weak comparison).
-pub(super) fn names_tag(header: &HeaderValue, tag: &str) -> bool {
-    let all = header.to_str().unwrap_or_default().split(',').map(str::trim);
-    all.map(|one| one.strip_prefix("W/").unwrap_or(one)).any(|one| one == "*" || one == tag)
 }
 
 // -- writing --------------------------------------------------------------------------------------

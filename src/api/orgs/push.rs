@@ -25,7 +25,7 @@ use crate::api::callers::{IngestAccess, IngestCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
 use crate::api::lanes::Lane;
 use crate::api::params::{Params, PathOf, parse_span};
-use crate::api::prom_json;
+use crate::api::prom_json::number_text;
 use crate::api::routes::{Auth, Routes};
 use crate::identity::{Identity, StoredPush};
 use crate::ingest::gzip::decompress;
@@ -394,18 +394,14 @@ async fn list(
     PathOf(slug): PathOf<String>,
 ) -> ApiResult<Json<Value>> {
     let access = machine.enter(&slug)?;
-    let org = access.org;
-    let identity = Arc::clone(&deps.identity);
-    let lanes = deps.write.lanes.clone();
-    let work = lanes.run(Lane::Ingest(org), {
-        // A follower reads the groups of its primary each time.
-        let pushes = if identity.is_follower() { None } else { Some(locked(&deps, org).await?) };
-        move || match pushes {
-            Some(pushes) => list_of(&pushes, &access),
-            None => list_of(&groups_of(identity.pushes_of(org)?), &access),
-        }
-    });
-    let data = work.await??;
+    let (org, identity, lanes) = (access.org, Arc::clone(&deps.identity), deps.write.lanes.clone());
+    // A follower reads the groups of its primary each time.
+    let locked = if identity.is_follower() { None } else { Some(locked(&deps, org).await?) };
+    let work = move || match locked {
+        Some(pushes) => list_of(&pushes, &access),
+        None => list_of(&groups_of(identity.pushes_of(org)?), &access),
+    };
+    let data = lanes.run(Lane::Ingest(org), work).await??;
     Ok(Json(json!({ "status": "success", "data": data })))
 }
 
@@ -445,12 +441,12 @@ fn view(labels: &GroupingLabels, group: &PushGroup) -> ApiResult<Value> {
         let mut all = own.clone();
         all.extend(series.labels.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
         if let Some(metrics) = entry.get_mut("metrics").and_then(Value::as_array_mut) {
-            metrics.push(json!({ "labels": all, "value": number(series.value) }));
+            metrics.push(json!({ "labels": all, "value": number_text(series.value) }));
         }
     }
     let gauge = |at: Option<Timestamp>| {
         let seconds = at.map_or(0.0, Timestamp::as_seconds);
-        let metric = json!({ "labels": own, "value": number(seconds) });
+        let metric = json!({ "labels": own, "value": number_text(seconds) });
         json!({ "time_stamp": time, "type": "GAUGE", "metrics": [metric] })
     };
     view.insert("push_time_seconds".to_owned(), gauge(Some(group.pushed_at)));
@@ -458,13 +454,6 @@ fn view(labels: &GroupingLabels, group: &PushGroup) -> ApiResult<Value> {
     view.insert("labels".to_owned(), own.into());
     view.insert("last_push_successful".to_owned(), is_last_good.into());
     Ok(view.into())
-}
-
-/// Returns a value as text: `1.5`, `+Inf`.
-fn number(value: f64) -> String {
-    let mut text = Vec::new();
-    prom_json::number(value, &mut text);
-    String::from_utf8_lossy(&text).into_owned()
 }
 
 async fn status(

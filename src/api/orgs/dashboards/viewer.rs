@@ -12,20 +12,19 @@
 //! | `live` | the points of the queries of panels, each step when it is due |
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::{FromRequest, FromRequestParts as _, Request, State};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, Method, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::{data, live, names_tag, not_found, options};
+use super::{data, live, not_found, options};
 use crate::api::body::{Json, read_json};
 use crate::api::callers::{Endpoint, Grant, Permission, QueryAccess, QueryCaller, StandingCaller};
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::orgs::etag::etag_header;
+use crate::api::orgs::etag::{content_hash, etag_header, not_modified};
 use crate::api::orgs::query::ReadDeps;
 use crate::api::orgs::query::batch::Parameter;
 use crate::api::params::{Params, PathOf};
@@ -361,11 +360,10 @@ async fn view(State(deps): State<ViewerDeps>, request: ViewerRequest) -> ApiResu
         let (max_range_s, min_step_s) = (seconds(grant.max_range_ms()), seconds(grant.min_step_ms()));
         let variables = found.document.variables_view(access_of(grant));
         // The document depends on the grant as well.
-        let mut hasher = DefaultHasher::new();
-        (&found.key, variables.to_string(), max_range_s, min_step_s, grant.is_token()).hash(&mut hasher);
-        let tag = format!("\"{}-{:016x}\"", found.version, hasher.finish());
-        if known.is_some_and(|known| names_tag(&known, &tag)) {
-            return Ok((StatusCode::NOT_MODIFIED, etag_header(&tag)).into_response());
+        let shown = (&found.key, variables.to_string(), max_range_s, min_step_s, grant.is_token());
+        let tag = format!("\"{}-{:016x}\"", found.version, content_hash(shown));
+        if let Some(response) = not_modified(known.as_ref(), &tag) {
+            return Ok(response);
         }
         let body = json!({
             "uid": uid,

@@ -24,8 +24,8 @@ use super::{
 use crate::api::callers::{Endpoint, Grant, Permission};
 use crate::api::encoding::Coding;
 use crate::api::error::{ApiError, ApiResult, Code};
-use crate::api::orgs::dashboards::names_tag;
 use crate::api::orgs::dashboards::viewer::{Intervals, PanelQuery, SentValues, ViewerDeps, Viewing};
+use crate::api::orgs::etag::names_tag;
 use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::dashboards::{PanelDraw, PanelLook, PanelStacking};

@@ -11,28 +11,26 @@
 //! counts, its cursor and its tag included, depends on visible alerts only.
 
 use std::cmp::Reverse;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::json::{labels, number};
 use crate::api::callers::{Endpoint, QueryAccess, QueryCaller};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::listing::{PageRequest, SortKey};
-use crate::api::orgs::dashboards::names_tag;
-use crate::api::orgs::etag::etag_header;
+use crate::api::orgs::etag::{content_hash, etag_header, not_modified};
 use crate::api::orgs::query::ReadDeps;
 use crate::api::orgs::query::deadline::QueryDeadline;
 use crate::api::orgs::query::response::QueryBody;
 use crate::api::orgs::query::selectors::selectors;
 use crate::api::params::{Params, PathOf};
+use crate::api::prom_json::number_text;
 use crate::api::routes::{Auth, Routes};
+use crate::api::views::labels::labels_json;
 use crate::identity::AlertsPolicy;
 use crate::model::{Labels, METRIC_NAME, Matcher, Scope, Timestamp};
 use crate::rules::{AlertPhase, RuleAlert, RuleGroupView};
@@ -86,9 +84,12 @@ impl<'a> VisibleAlerts<'a> {
         self.token.as_ref().is_none_or(|token| token.policy.is_some_and(|policy| policy.value))
     }
 
-    fn has_annotation(&self, name: &str) -> bool {
-        let lists = |policy: &AlertsPolicy| policy.annotations.iter().any(|listed| listed == name);
-        self.token.as_ref().is_none_or(|token| token.policy.is_some_and(lists))
+    /// Returns the visible annotations of an alert.
+    fn annotations<'r>(&self, alert: &'r RuleAlert) -> impl Iterator<Item = (&'r String, &'r String)> {
+        alert.annotations.iter().filter(|(name, _)| {
+            let lists = |policy: &AlertsPolicy| policy.annotations.contains(name);
+            self.token.as_ref().is_none_or(|token| token.policy.is_some_and(lists))
+        })
     }
 
     /// Returns a visible alert without what the caller does not see. A hidden value is that of the
@@ -96,7 +97,7 @@ impl<'a> VisibleAlerts<'a> {
     pub(super) fn shown(&self, alert: &RuleAlert) -> RuleAlert {
         let mut shown = alert.clone();
         if self.token.is_some() {
-            let annotations = alert.annotations.iter().filter(|(name, _)| self.has_annotation(name));
+            let annotations = self.annotations(alert);
             shown.annotations =
                 Arc::new(annotations.map(|(name, text)| (name.clone(), text.clone())).collect());
         }
@@ -125,12 +126,10 @@ struct AlertKey {
 
 impl AlertKey {
     fn of(alert: &RuleAlert) -> AlertKey {
-        let mut hasher = DefaultHasher::new();
-        alert.labels.hash(&mut hasher);
         AlertKey {
             is_pending: alert.phase == AlertPhase::Pending,
             since: Reverse(alert.active_at),
-            hash: hasher.finish(),
+            hash: content_hash(&alert.labels),
         }
     }
 }
@@ -215,18 +214,18 @@ fn selects(matchers: &[Matcher], alert: &RuleAlert) -> bool {
 }
 
 fn alert_json(visible: &VisibleAlerts<'_>, alert: &RuleAlert) -> Value {
-    let annotations = alert.annotations.iter().filter(|(name, _)| visible.has_annotation(name));
+    let annotations = visible.annotations(alert);
     let annotations: serde_json::Map<String, Value> =
         annotations.map(|(name, text)| (name.clone(), json!(text))).collect();
     let mut json = json!({
         "state": alert.phase.as_str(),
-        "labels": labels(&alert.labels),
+        "labels": labels_json(&alert.labels),
         "active_since": alert.active_at.as_seconds(),
         "firing_since": alert.fired_at.map(Timestamp::as_seconds),
         "annotations": annotations,
     });
     if visible.has_value() {
-        json["value"] = json!(number(alert.value));
+        json["value"] = json!(number_text(alert.value));
     }
     json
 }
@@ -259,11 +258,9 @@ async fn list(
 /// Returns the body with its tag, or 304 if the client has it.
 fn respond(access: &QueryAccess, body: &Value, known: Option<&HeaderValue>) -> Response {
     let text = body.to_string();
-    let mut hasher = DefaultHasher::new();
-    text.hash(&mut hasher);
-    let tag = format!("\"{:016x}\"", hasher.finish());
-    if known.is_some_and(|known| names_tag(known, &tag)) {
-        return (StatusCode::NOT_MODIFIED, etag_header(&tag)).into_response();
+    let tag = format!("\"{:016x}\"", content_hash(&text));
+    if let Some(response) = not_modified(known, &tag) {
+        return response;
     }
     let mut response = QueryBody::whole(text.into_bytes(), access.coding).into_response();
     response.headers_mut().extend(etag_header(&tag));

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, path_name};
-use crate::api::prom_json;
+use crate::api::prom_json::number_text;
+use crate::api::views::labels::labels_json;
 use crate::identity::StoredRuleGroup;
-use crate::model::Labels;
 use crate::rules::{AlertPhase, AlertTransition, RuleGroupView, RulePreview, RuleSource, group_text};
 
 /// The most points of all series of a preview, inclusive. Further series are left out.
@@ -39,22 +39,6 @@ pub(super) fn of_file(view: &RuleGroupView) -> Option<Value> {
     }))
 }
 
-/// Returns labels as an object.
-pub(super) fn labels(labels: &Labels) -> Value {
-    labels
-        .iter()
-        .map(|label| (label.name.to_owned(), json!(label.value)))
-        .collect::<serde_json::Map<_, _>>()
-        .into()
-}
-
-/// Returns a number as Prometheus writes it.
-pub(super) fn number(value: f64) -> String {
-    let mut out = Vec::new();
-    prom_json::number(value, &mut out);
-    String::from_utf8(out).unwrap_or_default()
-}
-
 /// Returns a preview.
 pub(super) fn preview(preview: &RulePreview) -> Value {
     let transition = |change: &AlertTransition| {
@@ -62,8 +46,8 @@ pub(super) fn preview(preview: &RulePreview) -> Value {
         json!({
             "at": change.at.to_rfc3339(),
             "state": state,
-            "labels": labels(&change.labels),
-            "value": number(change.value),
+            "labels": labels_json(&change.labels),
+            "value": number_text(change.value),
         })
     };
     let mut points = 0;
@@ -75,9 +59,12 @@ pub(super) fn preview(preview: &RulePreview) -> Value {
             truncated = true;
             break;
         }
-        let values: Vec<Value> =
-            one.samples.iter().map(|sample| json!([sample.at.as_seconds(), number(sample.value)])).collect();
-        series.push(json!({ "metric": labels(&one.labels), "values": values }));
+        let values: Vec<Value> = one
+            .samples
+            .iter()
+            .map(|sample| json!([sample.at.as_seconds(), number_text(sample.value)]))
+            .collect();
+        series.push(json!({ "metric": labels_json(&one.labels), "values": values }));
     }
     json!({
         "transitions": preview.transitions.iter().map(transition).collect::<Vec<_>>(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use super::json::labels;
+use crate::api::views::labels::labels_json;
 use crate::model::Timestamp;
 use crate::rules::{RuleAlert, RuleGroupView, RuleHealth, RuleView, go_exponent};
 
@@ -32,7 +32,7 @@ fn texts(all: &BTreeMap<String, String>) -> Value {
 /// Returns an alert.
 pub(super) fn alert(alert: &RuleAlert) -> Value {
     let mut json = json!({
-        "labels": labels(&alert.labels),
+        "labels": labels_json(&alert.labels),
         "annotations": texts(&alert.annotations),
         "state": alert.phase.as_str(),
         "activeAt": alert.active_at.to_rfc3339(),
