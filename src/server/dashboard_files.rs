@@ -330,49 +330,71 @@ impl DashboardFiles {
             .collect();
         let mut read = BTreeMap::new();
         for path in listed {
-            let state = self.files.entry(path.clone()).or_default();
-            let whole = self.dir.join(path);
-            let stamp = match fs::metadata(&whole) {
-                Ok(file) if file.is_file() => Ok(FileStamp::of(&file)),
-                Ok(_) => Err(FileProblem::NotAFile),
-                Err(error) => Err(error.into()),
-            };
-            let stamp = match stamp {
-                Ok(stamp) => stamp,
-                Err(problem) => {
-                    (state.stamp, state.settled) = (None, false);
-                    read.insert(path.clone(), Err(problem));
-                    continue;
+            let is_owner_gone = |uid: &String| owners.get(uid).is_none_or(|owner| owner == path);
+            if let Some(outcome) = self.read_one(path, is_owner_gone, &mut total, now) {
+                read.insert(path.clone(), outcome);
+            }
+        }
+        // A file that was read may give up a uid for which another file waits. Two files that
+        // exchange their uids wait for each other.
+        if !read.is_empty() {
+            for path in listed.iter().filter(|path| !read.contains_key(*path)).cloned().collect::<Vec<_>>() {
+                if let Some(outcome) = self.read_one(&path, |_| true, &mut total, now) {
+                    read.insert(path, outcome);
                 }
-            };
-            let room = TOTAL_BYTES_MAX.saturating_sub(total - state.bytes());
-            let may_be_solved = match &state.problem {
-                Some(FileProblem::NoRoom(bytes)) => *bytes <= room,
-                Some(FileProblem::DuplicateUid { uid, .. }) => {
-                    owners.get(uid).is_none_or(|owner| owner == path)
-                }
-                _ => false,
-            };
-            let same = state.stamp == Some(stamp);
-            if same && state.settled && !may_be_solved {
-                continue;
             }
-            if !same {
-                state.reported &= state.problem == Some(FileProblem::Changing);
-            }
-            (state.stamp, state.settled) = (Some(stamp), same);
-            let outcome = read_file(&whole, stamp, room).and_then(|document| {
-                let (uid, folder) = place_of(path, &document)?;
-                Ok(ProvisionedDashboard::new(uid, &document, folder, stamp.modified_at(now)))
-            });
-            match &outcome {
-                Ok(made) => total = total - state.bytes() + made.text.len(),
-                Err(FileProblem::Changing) => (state.stamp, state.settled) = (None, false),
-                Err(_) => {}
-            }
-            read.insert(path.clone(), outcome);
         }
         read
+    }
+
+    /// Reads a file if it changed since the pass before, or if its problem may be solved: there is
+    /// room now, or `is_free` returns true for the uid of another file. `total` is the number of
+    /// bytes of all files.
+    fn read_one(
+        &mut self,
+        path: &Path,
+        is_free: impl FnOnce(&String) -> bool,
+        total: &mut usize,
+        now: Timestamp,
+    ) -> Option<Result<ProvisionedDashboard, FileProblem>> {
+        let state = self.files.entry(path.to_owned()).or_default();
+        let whole = self.dir.join(path);
+        let stamp = match fs::metadata(&whole) {
+            Ok(file) if file.is_file() => Ok(FileStamp::of(&file)),
+            Ok(_) => Err(FileProblem::NotAFile),
+            Err(error) => Err(error.into()),
+        };
+        let stamp = match stamp {
+            Ok(stamp) => stamp,
+            Err(problem) => {
+                (state.stamp, state.settled) = (None, false);
+                return Some(Err(problem));
+            }
+        };
+        let room = TOTAL_BYTES_MAX.saturating_sub(*total - state.bytes());
+        let may_be_solved = match &state.problem {
+            Some(FileProblem::NoRoom(bytes)) => *bytes <= room,
+            Some(FileProblem::DuplicateUid { uid, .. }) => is_free(uid),
+            _ => false,
+        };
+        let same = state.stamp == Some(stamp);
+        if same && state.settled && !may_be_solved {
+            return None;
+        }
+        if !same {
+            state.reported &= state.problem == Some(FileProblem::Changing);
+        }
+        (state.stamp, state.settled) = (Some(stamp), same);
+        let outcome = read_file(&whole, stamp, room).and_then(|document| {
+            let (uid, folder) = place_of(path, &document)?;
+            Ok(ProvisionedDashboard::new(uid, &document, folder, stamp.modified_at(now)))
+        });
+        match &outcome {
+            Ok(made) => *total = *total - state.bytes() + made.text.len(),
+            Err(FileProblem::Changing) => (state.stamp, state.settled) = (None, false),
+            Err(_) => {}
+        }
+        Some(outcome)
     }
 
     /// Decides which of the files that were read are shown.

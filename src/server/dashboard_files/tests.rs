@@ -185,6 +185,20 @@ fn a_uid_belongs_to_the_file_that_shows_it() {
 }
 
 #[test]
+fn files_that_exchange_their_uids_one_after_the_other_are_both_shown() {
+    let mut folder = Folder::new();
+    folder.dashboard("a.json", "x", "A");
+    folder.dashboard("b.json", "y", "B");
+    folder.settle();
+    folder.dashboard("b.json", "x", "B2");
+    assert_eq!(folder.settle(), ["b.json has the uid x of a.json"]);
+    folder.assert_shown(&[("x", "A"), ("y", "B")]);
+    folder.dashboard("a.json", "y", "A2");
+    assert_eq!(folder.settle(), Vec::<String>::new());
+    folder.assert_shown(&[("x", "B2"), ("y", "A2")]);
+}
+
+#[test]
 fn links_to_files_are_followed_and_links_to_folders_are_not() {
     let mut folder = Folder::new();
     folder.dashboard(".versions/1/a.json", "a", "A1");
