@@ -17,7 +17,7 @@ use crate::config::ScrapeSettings;
 use crate::entropy::Entropy;
 use crate::identity::Identity;
 use crate::model::{BatchBuilder, Labels, OrgId, Sample};
-use crate::outbound::Egress;
+use crate::outbound::{Egress, PullBudget};
 use crate::scrape::config::ScrapeConfig;
 use crate::scrape::run::{ScrapeDeps, ScrapeRunSettings, offset_seed};
 use crate::scrape::{ScrapeSource, Scrapers, ScrapersDeps};
@@ -32,6 +32,9 @@ const PERIOD: Duration = Duration::from_secs(5);
 const TICKS_TO_RECONCILE: u32 = 6;
 /// The time from one batch with the metrics of this server to the next.
 const SELF_PERIOD: Duration = Duration::from_secs(15);
+
+/// The bytes of all responses that wait, of which one organisation has at most half: 1 GiB.
+const SCRAPE_BODIES_BYTES: u64 = 1 << 30;
 
 /// The file of `--scrape-config`, and the organisation that gets its samples.
 #[derive(Debug, Default)]
@@ -218,6 +221,7 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
             settings: Arc::new(run_settings),
+            bodies: PullBudget::new(SCRAPE_BODIES_BYTES),
         };
         // Administrators of organisations do not decide about the network of this server.
         let of_api = match settings.org_admins {

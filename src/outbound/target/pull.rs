@@ -94,25 +94,54 @@ pub struct PullRequest {
     pub body_bytes_max: u64,
 }
 
-/// A bound on the memory of all bodies at once. Clones share it.
+/// A share of a bound on the memory of all bodies at once. A share holds at most as many bytes as
+/// stay free: alone, half of the bound. Clones are the same share.
 #[derive(Clone, Debug)]
 pub struct PullBudget(Arc<PullBudgetState>);
 
 #[derive(Debug)]
 struct PullBudgetState {
     bytes: AtomicU64,
+    /// The bytes of all shares.
+    all: Arc<AtomicU64>,
     bytes_max: u64,
 }
 
 impl PullBudget {
-    /// Returns a budget of at most this many bytes, inclusive.
+    /// Returns the first share of a bound of this many bytes.
     pub fn new(bytes_max: u64) -> PullBudget {
-        PullBudget(Arc::new(PullBudgetState { bytes: AtomicU64::new(0), bytes_max }))
+        PullBudget(Arc::new(PullBudgetState { bytes: AtomicU64::new(0), all: Arc::default(), bytes_max }))
     }
 
-    /// Returns the bytes in use.
+    /// Returns a further share of the same bound.
+    pub fn share(&self) -> PullBudget {
+        let (all, bytes_max) = (Arc::clone(&self.0.all), self.0.bytes_max);
+        PullBudget(Arc::new(PullBudgetState { bytes: AtomicU64::new(0), all, bytes_max }))
+    }
+
+    /// Returns the bytes in use by all shares.
     pub fn bytes(&self) -> u64 {
-        self.0.bytes.load(Ordering::Relaxed)
+        self.0.all.load(Ordering::Relaxed)
+    }
+}
+
+impl PullBudgetState {
+    /// Adds bytes. Returns false, and adds none, if too few would stay free.
+    fn grow(&self, bytes: u64) -> bool {
+        let own = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
+        let grown = self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
+            let all = all.saturating_add(bytes);
+            (own <= self.bytes_max.saturating_sub(all)).then_some(all)
+        });
+        if grown.is_err() {
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        grown.is_ok()
+    }
+
+    fn release(&self, bytes: u64) {
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -125,25 +154,24 @@ struct PullCharge {
 
 impl PullCharge {
     /// # Errors
-    /// [`TargetError::InvalidResponse`], if the budget has fewer bytes left.
+    /// [`TargetError::InvalidResponse`], if too few bytes of the budget would stay free.
     fn add(&mut self, bytes: u64) -> Result<(), TargetError> {
         let Some(PullBudget(state)) = &self.budget else { return Ok(()) };
-        self.bytes = self.bytes.saturating_add(bytes);
-        let all = state.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        match all > state.bytes_max {
-            true => Err(TargetError::InvalidResponse(format!(
-                "the responses of all targets have more than {} bytes at once",
+        if !state.grow(bytes) {
+            return Err(TargetError::InvalidResponse(format!(
+                "the responses of all targets at once use too much of {} bytes of memory",
                 state.bytes_max
-            ))),
-            false => Ok(()),
+            )));
         }
+        self.bytes = self.bytes.saturating_add(bytes);
+        Ok(())
     }
 }
 
 impl Drop for PullCharge {
     fn drop(&mut self) {
         if let Some(PullBudget(state)) = &self.budget {
-            state.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+            state.release(self.bytes);
         }
     }
 }
@@ -398,5 +426,31 @@ impl PullServer {
             headers.insert(HeaderName::from_static(name), value);
         }
         Ok(built)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn charge(budget: &PullBudget) -> PullCharge {
+        PullCharge { budget: Some(budget.clone()), bytes: 0 }
+    }
+
+    #[test]
+    fn a_share_of_a_budget_holds_at_most_as_many_bytes_as_stay_free() {
+        let one = PullBudget::new(1_000);
+        let two = one.share();
+        let (mut first, mut second, mut other) = (charge(&one), charge(&one), charge(&two));
+        assert!(first.add(300).is_ok() && second.add(200).is_ok());
+        assert!(second.add(1).is_err(), "two bodies have half of it");
+        assert!(other.add(250).is_ok() && other.add(1).is_err(), "250 bytes stay free");
+        assert_eq!(one.bytes(), 750);
+        drop(first);
+        assert!(other.add(150).is_ok() && other.add(1).is_err(), "400 bytes stay free");
+        assert!(second.add(u64::MAX).is_err());
+        drop((second, other));
+        assert_eq!(one.bytes(), 0);
+        assert!(charge(&two).add(500).is_ok(), "nothing is left in a share");
     }
 }

@@ -15,7 +15,7 @@ use super::status::ScrapeStatus;
 use super::target_run::{ScrapeRun, ScrapeRunSettings};
 use crate::clock::Clock;
 use crate::model::{Labels, OrgId, Timestamp, WriteBatch};
-use crate::outbound::{Egress, PullClient};
+use crate::outbound::{Egress, PullBudget, PullClient};
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 use crate::sync::IgnorePoison as _;
@@ -77,6 +77,9 @@ pub struct ScrapeDeps {
     pub clock: Clock,
     /// The settings that all targets share.
     pub settings: Arc<ScrapeRunSettings>,
+    /// The bound on the memory of all bodies as sent, until they are decoded. Each set of targets
+    /// has a share of it.
+    pub bodies: PullBudget,
 }
 
 impl std::fmt::Debug for ScrapeDeps {
@@ -150,6 +153,7 @@ impl Drop for ScrapeFleet {
 impl ScrapeFleet {
     /// Creates a set without targets.
     pub fn new(org: OrgId, deps: ScrapeDeps) -> ScrapeFleet {
+        let deps = ScrapeDeps { bodies: deps.bodies.share(), ..deps };
         ScrapeFleet { org, deps, running: Arc::default(), clients: Mutex::default() }
     }
 

@@ -16,7 +16,6 @@ use super::schedule::ScrapeSchedule;
 use super::status::{ScrapeHealth, ScrapeStatus};
 use crate::ingest::{DecodeError, DecodeLimits, Translated};
 use crate::model::{MetricKind, Timestamp, WriteBatch};
-use crate::outbound::PullBudget;
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 
@@ -35,11 +34,8 @@ const REPORTS: [&str; 5] = [
 /// The further series of [`ScrapeRunSettings::extra_metrics`].
 const EXTRA_REPORTS: [&str; 3] = ["scrape_timeout_seconds", "scrape_sample_limit", "scrape_body_size_bytes"];
 
-/// The most bytes of all bodies at once, inclusive, unless it is configured otherwise: 1 GiB.
-const BODIES_BYTES_MAX: u64 = 1 << 30;
-
 /// The settings that all targets share.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ScrapeRunSettings {
     /// The seed of all offsets ([`super::offset_seed`]).
     pub offset_seed: u64,
@@ -52,21 +48,6 @@ pub struct ScrapeRunSettings {
     pub limits: DecodeLimits,
     /// The metadata of all targets.
     pub metadata: ScrapeMetadataPool,
-    /// The bound on the memory of all bodies as sent, until they are decoded.
-    pub bodies: PullBudget,
-}
-
-impl Default for ScrapeRunSettings {
-    fn default() -> ScrapeRunSettings {
-        ScrapeRunSettings {
-            offset_seed: 0,
-            hash_seed: 0,
-            extra_metrics: false,
-            limits: DecodeLimits::default(),
-            metadata: ScrapeMetadataPool::default(),
-            bodies: PullBudget::new(BODIES_BYTES_MAX),
-        }
-    }
 }
 
 /// The facts about a scrape besides its body.

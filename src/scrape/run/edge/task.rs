@@ -129,7 +129,7 @@ impl TargetTask {
             Some(connection) => connection,
             none => {
                 let server = client.server(&target.base).map_err(ScrapeError::Job)?;
-                none.insert(server.with_budget(&self.deps.settings.bodies))
+                none.insert(server.with_budget(&self.deps.bodies))
             }
         };
         let job = &target.job;

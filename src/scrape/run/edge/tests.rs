@@ -120,10 +120,10 @@ struct Stage {
 
 impl Stage {
     fn new(sink: MemorySink) -> Stage {
-        Stage::with(sink, ScrapeRunSettings::default())
+        Stage::with(sink, &PullBudget::new(1_000_000))
     }
 
-    fn with(sink: MemorySink, settings: ScrapeRunSettings) -> Stage {
+    fn with(sink: MemorySink, bodies: &PullBudget) -> Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let sink = Arc::new(sink);
@@ -133,7 +133,8 @@ impl Stage {
             egress: Egress::new(rules, &[]),
             runtime: runtime.handle().clone(),
             clock: Clock::System,
-            settings: Arc::new(settings),
+            settings: Arc::default(),
+            bodies: bodies.clone(),
         };
         Stage { fleet: ScrapeFleet::new(OrgId(1), deps), _runtime: runtime, sink }
     }
@@ -408,16 +409,20 @@ fn series_of_targets_that_are_gone_after_a_restart_get_markers() {
 }
 
 #[test]
-fn all_bodies_together_are_bounded() {
+fn large_bodies_of_one_organisation_leave_room_for_those_of_others() {
     let large = FakeExporter::start(|_, stream| respond(stream, "text/plain", "", &[b'\n'; 2_000]));
     let small = FakeExporter::text("a 1\n");
-    let settings = ScrapeRunSettings { bodies: PullBudget::new(1_000), ..ScrapeRunSettings::default() };
-    let stage = Stage::with(MemorySink::default(), settings);
-    stage.fleet.apply(vec![plan(large.address, 1, 100), plan(small.address, 2, 100)]);
-    stage.wait_for("both", || stage.status(1).failures >= 2 && stage.status(2).scrapes >= 5);
-    let error = stage.status(1).last_error.unwrap_or_default();
-    assert!(error.contains("more than 1000 bytes at once"), "{error}");
-    assert_eq!(stage.status(2).health, ScrapeHealth::Up);
-    stage.fleet.stop();
-    stage.wait_for("the return of all memory", || stage.fleet.deps.settings.bodies.bytes() == 0);
+    let bodies = PullBudget::new(1_000);
+    let (first, other) =
+        (Stage::with(MemorySink::default(), &bodies), Stage::with(MemorySink::default(), &bodies));
+    first.fleet.apply(vec![plan(large.address, 1, 100)]);
+    other.fleet.apply(vec![plan(small.address, 2, 100)]);
+    first.wait_for("failures", || first.status(1).failures >= 2 && other.status(2).scrapes >= 5);
+    let error = first.status(1).last_error.unwrap_or_default();
+    assert!(error.contains("at once use too much of 1000 bytes"), "{error}");
+    let other_status = other.status(2);
+    assert_eq!((other_status.failures, other_status.last_error), (0, None));
+    first.fleet.stop();
+    other.fleet.stop();
+    first.wait_for("the return of all memory", || bodies.bytes() == 0);
 }
