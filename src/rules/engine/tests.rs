@@ -242,7 +242,7 @@ fn threads_evaluate_groups_and_stop_at_once() {
     bench.engine.start(2).expect("threads");
     let Clock::Manual(ms) = &bench.engine.parts.clock else { return };
     let done = |count: usize| {
-        (0..2_000).any(|_| {
+        (0..30_000).any(|_| {
             std::thread::sleep(Duration::from_millis(2));
             bench.samples(ORG, "y").len() >= count
         })

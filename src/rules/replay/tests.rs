@@ -63,7 +63,7 @@ fn a_preview_has_every_transition_and_the_series() {
 #[test]
 fn all_queries_of_a_replay_share_one_timeout() {
     let tsdb = Tsdb::scaffold();
-    let settings = RuleSettings { query_timeout: Duration::from_millis(50), ..RuleSettings::default() };
+    let settings = RuleSettings { query_timeout: Duration::from_secs(1), ..RuleSettings::default() };
     put(&tsdb, "x", "a", 0, 1.0);
     let context = |since| RuleContext { settings: &settings, tsdb: &tsdb, org: ORG, cancel: None, since };
     let since = Stopwatch::start();

@@ -105,7 +105,7 @@ fn an_http_endpoint_lists_targets_and_its_failure_keeps_them() {
     let target = targets.jobs[0].active.first().expect("a target");
     assert_eq!(target.labels.to_string(), r#"{instance="a:1", job="a", zone="eu"}"#);
     assert_eq!(target.discovered.value("__meta_url"), format!("http://{address}/sd?token=x"));
-    let error = (0..200).find_map(|_| {
+    let error = (0..1_200).find_map(|_| {
         std::thread::sleep(Duration::from_millis(50));
         running.error()
     });

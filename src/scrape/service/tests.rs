@@ -88,7 +88,7 @@ impl Stage {
             urls.sort_unstable();
             urls
         };
-        for _ in 0..400 {
+        for _ in 0..6_000 {
             if shown() == expected {
                 return;
             }
@@ -129,7 +129,7 @@ fn targets_before_the_start_end_once_all_configurations_are_known() {
     stage.wait_for(&["http://x/metrics", "http://y/metrics"]);
     assert!(stage.recorder.asked.lock().ignore_poison().is_empty(), "a configuration may be missing");
     stage.scrapers.all_configured();
-    for _ in 0..400 {
+    for _ in 0..6_000 {
         if !stage.recorder.asked.lock().ignore_poison().is_empty() {
             break;
         }
