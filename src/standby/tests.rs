@@ -252,13 +252,18 @@ fn follower(store: &Store) -> Arc<Follower> {
 
 /// Copies until the follower has everything, then stops.
 fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
+    let link_before = store.control.standby().expect("read").link;
     let copying = follower(store);
     let (thread, used) = (Arc::clone(&copying), Arc::clone(link));
     let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
+    // Also where nothing is missing, a handshake stores another link.
     until(|| {
         let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
         let row = store.control.standby().expect("read");
-        has_log && row.caught_up && row.accounts >= primary.control.last_account_change()
+        has_log
+            && row.link != link_before
+            && row.caught_up
+            && row.accounts >= primary.control.last_account_change()
     });
     assert!(copying.stop());
     thread.join().expect("ended");
