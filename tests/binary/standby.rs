@@ -311,6 +311,7 @@ fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change()
     proxy.lead_to(&primary);
     let mut follower = place.follower("b", &proxy.url());
     let mut seen = Seen::default();
+    let count = AtomicU64::default();
     let mut next = 1;
     for round in 0..ROUNDS {
         primary.wait_ready();
@@ -318,7 +319,7 @@ fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change()
         let delay = Duration::from_millis(100).mul_f64(1.0 + 4.0 * rng.unit());
         proxy.delay_us.store(if round % 4 == 3 { 3_000 } else { 0 }, Ordering::SeqCst);
         std::thread::scope(|scope| {
-            let writer = scope.spawn(|| write_until(&primary, &secret, base, first, &dying));
+            let writer = scope.spawn(|| write_until(&primary, &secret, base, first, &dying, &count));
             let accounts = scope.spawn(|| change_until(&primary, &cookie, round, &dying));
             std::thread::sleep(delay);
             match round % 3 {
@@ -351,7 +352,7 @@ fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change()
     // The first machine dies in the middle of writes, and the second one takes over.
     let dying = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| write_until(&primary, &secret, base, next, &dying));
+        let writer = scope.spawn(|| write_until(&primary, &secret, base, next, &dying, &count));
         std::thread::sleep(Duration::from_millis(200));
         kill(primary.pid());
         dying.store(true, Ordering::SeqCst);
@@ -392,20 +393,25 @@ fn kill(pid: u32) {
     assert!(sent.success());
 }
 
-/// Writes one sample after the other. Returns the next step, the acknowledged and the unsure ones.
+/// Writes one sample after the other, and counts the acknowledged ones. Returns the next step, the
+/// acknowledged and the unsure ones.
 fn write_until(
     server: &Server,
     secret: &str,
     base: Timestamp,
     first: i64,
     dying: &AtomicBool,
+    count: &AtomicU64,
 ) -> (i64, Vec<i64>, Vec<i64>) {
     let (mut acknowledged, mut unsure) = (Vec::new(), Vec::new());
     let mut step = first;
     while !dying.load(Ordering::SeqCst) {
         let answer = server.write(secret, &batch(base, step));
         match answer.status {
-            204 => acknowledged.push(step),
+            204 => {
+                acknowledged.push(step);
+                count.fetch_add(1, Ordering::SeqCst);
+            }
             503 | 0 => {
                 unsure.push(step);
                 std::thread::sleep(Duration::from_millis(20));
@@ -456,10 +462,14 @@ fn in_a_partition_the_promoted_follower_has_everything_that_either_side_acknowle
     old.wait_ready();
     let mut seen = Seen::default();
     let is_over = AtomicBool::new(false);
+    let (by_old, by_new) = (AtomicU64::default(), AtomicU64::default());
+    let wait_for_some = |count: &AtomicU64| {
+        eventually(WAIT, || "no sample is stored".into(), || (count.load(Ordering::SeqCst) > 3).then_some(()))
+    };
     std::thread::scope(|scope| {
-        let to_old = scope.spawn(|| write_until(&old, &secret, base, 0, &is_over));
+        let to_old = scope.spawn(|| write_until(&old, &secret, base, 0, &is_over, &by_old));
         let accounts = scope.spawn(|| change_until(&old, &cookie, 0, &is_over));
-        std::thread::sleep(Duration::from_millis(500));
+        wait_for_some(&by_old);
         // The partition, in which the old primary goes on getting requests.
         proxy.cut.store(true, Ordering::SeqCst);
         proxy.break_connections();
@@ -467,10 +477,10 @@ fn in_a_partition_the_promoted_follower_has_everything_that_either_side_acknowle
         let watch = promlet::clock::Stopwatch::start();
         assert!(promote(&place.store("b")).contains("epoch 2"));
         println!("promoted within {} ms", watch.elapsed().as_millis());
-        let to_new = scope.spawn(|| write_until(&new, &secret, base, 500_000, &is_over));
+        let to_new = scope.spawn(|| write_until(&new, &secret, base, 500_000, &is_over, &by_new));
         let answer = old.write(&secret, &batch(base, 400_000));
         assert_eq!(answer.code(), "standby_missing", "it does not know yet: {}", answer.body);
-        std::thread::sleep(Duration::from_millis(500));
+        wait_for_some(&by_new);
         // It heals.
         proxy.cut.store(false, Ordering::SeqCst);
         let failure = || format!("not fenced:\n{}", old.log());

@@ -118,13 +118,17 @@ impl BatchQueue {
     }
 
     /// Returns the number of slices that may run now: the organisation's share of the threads, but
-    /// not more than there are groups, and none while the client has lines to read.
+    /// not more than there are groups that wait or run. No further slice starts if no group waits,
+    /// or while the client has lines to read.
     pub(super) fn slices_max(&self) -> usize {
         if self.backlog.load(Ordering::Relaxed) >= BACKLOG_BYTES_MAX {
             return 0;
         }
-        let waiting = self.waiting();
-        if waiting == 0 { 0 } else { waiting.min(self.deps.lanes.query_share()) }
+        let state = self.state();
+        match state.waiting.len() {
+            0 => 0,
+            waiting => (waiting + state.running.len()).min(self.deps.lanes.query_share()),
+        }
     }
 
     /// Returns the number of groups that have not started.
