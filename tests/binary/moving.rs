@@ -114,7 +114,12 @@ fn kill_dash_nine_of_either_side_during_a_move_loses_and_doubles_nothing() {
     assert!(started.status.success(), "{started:?}");
     let (mut step, mut steps) = (HISTORY, BTreeSet::new());
     for kill in 0..KILLS {
-        // The first kills come while history is sent, the last ones after the switch.
+        // The first kills come while history is sent, the last two afterwards.
+        if kill + 2 >= KILLS {
+            let failure = || format!("the history does not end: {:?}\n{}", status(&here), source.log());
+            let is_after = |state: &Json| state["step"] != "history";
+            eventually(WAIT_MAX, failure, || status(&here).filter(is_after));
+        }
         let delay = Duration::from_millis(250 * (kill + 1)).mul_f64(rng.unit());
         let is_dying = AtomicBool::new(false);
         // A sender writes all the time.

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::effort::rounds;
 
 fn hex(bytes: &[u8]) -> String {
     data_encoding::HEXLOWER.encode(bytes)
@@ -122,10 +123,11 @@ fn the_end_of_a_plain_record_with_one_flipped_bit_is_found() {
         let found = end_of_bad_plain_record(&bytes, 5);
         assert_eq!(found, Some(BadEnd { bytes: end, is_certain: bit < 32 }), "bit {bit}");
     };
-    // Every bit before a short record, and every bit of the header and some others before a long
-    // one, because each check reads the record after the bad one.
+    // Every bit of the header and some others, because each check reads the record after the bad
+    // one. In CI every bit before a short record.
     let (whole, end) = before_record_of(1_000);
-    (0..(HEADER_BYTES + 700) * 8).for_each(|bit| check(&whole, end, bit));
+    let body = (HEADER_BYTES * 8..(HEADER_BYTES + 700) * 8).step_by(rounds(7, 1));
+    (0..HEADER_BYTES * 8).chain(body).for_each(|bit| check(&whole, end, bit));
     let (whole, end) = before_record_of(70_000);
     let bits = (0..HEADER_BYTES * 8).chain((HEADER_BYTES * 8..(HEADER_BYTES + 700) * 8).step_by(61));
     bits.for_each(|bit| check(&whole, end, bit));
