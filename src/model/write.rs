@@ -362,6 +362,12 @@ impl BatchBuilder {
         self.samples.is_empty()
     }
 
+    /// Like [`BatchBuilder::batch`], and moves the samples into the batch.
+    pub fn take_batch(&mut self) -> WriteBatch<'_> {
+        let samples = std::mem::take(&mut self.samples);
+        WriteBatch { samples, ..self.batch() }
+    }
+
     /// Returns the batch, which borrows from this builder.
     pub fn batch(&self) -> WriteBatch<'_> {
         let series = self.series.iter();

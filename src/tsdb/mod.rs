@@ -37,6 +37,7 @@ mod wal;
 pub use append::batch::{Appended, Appending, GuessOutcome};
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use database::Tsdb;
+pub use database::import::SampleImport;
 pub use database::tail::{LogTail, TailContent, TailRecord};
 pub use disk::{Disk, Faults};
 pub use error::{

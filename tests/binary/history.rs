@@ -11,17 +11,57 @@ use promlet::entropy::Entropy;
 
 use crate::harness::{ORG, Server, scratch};
 
-/// The number of kills of an import and of an export, and the variable that asks for more.
+/// The number of kills of each command, and with `PROMLET_TESTS=thorough`. The variable asks for
+/// another number.
 const KILLS: usize = 4;
+const KILLS_THOROUGH: usize = 20;
 const KILLS_VARIABLE: &str = "PROMLET_TEST_HISTORY_KILLS";
+/// The seed of the moments of the kills, and the variable that sets it. Thorough tests choose one
+/// at random.
+const SEED: u64 = 20_261_127;
+const SEED_VARIABLE: &str = "PROMLET_TEST_HISTORY_SEED";
 /// The series and the samples of each in the imported file.
 const SERIES: usize = 20;
 const SAMPLES: usize = 6_000;
+/// The longest time before a kill in milliseconds.
+const LONGEST_MS: u64 = 1_500;
 
-fn kills() -> usize {
-    #[expect(clippy::disallowed_methods, reason = "a longer run is requested from outside")]
-    let requested = std::env::var(KILLS_VARIABLE).ok();
-    requested.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
+/// The kills that a test makes.
+struct Kills {
+    count: usize,
+    rng: Entropy,
+}
+
+impl Kills {
+    fn new() -> Kills {
+        let is_thorough = variable("PROMLET_TESTS").is_some_and(|value| value == "thorough");
+        let requested = |name| variable(name).and_then(|text| text.parse::<u64>().ok());
+        let chosen = if is_thorough { u64::from_le_bytes(Entropy::system().bytes()) } else { SEED };
+        let seed = requested(SEED_VARIABLE).unwrap_or(chosen);
+        let count = requested(KILLS_VARIABLE).and_then(|count| usize::try_from(count).ok());
+        println!("{SEED_VARIABLE}={seed}");
+        Kills {
+            count: count.unwrap_or(if is_thorough { KILLS_THOROUGH } else { KILLS }),
+            rng: Entropy::seeded(seed),
+        }
+    }
+
+    /// Runs a command again and again and kills it, then runs it to its end. Returns what it prints.
+    #[track_caller]
+    fn run(&mut self, dir: &Path, args: &[&str]) -> String {
+        let mut killed = 0;
+        for _ in 0..self.count {
+            let after_ms = u64::from(u16::from_le_bytes(self.rng.bytes())) % LONGEST_MS;
+            killed += usize::from(!run_killed(dir, args, after_ms));
+        }
+        println!("{args:?} was killed in {killed} of {} runs", self.count);
+        run(dir, args)
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a longer run is requested from outside")]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn promlet(dir: &Path, args: &[&str]) -> Command {
@@ -84,11 +124,6 @@ fn stopped() -> tempfile::TempDir {
     dir
 }
 
-/// Returns a number of milliseconds below 1,500.
-fn delay_ms(rng: &mut Entropy) -> u64 {
-    u64::from(u16::from_le_bytes(rng.bytes())) % 1_500
-}
-
 /// Returns the exported samples as sorted lines without the header.
 fn exported_lines(dir: &Path) -> Vec<String> {
     run(dir, &["export", "csv", "all.csv", "--org", ORG]);
@@ -99,28 +134,27 @@ fn exported_lines(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_import_and_an_export_that_are_killed_at_random_moments_lose_and_double_no_sample() {
-    let mut rng = Entropy::seeded(20_261_127);
+fn imports_and_an_export_that_are_killed_at_random_moments_lose_and_double_no_sample() {
+    let mut kills = Kills::new();
     let folder = stopped();
     let dir = folder.path();
     write_samples(&dir.join("samples.om"));
-    let import = ["import", "openmetrics", "samples.om", "--org", ORG];
-    let killed = (0..kills()).filter(|_| !run_killed(dir, &import, delay_ms(&mut rng))).count();
-    println!("{killed} of {} imports were killed", kills());
-    run(dir, &import);
+    kills.run(dir, &["import", "openmetrics", "samples.om", "--org", ORG]);
     let compared = run(dir, &["verify-import", "openmetrics", "samples.om", "--org", ORG]);
     assert!(compared.contains("0 parts differ"), "{compared}");
     let lines = exported_lines(dir);
     assert_eq!(lines.len(), SERIES * SAMPLES);
     assert!(lines.windows(2).all(|pair| pair[0] != pair[1]), "no sample is doubled");
 
-    let export = ["export", "prometheus-blocks", "blocks", "--org", ORG, "--block-hours", "6"];
-    let killed = (0..kills()).filter(|_| !run_killed(dir, &export, delay_ms(&mut rng))).count();
-    println!("{killed} of {} exports were killed", kills());
-    run(dir, &export);
+    kills.run(dir, &["export", "prometheus-blocks", "blocks", "--org", ORG, "--block-hours", "6"]);
     let compared = run(dir, &["verify-import", "prometheus-blocks", "blocks", "--org", ORG]);
     assert!(compared.contains(&format!("compared {} samples", "120 000")), "{compared}");
     assert!(compared.contains("0 parts differ"), "{compared}");
+
+    let other = stopped();
+    let blocks = dir.join("blocks").display().to_string();
+    kills.run(other.path(), &["import", "prometheus-blocks", &blocks, "--org", ORG]);
+    assert_eq!(exported_lines(other.path()), lines);
 }
 
 #[test]

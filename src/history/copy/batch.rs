@@ -114,6 +114,13 @@ impl CopyBatch {
     /// The most reasons that a batch lists.
     pub const REASONS_MAX: usize = 10;
 
+    /// Returns the estimated memory of the samples in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        let mut size = BatchSize::default();
+        self.series.iter().for_each(|series| size.add_series(series));
+        size.bytes
+    }
+
     /// Returns the number of samples of both kinds.
     pub fn sample_count(&self) -> usize {
         self.series.iter().map(CopySeries::len).sum()

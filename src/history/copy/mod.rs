@@ -4,7 +4,7 @@
 //! source -> batch -> filter -> sink (durable) -> position in the progress file
 //! ```
 //!
-//! The position is stored after the batch is durable. After an interruption the batches since the
+//! The position is stored after the batches before it are durable. After an interruption the batches since the
 //! last stored position are written again. The store keeps one sample of each time, so a batch that
 //! is written twice changes nothing: no sample is lost or doubled.
 
@@ -63,8 +63,8 @@ pub struct CopyShare {
     pub all: u64,
 }
 
-/// Samples that are read front to back.
-pub trait CopySource {
+/// Samples that are read front to back, on a thread of their own.
+pub trait CopySource: Send {
     /// Returns a text that changes if the source changes.
     fn identity(&self) -> String;
 
@@ -92,11 +92,24 @@ pub trait CopySource {
 
 /// A destination of samples.
 pub trait CopySink {
-    /// Writes a batch. When this returns, it is durable.
+    /// Writes a batch. It is durable once [`CopySink::is_flushed`] returns true.
     ///
     /// # Errors
     /// [`SampleCopyError`].
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError>;
+
+    /// Returns whether all batches so far are durable.
+    fn is_flushed(&self) -> bool {
+        true
+    }
+
+    /// Makes all batches durable.
+    ///
+    /// # Errors
+    /// [`SampleCopyError`].
+    fn flush(&mut self) -> Result<(), SampleCopyError> {
+        Ok(())
+    }
 }
 
 /// The outcome of a batch.

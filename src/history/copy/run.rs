@@ -1,13 +1,19 @@
 //! The loop of a copy.
 
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
 use serde::{Deserialize, Serialize};
 
-use super::{CopyBatch, CopyFilter, CopyShare, CopySink, CopySource, ProgressFile, SampleCopyError};
+use super::{
+    CopyBatch, CopyFilter, CopyPosition, CopyShare, CopySink, CopySource, ProgressFile, SampleCopyError,
+};
 
 /// The samples after which the position is stored.
 const SAVE_SAMPLES: u64 = 1_000_000;
 /// The batches after which the position is stored.
 const SAVE_BATCHES: u32 = 64;
+/// The batches after which they are made durable, and the position is stored.
+const FLUSH_BATCHES: u32 = 1_024;
 
 /// The outcome of a copy, including the runs before an interruption.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +46,19 @@ pub struct CopyStep<'c> {
     pub share: CopyShare,
 }
 
-/// Copies a source to a sink, from the stored position on. `observe` is called after each batch and
-/// returns whether the copy may continue.
+/// The batches that are read while the sink writes, at most.
+const BATCHES_WAITING: usize = 2;
+
+/// A batch, and the place behind it.
+struct ReadBatch {
+    batch: CopyBatch,
+    position: CopyPosition,
+    share: CopyShare,
+}
+
+/// Copies a source to a sink, from the stored position on. A thread reads the source while the
+/// caller's thread writes. `observe` is called after each batch and returns whether the copy may
+/// continue.
 ///
 /// # Errors
 /// [`SampleCopyError`]; the next call continues after the position that was stored last.
@@ -57,8 +74,48 @@ pub fn copy(
         source.resume(position)?;
         totals = known;
     }
-    let (mut unsaved, mut batches) = (0_u64, 0_u32);
-    while let Some(mut batch) = source.next()? {
+    let reader = &mut *source;
+    std::thread::scope(|scope| {
+        let (sender, batches) = sync_channel(BATCHES_WAITING);
+        let thread = std::thread::Builder::new().name("history-source".to_owned());
+        let started = thread.spawn_scoped(scope, move || read(reader, &sender));
+        started.map_err(|error| SampleCopyError::Source(error.to_string()))?;
+        // The receiver is dropped at an error, so that the thread ends.
+        write(batches, filter, sink, progress, observe, &mut totals)
+    })?;
+    for problem in source.problems() {
+        totals.add_refused(0, &[problem]);
+    }
+    progress.remove()?;
+    Ok(totals)
+}
+
+/// Sends the batches of a source until its end, its first error, or the end of the receiver.
+fn read(source: &mut dyn CopySource, sender: &SyncSender<Result<ReadBatch, SampleCopyError>>) {
+    loop {
+        let read = match source.next() {
+            Ok(None) => return,
+            Ok(Some(batch)) => Ok(ReadBatch { batch, position: source.position(), share: source.share() }),
+            Err(error) => Err(error),
+        };
+        let is_last = read.is_err();
+        if sender.send(read).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+fn write(
+    batches: Receiver<Result<ReadBatch, SampleCopyError>>,
+    filter: &CopyFilter,
+    sink: &mut dyn CopySink,
+    progress: &ProgressFile,
+    observe: &mut dyn FnMut(CopyStep<'_>) -> bool,
+    totals: &mut CopyTotals,
+) -> Result<(), SampleCopyError> {
+    let (mut unsaved, mut unsaved_batches) = (0_u64, 0_u32);
+    for read in batches {
+        let ReadBatch { mut batch, position, share } = read?;
         totals.add_refused(batch.refused, &batch.reasons);
         filter.apply(&mut batch);
         if !batch.series.is_empty() || !batch.metadata.is_empty() {
@@ -67,19 +124,19 @@ pub fn copy(
             totals.add_refused(written.refused, &written.reasons);
             unsaved = unsaved.saturating_add(written.stored);
         }
-        batches = batches.saturating_add(1);
-        let may_continue = observe(CopyStep { totals: &totals, share: source.share() });
-        if unsaved >= SAVE_SAMPLES || batches >= SAVE_BATCHES || !may_continue {
-            progress.save(source.position(), &totals)?;
-            (unsaved, batches) = (0, 0);
+        unsaved_batches = unsaved_batches.saturating_add(1);
+        let may_continue = observe(CopyStep { totals, share });
+        if unsaved_batches >= FLUSH_BATCHES || !may_continue {
+            sink.flush()?;
+        }
+        let is_due = unsaved >= SAVE_SAMPLES || unsaved_batches >= SAVE_BATCHES || !may_continue;
+        if is_due && sink.is_flushed() {
+            progress.save(position, totals)?;
+            (unsaved, unsaved_batches) = (0, 0);
         }
         if !may_continue {
             return Err(SampleCopyError::Stopped);
         }
     }
-    for problem in source.problems() {
-        totals.add_refused(0, &[problem]);
-    }
-    progress.remove()?;
-    Ok(totals)
+    sink.flush()
 }

@@ -3,43 +3,48 @@
 use super::{CopyBatch, CopyLookup, CopySink, SampleCopyError, WrittenCounts};
 use crate::clock::Clock;
 use crate::model::{Access, HistogramColumns, Labels, Matcher, OrgId, RawSeries, Refusal, TimeRange};
-use crate::tsdb::{AppendError, SampleColumns, SelectedSeries, Snapshot, Tsdb};
+use crate::tsdb::{AppendError, SampleColumns, SampleImport, SelectedSeries, Snapshot, Tsdb};
 
-/// The samples after which the head is sealed, so that its memory stays small.
-const SEAL_SAMPLES: u64 = 2_000_000;
+/// The memory of samples after which they are written to segments, in bytes: six million samples.
+/// Debug builds, which tests run, write smaller segments, so that a small import has several.
+const FLUSH_BYTES: usize = if cfg!(debug_assertions) { 512 << 10 } else { 96 << 20 };
 
 /// Writes to an organisation of an open store.
 #[derive(Debug)]
 pub struct StoreSink<'t> {
-    tsdb: &'t Tsdb,
-    org: OrgId,
+    import: SampleImport<'t>,
     clock: Clock,
-    unsealed: u64,
+    /// The estimated memory of the batches since the last flush, in bytes.
+    unflushed_bytes: usize,
 }
 
 impl<'t> StoreSink<'t> {
     /// Returns the sink of an organisation.
-    pub const fn new(tsdb: &'t Tsdb, org: OrgId, clock: Clock) -> StoreSink<'t> {
-        StoreSink { tsdb, org, clock, unsealed: 0 }
+    pub fn new(tsdb: &'t Tsdb, org: OrgId, clock: Clock) -> StoreSink<'t> {
+        StoreSink { import: tsdb.import(org), clock, unflushed_bytes: 0 }
     }
 
     fn seal(&mut self) -> Result<(), SampleCopyError> {
-        self.unsealed = 0;
-        self.tsdb.seal(self.clock.now()).map(drop).map_err(|error| SampleCopyError::Sink(error.to_string()))
+        let flushed = self.import.flush(self.clock.now());
+        flushed.map_err(|error| SampleCopyError::Sink(error.to_string()))?;
+        self.unflushed_bytes = 0;
+        Ok(())
     }
 }
 
 impl CopySink for StoreSink<'_> {
     fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
-        let builder = batch.builder();
-        let mut appended = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
+        let mut builder = batch.builder();
+        let taken = builder.take_batch();
+        let mut appended = self.import.append(&taken, self.clock.now());
         if let Err(AppendError::AtCapacity { .. } | AppendError::OutOfMemory(_)) = appended {
             self.seal()?;
-            appended = self.tsdb.append(self.org, &builder.batch(), self.clock.now());
+            appended = self.import.append(&taken, self.clock.now());
         }
         let report = appended.map_err(|error| SampleCopyError::Sink(error.to_string()))?;
-        self.unsealed = self.unsealed.saturating_add(report.stored);
-        if self.unsealed >= SEAL_SAMPLES {
+        // Also a batch without samples, which has descriptions.
+        self.unflushed_bytes = self.unflushed_bytes.saturating_add(batch.bytes()).saturating_add(1);
+        if self.unflushed_bytes >= FLUSH_BYTES {
             self.seal()?;
         }
         let reason = |one: &Refusal| format!("{}: {}", one.series, one.reason);
@@ -48,6 +53,14 @@ impl CopySink for StoreSink<'_> {
             refused: report.refused,
             reasons: report.refusals.iter().map(reason).collect(),
         })
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.unflushed_bytes == 0
+    }
+
+    fn flush(&mut self) -> Result<(), SampleCopyError> {
+        if self.unflushed_bytes > 0 { self.seal() } else { Ok(()) }
     }
 }
 

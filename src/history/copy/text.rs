@@ -220,7 +220,7 @@ fn unreadable(error: &std::io::Error) -> SampleCopyError {
     SampleCopyError::Source(format!("the file cannot be read: {error}"))
 }
 
-impl<R: Read> CopySource for TextSource<R> {
+impl<R: Read + Send> CopySource for TextSource<R> {
     fn identity(&self) -> String {
         let sum = crate::history::block::checksum(&self.beginning);
         format!("{:?} {sum:08x} {}", self.format, self.beginning.len())

@@ -89,7 +89,7 @@ impl<F: FetchWindow> WindowSource<F> {
     }
 }
 
-impl<F: FetchWindow> CopySource for WindowSource<F> {
+impl<F: FetchWindow + Send> CopySource for WindowSource<F> {
     fn identity(&self) -> String {
         self.fetch.identity()
     }

@@ -6,9 +6,9 @@ use crate::ingest::protobuf_write::zigzag;
 #[derive(Clone, Debug, Default)]
 pub(super) struct BitWriter {
     bytes: Vec<u8>,
-    /// The bits that are not in `bytes` yet, in the lowest places.
-    pending: u8,
-    /// Their number, at most 7.
+    /// The bits that are not in `bytes` yet, in the lowest places. The others are 0.
+    pending: u64,
+    /// Their number, at most 63.
     pending_bits: u32,
 }
 
@@ -37,13 +37,15 @@ const LEADING_MAX: u32 = 31;
 impl BitWriter {
     /// Returns the number of whole and partial bytes.
     pub(super) fn byte_len(&self) -> usize {
-        self.bytes.len().saturating_add(usize::from(self.pending_bits > 0))
+        self.bytes.len().saturating_add(self.pending_bits.div_ceil(8) as usize)
     }
 
     /// Returns the bytes. Unused bits of the last one are 0.
     pub(super) fn finish(mut self) -> Vec<u8> {
         if self.pending_bits > 0 {
-            self.bytes.push(self.pending << 8_u32.saturating_sub(self.pending_bits));
+            let last = (self.pending << 64_u32.saturating_sub(self.pending_bits)).to_be_bytes();
+            let used = self.pending_bits.div_ceil(8) as usize;
+            self.bytes.extend_from_slice(last.get(..used).unwrap_or_default());
         }
         self.bytes
     }
@@ -52,18 +54,22 @@ impl BitWriter {
         self.bits(u64::from(bit), 1);
     }
 
-    /// Appends the lowest `count` bits of a number, the highest first.
+    /// Appends the lowest `count` bits of a number, at most 64, the highest first.
+    #[inline]
     pub(super) fn bits(&mut self, value: u64, count: u32) {
         let count = count.min(64);
-        let mask = (1_u128 << count).wrapping_sub(1);
-        let all = u128::from(self.pending) << count | u128::from(value) & mask;
-        let mut left = self.pending_bits.saturating_add(count);
-        while left >= 8 {
-            left = left.saturating_sub(8);
-            self.bytes.push(low_byte(all >> left));
+        let value = if count == 64 { value } else { value & lowest(count) };
+        let free = 64_u32.saturating_sub(self.pending_bits);
+        if count < free {
+            self.pending = self.pending << count | value;
+            self.pending_bits = self.pending_bits.saturating_add(count);
+            return;
         }
-        self.pending = low_byte(all & (1_u128 << left).wrapping_sub(1));
-        self.pending_bits = left;
+        let rest = count.saturating_sub(free);
+        let before = self.pending.checked_shl(free).unwrap_or_default();
+        self.bytes.extend_from_slice(&(before | value >> rest).to_be_bytes());
+        self.pending = value & lowest(rest);
+        self.pending_bits = rest;
     }
 
     pub(super) fn byte(&mut self, byte: u8) {
@@ -161,7 +167,7 @@ impl BitWriter {
     }
 }
 
-fn low_byte(value: u128) -> u8 {
-    let [.., byte] = value.to_be_bytes();
-    byte
+/// Returns a number whose lowest `count` bits are 1, at most 63 of them.
+const fn lowest(count: u32) -> u64 {
+    (1_u64 << count).wrapping_sub(1)
 }

@@ -73,7 +73,7 @@ fn format(command: &ImportCommand) -> Result<TextFormat, String> {
 
 fn text(command: &ImportCommand, now: Timestamp) -> Result<Box<dyn CopySource>, String> {
     let format = format(command)?;
-    let (input, size): (Box<dyn Read>, u64) = if command.source == "-" {
+    let (input, size): (Box<dyn Read + Send>, u64) = if command.source == "-" {
         (Box::new(std::io::stdin()), 0)
     } else {
         let failed = |error| format!("cannot read {}: {error}", command.source);

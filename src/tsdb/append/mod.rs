@@ -1,6 +1,7 @@
 //! Preparation of a batch: series are resolved, samples are admitted, and records are encoded.
 
 pub(super) mod batch;
+pub(super) mod imported;
 mod side_data;
 
 use std::sync::Arc;
@@ -23,8 +24,8 @@ use super::wal::log::{ApplyOutcome, Draft, RefusedSample};
 use super::wal::record::RecordKind;
 use super::wal::samples::{self, LogSample, SAMPLE_BYTES_MAX};
 use crate::model::{
-    GuessedBatch, Histogram, HistogramError, HistogramSample, MetricMetadata, Refusal, Sample, Timestamp,
-    WriteBatch, check_available,
+    GuessedBatch, Histogram, HistogramError, HistogramSample, MetricMetadata, OrgId, Refusal, Sample,
+    Timestamp, WriteBatch, check_available,
 };
 
 /// The most samples of a record: at 39 bytes each in the worst case they are 640 kB, the limit of a
@@ -53,9 +54,14 @@ pub(super) struct RequestClock {
     pub(super) unconfirmed: Option<Unconfirmed>,
 }
 
-/// The records of a batch, and the report so far.
+/// The admitted part of a batch, and the report so far.
 pub(super) struct Prepared {
-    pub(super) drafts: Vec<Draft>,
+    /// Records that are logged before the samples: definitions, descriptions, start timestamps.
+    pub(super) before: Vec<Draft>,
+    /// The admitted samples. Those of one series keep the order of the batch.
+    pub(super) samples: Vec<LogSample>,
+    /// Records that are logged after the samples: histograms and exemplars.
+    pub(super) after: Vec<Draft>,
     pub(super) report: AppendReport,
     /// The outcome of samples that were refused as duplicates before the log.
     pub(super) duplicates: ApplyOutcome,
@@ -151,7 +157,7 @@ impl<'r> Preparation<'r> {
     }
 }
 
-/// Registers new series, admits samples, and encodes the records.
+/// Registers new series, admits samples, and encodes the records of everything else.
 fn finish(request: &Preparation<'_>, found: FoundSeries) -> Prepared {
     let Preparation { store, batch, limits, accepted } = request;
     let mut report = AppendReport::default();
@@ -200,16 +206,27 @@ fn finish(request: &Preparation<'_>, found: FoundSeries) -> Prepared {
     let side_series = side.as_ref().map_or(&[][..], |side| &side.series).iter().copied();
     let mut drafts = definitions(store, admitted.iter().map(|sample| sample.series).chain(side_series));
     drafts.extend(descriptions(store, &batch.metadata, limits));
-    let (starts, others) = side.map_or_else(Default::default, |side| (side.starts, side.others));
+    let (starts, after) = side.map_or_else(Default::default, |side| (side.starts, side.others));
     drafts.extend(starts);
-    for samples in records_of(admitted) {
+    Prepared { before: drafts, samples: admitted, after, report, duplicates }
+}
+
+/// Returns the records of a batch in the order of the log. `samples` are encoded.
+pub(super) fn records(
+    org: OrgId,
+    before: Vec<Draft>,
+    samples: Vec<LogSample>,
+    after: Vec<Draft>,
+) -> Vec<Draft> {
+    let mut drafts = before;
+    for samples in records_of(samples) {
         let mut body = Vec::with_capacity(samples.len() * 4 + 32);
         samples::encode(&mut body, &samples);
         let greatest_ms = samples.iter().map(|sample| sample.at_ms).max().unwrap_or(i64::MIN);
-        drafts.push(Draft { samples, greatest_ms, ..Draft::new(store.org, RecordKind::Samples, body) });
+        drafts.push(Draft { samples, greatest_ms, ..Draft::new(org, RecordKind::Samples, body) });
     }
-    drafts.extend(others);
-    Prepared { drafts, report, duplicates }
+    drafts.extend(after);
+    drafts
 }
 
 /// Splits samples into those of each record. They are copied, because splitting off vectors one by

@@ -1,5 +1,6 @@
 //! The time series database: opened, written, read, and closed.
 
+pub(super) mod import;
 mod open;
 mod stats;
 pub(super) mod tail;

@@ -100,7 +100,7 @@ impl Tsdb {
 
     /// Returns the state of the organisation, if the log and the limits of memory and disk admit
     /// the batch.
-    fn admit(
+    pub(super) fn admit(
         &self,
         org: OrgId,
         batch: &WriteBatch<'_>,
@@ -121,7 +121,7 @@ impl Tsdb {
         Ok(store)
     }
 
-    fn request_clock(&self, now: Timestamp) -> RequestClock {
+    pub(super) fn request_clock(&self, now: Timestamp) -> RequestClock {
         RequestClock {
             now,
             reached: self.retention.reached(),
@@ -131,8 +131,9 @@ impl Tsdb {
         }
     }
 
-    fn appending(&self, store: Arc<OrgStore>, prepared: Prepared, now: Timestamp) -> Appending {
-        let Prepared { drafts, report, duplicates } = prepared;
+    pub(super) fn appending(&self, store: Arc<OrgStore>, prepared: Prepared, now: Timestamp) -> Appending {
+        let Prepared { before, samples, after, report, duplicates } = prepared;
+        let drafts = append::records(store.org, before, samples, after);
         self.stores.settle_names(&store);
         let samples =
             drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));

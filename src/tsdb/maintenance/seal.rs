@@ -16,6 +16,7 @@
 
 mod due;
 mod encode;
+mod import;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +30,7 @@ use crate::kv::with_sources;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
+use crate::tsdb::append::imported::ImportedSamples;
 use crate::tsdb::disk;
 use crate::tsdb::error::ManifestError;
 use crate::tsdb::error::{AppendError, DiskError};
@@ -148,6 +150,8 @@ struct SealContext<'t> {
     folder: &'t Folder,
     log: &'t Log,
     manifest: &'t Manifest,
+    /// Samples of an import, which are written and listed with those of the head.
+    imported: Option<&'t ImportedSamples>,
 }
 
 impl Tsdb {
@@ -257,7 +261,9 @@ impl Tsdb {
 
     fn seal_context(&self) -> Result<SealContext<'_>, SealError> {
         match (&self.folder, &self.log, &self.manifest) {
-            (Some(folder), Sink::Log(log), Some(manifest)) => Ok(SealContext { folder, log, manifest }),
+            (Some(folder), Sink::Log(log), Some(manifest)) => {
+                Ok(SealContext { folder, log, manifest, imported: None })
+            }
             (_, Sink::ReadOnly { why, .. }, _) => Err(SealError::Closed(why.clone())),
             _ => Err(SealError::Closed("it is in memory only".to_owned())),
         }
@@ -395,7 +401,8 @@ impl Tsdb {
         // Files whose listing is uncertain stay. Retries without this check would fill the disk.
         context.manifest.admit()?;
         let space = self.options.disk.space(&context.folder.segments)?;
-        let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed);
+        let imported = context.imported.map_or(0, ImportedSamples::bytes);
+        let needed = space.samples_floor() + store.head.counters.bytes.load(Ordering::Relaxed) + imported;
         if space.free < needed {
             return Err(SealError::DiskFull { free: space.free, needed });
         }
@@ -526,6 +533,10 @@ impl Tsdb {
             (window.since, window.until) = (i64::MAX, end.until_ms.max(greatest));
         }
         encode::write(store, &dir, context.folder.store, &window, throttle, written)?;
+        if let Some(imported) = context.imported {
+            // Written last, so that they win over the late samples of the head at equal times.
+            encode::write_imported(store, &dir, context.folder.store, &window, imported, written)?;
+        }
         step()?;
         let registry_bytes = append_registry(context.folder, store)?.bytes;
         let opened = self.open_written(context, store, written)?;

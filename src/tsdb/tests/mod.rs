@@ -7,6 +7,7 @@ mod decoded;
 mod deletions;
 mod everything;
 mod faults;
+mod imports;
 mod limits;
 mod listings;
 mod locks;

@@ -3,6 +3,7 @@
 //! it some cut loses data.
 
 mod failing;
+mod importing;
 mod sealing;
 mod shrinking;
 

@@ -16,6 +16,7 @@ use super::SealError;
 use crate::clock::Stopwatch;
 use crate::kv::with_sources;
 use crate::model::{Histogram, HistogramColumns, OrgId, StoreId};
+use crate::tsdb::append::imported::ImportedSamples;
 use crate::tsdb::options::Rest;
 use crate::tsdb::report::SampleColumns;
 use crate::tsdb::segment::{HISTOGRAMS, LATE, NewSegment, SegmentMeta, SegmentWriteError, SegmentWriter};
@@ -134,25 +135,50 @@ pub(super) fn write(
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
     if let Some(least) = store.head.least_ms().filter(|least| *least < window.until) {
-        let output = SegmentOutput { dir, id, side_data: false };
+        let output = SegmentOutput { dir, id, content: SegmentContent::Head };
         write_kind(store, output, window, least, throttle, written)?;
     }
     let least = store.side.extent().map_or(window.until, |(least, _)| least);
     if store.side.has_closed() {
         store.side.note_end(window.end(store));
-        let output = SegmentOutput { dir, id, side_data: true };
+        let output = SegmentOutput { dir, id, content: SegmentContent::SideData };
         write_kind(store, output, window, least.min(window.until - 1), throttle, written)?;
     }
     Ok(())
 }
 
-/// The place and kind of new segments.
+/// Writes all segments of the samples of an import, which are before the end of the window.
+/// `written` gets the finished ones even on failure.
+pub(super) fn write_imported(
+    store: &OrgStore,
+    dir: &Path,
+    id: StoreId,
+    window: &SealWindow,
+    imported: &ImportedSamples,
+    written: &mut Vec<SegmentMeta>,
+) -> Result<(), SealError> {
+    let Some((least, _)) = imported.span() else { return Ok(()) };
+    let output = SegmentOutput { dir, id, content: SegmentContent::Import(imported) };
+    write_kind(store, output, window, least, &SealThrottle::Full, written)
+}
+
+/// The place and content of new segments.
 #[derive(Clone, Copy)]
 struct SegmentOutput<'t> {
     dir: &'t Path,
     id: StoreId,
-    /// Write histograms, start timestamps and exemplars instead of floats.
-    side_data: bool,
+    content: SegmentContent<'t>,
+}
+
+/// The samples that segments are made of.
+#[derive(Clone, Copy)]
+enum SegmentContent<'t> {
+    /// The floats of the head.
+    Head,
+    /// Histograms, start timestamps and exemplars.
+    SideData,
+    /// The floats of an import.
+    Import(&'t ImportedSamples),
 }
 
 /// Writes either the floats or the side data.
@@ -182,7 +208,11 @@ fn write_kind(
             later: BTreeSet::new(),
             numbers: Vec::new(),
         };
-        let run = if output.side_data { pass.run_side_data(throttle) } else { pass.run(throttle) };
+        let run = match output.content {
+            SegmentContent::Head => pass.run_head(throttle),
+            SegmentContent::SideData => pass.run_side_data(throttle),
+            SegmentContent::Import(imported) => pass.run_import(imported),
+        };
         let later = match run {
             Ok(()) => pass.finish(written)?,
             Err(e) => {
@@ -298,7 +328,7 @@ impl LabelRow {
 }
 
 impl Pass<'_> {
-    fn run(&mut self, throttle: &SealThrottle<'_>) -> Result<(), SealError> {
+    fn run_head(&mut self, throttle: &SealThrottle<'_>) -> Result<(), SealError> {
         let mut watch = Stopwatch::start();
         let mut columns = SampleColumns::default();
         let mut bits = Vec::new();
@@ -320,6 +350,27 @@ impl Pass<'_> {
                     self.series(*id, &row, &columns.times, &bits)?;
                     throttle.rest(&mut watch);
                 }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_import(&mut self, imported: &ImportedSamples) -> Result<(), SealError> {
+        let mut columns = SampleColumns::default();
+        let mut bits = Vec::new();
+        let mut row = LabelRow::default();
+        let families = self.store.table().families.len();
+        for family in 0..families {
+            for (near, id) in self.ids(family).into_iter().enumerate() {
+                columns.times.clear();
+                columns.values.clear();
+                imported.copy(id, &mut columns);
+                if columns.times.is_empty() || !row.set(self.store, family, id, near) {
+                    continue;
+                }
+                bits.clear();
+                bits.extend(columns.values.iter().map(|value| value.to_bits()));
+                self.series(id, &row, &columns.times, &bits)?;
             }
         }
         Ok(())
@@ -475,11 +526,12 @@ impl Pass<'_> {
     }
 
     fn create(&self, partition: Partition) -> Result<SegmentWriter, SealError> {
+        let histograms = if matches!(self.output.content, SegmentContent::SideData) { HISTOGRAMS } else { 0 };
         let new = NewSegment {
             org: self.store.org,
             seq: self.store.next_segment.fetch_add(1, Ordering::Relaxed),
             level: 0,
-            flags: if partition.late { LATE } else { 0 } | if self.output.side_data { HISTOGRAMS } else { 0 },
+            flags: if partition.late { LATE } else { 0 } | histograms,
             first_log_seq: self.window.first_log_seq,
             last_log_seq: self.window.last_log_seq,
             replaces: Vec::new(),

@@ -28,7 +28,7 @@ fn sealed_trace() -> Trace {
     recording.finish()
 }
 
-fn judge_sealed(cut: &Cut) -> Option<String> {
+pub(super) fn judge_sealed(cut: &Cut) -> Option<String> {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, complaint) = match opened(cut, dir.path()) {
         Ok(opened) => opened,
