@@ -155,6 +155,9 @@ fn imports_and_an_export_that_are_killed_at_random_moments_lose_and_double_no_sa
     let blocks = dir.join("blocks").display().to_string();
     kills.run(other.path(), &["import", "prometheus-blocks", &blocks, "--org", ORG]);
     assert_eq!(exported_lines(other.path()), lines);
+    for dir in [dir, other.path()] {
+        run(dir, &["check", "--deep", "store"]);
+    }
 }
 
 #[test]

@@ -25,8 +25,7 @@ impl<'t> StoreSink<'t> {
     }
 
     fn seal(&mut self) -> Result<(), SampleCopyError> {
-        let flushed = self.import.flush(self.clock.now());
-        flushed.map_err(|error| SampleCopyError::Sink(error.to_string()))?;
+        self.import.flush(self.clock.now()).map_err(|error| failed(&error))?;
         self.unflushed_bytes = 0;
         Ok(())
     }
@@ -41,7 +40,7 @@ impl CopySink for StoreSink<'_> {
             self.seal()?;
             appended = self.import.append(&taken, self.clock.now());
         }
-        let report = appended.map_err(|error| SampleCopyError::Sink(error.to_string()))?;
+        let report = appended.map_err(|error| failed(&error))?;
         // Also a batch without samples, which has descriptions.
         self.unflushed_bytes = self.unflushed_bytes.saturating_add(batch.bytes()).saturating_add(1);
         if self.unflushed_bytes >= FLUSH_BYTES {
@@ -62,6 +61,10 @@ impl CopySink for StoreSink<'_> {
     fn flush(&mut self) -> Result<(), SampleCopyError> {
         if self.unflushed_bytes > 0 { self.seal() } else { Ok(()) }
     }
+}
+
+fn failed(error: &dyn std::error::Error) -> SampleCopyError {
+    SampleCopyError::Sink(error.to_string())
 }
 
 /// Reads from an organisation of an open store.

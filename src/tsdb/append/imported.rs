@@ -15,6 +15,8 @@ pub(in crate::tsdb) struct ImportedSamples {
     runs: Vec<ImportedRun>,
     /// The least and the greatest time.
     span: Option<(i64, i64)>,
+    /// Time and bits of the newest sample in order, by series, also after [`ImportedSamples::clear`].
+    newest: Vec<(i64, u64)>,
 }
 
 /// Consecutive samples of one series.
@@ -31,51 +33,72 @@ struct ImportedRun {
 pub(in crate::tsdb) struct ImportTimes {
     /// Later samples are left for the log, because a seal leaves them in the head.
     pub(in crate::tsdb) now_ms: i64,
-    /// The exclusive end of the sealed time. Earlier samples are late.
+    /// The end of the closed window, exclusive. Earlier samples are late.
     pub(in crate::tsdb) barrier_ms: i64,
 }
 
+/// The time of a series whose newest sample in order is not known.
+const NO_TIME: i64 = i64::MIN;
+
 impl ImportedSamples {
-    /// Takes the samples of a prepared batch, except those that are later than the clock. Where a
-    /// series has several values at one time one after the other, the first is kept, as in a head;
-    /// of late samples, the last.
-    pub(in crate::tsdb) fn take(&mut self, samples: &mut Vec<LogSample>, times: ImportTimes) -> ApplyOutcome {
+    /// Takes the samples of a prepared batch, except those that are later than the clock. Equal
+    /// times are decided as in a head: another value than that of the newest sample in order is
+    /// refused. `newest_in_head` returns that sample of a series, if the head has one.
+    pub(in crate::tsdb) fn take(
+        &mut self,
+        samples: &mut Vec<LogSample>,
+        times: ImportTimes,
+        newest_in_head: impl Fn(u32) -> Option<(i64, u64)>,
+    ) -> ApplyOutcome {
         let mut outcome = ApplyOutcome::default();
         let mut ahead = Vec::new();
         for run in samples.chunk_by(|a, b| a.series == b.series) {
+            let Some(series) = run.first().map(|sample| sample.series) else { continue };
             let first = self.times.len();
-            let mut before: Option<(i64, u64)> = None;
-            for sample @ LogSample { series, at_ms, bits } in run.iter().copied() {
+            let mut newest = self.newest.get(series as usize).copied().unwrap_or((NO_TIME, 0));
+            for sample @ LogSample { at_ms, bits, .. } in run.iter().copied() {
+                if at_ms >= times.barrier_ms && newest.0 == NO_TIME {
+                    newest = newest_in_head(series).unwrap_or(newest);
+                }
                 if at_ms > times.now_ms {
+                    newest = newest.max((at_ms, bits));
                     ahead.push(sample);
                     continue;
                 }
-                if let Some((_, have)) = before.filter(|(at, _)| *at == at_ms && at_ms >= times.barrier_ms) {
-                    match have == bits {
-                        true => outcome.stored += 1,
-                        false => outcome.refuse(RefusedSample { series, at_ms, bits, have }),
+                if at_ms >= times.barrier_ms && at_ms == newest.0 {
+                    match newest.1 {
+                        have if have == bits => outcome.stored += 1,
+                        have => outcome.refuse(RefusedSample { series, at_ms, bits, have }),
                     }
                     continue;
                 }
-                before = Some((at_ms, bits));
-                let (least, greatest) = self.span.unwrap_or((at_ms, at_ms));
-                self.span = Some((least.min(at_ms), greatest.max(at_ms)));
+                if at_ms >= times.barrier_ms && at_ms > newest.0 {
+                    newest = (at_ms, bits);
+                }
                 self.times.push(at_ms);
                 self.bits.push(bits);
             }
-            let len = self.times.len() - first;
-            outcome.stored += len as u64;
-            if let Some(LogSample { series, .. }) = run.first().filter(|_| len > 0) {
-                self.runs.push(ImportedRun { series: *series, first, len });
-            }
+            self.end_run(series, first, newest);
+            outcome.stored += (self.times.len() - first) as u64;
         }
         *samples = ahead;
         outcome
     }
 
-    /// Returns the number of samples.
-    pub(in crate::tsdb) fn len(&self) -> usize {
-        self.times.len()
+    fn end_run(&mut self, series: u32, first: usize, newest: (i64, u64)) {
+        let times = self.times.get(first..).unwrap_or_default();
+        if let Some((least, greatest)) = times.iter().min().copied().zip(times.iter().max().copied()) {
+            let before = self.span.unwrap_or((least, greatest));
+            self.span = Some((before.0.min(least), before.1.max(greatest)));
+            self.runs.push(ImportedRun { series, first, len: times.len() });
+        }
+        let place = series as usize;
+        if self.newest.len() <= place {
+            self.newest.resize(place + 1, (NO_TIME, 0));
+        }
+        if let Some(slot) = self.newest.get_mut(place) {
+            *slot = newest;
+        }
     }
 
     /// Returns the memory of the samples in bytes, which their segments do not exceed by much.
@@ -112,21 +135,18 @@ impl ImportedSamples {
             let bits = self.bits.get(range).unwrap_or_default();
             out.values.extend(bits.iter().map(|bits| f64::from_bits(*bits)));
         }
-        let times = out.times.get(from..).unwrap_or_default();
-        if !times.is_sorted_by(|a, b| a < b) {
-            let (times, values) = (out.times.split_off(from), out.values.split_off(from));
-            let mut all: Vec<(i64, f64)> = times.into_iter().zip(values).collect();
-            // The sort is stable, so that the last of equal times stays the last.
-            all.sort_by_key(|(at, _)| *at);
-            all.dedup_by(|later, earlier| {
-                let same = later.0 == earlier.0;
-                if same {
-                    earlier.1 = later.1;
-                }
-                same
-            });
-            out.times.extend(all.iter().map(|(at, _)| *at));
-            out.values.extend(all.iter().map(|(_, value)| *value));
+        if out.times.get(from..).is_some_and(|times| times.is_sorted_by(|a, b| a < b)) {
+            return;
+        }
+        let (times, values) = (out.times.split_off(from), out.values.split_off(from));
+        let mut all: Vec<(i64, f64)> = times.into_iter().zip(values).collect();
+        // The sort is stable, so the last of equal times stays the last.
+        all.sort_by_key(|(at, _)| *at);
+        for group in all.chunk_by(|a, b| a.0 == b.0) {
+            if let Some((at, value)) = group.last() {
+                out.times.push(*at);
+                out.values.push(*value);
+            }
         }
     }
 }
@@ -149,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn of_samples_at_one_time_the_first_in_order_and_the_last_late_one_are_kept() {
+    fn of_samples_at_one_time_the_newest_in_order_and_the_last_late_one_are_kept() {
         let mut samples = ImportedSamples::default();
         let mut batch = vec![
             sample(2, 60, 1),
@@ -160,23 +180,29 @@ mod tests {
             sample(1, 10, 5),
             sample(1, 101, 6),
         ];
-        let outcome = samples.take(&mut batch, TIMES);
+        let outcome = samples.take(&mut batch, TIMES, |_| None);
         assert_eq!((outcome.stored, outcome.refused), (5, 1));
         assert_eq!(outcome.first, [RefusedSample { series: 2, at_ms: 60, bits: 2, have: 1 }]);
         assert_eq!(batch, [sample(1, 101, 6)], "samples ahead of the clock are left for the log");
-        assert_eq!(of(&mut samples, 2), [(40, 4), (60, 1)]);
+        let outcome =
+            samples.take(&mut vec![sample(2, 60, 7), sample(2, 70, 8), sample(2, 60, 9)], TIMES, |_| None);
+        assert_eq!((outcome.stored, outcome.refused), (2, 1), "60 is no longer the newest");
+        assert_eq!(of(&mut samples, 2), [(40, 4), (60, 9), (70, 8)]);
         assert_eq!((of(&mut samples, 1), of(&mut samples, 3)), (vec![(10, 5)], Vec::new()));
-        assert_eq!((samples.span(), samples.len()), (Some((10, 60)), 4));
+        assert_eq!(samples.span(), Some((10, 70)));
+        let outcome = samples.take(&mut vec![sample(5, 80, 1), sample(5, 70, 1)], TIMES, |_| Some((80, 2)));
+        assert_eq!((outcome.stored, outcome.refused), (1, 1), "the head has the newest");
     }
 
     #[test]
     fn the_batches_of_a_series_are_merged_and_the_last_one_wins() {
         let mut samples = ImportedSamples::default();
-        samples.take(&mut vec![sample(7, 10, 1), sample(7, 30, 1), sample(8, 5, 1)], TIMES);
-        samples.take(&mut vec![sample(7, 20, 2), sample(7, 30, 2)], TIMES);
+        samples.take(&mut vec![sample(7, 10, 1), sample(7, 30, 1), sample(8, 5, 1)], TIMES, |_| None);
+        samples.take(&mut vec![sample(7, 20, 2), sample(7, 30, 2)], TIMES, |_| None);
+        // Earlier than the end of the closed window: the last one wins.
         assert_eq!(of(&mut samples, 7), [(10, 1), (20, 2), (30, 2)]);
         assert_eq!(of(&mut samples, 8), [(5, 1)]);
         samples.clear();
-        assert_eq!((samples.len(), samples.span(), of(&mut samples, 7)), (0, None, Vec::new()));
+        assert_eq!((samples.bytes(), samples.span(), of(&mut samples, 7)), (0, None, Vec::new()));
     }
 }

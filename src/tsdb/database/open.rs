@@ -47,7 +47,7 @@ impl Tsdb {
         let gate = Arc::clone(control.gate());
         let manifest = Manifest::new(Arc::clone(&control));
         // Before the first task that trims the log, also in commands on the stopped folder.
-        let hold = control.standby().map_err(ManifestError::from)?.hold;
+        let standby = control.standby().map_err(ManifestError::from)?;
         let secrets = Secrets { labels: rng.bytes(), records: RecordKey::random(rng) };
         let mut recovered = open::recover(dir, store, &manifest, &options, secrets, now)?;
         if let Some(why) = recovered.report.read_only.clone().filter(|_| recovered.log_is_covered) {
@@ -98,10 +98,10 @@ impl Tsdb {
             prefetch,
             pins,
             gate: Some(Arc::clone(&gate)),
+            copies: Copies::of(&standby),
             ..Tsdb::without_folder(stores, log, options, retention)
         };
         tsdb.use_gate(&gate);
-        tsdb.hold_log(hold);
         tsdb.warn_of_clocks();
         Ok((tsdb, report))
     }

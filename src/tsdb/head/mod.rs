@@ -292,6 +292,11 @@ impl Head {
         outcome
     }
 
+    /// Returns time and bits of the newest sample of a series in order.
+    pub(super) fn newest(&self, series: u32) -> Option<(i64, u64)> {
+        self.stripe(series)?.read().ignore_poison().newest(slot(series))
+    }
+
     fn count(&self, before: stripe::Size, after: stripe::Size) {
         let counters = &self.counters;
         // The sums wrap, so a negative difference is added correctly, too.

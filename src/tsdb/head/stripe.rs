@@ -227,6 +227,13 @@ impl Stripe {
         block.last_bits_at(place, at).filter(|have| *have != bits)
     }
 
+    /// Returns time and bits of the newest sample in order.
+    pub(in crate::tsdb) fn newest(&self, slot: usize) -> Option<(i64, u64)> {
+        let (block, place) = self.block(slot)?;
+        let at = block.last_at(place)?;
+        Some((at, block.last_bits_at(place, at)?))
+    }
+
     #[inline(never)]
     fn put_any(&mut self, slot: usize, at: i64, bits: u64, barrier: i64) -> PutResult {
         let short_tails = self.short_tails;

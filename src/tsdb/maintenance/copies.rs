@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use super::deletion::DeletionRecord;
-use crate::kv::with_sources;
+use crate::kv::{StandbyRole, StandbyRow, with_sources};
 use crate::model::{OrgId, Timestamp, WriteGate};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
@@ -29,9 +29,25 @@ pub(in crate::tsdb) struct Copies {
     hold: AtomicU64,
     /// In a follower, the organisations whose window a copied record closed since their last seal.
     to_seal: Mutex<BTreeSet<OrgId>>,
+    /// Whether there was a follower, or this store was one, when the store was opened.
+    was_linked: bool,
 }
 
 impl Copies {
+    /// Creates the state from the role row.
+    pub(in crate::tsdb) fn of(row: &StandbyRow) -> Copies {
+        Copies {
+            hold: AtomicU64::new(row.hold),
+            was_linked: row.link != 0 || row.role != StandbyRole::Primary,
+            ..Copies::default()
+        }
+    }
+
+    /// Returns whether there is a follower, or may still be one that has a part of the log.
+    pub(in crate::tsdb) fn has_follower(&self) -> bool {
+        self.was_linked || self.holds(u64::MAX)
+    }
+
     pub(in crate::tsdb) fn to_seal(&self) -> MutexGuard<'_, BTreeSet<OrgId>> {
         self.to_seal.lock().ignore_poison()
     }

@@ -526,6 +526,7 @@ impl Tsdb {
             until: end.until_ms,
             first_log_seq: first_unsealed(context.log, store.org, &before),
             last_log_seq: seal_seq,
+            imported: context.imported,
         };
         if end.all {
             // All its samples may overlap with other segments.
@@ -533,10 +534,6 @@ impl Tsdb {
             (window.since, window.until) = (i64::MAX, end.until_ms.max(greatest));
         }
         encode::write(store, &dir, context.folder.store, &window, throttle, written)?;
-        if let Some(imported) = context.imported {
-            // Written last, so that they win over the late samples of the head at equal times.
-            encode::write_imported(store, &dir, context.folder.store, &window, imported, written)?;
-        }
         step()?;
         let registry_bytes = append_registry(context.folder, store)?.bytes;
         let opened = self.open_written(context, store, written)?;

@@ -1,19 +1,23 @@
 //! Imports: samples that go to segments without the log.
 
+use proptest::prelude::*;
+
+use super::side::histogram;
 use super::*;
-use crate::model::Matcher;
+use crate::model::{Histogram, Matcher};
 
 const DAY_MS: i64 = 86_400_000;
 
 /// Returns batches of a few series. The last ones repeat times of the first ones with other values.
 fn batches(days: i64) -> Vec<(Labels, Vec<Sample>)> {
     let step_ms = days * DAY_MS / 100;
-    let samples =
-        |from: i64, value: f64| (from..from + 60).map(|n| ago(days * DAY_MS - n * step_ms, value)).collect();
+    let samples = |numbers: std::ops::Range<i64>, value: f64| -> Vec<Sample> {
+        numbers.map(|n| ago(days * DAY_MS - n * step_ms, value)).collect()
+    };
     let mut all: Vec<(Labels, Vec<Sample>)> =
-        (0..5).map(|n| (up(&format!("job-{n}")), samples(0, n as f64))).collect();
-    all.push((up("job-1"), samples(40, 7.5)));
-    all.push((up("job-3"), samples(30, -1.0)));
+        (0..5).map(|n| (up(&format!("job-{n}")), samples(0..60, n as f64))).collect();
+    all.push((up("job-1"), samples(20..50, 7.5)));
+    all.push((up("job-3"), samples(30..59, -1.0)));
     all
 }
 
@@ -31,14 +35,12 @@ fn import_all(tsdb: &Tsdb, all: &[(Labels, Vec<Sample>)]) -> Result<(), SealErro
     import.flush(NOW)
 }
 
-/// Returns the content of a store to which the batches are written one after the other, each sealed
-/// before the next.
+/// Returns the content of a store to which the batches are written.
 fn expected(all: &[(Labels, Vec<Sample>)]) -> StoreContent {
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
     for (series, samples) in all {
         write(&tsdb, ORG, series, samples);
-        tsdb.seal(NOW).expect("sealed");
     }
     content(&tsdb, ORG)
 }
@@ -55,14 +57,13 @@ fn imported_samples_are_those_of_a_write_and_survive_a_restart_and_a_merge() {
         let expected = expected(&all);
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
-        // Samples in the head, which the import's later values replace.
-        write(&tsdb, ORG, &all[0].0, &[all[0].1[3]]);
-        let earlier = Sample { value: 99.0, ..all[0].1[5] };
-        write(&tsdb, ORG, &all[0].0, &[earlier]);
+        // Samples in the head: another value, which the import replaces, and the same one as newest.
+        let earlier = Sample { value: 99.0, ..all[0].1[3] };
+        write(&tsdb, ORG, &all[0].0, &[earlier, all[0].1[5]]);
         let mut import = tsdb.import(ORG);
         for one in &all {
             let report = take(&mut import, one);
-            assert_eq!((report.stored, report.refused), (60, 0));
+            assert_eq!((report.stored, report.refused), (one.1.len() as u64, 0));
         }
         assert_eq!(samples(&tsdb), 2, "nothing is visible before the flush");
         import.flush(NOW).expect("sealed");
@@ -172,4 +173,134 @@ fn a_log_that_a_follower_or_another_consumer_reads_gets_the_imported_samples() {
     tsdb.pin(consumer, LogPosition(1)).expect("pinned");
     take(&mut tsdb.import(ORG), one);
     assert_eq!(samples(&tsdb), 60, "logged and applied");
+}
+
+#[test]
+fn a_folder_that_had_a_follower_logs_its_imports() {
+    let one = &batches(1)[0];
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let (tsdb, _) = open(dir.path());
+    // The log is no longer kept for the follower, but may still have all that it lacks.
+    tsdb._control.change_standby(|row| (row.link, row.hold) = (5, 0)).expect("stored");
+    drop(tsdb);
+    let (tsdb, _) = open(dir.path());
+    take(&mut tsdb.import(ORG), one);
+    assert_eq!(samples(&tsdb), 60, "logged and applied");
+}
+
+#[test]
+fn a_clock_that_goes_back_before_the_flush_loses_no_sample() {
+    let dir = crate::kv::scratch::temporary_folder().expect("made");
+    let (tsdb, _) = open(dir.path());
+    let mut import = tsdb.import(ORG);
+    take(&mut import, &(up("a"), vec![ago(2_000, 1.0), ago(0, 2.0)]));
+    import.flush(NOW.plus_ms(-DAY_MS)).expect("sealed");
+    write(&tsdb, ORG, &up("a"), &[ago(1_000, 3.0)]);
+    tsdb.seal(NOW).expect("sealed");
+    drop(tsdb);
+    let (tsdb, report) = open(dir.path());
+    assert_eq!((report.read_only, report.notes), (None, Vec::new()));
+    let bits =
+        [ago(2_000, 1.0), ago(1_000, 3.0), ago(0, 2.0)].map(|one| (one.at.as_ms(), one.value.to_bits()));
+    assert_eq!(content(&tsdb, ORG)[&up("a").to_string()], bits);
+}
+
+#[derive(Clone, Debug)]
+enum ImportStep {
+    /// Floats of a series: minutes before now, which may be negative, and values; and the minutes
+    /// of its histograms.
+    Append(u8, Vec<(i64, u8)>, Vec<i64>),
+    Flush,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = ImportStep> {
+    // Of the last minutes there are several values of one time, and some are ahead of the clock.
+    let minute = || prop_oneof![-4i64..20, 0i64..4_000, 0i64..200_000];
+    let floats = prop::collection::vec((minute(), 0u8..3), 0..40);
+    let sorted = (0u8..3, floats, any::<bool>(), prop::collection::vec(minute(), 0..3)).prop_map(
+        |(series, mut floats, is_sorted, histograms)| {
+            if is_sorted {
+                floats.sort_by_key(|(minute, _)| -minute);
+            }
+            ImportStep::Append(series, floats, histograms)
+        },
+    );
+    prop_oneof![8 => sorted, 2 => Just(ImportStep::Flush), 1 => Just(ImportStep::Reopen)]
+}
+
+fn builder(series: u8, floats: &[(i64, u8)], histograms: &[i64]) -> BatchBuilder {
+    let at = |minute: i64| NOW.plus_ms(-minute * 60_000);
+    let mut batch = BatchBuilder::default();
+    let floats = floats.iter().map(|(minute, value)| Sample { at: at(*minute), value: f64::from(*value) });
+    batch.series(&up(&series.to_string()), floats);
+    batch.histograms(histograms.iter().map(|minute| (at(*minute), histogram(minute.unsigned_abs() + 1))));
+    batch
+}
+
+type Native = (String, Vec<(i64, Histogram)>);
+
+/// Returns the floats and histograms of a store.
+fn everything(tsdb: &Tsdb) -> (StoreContent, Vec<Native>) {
+    let snapshot = tsdb.snapshot(&Access::whole(ORG));
+    let mut natives = Vec::new();
+    for series in snapshot.select(&[], TimeRange::ALL) {
+        let (mut floats, mut out) = (SampleColumns::default(), HistogramColumns::default());
+        snapshot.read_both(series.id, TimeRange::ALL, Timestamp::MIN, &mut floats, &mut out);
+        natives.push((series.labels.to_string(), out.times.into_iter().zip(out.histograms).collect()));
+    }
+    natives.sort_by(|a, b| a.0.cmp(&b.0));
+    (read_whole(&snapshot), natives)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(48, 400)))]
+
+    #[test]
+    fn an_import_stores_and_refuses_the_same_samples_as_the_writer(
+        before in prop::collection::vec((0i64..4_000, 0u8..3), 0..20),
+        unsealed in prop::collection::vec((-4i64..20, 0u8..3), 0..5),
+        steps in prop::collection::vec(step(), 1..12),
+    ) {
+        let folders = [(); 2].map(|()| crate::kv::scratch::temporary_folder().expect("made"));
+        let [mut written, mut imported] = [&folders[0], &folders[1]].map(|dir| open(dir.path()).0);
+        for tsdb in [&written, &imported] {
+            tsdb.append(ORG, &builder(1, &before, &[]).batch(), NOW).expect("stored");
+            tsdb.seal(NOW).expect("sealed");
+            tsdb.append(ORG, &builder(1, &unsealed, &[]).batch(), NOW).expect("stored");
+        }
+        let mut steps = steps.into_iter().peekable();
+        while steps.peek().is_some() {
+            let mut import = imported.import(ORG);
+            for step in steps.by_ref() {
+                match step {
+                    ImportStep::Append(series, floats, histograms) => {
+                        let batch = builder(series, &floats, &histograms);
+                        let mut one = written.append(ORG, &batch.batch(), NOW).expect("stored");
+                        let mut other = import.append(&batch.batch(), NOW).expect("stored");
+                        // Those of samples ahead of the clock come first.
+                        for report in [&mut one, &mut other] {
+                            report.refusals.sort_by(|a, b| a.reason.cmp(&b.reason));
+                        }
+                        prop_assert_eq!(other, one);
+                    }
+                    ImportStep::Flush => {
+                        written.seal(NOW).expect("sealed");
+                        import.flush(NOW).expect("sealed");
+                        prop_assert_eq!(everything(&imported), everything(&written));
+                    }
+                    ImportStep::Reopen => break,
+                }
+            }
+            written.seal(NOW).expect("sealed");
+            import.flush(NOW).expect("sealed");
+            drop((written, imported));
+            [written, imported] = [&folders[0], &folders[1]].map(|dir| open(dir.path()).0);
+            prop_assert_eq!(everything(&imported), everything(&written));
+        }
+        for tsdb in [&written, &imported] {
+            tsdb.compact(NOW).expect("merged");
+        }
+        prop_assert_eq!(everything(&imported), everything(&written));
+    }
 }

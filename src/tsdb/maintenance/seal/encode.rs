@@ -39,16 +39,18 @@ const TOUCHED: usize = 32;
 const WORK: Duration = Duration::from_millis(20);
 
 /// The window of a seal.
-pub(super) struct SealWindow {
+pub(super) struct SealWindow<'t> {
     /// Samples before this are late, because that time was sealed earlier.
     pub(super) since: i64,
     /// The exclusive end.
     pub(super) until: i64,
     pub(super) first_log_seq: u64,
     pub(super) last_log_seq: u64,
+    /// Samples of an import, all before the end. They are written with those of the head.
+    pub(super) imported: Option<&'t ImportedSamples>,
 }
 
-impl SealWindow {
+impl SealWindow<'_> {
     /// Returns the time assigned to data without a time of its own: at most that of the newest
     /// sample, from which ages count.
     fn end(&self, store: &OrgStore) -> i64 {
@@ -130,12 +132,17 @@ pub(super) fn write(
     store: &OrgStore,
     dir: &Path,
     id: StoreId,
-    window: &SealWindow,
+    window: &SealWindow<'_>,
     throttle: &SealThrottle<'_>,
     written: &mut Vec<SegmentMeta>,
 ) -> Result<(), SealError> {
     if let Some(least) = store.head.least_ms().filter(|least| *least < window.until) {
         let output = SegmentOutput { dir, id, content: SegmentContent::Head };
+        write_kind(store, output, window, least, throttle, written)?;
+    }
+    // Of samples at one time, those of the segment with the greater number win.
+    if let Some((imported, (least, _))) = window.imported.and_then(|it| Some((it, it.span()?))) {
+        let output = SegmentOutput { dir, id, content: SegmentContent::Import(imported) };
         write_kind(store, output, window, least, throttle, written)?;
     }
     let least = store.side.extent().map_or(window.until, |(least, _)| least);
@@ -145,21 +152,6 @@ pub(super) fn write(
         write_kind(store, output, window, least.min(window.until - 1), throttle, written)?;
     }
     Ok(())
-}
-
-/// Writes all segments of the samples of an import, which are before the end of the window.
-/// `written` gets the finished ones even on failure.
-pub(super) fn write_imported(
-    store: &OrgStore,
-    dir: &Path,
-    id: StoreId,
-    window: &SealWindow,
-    imported: &ImportedSamples,
-    written: &mut Vec<SegmentMeta>,
-) -> Result<(), SealError> {
-    let Some((least, _)) = imported.span() else { return Ok(()) };
-    let output = SegmentOutput { dir, id, content: SegmentContent::Import(imported) };
-    write_kind(store, output, window, least, &SealThrottle::Full, written)
 }
 
 /// The place and content of new segments.
@@ -185,7 +177,7 @@ enum SegmentContent<'t> {
 fn write_kind(
     store: &OrgStore,
     output: SegmentOutput<'_>,
-    window: &SealWindow,
+    window: &SealWindow<'_>,
     least: i64,
     throttle: &SealThrottle<'_>,
     written: &mut Vec<SegmentMeta>,
@@ -231,7 +223,7 @@ fn write_kind(
 struct Pass<'t> {
     store: &'t OrgStore,
     output: SegmentOutput<'t>,
-    window: &'t SealWindow,
+    window: &'t SealWindow<'t>,
     cuts: &'t CutWidths,
     /// The partitions to write; none: all.
     selected: Option<BTreeSet<Partition>>,

@@ -9,8 +9,8 @@ use crate::tsdb::Tsdb;
 use crate::tsdb::append::imported::ImportedSamples;
 
 impl Tsdb {
-    /// Seals an organisation, and lists the segments of the imported samples in the same change. No
-    /// imported sample may be later than `now`. They are durable when this returns.
+    /// Seals an organisation, and lists the segments of the imported samples in the same change. They
+    /// are durable when this returns.
     ///
     /// # Errors
     /// [`SealError`]. If the samples need several changes, some of them may be stored.
@@ -25,7 +25,8 @@ impl Tsdb {
         let Some((least, greatest)) = imported.span() else { return Ok(report) };
         let mut sealer = self.hurry_sealer();
         let store = self.stores.org_or_new(org);
-        let until = forced_until(&store, Some(greatest), now);
+        // Also if the clock went back since the samples were accepted.
+        let until = forced_until(&store, Some(greatest), now).max(greatest.saturating_add(1));
         let due = DueSeal { store, until, all: false };
         due.store.changes.note(least);
         let sealed = self.seal_org(&context, &due, now, &mut sealer, &SealThrottle::Full, &mut report);
