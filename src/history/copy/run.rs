@@ -115,7 +115,14 @@ fn write(
 ) -> Result<(), SampleCopyError> {
     let (mut unsaved, mut unsaved_batches) = (0_u64, 0_u32);
     for read in batches {
-        let ReadBatch { mut batch, position, share } = read?;
+        let ReadBatch { mut batch, position, share } = match read {
+            Ok(read) => read,
+            Err(error) => {
+                // What was read is stored, even if the source never gets better.
+                sink.flush()?;
+                return Err(error);
+            }
+        };
         totals.add_refused(batch.refused, &batch.reasons);
         filter.apply(&mut batch);
         if !batch.series.is_empty() || !batch.metadata.is_empty() {

@@ -49,6 +49,71 @@ impl CopySink for FailingSink<'_> {
     }
 }
 
+/// A sink that makes samples durable at a flush only.
+#[derive(Default)]
+struct WaitingSink {
+    waiting: u64,
+    durable: u64,
+}
+
+impl CopySink for WaitingSink {
+    fn write(&mut self, batch: &CopyBatch) -> Result<WrittenCounts, SampleCopyError> {
+        let stored = batch.sample_count() as u64;
+        self.waiting += stored;
+        Ok(WrittenCounts { stored, ..WrittenCounts::default() })
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.waiting == 0
+    }
+
+    fn flush(&mut self) -> Result<(), SampleCopyError> {
+        self.durable += std::mem::take(&mut self.waiting);
+        Ok(())
+    }
+}
+
+/// A source that fails after its last batch.
+struct FailingSource<'b>(TextSource<&'b [u8]>);
+
+impl CopySource for FailingSource<'_> {
+    fn identity(&self) -> String {
+        self.0.identity()
+    }
+
+    fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
+        let batch = self.0.next()?;
+        batch.map(Some).ok_or_else(|| SampleCopyError::Source("cut".to_owned()))
+    }
+
+    fn position(&self) -> CopyPosition {
+        self.0.position()
+    }
+
+    fn resume(&mut self, position: CopyPosition) -> Result<(), SampleCopyError> {
+        self.0.resume(position)
+    }
+
+    fn share(&self) -> CopyShare {
+        self.0.share()
+    }
+
+    fn problems(&self) -> Vec<String> {
+        self.0.problems()
+    }
+}
+
+#[test]
+fn samples_before_an_error_of_the_source_are_stored() {
+    let (body, count) = long_csv();
+    let mut source = FailingSource(text(&body, TextFormat::Csv(None)));
+    let mut sink = WaitingSink::default();
+    let progress = ProgressFile::none();
+    let copied = copy(&mut source, &CopyFilter::default(), &mut sink, &progress, &mut |_| true);
+    assert!(matches!(copied, Err(SampleCopyError::Source(_))), "{copied:?}");
+    assert_eq!((sink.durable, sink.waiting), (count as u64, 0));
+}
+
 fn sink(tsdb: &Tsdb) -> StoreSink<'_> {
     StoreSink::new(tsdb, ORG, Clock::manual(NOW))
 }
