@@ -4,9 +4,9 @@
 //! source -> batch -> filter -> sink (durable) -> position in the progress file
 //! ```
 //!
-//! The position is stored after the batches before it are durable. After an interruption the batches
-//! since the last stored position are written again. The store keeps one sample of each time, so a
-//! batch that is written twice changes nothing: no sample is lost or doubled.
+//! The position is stored after the batches before it are durable. After an interruption the
+//! batches since the last stored position are written again. The store keeps one sample of each
+//! time, so a batch that is written twice changes nothing: no sample is lost or doubled.
 
 mod batch;
 mod filter;

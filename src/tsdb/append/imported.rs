@@ -15,7 +15,7 @@ pub(in crate::tsdb) struct ImportedSamples {
     runs: Vec<ImportedRun>,
     /// The least and the greatest time.
     span: Option<(i64, i64)>,
-    /// Time and bits of the newest sample in order, by series, also after [`ImportedSamples::clear`].
+    /// Time and bits of the newest sample in order, by series. Not cleared with the samples.
     newest: Vec<(i64, u64)>,
 }
 
@@ -57,26 +57,26 @@ impl ImportedSamples {
             let first = self.times.len();
             let mut newest = self.newest.get(series as usize).copied().unwrap_or((NO_TIME, 0));
             for sample @ LogSample { at_ms, bits, .. } in run.iter().copied() {
-                if at_ms >= times.barrier_ms && newest.0 == NO_TIME {
+                let (in_order, is_ahead) = (at_ms >= times.barrier_ms, at_ms > times.now_ms);
+                if in_order && newest.0 == NO_TIME {
                     newest = newest_in_head(series).unwrap_or(newest);
                 }
-                if at_ms > times.now_ms {
-                    newest = newest.max((at_ms, bits));
-                    ahead.push(sample);
-                    continue;
-                }
-                if at_ms >= times.barrier_ms && at_ms == newest.0 {
+                if in_order && at_ms == newest.0 && !is_ahead {
                     match newest.1 {
                         have if have == bits => outcome.stored += 1,
                         have => outcome.refuse(RefusedSample { series, at_ms, bits, have }),
                     }
                     continue;
                 }
-                if at_ms >= times.barrier_ms && at_ms > newest.0 {
+                if in_order && at_ms > newest.0 {
                     newest = (at_ms, bits);
                 }
-                self.times.push(at_ms);
-                self.bits.push(bits);
+                if is_ahead {
+                    ahead.push(sample);
+                } else {
+                    self.times.push(at_ms);
+                    self.bits.push(bits);
+                }
             }
             self.end_run(series, first, newest);
             outcome.stored += (self.times.len() - first) as u64;
@@ -119,7 +119,7 @@ impl ImportedSamples {
         self.span = None;
     }
 
-    /// Sorts the runs by series, for [`ImportedSamples::copy`]. Runs of one series keep their order.
+    /// Sorts the runs by series for [`ImportedSamples::copy`]. Those of one series keep their order.
     pub(in crate::tsdb) fn sort(&mut self) {
         self.runs.sort_by_key(|run| run.series);
     }

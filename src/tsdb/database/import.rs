@@ -26,8 +26,8 @@ impl Tsdb {
         SampleImport { tsdb: self, org, skips_log: self.may_skip_log(), samples: ImportedSamples::default() }
     }
 
-    /// Returns whether samples may go to segments without the log. A follower and other consumers of
-    /// the log would not get them.
+    /// Returns whether samples may go to segments without the log. A follower and other consumers
+    /// of the log would not get them.
     fn may_skip_log(&self) -> bool {
         self.folder.is_some()
             && matches!(self.log, Sink::Log(_))

@@ -57,7 +57,7 @@ fn imported_samples_are_those_of_a_write_and_survive_a_restart_and_a_merge() {
         let expected = expected(&all);
         let dir = crate::kv::scratch::temporary_folder().expect("made");
         let (tsdb, _) = open(dir.path());
-        // Samples in the head: another value, which the import replaces, and the same one as newest.
+        // The head has another value, which is replaced, and the same one as its newest.
         let earlier = Sample { value: 99.0, ..all[0].1[3] };
         write(&tsdb, ORG, &all[0].0, &[earlier, all[0].1[5]]);
         let mut import = tsdb.import(ORG);

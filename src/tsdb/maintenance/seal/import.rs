@@ -9,8 +9,8 @@ use crate::tsdb::Tsdb;
 use crate::tsdb::append::imported::ImportedSamples;
 
 impl Tsdb {
-    /// Seals an organisation, and lists the segments of the imported samples in the same change. They
-    /// are durable when this returns.
+    /// Seals an organisation, and lists the segments of the imported samples in the same change.
+    /// They are durable when this returns.
     ///
     /// # Errors
     /// [`SealError`]. If the samples need several changes, some of them may be stored.
