@@ -8,6 +8,8 @@ use crate::tsdb::{AppendError, SampleColumns, SampleImport, SelectedSeries, Snap
 /// The memory of samples after which they are written to segments, in bytes: six million samples.
 /// Debug builds, which tests run, write smaller segments, so that a small import has several.
 const FLUSH_BYTES: usize = if cfg!(debug_assertions) { 512 << 10 } else { 96 << 20 };
+/// Like [`FLUSH_BYTES`], for samples that the head holds, which needs more memory for each.
+const LOGGED_FLUSH_BYTES: usize = FLUSH_BYTES / 3;
 
 /// Writes to an organisation of an open store.
 #[derive(Debug)]
@@ -16,12 +18,16 @@ pub struct StoreSink<'t> {
     clock: Clock,
     /// The estimated memory of the batches since the last flush, in bytes.
     unflushed_bytes: usize,
+    /// The bytes after which a flush is due.
+    flush_bytes: usize,
 }
 
 impl<'t> StoreSink<'t> {
     /// Returns the sink of an organisation.
     pub fn new(tsdb: &'t Tsdb, org: OrgId, clock: Clock) -> StoreSink<'t> {
-        StoreSink { import: tsdb.import(org), clock, unflushed_bytes: 0 }
+        let import = tsdb.import(org);
+        let flush_bytes = if import.skips_log() { FLUSH_BYTES } else { LOGGED_FLUSH_BYTES };
+        StoreSink { import, clock, unflushed_bytes: 0, flush_bytes }
     }
 
     fn seal(&mut self) -> Result<(), SampleCopyError> {
@@ -43,7 +49,7 @@ impl CopySink for StoreSink<'_> {
         let report = appended.map_err(|error| failed(&error))?;
         // Also a batch without samples, which has descriptions.
         self.unflushed_bytes = self.unflushed_bytes.saturating_add(batch.bytes()).saturating_add(1);
-        if self.unflushed_bytes >= FLUSH_BYTES {
+        if self.unflushed_bytes >= self.flush_bytes {
             self.seal()?;
         }
         let reason = |one: &Refusal| format!("{}: {}", one.series, one.reason);

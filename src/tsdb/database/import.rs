@@ -38,6 +38,11 @@ impl Tsdb {
 }
 
 impl SampleImport<'_> {
+    /// Returns whether samples go to segments without the log.
+    pub const fn skips_log(&self) -> bool {
+        self.skips_log
+    }
+
     /// Takes a batch like [`Tsdb::append`]. Floats wait in memory, 16 bytes each, for
     /// [`SampleImport::flush`]. Histograms, exemplars, names and samples ahead of the clock go
     /// through the log at once, and so does everything if the log has consumers.
