@@ -289,6 +289,7 @@ const FILES: &[Embedded] = files! {
     Module own "components/dialog.js" => ["/components/dialog.js"];
     Module own "components/buttons.js" => ["/components/buttons.js"];
     Module own "components/group_editor.js" => ["/components/group_editor.js"];
+    Module own "components/group_versions.js" => ["/components/group_versions.js"];
     Module own "components/live.js" => ["/components/live.js"];
     Module own "components/query_draft.js" => ["/components/query_draft.js"];
     Module own "components/embed_token.js" => ["/components/embed_token.js"];

@@ -41,6 +41,7 @@ mod proxy;
 mod public_links;
 mod refused;
 mod removal;
+mod rule_versions;
 mod rules;
 mod scraping;
 mod security;

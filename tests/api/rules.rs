@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 
-const GROUPS: &str = "/api/v1/orgs/acme/rule-groups";
+pub(crate) const GROUPS: &str = "/api/v1/orgs/acme/rule-groups";
 const MOUNT: &str = "/api/v1/orgs/acme/prometheus";
-const RULER: &str = "/api/v1/orgs/acme/prometheus/config/v1/rules";
+pub(crate) const RULER: &str = "/api/v1/orgs/acme/prometheus/config/v1/rules";
 
 const GROUP: &str = "name: g
 interval: 10s
@@ -26,7 +26,7 @@ rules:
   annotations: {summary: '{{ $labels.job }} has {{ $value }}'}
 ";
 
-async fn put(server: &TestServer, who: &Who, name: &str, yaml: &str, tag: Option<&str>) -> Reply {
+pub(crate) async fn put(server: &TestServer, who: &Who, name: &str, yaml: &str, tag: Option<&str>) -> Reply {
     let mut request =
         ask("PUT", &format!("{GROUPS}/{name}"), who).header(header::CONTENT_TYPE, "application/json");
     if let Some(tag) = tag {
@@ -37,7 +37,7 @@ async fn put(server: &TestServer, who: &Who, name: &str, yaml: &str, tag: Option
 }
 
 /// Sends a group as mimirtool does.
-async fn set(server: &TestServer, who: &Who, namespace: &str, yaml: &str) -> Reply {
+pub(crate) async fn set(server: &TestServer, who: &Who, namespace: &str, yaml: &str) -> Reply {
     let request = ask("POST", &format!("{RULER}/{namespace}"), who)
         .header(header::CONTENT_TYPE, "application/yaml")
         .body(Body::from(yaml.to_owned()));

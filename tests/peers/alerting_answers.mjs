@@ -217,6 +217,8 @@ export function cannedAnswers() {
       ['disk', { name: 'disk', namespace: 'disk.yml', version: 0, source: 'file', yaml: DISK_YAML, updated_at: null }],
       ['shop/queue', { name: 'shop/queue', namespace: 'shop', version: 1, source: 'api', yaml: QUEUE_YAML, updated_at: past(60) }],
     ]),
+    /** The replaced versions of groups, the newest first. */
+    versions: new Map(),
     document: {
       receivers: [{ name: 'on-call', webhook_configs: [{ id: 'hook', url: 'https://hooks.example/alerts', has_secret: true }] }],
       route: { receiver: 'on-call', group_by: ['alertname'] },
@@ -227,8 +229,10 @@ export function cannedAnswers() {
   };
   const success = (data) => ({ body: { status: 'success', data } });
 
-  function groupAnswer(method, name, body, headers) {
+  function groupAnswer(method, path, body, headers) {
+    const [, name, number] = /^(.*?)(?:\/versions(?:\/(\d+))?)?$/.exec(path);
     const group = state.groups.get(name);
+    if (path !== name) return versionAnswer(name, number);
     if (method === 'GET' && state.fails) return problem(500, 'the disk is full');
     if (method === 'GET') return group ? { body: group } : problem(404, 'no such group');
     const wanted = headers['if-match'];
@@ -240,9 +244,23 @@ export function cannedAnswers() {
     }
     const line = body.yaml.split('\n').findIndex((one) => one.includes('fro:')) + 1;
     if (line > 0) return invalid(`line ${line}, column 5: unknown key fro; did you mean for?`);
+    if (group) {
+      const { version, yaml, updated_at: from } = group;
+      const replaced = { version, valid_from: from, valid_until: past(0), updated_by: null, bytes: yaml.length };
+      state.versions.set(name, [{ ...replaced, yaml }, ...(state.versions.get(name) ?? [])]);
+    }
     const saved = { name, namespace: 'api', version: (group?.version ?? 0) + 1, source: 'api', yaml: body.yaml, updated_at: past(0) };
     state.groups.set(name, saved);
     return { body: saved };
+  }
+
+  function versionAnswer(name, number) {
+    const { version, yaml, updated_at: from } = state.groups.get(name);
+    const current = { version, valid_from: from, valid_until: null, updated_by: 'usr_gone', bytes: yaml.length, yaml };
+    const versions = [current, ...(state.versions.get(name) ?? [])];
+    if (number === undefined) return { body: { data: versions, next_cursor: null } };
+    const found = versions.find((one) => one.version === Number(number));
+    return found ? { text: found.yaml } : problem(404, 'this version is not stored');
   }
 
   function silenceAnswer(method, id, body) {

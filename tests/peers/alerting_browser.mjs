@@ -28,8 +28,8 @@ await page.route('**/api/v1/orgs/**', async (route) => {
   if (holding && request.url().includes(holding) && request.method() === 'POST')
     await new Promise((go) => held.push({ part: JSON.stringify(body), go }));
   const { status = 200, headers = {} } = found;
-  const type = status < 400 ? 'application/json' : 'application/problem+json';
-  const text = status === 204 ? undefined : JSON.stringify(found.body);
+  const type = found.text ? 'application/yaml' : status < 400 ? 'application/json' : 'application/problem+json';
+  const text = status === 204 ? undefined : (found.text ?? JSON.stringify(found.body));
   await route.fulfill({ status, headers: { 'Content-Type': type, ...headers }, body: text }).catch(() => null);
 });
 
@@ -269,6 +269,31 @@ async function rulesFlow() {
   await page.waitForFunction(() => document.querySelector('.rule-editor .primary')?.disabled);
 }
 
+/** The versions of a group are listed, shown and restored. */
+async function versionsFlow() {
+  const { version, yaml } = canned.state.groups.get('hosts');
+  await open('/rules?group=hosts');
+  await page.getByText('History', { exact: true }).focus();
+  await page.keyboard.press('Enter');
+  const row = (number) =>
+    page.getByRole('listitem').filter({ has: page.getByText(`Version ${number}`, { exact: true }) });
+  await row(version).getByText('by a former member').waitFor();
+  check((await row(version).getByRole('button').allTextContents()).join() === 'Show', 'the current one is not restored');
+  await row(version - 1).getByRole('button', { name: 'Show' }).click();
+  const shown = page.getByRole('region', { name: `Text of version ${version - 1}` });
+  await shown.getByText('node_load1 > 14').waitFor();
+  await looks('editor-history', { settle: 200 });
+  await page.getByLabel('YAML').fill('name: hosts\n');
+  await row(version - 1).getByRole('button', { name: 'Restore' }).click();
+  await page.getByRole('dialog').getByText('Your text, which is not saved, is lost.').waitFor();
+  await page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
+  await toasted('hosts was saved.');
+  await row(version + 1).waitFor();
+  const restored = canned.state.groups.get('hosts');
+  check(restored.version === version + 1 && restored.yaml !== yaml, 'the older text is the newest version');
+  check((await page.getByLabel('YAML').inputValue()) === restored.yaml, 'the editor shows it');
+}
+
 /** A group of a file is read only; a new group is created and deleted. */
 async function groupsFlow() {
   await open('/rules?group=disk');
@@ -314,4 +339,4 @@ async function notificationsFlow() {
   await see('Saved.');
 }
 
-await run(start, [emptyFlow, targetsFlow, scrapeConfigFlow, alertsFlow, rulesFlow, groupsFlow, notificationsFlow]);
+await run(start, [emptyFlow, targetsFlow, scrapeConfigFlow, alertsFlow, rulesFlow, versionsFlow, groupsFlow, notificationsFlow]);

@@ -122,6 +122,23 @@ async function notificationsFlow() {
   await looks('notifications-tested');
 }
 
+/** A changed group has a history, from which the older text is restored. */
+async function historyFlow() {
+  await open('/rules?group=always');
+  const text = page.getByLabel('YAML');
+  await text.fill(GROUP.replace('vector(7)', 'vector(8)'));
+  await page.getByRole('button', { name: 'Save' }).click();
+  await toasted('always was saved.');
+  await page.getByText('History', { exact: true }).click();
+  await page.getByRole('button', { name: 'Show version 1' }).click();
+  await page.getByRole('region', { name: 'Text of version 1' }).getByText('vector(7)').waitFor();
+  await looks('history');
+  await page.getByRole('button', { name: 'Restore version 1' }).click();
+  await page.getByRole('dialog').getByRole('button', { name: 'Restore' }).click();
+  await page.getByRole('button', { name: 'Restore version 2' }).waitFor();
+  check((await text.inputValue()) === GROUP, 'the older text is stored');
+}
+
 /** The group is deleted, and its alerts with it. */
 async function removalFlow() {
   await open('/rules?group=always');
@@ -131,4 +148,4 @@ async function removalFlow() {
   await see('There are no rules yet.');
 }
 
-await run(start, [targetsFlow, rulesFlow, alertsFlow, notificationsFlow, removalFlow]);
+await run(start, [targetsFlow, rulesFlow, alertsFlow, notificationsFlow, historyFlow, removalFlow]);

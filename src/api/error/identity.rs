@@ -414,7 +414,7 @@ impl From<RuleGroupError> for ApiError {
         let detail = error.to_string();
         match error {
             RuleGroupError::UnknownOrg => org_not_found(),
-            RuleGroupError::NotFound => ApiError::new(Code::NotFound, detail),
+            RuleGroupError::NotFound | RuleGroupError::NoVersion(_) => ApiError::new(Code::NotFound, detail),
             RuleGroupError::Exists => ApiError::new(Code::PreconditionRequired, detail),
             RuleGroupError::Conflict(version) => {
                 ApiError::new(Code::VersionConflict, detail).with("version", version)

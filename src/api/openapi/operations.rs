@@ -430,6 +430,17 @@ const ORGANISATIONS: &[Operation] = &[
     at("DELETE /orgs/{slug}/rule-groups/{name}")
         .responses(DONE)
         .errors(&[Code::NotFound, Code::VersionConflict]),
+    at("GET /orgs/{slug}/rule-groups/{name}/versions")
+        .query(&[parameters::PAGE])
+        .responses(&[(
+            200,
+            "{ data: RuleGroupVersion[], next_cursor: string | null }",
+            "The versions of the group, the newest first; also of a removed group. Empty for a group of a file",
+        )])
+        .errors(&[Code::NotFound, Code::InvalidParameter, Code::DuplicateParameter]),
+    at("GET /orgs/{slug}/rule-groups/{name}/versions/{version}")
+        .responses(&[(200, "yaml", "The text of the version; the header ETag has its number")])
+        .errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/rules/preview")
         .body(PAST_OF_A_RULE)
         .responses(&[(

@@ -127,6 +127,12 @@ pub(super) const TYPES: &[(&str, &str)] = &[
          yaml: string, version: integer, updated_at: string(date-time) | null, updated_by: string | null }",
     ),
     (
+        "RuleGroupVersion",
+        "{ version: integer, valid_from: string(date-time) 'Inclusive', \
+         valid_until: string(date-time) | null 'Exclusive; null for the current version', \
+         updated_by: string | null, bytes: integer 'Of the text' }",
+    ),
+    (
         "ForwardStatus",
         "{ state: string, error: string | null, protocol: string, shards: integer, lag_s: number, lag_bytes: integer, \
          lag_samples: integer 'Estimated', sent_samples: integer, sent_bytes: integer, requests: integer, retried_requests: integer, \

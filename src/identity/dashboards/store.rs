@@ -176,7 +176,7 @@ impl VersionEntry {
 }
 
 /// Returns an upper bound of the number of rows of a document.
-pub(super) fn document_rows(stored_bytes: u32) -> usize {
+pub(in crate::identity) fn document_rows(stored_bytes: u32) -> usize {
     // The length fields of the value and of its rows take less than 32 bytes.
     (usize::try_from(stored_bytes).unwrap_or(usize::MAX).saturating_add(32)).div_ceil(BODY_BYTES_MAX)
 }

@@ -12,4 +12,5 @@ pub(super) mod org_removal;
 pub(super) mod org_settings;
 pub(super) mod push;
 pub(super) mod rule_group;
+pub(super) mod rule_version;
 pub(super) mod scrape;

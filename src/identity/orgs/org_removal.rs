@@ -142,6 +142,7 @@ impl Identity {
         let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         // A group may fill a change by itself.
         self.in_steps(&groups, 1, |txn, key| txn.remove::<RuleGroupRow>(key))?;
+        self.remove_rule_versions_of(org)?;
         let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
         self.in_steps(&notify, ROWS_A_CHANGE, |txn, key| txn.remove::<NotifyStateRow>(key))?;
         self.remove_pushes_of(org)?;

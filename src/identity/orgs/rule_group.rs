@@ -1,9 +1,11 @@
 //! The groups of rules of an organisation (docs/specification.md C13). A group belongs to a
-//! namespace, as in Mimir. This room stores its text; its callers have checked it.
+//! namespace, as in Mimir. This room stores its text; its callers have checked it. Older versions
+//! are in [`super::rule_version`].
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
 use crate::identity::dashboards::store::ExpectedVersion;
+use crate::identity::orgs::rule_version::{self, RULE_VERSIONS_MAX, RuleGroupVersion};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::rule_group::RuleGroupRow;
@@ -56,7 +58,16 @@ pub struct NewRuleGroup {
     pub expected: Option<ExpectedVersion>,
 }
 
-/// Errors of changing groups.
+/// A stored change of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RuleGroupWrite {
+    /// The group as it is now.
+    pub group: StoredRuleGroup,
+    /// Whether there was no such group before. Its version may be above 1 even then.
+    pub is_new: bool,
+}
+
+/// Errors of reading and changing groups.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleGroupError {
     /// The organisation no longer exists: `org_not_found`.
@@ -65,6 +76,9 @@ pub enum RuleGroupError {
     /// `not_found`.
     #[error("this organisation has no such group of rules")]
     NotFound,
+    /// `not_found`.
+    #[error("version {0} of this group is not stored; the last {RULE_VERSIONS_MAX} replaced ones are")]
+    NoVersion(u32),
     /// `precondition_required`.
     #[error("the group exists: send If-Match with the ETag of the version that you replace, or *")]
     Exists,
@@ -134,8 +148,32 @@ impl Identity {
         Ok(stored(key, row))
     }
 
-    /// Creates or replaces a group. The caller must check the text, and that `actor` may edit.
-    /// Blocks (commit).
+    /// Returns the versions of a group, the newest first. A removed group keeps its versions.
+    ///
+    /// # Errors
+    /// [`RuleGroupError::NotFound`] without any version, or [`RuleGroupError::Store`].
+    pub fn rule_group_versions(
+        &self,
+        place: &RuleGroupPlace,
+    ) -> Result<Vec<RuleGroupVersion>, RuleGroupError> {
+        let versions = self.rule_versions_of(&key_of(place))?;
+        if versions.is_empty() { Err(RuleGroupError::NotFound) } else { Ok(versions) }
+    }
+
+    /// Returns the text of a version.
+    ///
+    /// # Errors
+    /// [`RuleGroupError::NotFound`] without any version, [`RuleGroupError::NoVersion`] without this
+    /// one, or [`RuleGroupError::Store`].
+    pub fn rule_group_text(&self, place: &RuleGroupPlace, version: u32) -> Result<String, RuleGroupError> {
+        match self.rule_text_of(&key_of(place), version)? {
+            Some(text) => Ok(text),
+            None => Err(self.rule_group_versions(place).err().unwrap_or(RuleGroupError::NoVersion(version))),
+        }
+    }
+
+    /// Creates or replaces a group. The version that it replaces is stored in the same change. The
+    /// caller must check the text, and that `actor` may edit. Blocks (commits).
     ///
     /// # Errors
     /// [`RuleGroupError`]; then nothing is changed.
@@ -145,8 +183,10 @@ impl Identity {
         place: RuleGroupPlace,
         new: NewRuleGroup,
         now: Timestamp,
-    ) -> Result<StoredRuleGroup, RuleGroupError> {
-        self.change(move |txn| {
+    ) -> Result<RuleGroupWrite, RuleGroupError> {
+        self.store_long_rule_text(&key_of(&place))?;
+        let org = place.org;
+        let written = self.change(move |txn| {
             read::<OrgRow>(txn, &place.org)?.ok_or(RuleGroupError::UnknownOrg)?;
             let key = key_of(&place);
             let rows = txn.scan::<RuleGroupRow>(&place.org).map_err(StoreError::from)?;
@@ -166,22 +206,26 @@ impl Identity {
                 () => {}
             }
             let is_new = before.is_none();
+            let next = rule_version::replace(txn, &key, before, now)?;
             let row = RuleGroupRow {
                 yaml: new.yaml,
                 rules: new.rules,
-                version: before.map_or(1, |before| before.version.wrapping_add(1).max(1)),
-                updated_at: now,
+                version: next.version,
+                updated_at: next.valid_from,
                 updated_by: actor,
             };
             txn.put(&key, &row);
             let event = Event::by_actor(actor, if is_new { "rules.created" } else { "rules.changed" });
             let event = event.of(place.org).target(&place.name);
             audit::record(txn, &event.detail(&place.namespace), now)?;
-            Ok(stored(key, row))
-        })
+            Ok::<_, RuleGroupError>(RuleGroupWrite { group: stored(key, row), is_new })
+        })?;
+        // The group is stored. The next change removes old versions if this fails.
+        let _ = self.remove_old_rule_versions(org);
+        Ok(written)
     }
 
-    /// Removes a group. Blocks (commit).
+    /// Removes a group. Its versions stay. Blocks (commits).
     ///
     /// # Errors
     /// [`RuleGroupError`]; then nothing is changed.
@@ -192,10 +236,29 @@ impl Identity {
         expected: ExpectedVersion,
         now: Timestamp,
     ) -> Result<(), RuleGroupError> {
+        let org = place.org;
+        self.remove_one_rule_group(actor, place, expected, now)?;
+        // The group is removed. The next change removes old versions if this fails.
+        let _ = self.remove_old_rule_versions(org);
+        Ok(())
+    }
+
+    fn remove_one_rule_group(
+        &self,
+        actor: Option<UserId>,
+        place: RuleGroupPlace,
+        expected: ExpectedVersion,
+        now: Timestamp,
+    ) -> Result<(), RuleGroupError> {
+        self.store_long_rule_text(&key_of(&place))?;
         self.change(move |txn| {
-            let row = read::<RuleGroupRow>(txn, &key_of(&place))?.ok_or(RuleGroupError::NotFound)?;
+            // After the deletion of the organisation its history would never be removed.
+            read::<OrgRow>(txn, &place.org)?.ok_or(RuleGroupError::UnknownOrg)?;
+            let key = key_of(&place);
+            let row = read::<RuleGroupRow>(txn, &key)?.ok_or(RuleGroupError::NotFound)?;
             check_version(Some(&row), Some(expected))?;
-            txn.remove::<RuleGroupRow>(&key_of(&place));
+            rule_version::replace(txn, &key, Some(&row), now)?;
+            txn.remove::<RuleGroupRow>(&key);
             let event = Event::by_actor(actor, "rules.removed").of(place.org).target(&place.name);
             Ok(audit::record(txn, &event.detail(&place.namespace), now)?)
         })
@@ -219,7 +282,7 @@ impl Identity {
         }
         for (key, row) in rows {
             let place = stored(key, row).place;
-            let gone = self.remove_rule_group(actor, place.clone(), ExpectedVersion::Any, now);
+            let gone = self.remove_one_rule_group(actor, place.clone(), ExpectedVersion::Any, now);
             match gone {
                 Ok(()) => removed(&place),
                 // Another request removed it meanwhile.
@@ -227,6 +290,8 @@ impl Identity {
                 Err(error) => return Err(error),
             }
         }
+        // The groups are removed. The next change removes old versions if this fails.
+        let _ = self.remove_old_rule_versions(org);
         Ok(())
     }
 }

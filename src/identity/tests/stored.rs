@@ -25,7 +25,7 @@ use crate::identity::tables::org::{
 };
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
 use crate::identity::tables::push::{PushHead, PushRow};
-use crate::identity::tables::rule_group::RuleGroupRow;
+use crate::identity::tables::rule_group::{ReplacedVersion, RuleGroupRow, RuleHistoryRow, RuleTextRow};
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::target::SealedTarget;
 use crate::identity::tables::totp::TotpRow;
@@ -234,6 +234,16 @@ fn version_1_of_groups_of_rules_is_readable() {
         "01670207fd00a0b8304603000001 01010101010101010101".replace(' ', "").as_str(),
         &RuleGroupRow { yaml: "g".into(), rules: 2, version: 7, updated_at: at(0), updated_by: Some(USER) },
     );
+    let replaced = ReplacedVersion {
+        version: 7,
+        valid_from: at(0),
+        valid_until: at(1),
+        updated_by: None,
+        bytes: 300,
+        stored_bytes: 9,
+    };
+    check(0x35, "0107fd00a0b83046030000fdd0a7b8304603000000fb2c0109", &RuleHistoryRow(vec![replaced]));
+    check(0x36, "fb2c01020102", &RuleTextRow { bytes: 300, compressed: vec![1, 2] });
 }
 
 #[test]

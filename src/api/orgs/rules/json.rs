@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{NAMESPACE, path_name};
 use crate::api::prom_json::number_text;
 use crate::api::views::labels::labels_json;
-use crate::identity::StoredRuleGroup;
+use crate::identity::{RuleGroupVersion, StoredRuleGroup};
 use crate::rules::{AlertPhase, AlertTransition, RuleGroupView, RulePreview, RuleSource, group_text};
 
 /// The most points of all series of a preview, inclusive. Further series are left out.
@@ -21,6 +21,17 @@ pub(super) fn stored(group: &StoredRuleGroup) -> Value {
         "version": group.version,
         "updated_at": group.updated_at.to_rfc3339(),
         "updated_by": group.updated_by.map(|user| user.to_string()),
+    })
+}
+
+/// Returns a version of a stored group.
+pub(super) fn version(version: &RuleGroupVersion) -> Value {
+    json!({
+        "version": version.version,
+        "valid_from": version.valid_from.to_rfc3339(),
+        "valid_until": version.valid_until.map(|until| until.to_rfc3339()),
+        "updated_by": version.updated_by.map(|user| user.to_string()),
+        "bytes": version.bytes,
     })
 }
 

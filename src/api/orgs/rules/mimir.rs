@@ -44,7 +44,7 @@ pub fn routes() -> Routes<OrgDeps> {
         .delete(GROUP, WRITES, "Mimir: remove a group of rules", remove)
 }
 
-fn yaml(text: String) -> Response {
+pub(super) fn yaml(text: String) -> Response {
     let kind = HeaderValue::from_static("application/yaml");
     ([(header::CONTENT_TYPE, kind)], text).into_response()
 }

@@ -7,6 +7,7 @@ pub mod listing;
 pub mod mimir;
 mod past;
 mod prometheus_json;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +28,7 @@ use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
 use crate::identity::{
     ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError, RuleGroupPlace,
-    StoredRuleGroup, UserId,
+    RuleGroupWrite, StoredRuleGroup, UserId,
 };
 use crate::model::{OrgId, Timestamp};
 use crate::promql::syntax::Caps;
@@ -52,6 +53,7 @@ pub fn routes() -> Routes<OrgDeps> {
         .delete("/orgs/{slug}/rule-groups/{name}", WRITES, "Remove a group of rules", remove)
         .post("/orgs/{slug}/rules/preview", READS, "Show what a rule would have done", past::preview)
         .post("/orgs/{slug}/rules/backfill", WRITES, "Write the past of a recording rule", past::backfill)
+        .merge(versions::routes())
 }
 
 /// Splits `namespace/group`, or a group of the default namespace.
@@ -120,17 +122,17 @@ fn store(
     (place, new): (RuleGroupPlace, CheckedGroup),
     expected: Option<ExpectedVersion>,
     now: Timestamp,
-) -> Result<StoredRuleGroup, RuleGroupError> {
+) -> Result<RuleGroupWrite, RuleGroupError> {
     let CheckedGroup { group, yaml } = new;
     let rules = u32::try_from(group.rules.len()).unwrap_or(u32::MAX);
     let source = key_of(&place).source;
     let org = place.org;
     let _changing = engine.changes();
-    let stored = identity.set_rule_group(actor, place, NewRuleGroup { yaml, rules, expected }, now)?;
+    let written = identity.set_rule_group(actor, place, NewRuleGroup { yaml, rules, expected }, now)?;
     if evaluates(identity, org) {
         engine.set_group(org, source, group);
     }
-    Ok(stored)
+    Ok(written)
 }
 
 /// Removes a group from the accounts and from the engine.
@@ -253,9 +255,9 @@ async fn put(
     let new = deps.compile(org, move |_| decoded(body.yaml, &wanted, &caps)).await?;
     let (engine, expected) = (Arc::clone(&deps.rules), if_match(&headers));
     let change = move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, now);
-    let stored = deps.change(&caller, change).await?;
-    let status = if stored.version == 1 { StatusCode::CREATED } else { StatusCode::OK };
-    Ok((status, etag_header(&etag(stored.version)), Json(json::stored(&stored))).into_response())
+    let RuleGroupWrite { group, is_new } = deps.change(&caller, change).await?;
+    let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
+    Ok((status, etag_header(&etag(group.version)), Json(json::stored(&group))).into_response())
 }
 
 async fn remove(

@@ -31,6 +31,8 @@ import { orgPath, readOrg, request, send } from './server.js';
  * @typedef {{name: string, namespace: string, version: number, source: 'api'|'file', yaml: string,
  *   updated_at: string|null}} StoredGroup the namespace is that of the API, or the name of the file; `name` is that of
  *   paths, with the namespace and a slash before it unless that is the default one
+ * @typedef {{version: number, valid_from: string, valid_until: string|null, updated_by: string|null, bytes: number}}
+ *   GroupVersion `valid_until` is null for the current one
  * @typedef {{id: string, matchers: Matcher[], startsAt: string, endsAt: string, createdBy: string, comment: string,
  *   state: 'active'|'pending'|'expired'}} Silence
  * @typedef {{series: {metric: Labels, values: [number, string][]}[], transitions: Transition[],
@@ -126,6 +128,24 @@ export const saveGroup = (org, { name, yaml, version }) => {
 /** @param {string} org @param {string} name @param {number} version */
 export const deleteGroup = (org, name, version) =>
   send('DELETE', groupPath(org, name), undefined, { headers: { 'If-Match': `"${version}"` } });
+
+/**
+ * The stored versions, the newest first.
+ * @param {string} org
+ * @param {string} name
+ * @returns {Promise<GroupVersion[]>}
+ */
+export const listGroupVersions = async (org, name) => (await send('GET', `${groupPath(org, name)}/versions`)).data;
+
+/**
+ * The text of a version.
+ * @param {string} org
+ * @param {string} name
+ * @param {number} version
+ * @returns {Promise<string>}
+ */
+export const readGroupVersion = async (org, name, version) =>
+  (await request('GET', `${groupPath(org, name)}/versions/${version}`)).text();
 
 /**
  * What a rule would have done.

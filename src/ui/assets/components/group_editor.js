@@ -7,6 +7,8 @@ import { groupInterval, groupName, groupOffset, offsetOf, ruleAt, rulesOf } from
 import { counted } from '../model/metrics.js';
 import { textButton } from './buttons.js';
 import { confirmLoss } from './confirm.js';
+import { confirmed } from './dialog.js';
+import { groupVersions } from './group_versions.js';
 import { rulePreview } from './rule_preview.js';
 import { toast } from './toast.js';
 import { errorPlace, yamlEditor } from './yaml_editor.js';
@@ -90,6 +92,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       editor.mark(null);
       changed();
       remove.hidden = false;
+      history.refresh();
       toast(`${name} was saved.`);
       if (!stored) renamed(name);
     } catch (error) {
@@ -118,6 +121,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       conflict.hidden = true;
       drafts.delete(draftKey());
       before = now;
+      history.refresh();
       reset();
     });
     const over = textButton('Save mine over it', () => store(now?.version ?? null), { class: 'danger' });
@@ -161,6 +165,22 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
     toast(`${group.name} was deleted.`);
     leave();
   }
+  /** Stores the text of an older version. @param {number} version @param {string} yaml */
+  async function restore(version, yaml) {
+    const isLost = text() !== saved() && text() !== yaml;
+    const sure = await confirmed({
+      heading: `Restore version ${version}?`,
+      action: 'Restore',
+      loss: `Its text becomes the newest version.${isLost ? ' Your text, which is not saved, is lost.' : ''}`,
+    });
+    if (!sure) return;
+    editor.set(yaml);
+    changed();
+    follow(0);
+    await store(before?.version ?? null);
+  }
+  const history = groupVersions({ org, group: () => before, restore: readonly ? undefined : restore, signedOut });
+  history.refresh();
   const why = !edits
     ? 'Your role may read rules only.'
     : 'This group is in a file of the server. Change the file, and reload the server with SIGHUP.';
@@ -184,6 +204,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       editor.node,
       conflict,
       !readonly && h('div', { class: 'row' }, save, discard, remove, status),
+      history.node,
     ),
     preview.node,
   );
