@@ -29,7 +29,10 @@
 //! Consecutive lines of one series form one series of the batch, whose labels are parsed once.
 
 mod families;
+mod layout;
 mod line;
+
+pub use layout::{series_ends, take_value};
 
 use super::pairs::LabelPairs;
 use super::{DecodeError, DecodeLimits, Translated, lines};

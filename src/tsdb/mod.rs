@@ -35,6 +35,7 @@ mod store;
 mod wal;
 
 pub use append::batch::{Appended, Appending, GuessOutcome};
+pub use append::keyed::KeyedBatch;
 pub use block_cache::{BlockCacheUsage, non_decreasing};
 pub use database::Tsdb;
 pub use database::import::SampleImport;
@@ -60,6 +61,7 @@ pub use report::{
     LogPlace, LogRecord, Metric, MetricFilter, OrgStats, RecoveryMode, RecoveryReport, SampleColumns,
     SampleCounts, SeriesExemplars, SeriesId, Stats, Tally, UNREADABLE, Writes,
 };
+pub use series::identity::LabelsKey;
 pub use side_data::record::LogStart;
 pub use snapshot::{
     Grouped, GroupedSeries, OLDER_SERIES_MAX, OlderSamples, Paced, ReadColumns, SelectedSeries, SeriesReader,

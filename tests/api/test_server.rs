@@ -45,7 +45,7 @@ use promlet::outbound::{MailQueue, Mailer, Outbox, PullBudget};
 use promlet::rules::RuleEngine;
 use promlet::scrape::run::{ScrapeDeps, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
 use promlet::scrape::{ScrapeMemory, Scrapers, ScrapersDeps};
-use promlet::tsdb::{self, Tsdb};
+use promlet::tsdb::{self, KeyedBatch, LabelsKey, Tsdb};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tower::ServiceExt as _;
@@ -566,6 +566,20 @@ impl ScrapeSink for ScrapeStore {
     fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String> {
         let report = self.0.append(org, batch, now).map_err(|error| error.to_string())?;
         Ok(ScrapeStored { refused: report.refused, reason: None })
+    }
+
+    fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
+        self.0.series_keys(org, batch)
+    }
+
+    fn commit_keyed(
+        &self,
+        org: OrgId,
+        batch: KeyedBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Option<ScrapeStored>, String> {
+        let report = self.0.append_keyed(org, batch, now).map_err(|error| error.to_string())?;
+        Ok(report.map(|report| ScrapeStored { refused: report.refused, reason: None }))
     }
 
     fn live_series(&self, _: OrgId, _: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {

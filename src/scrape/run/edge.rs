@@ -19,6 +19,7 @@ use crate::outbound::{Egress, PullBudget, PullClient};
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 use crate::sync::IgnorePoison as _;
+use crate::tsdb::{KeyedBatch, LabelsKey};
 use task::TargetTask;
 
 /// The oldest sample of a series that can still be live after a restart, in milliseconds: longer
@@ -40,6 +41,26 @@ pub trait ScrapeSink: Send + Sync + 'static {
     /// # Errors
     /// A sentence, if nothing was stored.
     fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String>;
+
+    /// Returns the store's keys of the series of a batch, in its order; none if the sink has no
+    /// [`ScrapeSink::commit_keyed`].
+    fn series_keys(&self, _org: OrgId, _batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
+        Vec::new()
+    }
+
+    /// Stores a batch as [`ScrapeSink::commit`] does, by the keys of its series. Returns None, and
+    /// stores nothing, if the store does not know all of them.
+    ///
+    /// # Errors
+    /// Those of [`ScrapeSink::commit`].
+    fn commit_keyed(
+        &self,
+        _org: OrgId,
+        _batch: KeyedBatch<'_>,
+        _now: Timestamp,
+    ) -> Result<Option<ScrapeStored>, String> {
+        Ok(None)
+    }
 
     /// Returns the series that have all of these labels, and a sample since `since` that is no
     /// staleness marker. Runs on a thread of [`ScrapeSink::spawn`].

@@ -104,7 +104,7 @@ impl KnownSeries {
         }
     }
 
-    /// Returns the hash of labels as sent.
+    /// Returns the hash of labels as sent, or of another text of the target.
     pub(super) fn hash(&self, raw: &[u8]) -> u64 {
         rapidhash_v3_seeded(raw, &self.secrets)
     }
@@ -118,6 +118,11 @@ impl KnownSeries {
                     && known.is_histogram == seen.is_histogram
             });
         is_same.then_some(&*self.all)
+    }
+
+    /// Returns the series of the last scrape that succeeded, in order.
+    pub(super) fn all(&self) -> &[KnownOne] {
+        &self.all
     }
 
     /// Records a scrape for which [`KnownSeries::unchanged`] returned the series.

@@ -3,7 +3,9 @@
 //! The core is synchronous and deterministic. [`ScrapeRun`] is the state of one target:
 //! [`ScrapeRun::wait`] returns the time until the next scrape, [`ScrapeRun::begin`] its timestamp,
 //! and [`ScrapeRun::finish`] turns a response or a failure into a batch, with the staleness markers
-//! of series that disappeared. [`ScrapeRun::end`] returns the markers of a removed target.
+//! of series that disappeared. A body that differs from the last one only in its values has the
+//! same template, so [`ScrapeRun::repeat`] reads it without decoding its labels.
+//! [`ScrapeRun::end`] returns the markers of a removed target.
 //! `edge` has the task of each target, which waits, fetches, and commits.
 //!
 //! Behaviour follows `scrape/scrape.go` of Prometheus 3.5.
@@ -21,6 +23,7 @@ mod samples;
 mod schedule;
 mod status;
 mod target_run;
+mod template;
 
 pub use batch::ScrapeBatch;
 pub use edge::{
@@ -34,3 +37,4 @@ pub use response::{ScrapeBody, ScrapeFormat};
 pub use schedule::{ScrapeSchedule, offset_seed};
 pub use status::{ScrapeHealth, ScrapeStatus};
 pub use target_run::{ScrapeFacts, ScrapeOutcome, ScrapeRun, ScrapeRunSettings};
+pub use template::TemplateBudget;

@@ -1,5 +1,7 @@
 //! The state of one target between its scrapes.
 
+mod repeat;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use super::response::{NO_TIME, ScrapeBody};
 use super::samples::{DecodedSeries, SampleSink, ScrapeCounts, series_of};
 use super::schedule::ScrapeSchedule;
 use super::status::{ScrapeHealth, ScrapeStatus};
+use super::template::{BodyTemplate, TemplateBackoff, TemplateBudget};
 use crate::ingest::{DecodeError, DecodeLimits, Translated};
 use crate::model::{MetricKind, Timestamp, WriteBatch};
 use crate::scrape::config::ScrapeJob;
@@ -48,6 +51,8 @@ pub struct ScrapeRunSettings {
     pub limits: DecodeLimits,
     /// The metadata of all targets.
     pub metadata: ScrapeMetadataPool,
+    /// The bound on the memory of all templates of bodies.
+    pub templates: TemplateBudget,
 }
 
 /// The facts about a scrape besides its body.
@@ -80,6 +85,9 @@ pub struct ScrapeRun {
     /// The series before the last change of the target's configuration, until the first scrape
     /// after it.
     inherited: Option<KnownSeries>,
+    /// The template of bodies with the series in `known`.
+    template: Option<BodyTemplate>,
+    template_backoff: TemplateBackoff,
     /// The labels of the target, in the encoding of batches.
     labels: Box<[u8]>,
     metadata_at: Option<Timestamp>,
@@ -98,6 +106,8 @@ impl ScrapeRun {
             schedule: ScrapeSchedule::new(target.interval_ms, target.hash, settings.offset_seed, now),
             known: KnownSeries::new(settings.hash_seed),
             inherited: None,
+            template: None,
+            template_backoff: TemplateBackoff::default(),
             labels: labels.into(),
             metadata_at: None,
             has_reported: false,
@@ -204,7 +214,11 @@ impl ScrapeRun {
         let job = Arc::clone(&self.target.job);
         let limits = self.limits(&job);
         let translated = body.decode(job.classic_histograms, &limits)?;
-        self.add_translated(&translated, batch, counts)?;
+        if self.add_translated(&translated, batch, counts)? {
+            self.learn_template(body, &translated.batch.batch());
+        } else {
+            self.template = None;
+        }
         batch.set_translated(translated);
         Ok(())
     }
@@ -218,12 +232,13 @@ impl ScrapeRun {
         limits
     }
 
+    /// Adds a decoded response. Returns whether its series are those of the last one.
     fn add_translated(
         &mut self,
         translated: &Translated,
         batch: &mut ScrapeBatch,
         counts: &mut ScrapeCounts,
-    ) -> Result<(), ScrapeError> {
+    ) -> Result<bool, ScrapeError> {
         let sent = translated.batch.batch();
         counts.scraped = sent.samples.len().saturating_add(sent.histograms.len()) as u64;
         let all = self.seen(&sent);
@@ -237,7 +252,9 @@ impl ScrapeRun {
         let series = series_of(&sent);
         let job = Arc::clone(&self.target.job);
         let sink = &mut SampleSink { job: &job, batch, counts };
-        match self.known.unchanged(&all) {
+        let live = self.known.unchanged(&all);
+        let is_unchanged = live.is_some();
+        match live {
             None => self.add_changed(&sent, &all, batch, counts)?,
             Some(live) => {
                 for (series, known) in series.zip(live) {
@@ -257,7 +274,7 @@ impl ScrapeRun {
             }
         }
         self.add_metadata(&sent, batch);
-        Ok(())
+        Ok(is_unchanged)
     }
 
     /// Returns the hash and the kind of each series of a response.
@@ -347,11 +364,14 @@ impl ScrapeRun {
             self.status.metadata = self.settings.metadata.shared(&sent.metadata);
         }
         let now = batch.time(NO_TIME);
-        let is_due = self.metadata_at.is_none_or(|at| now.ms_since(at) >= METADATA_EVERY_MS);
-        if !is_same || is_due {
+        if !is_same || self.is_metadata_due(now) {
             self.metadata_at = Some(now);
             batch.with_metadata = true;
         }
+    }
+
+    fn is_metadata_due(&self, now: Timestamp) -> bool {
+        self.metadata_at.is_none_or(|at| now.ms_since(at) >= METADATA_EVERY_MS)
     }
 
     /// Adds the samples about the scrape.
@@ -362,24 +382,32 @@ impl ScrapeRun {
         counts: ScrapeCounts,
         error: Option<&ScrapeError>,
     ) {
-        let ScrapeFacts { duration, body_bytes, .. } = facts;
         self.has_reported = true;
+        for (name, value) in self.report_values(facts, counts, error) {
+            batch.report(name, &self.labels, value);
+        }
+    }
+
+    /// Returns the names and values of the samples about a scrape.
+    fn report_values(
+        &self,
+        facts: ScrapeFacts,
+        counts: ScrapeCounts,
+        error: Option<&ScrapeError>,
+    ) -> Vec<(&'static str, f64)> {
+        let ScrapeFacts { duration, body_bytes, .. } = facts;
         let up = if error.is_none() { 1.0 } else { 0.0 };
         let values =
             [up, duration.as_secs_f64(), number(counts.scraped), number(counts.kept), number(counts.added)];
-        for (name, value) in REPORTS.into_iter().zip(values) {
-            batch.report(name, &self.labels, value);
+        let mut reports: Vec<_> = REPORTS.into_iter().zip(values).collect();
+        if self.settings.extra_metrics {
+            let timeout = Duration::from_millis(self.target.timeout_ms.unsigned_abs()).as_secs_f64();
+            let limit = number(self.target.job.limits.sample_limit);
+            let is_too_long = error.is_some_and(ScrapeError::is_body_size);
+            let bytes = if is_too_long { -1.0 } else { number(body_bytes) };
+            reports.extend(EXTRA_REPORTS.into_iter().zip([timeout, limit, bytes]));
         }
-        if !self.settings.extra_metrics {
-            return;
-        }
-        let timeout = Duration::from_millis(self.target.timeout_ms.unsigned_abs()).as_secs_f64();
-        let limit = number(self.target.job.limits.sample_limit);
-        let is_too_long = error.is_some_and(ScrapeError::is_body_size);
-        let bytes = if is_too_long { -1.0 } else { number(body_bytes) };
-        for (name, value) in EXTRA_REPORTS.into_iter().zip([timeout, limit, bytes]) {
-            batch.report(name, &self.labels, value);
-        }
+        reports
     }
 
     fn update_status(&mut self, facts: ScrapeFacts, counts: ScrapeCounts, error: Option<&ScrapeError>) {

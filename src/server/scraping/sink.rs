@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::scrape::ScrapeMemory;
 use crate::scrape::run::{ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
-use crate::tsdb::{SampleColumns, Tsdb};
+use crate::tsdb::{AppendReport, KeyedBatch, LabelsKey, SampleColumns, Tsdb};
 
 /// The most series of a lost target that get markers, inclusive.
 const LIVE_SERIES_MAX: usize = 1_000_000;
@@ -32,21 +32,47 @@ pub(super) struct StoreSink {
     pub(super) may_write: OnceLock<WriteCheck>,
 }
 
+impl StoreSink {
+    fn check_writes(&self, org: OrgId) -> Result<(), String> {
+        if let Some(may_write) = self.may_write.get() {
+            may_write(org)?;
+        }
+        match self.identity.is_replica() {
+            true => Err("this server is a standby".to_owned()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn stored(report: &AppendReport) -> ScrapeStored {
+    let reason = report.refusals.first().map(|refusal| refusal.reason.to_string());
+    ScrapeStored { refused: report.refused, reason }
+}
+
 impl ScrapeSink for StoreSink {
     fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
         self.pool.spawn(work)
     }
 
     fn commit(&self, org: OrgId, batch: &WriteBatch<'_>, now: Timestamp) -> Result<ScrapeStored, String> {
-        if let Some(may_write) = self.may_write.get() {
-            may_write(org)?;
-        }
-        if self.identity.is_replica() {
-            return Err("this server is a standby".to_owned());
-        }
+        self.check_writes(org)?;
         let report = self.tsdb.append(org, batch, now).map_err(|error| with_sources(&error))?;
-        let reason = report.refusals.first().map(|refusal| refusal.reason.to_string());
-        Ok(ScrapeStored { refused: report.refused, reason })
+        Ok(stored(&report))
+    }
+
+    fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
+        self.tsdb.series_keys(org, batch)
+    }
+
+    fn commit_keyed(
+        &self,
+        org: OrgId,
+        batch: KeyedBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Option<ScrapeStored>, String> {
+        self.check_writes(org)?;
+        let report = self.tsdb.append_keyed(org, batch, now).map_err(|error| with_sources(&error))?;
+        Ok(report.as_ref().map(stored))
     }
 
     fn live_series(&self, org: OrgId, labels: &Labels, since: Timestamp) -> Vec<ScrapeLiveSeries> {

@@ -2,6 +2,7 @@
 
 pub(super) mod batch;
 pub(super) mod imported;
+pub(super) mod keyed;
 mod side_data;
 
 use std::sync::Arc;

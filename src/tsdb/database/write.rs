@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::Tsdb;
-use crate::model::{GuessedBatch, OrgId, Timestamp, WriteBatch};
+use crate::model::{BatchBuilder, GuessedBatch, OrgId, Timestamp, WriteBatch};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::append::batch::{Appended, Appending, BatchContext, GuessOutcome};
+use crate::tsdb::append::keyed::{KeyedBatch, prepare_keyed};
 use crate::tsdb::append::{self, Prepared, RequestClock};
 use crate::tsdb::error::AppendError;
 use crate::tsdb::report::AppendReport;
+use crate::tsdb::series::identity::LabelsKey;
 use crate::tsdb::store::{OrgStore, Record, quota};
 use crate::tsdb::wal::log::{ApplyOutcome, Draft};
 use crate::tsdb::wal::record::RecordKind;
@@ -36,6 +38,37 @@ impl Tsdb {
         let Appending { drafts, context } = self.prepare(org, batch, now)?;
         let outcomes = self.commit(drafts, now)?;
         Ok(context.applied(outcomes).report())
+    }
+
+    /// Returns the keys of the series of a batch, in its order, for [`Tsdb::append_keyed`]. They are
+    /// valid for this organisation until the store is closed. Returns none for an organisation
+    /// without a store.
+    pub fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
+        let Some(store) = self.stores.org(org) else { return Vec::new() };
+        let domain = store.table().secret.domain(batch.encoding, &batch.forced_labels);
+        batch.series.iter().map(|series| domain.key(series.raw_labels)).collect()
+    }
+
+    /// Stores a batch like [`Tsdb::append`], by the keys of its series. Returns None, and stores
+    /// nothing, if a series is not known by its key any more: the caller must send its labels.
+    ///
+    /// # Errors
+    /// Those of [`Tsdb::append`].
+    pub fn append_keyed(
+        &self,
+        org: OrgId,
+        batch: KeyedBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Option<AppendReport>, AppendError> {
+        let builder = BatchBuilder::default();
+        let (keys, batch) = batch.split(&builder);
+        let store = self.admit(org, &batch, now)?;
+        let Some(prepared) = prepare_keyed(&store, keys, &batch, self.request_clock(now))? else {
+            return Ok(None);
+        };
+        let Appending { drafts, context } = self.appending(store, prepared, now);
+        let outcomes = self.commit(drafts, now)?;
+        Ok(Some(context.applied(outcomes).report()))
     }
 
     /// Does the second half of [`Tsdb::append`] without waiting for the disk. `done` is called with

@@ -15,9 +15,15 @@ use rapidhash::v3::{RapidSecrets, rapidhash_v3_seeded};
 
 /// The hash that identifies a label set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::tsdb) struct LabelsKey([u32; 3]);
+pub struct LabelsKey([u32; 3]);
 
 impl LabelsKey {
+    /// Returns the key with these bits.
+    #[cfg(test)]
+    pub(crate) const fn of_test(bits: [u32; 3]) -> LabelsKey {
+        LabelsKey(bits)
+    }
+
     /// Returns the first 32 bits.
     pub(super) const fn hash(self) -> u32 {
         self.0[0]

@@ -8,6 +8,7 @@ mod deletions;
 mod everything;
 mod faults;
 mod imports;
+mod keyed;
 mod limits;
 mod listings;
 mod locks;

@@ -215,15 +215,43 @@ fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, org: OrgId, deps: &ScrapeD
             let format = response_format(content_type, job.fallback_protocol)?;
             Ok(ScrapeBody { format, bytes })
         });
-        let outcome = run.finish(ScrapeFacts { at, duration, body_bytes }, body);
+        let facts = ScrapeFacts { at, duration, body_bytes };
+        if let Ok(body) = &body
+            && repeat(run, facts, *body, org, deps)
+        {
+            return;
+        }
+        let outcome = run.finish(facts, body);
         let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
+        let is_stored = stored.is_ok();
         run.stored(stored);
+        if is_stored && run.wants_keys() {
+            run.set_keys(deps.sink.series_keys(org, &outcome.batch.batch()));
+        }
     }));
     if worked.is_err() {
         let outcome = run.finish(ScrapeFacts { at, duration, body_bytes: 0 }, Err(ScrapeError::Panicked));
         let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
         run.stored(stored);
     }
+}
+
+/// Stores a response that differs from the last one only in its values. Returns false, and stores
+/// nothing, if it differs otherwise or if the store does not know its series any more.
+fn repeat(
+    run: &mut ScrapeRun,
+    facts: ScrapeFacts,
+    body: ScrapeBody<'_>,
+    org: OrgId,
+    deps: &ScrapeDeps,
+) -> bool {
+    let Some(batch) = run.repeat(facts, body) else { return false };
+    let Some(stored) = deps.sink.commit_keyed(org, batch, deps.clock.now()).transpose() else {
+        return false;
+    };
+    run.repeated(facts);
+    run.stored(stored);
+    true
 }
 
 fn commit(

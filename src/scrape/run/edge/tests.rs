@@ -13,7 +13,7 @@ use crate::clock::Stopwatch;
 use crate::model::EgressRules;
 use crate::outbound::PullBudget;
 use crate::scrape::run::ScrapeHealth;
-use crate::scrape::run::target_run::tests::{formatted_batch, job as usual_job, target};
+use crate::scrape::run::target_run::tests::{KeyedLabels, formatted_batch, job as usual_job, target};
 
 /// Writes the response to a request. Returns whether the connection stays open.
 type Reply = dyn Fn(&str, &mut TcpStream) -> bool + Send + Sync;
@@ -96,6 +96,8 @@ struct MemorySink {
     lines: Mutex<Vec<String>>,
     panics: AtomicBool,
     live: Vec<ScrapeLiveSeries>,
+    keys: KeyedLabels,
+    keyed: AtomicUsize,
 }
 
 impl ScrapeSink for MemorySink {
@@ -109,6 +111,20 @@ impl ScrapeSink for MemorySink {
         let at = batch.samples.first().map_or(Timestamp::MIN, |sample| sample.at);
         self.lines.lock().expect("no panic").extend(formatted_batch(batch, at));
         Ok(ScrapeStored::default())
+    }
+
+    fn series_keys(&self, _: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
+        self.keys.of(batch)
+    }
+
+    fn commit_keyed(
+        &self,
+        org: OrgId,
+        batch: KeyedBatch<'_>,
+        now: Timestamp,
+    ) -> Result<Option<ScrapeStored>, String> {
+        self.keyed.fetch_add(1, Ordering::SeqCst);
+        self.keys.with_labels(batch, |batch| self.commit(org, batch, now)).map(Some)
     }
 
     fn live_series(&self, _: OrgId, labels: &Labels, _: Timestamp) -> Vec<ScrapeLiveSeries> {
@@ -438,4 +454,21 @@ fn large_bodies_of_one_organisation_leave_room_for_those_of_others() {
     first.fleet.stop();
     other.fleet.stop();
     first.wait_for("the return of all memory", || bodies.bytes() == 0);
+}
+
+#[test]
+fn responses_that_differ_only_in_values_are_stored_by_keys() {
+    let value = AtomicUsize::new(0);
+    let exporter = FakeExporter::start(move |_, stream| {
+        let value = value.fetch_add(1, Ordering::SeqCst);
+        respond(stream, "text/plain", "", format!("# HELP a x\na{{b=\"c\"}} {value}\n").as_bytes())
+    });
+    let stage = Stage::new(MemorySink::default());
+    stage.fleet.apply(vec![plan(exporter.address, 1, 200)]);
+    stage.wait_for("keyed batches", || stage.sink.keyed.load(Ordering::SeqCst) > 2);
+    let lines = stage.lines().into_iter();
+    let stored = lines.filter(|line| line.starts_with("a{") && !line.ends_with("stale"));
+    let values: Vec<u32> =
+        stored.map(|line| line.rsplit(' ').next().expect("a value").parse().expect("whole")).collect();
+    assert!(values.len() >= 4 && values.windows(2).all(|pair| pair[0] < pair[1]), "{values:?}");
 }

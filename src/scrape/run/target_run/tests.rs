@@ -1,11 +1,14 @@
 //! Scrapes of one target with an injected clock: what each response and failure stores.
 
+use std::sync::Mutex;
+
 use super::*;
 use crate::ingest::text::Format;
-use crate::model::{Labels, TargetUrl, is_stale};
+use crate::model::{BatchBuilder, Labels, TargetUrl, WriteSeries, is_stale};
 use crate::outbound::PullOptions;
 use crate::scrape::config::{NameEscaping, NameValidation, ScrapeProtocol, ScrapeRules};
 use crate::scrape::run::ScrapeFormat;
+use crate::tsdb::{KeyedBatch, LabelsKey};
 
 const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 
@@ -49,6 +52,43 @@ pub(in crate::scrape::run) fn target(job: ScrapeJob, authority: &str) -> Arc<Scr
         discovered: Labels::default(),
         hash: 7,
     })
+}
+
+/// The labels of keys, as a store has them.
+#[derive(Default)]
+pub(in crate::scrape::run) struct KeyedLabels(Mutex<Vec<Vec<u8>>>);
+
+impl KeyedLabels {
+    /// Returns the keys of the series of a batch.
+    pub(in crate::scrape::run) fn of(&self, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
+        let mut all = self.0.lock().expect("no panic");
+        let mut key = |raw: &[u8]| {
+            let known = all.iter().position(|have| have == raw);
+            let place = known.unwrap_or_else(|| {
+                all.push(raw.to_vec());
+                all.len() - 1
+            });
+            LabelsKey::of_test([u32::try_from(place).expect("few"), 0, 0])
+        };
+        batch.series.iter().map(|series| key(series.raw_labels)).collect()
+    }
+
+    /// Calls `run` with a batch that has labels instead of keys.
+    pub(in crate::scrape::run) fn with_labels<T>(
+        &self,
+        batch: KeyedBatch<'_>,
+        run: impl FnOnce(&WriteBatch<'_>) -> T,
+    ) -> T {
+        let all = self.0.lock().expect("no panic").clone();
+        assert_eq!(batch.keys.len(), batch.samples.len());
+        let place = |key: &LabelsKey| (0..).find(|n| LabelsKey::of_test([*n, 0, 0]) == *key);
+        let raw = |key| &*all[usize::try_from(place(key).expect("known")).expect("few")];
+        let series = batch.keys.iter().enumerate();
+        let series = series.map(|(at, key)| WriteSeries { raw_labels: raw(key), samples: at..at + 1 });
+        let series = series.collect();
+        let builder = BatchBuilder::default();
+        run(&WriteBatch { series, samples: batch.samples, starts: batch.starts, ..builder.batch() })
+    }
 }
 
 struct Driver {

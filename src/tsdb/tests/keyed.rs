@@ -1,0 +1,57 @@
+//! Batches whose series are named by the keys of their labels.
+
+use super::*;
+use crate::model::WriteStart;
+
+fn batch(samples: &[(&Labels, Sample)]) -> BatchBuilder {
+    let mut batch = BatchBuilder::default();
+    for (labels, sample) in samples {
+        batch.series(labels, [*sample]);
+    }
+    batch
+}
+
+#[test]
+fn samples_by_keys_are_those_of_the_labels() {
+    let folders = [(); 2].map(|()| crate::kv::scratch::temporary_folder().expect("a folder"));
+    let [by_keys, by_labels] = folders.each_ref().map(|dir| open(dir.path()).0);
+    let (a, b) = (up("a"), up("b"));
+    let first = batch(&[(&b, ago(20_000, 1.0)), (&a, ago(20_000, 2.0))]);
+    for tsdb in [&by_keys, &by_labels] {
+        tsdb.append(ORG, &first.batch(), NOW).expect("stored");
+    }
+    let keys = by_keys.series_keys(ORG, &first.batch());
+    for (n, ms) in [(3.0, 10_000), (4.0, 10_000), (5.0, 70_000_000_000_000), (6.0, 0)] {
+        let samples = [ago(ms, n), ago(ms, n + 0.5)];
+        let start = WriteStart { series: 1, at: ago(ms, n).at, start: ago(30_000, n).at };
+        let mut labelled = batch(&[(&b, samples[0]), (&a, samples[1])]);
+        labelled.start(start.at, start.start);
+        let expected = by_labels.append(ORG, &labelled.batch(), NOW).expect("stored");
+        let keyed = KeyedBatch { keys: &keys, samples: samples.to_vec(), starts: vec![start] };
+        let found = by_keys.append_keyed(ORG, keyed, NOW).expect("stored").expect("known");
+        assert_eq!(
+            format!("{found:?}"),
+            format!("{expected:?}"),
+            "also a duplicate and a time before the year 1"
+        );
+    }
+    assert_eq!(content(&by_keys, ORG), content(&by_labels, ORG));
+}
+
+#[test]
+fn a_batch_with_an_unknown_key_is_not_stored() {
+    let dir = crate::kv::scratch::temporary_folder().expect("a folder");
+    let tsdb = open(dir.path()).0;
+    let known = batch(&[(&up("a"), ago(0, 1.0))]);
+    let both = batch(&[(&up("a"), ago(0, 2.0)), (&up("b"), ago(0, 2.0))]);
+    let keys = tsdb.series_keys(ORG, &both.batch());
+    let keyed = || KeyedBatch { keys: &keys, samples: vec![ago(0, 2.0); 2], starts: Vec::new() };
+    assert!(tsdb.append_keyed(ORG, keyed(), NOW).expect("no error").is_none(), "an empty store");
+    tsdb.append(ORG, &known.batch(), NOW).expect("stored");
+    assert!(tsdb.append_keyed(ORG, keyed(), NOW).expect("no error").is_none(), "one is unknown");
+    assert_eq!(content(&tsdb, ORG).len(), 1);
+    tsdb.append(OrgId(9), &both.batch(), NOW).expect("stored");
+    assert!(tsdb.append_keyed(OrgId(9), keyed(), NOW).expect("no error").is_none(), "another organisation");
+    let short = KeyedBatch { keys: &keys[..1], samples: vec![ago(0, 2.0); 2], starts: Vec::new() };
+    assert!(tsdb.append_keyed(ORG, short, NOW).expect("no error").is_none(), "a key is missing");
+}
