@@ -1,13 +1,14 @@
-//! The cost of scrapes: `cargo bench --bench scrape -- PROMETHEUS [TARGETS [SECONDS [INTERVAL [doubled]]]]`.
+//! The cost of scrapes: `cargo bench --bench scrape -- PROMETHEUS [TARGETS [SECONDS [INTERVAL
+//! [doubled]]]]`.
 //!
 //! Serves the text of node_exporter, with about 1,500 samples, as TARGETS targets on loopback
 //! (1,000), in gzip if it is accepted. First promlet and then the Prometheus at the path PROMETHEUS
 //! scrape all of them every INTERVAL seconds (10) into an empty folder. After three intervals, the
-//! CPU time and the scrapes of SECONDS (30) are measured. `VMAGENT` in the environment is the path of
-//! a vmagent that is measured, too, without a storage behind it. `PROMLET` is that of another promlet.
+//! CPU time and the scrapes of SECONDS (30) are measured. `vmagent=PATH` names a vmagent that is
+//! measured, too, without a storage behind it, and `promlet=PATH` another promlet.
 //!
-//! With `doubled`, the text has a series twice. Then promlet has no template of it, and decodes each
-//! body.
+//! With `doubled`, the text has a series twice. Then promlet has no template of it, and decodes
+//! each body.
 
 #![expect(clippy::panic, reason = "a bench that cannot continue panics with the reason")]
 
@@ -233,8 +234,9 @@ fn main() {
     );
     fs::write(&config, text).expect("written");
     println!("{hosts} targets with {samples} samples every {interval} s, {seconds} s");
-    let own = std::env::var("PROMLET").unwrap_or_else(|_| env!("CARGO_BIN_EXE_promlet").to_owned());
-    let vmagent = std::env::var("VMAGENT").ok();
+    let path = |name: &str| args.iter().find_map(|arg| Some(arg.strip_prefix(name)?.to_owned()));
+    let own = path("promlet=").unwrap_or_else(|| env!("CARGO_BIN_EXE_promlet").to_owned());
+    let vmagent = path("vmagent=");
     let all = [("promlet", Some(own)), ("Prometheus", Some(prometheus.clone())), ("vmagent", vmagent)];
     for (name, program) in all {
         let Some(program) = program else { continue };

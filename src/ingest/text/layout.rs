@@ -58,7 +58,7 @@ mod tests {
             (value, at.map(Timestamp::as_ms), rest.len())
         });
         let taken: Vec<_> = taken.collect();
-        assert_eq!(taken, [(1.0, None, 44), (2.0, Some(7), 15), (3.0, None, 0)]);
+        assert_eq!(taken, [(1.0, None, 39), (2.0, Some(7), 14), (3.0, None, 0)]);
         assert_eq!(series_ends(body, Format::OpenMetrics).map(|ends| ends.len()), Some(2));
         assert_eq!(series_ends(b"a{ 1\n", Format::Prometheus), None);
     }
