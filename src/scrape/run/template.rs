@@ -1,13 +1,13 @@
 //! Templates of bodies: the text between the values of a target's last body.
 //!
-//! Targets send the same series in the same order, with the same comments, scrape after scrape. So a
-//! body is a sequence of constant texts, each followed by a value and perhaps a time:
+//! Targets send the same series in the same order, with the same comments, scrape after scrape. So
+//! a body is a sequence of constant texts, each followed by a value and perhaps a time:
 //!
 //! ```text
-//! # HELP queue Waiting jobs.⏎# TYPE queue gauge⏎queue{kind="a"} | 3 | ⏎queue{kind="b"} | 5 | ⏎
+//! # HELP queue Jobs.⏎# TYPE queue gauge⏎queue{kind="a"} | 3 | ⏎queue{kind="b"} | 5 | ⏎
 //! ```
 //!
-//! A template has the length and the hash of each constant text, and the store's key of each series.
+//! A template has the length and the hash of each constant text, and the key of each series.
 //! If all texts of a body are those of the template, its series, fates, types and start timestamps
 //! are, too, and only the values are parsed. Any other body is decoded.
 

@@ -40,8 +40,8 @@ impl Tsdb {
         Ok(context.applied(outcomes).report())
     }
 
-    /// Returns the keys of the series of a batch, in its order, for [`Tsdb::append_keyed`]. They are
-    /// valid for this organisation until the store is closed. Returns none for an organisation
+    /// Returns the keys of the series of a batch, in its order, for [`Tsdb::append_keyed`]. They
+    /// are valid for this organisation until the store is closed. Returns none for an organisation
     /// without a store.
     pub fn series_keys(&self, org: OrgId, batch: &WriteBatch<'_>) -> Vec<LabelsKey> {
         let Some(store) = self.stores.org(org) else { return Vec::new() };
