@@ -337,10 +337,14 @@ impl DashboardFiles {
         }
         // A file that was read may give up a uid for which another file waits. Two files that
         // exchange their uids wait for each other.
-        if !read.is_empty() {
-            for path in listed.iter().filter(|path| !read.contains_key(*path)).cloned().collect::<Vec<_>>() {
-                if let Some(outcome) = self.read_one(&path, |_| true, &mut total, now) {
-                    read.insert(path, outcome);
+        if read.values().any(Result::is_ok) {
+            let waits = |path: &&PathBuf| {
+                let problem = self.files.get(*path).and_then(|file| file.problem.as_ref());
+                !read.contains_key(*path) && matches!(problem, Some(FileProblem::DuplicateUid { .. }))
+            };
+            for path in listed.iter().filter(waits).collect::<Vec<_>>() {
+                if let Some(outcome) = self.read_one(path, |_| true, &mut total, now) {
+                    read.insert(path.clone(), outcome);
                 }
             }
         }
