@@ -130,9 +130,7 @@ const OWNERS: &[(&str, &[&str])] = &[
         "zstd",
         &[
             "api",
-            "identity/dashboards",
-            "identity/orgs/push",
-            "identity/orgs/rule_version",
+            "identity/tables/compressed",
             "ingest/zstd_frames",
             "forward/encode",
             "history/wal",

@@ -8,6 +8,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use crate::identity::tables::compressed::{compressed, decompressed};
 use crate::identity::tables::dashboard::{DocumentRow, is_dashboard_uid};
 use crate::identity::tables::name::is_forbidden;
 use crate::identity::tables::store::StoreError;
@@ -191,7 +192,7 @@ impl DashboardDocument {
     /// # Errors
     /// [`DocumentError::StoredTooLarge`].
     pub fn pack(self) -> Result<PackedDashboard, DocumentError> {
-        let compressed = zstd::bulk::compress(self.text.as_bytes(), LEVEL)
+        let compressed = compressed(&self.text, LEVEL)
             .map_err(|error| DocumentError::field("", format!("cannot be compressed: {error}")))?;
         if compressed.len() > DASHBOARD_STORED_BYTES_MAX {
             return Err(DocumentError::StoredTooLarge(compressed.len()));
@@ -217,16 +218,8 @@ impl PackedDashboard {
 
 /// Decompresses a stored document.
 pub(super) fn unpack(row: &DocumentRow) -> Result<String, StoreError> {
-    let damaged = || StoreError::Inconsistent("the document of a dashboard cannot be decompressed");
-    let bytes = usize::try_from(row.bytes).map_err(|_| damaged())?;
-    if bytes > DASHBOARD_BYTES_MAX {
-        return Err(damaged());
-    }
-    let text = zstd::bulk::decompress(&row.compressed, bytes).map_err(|_| damaged())?;
-    if text.len() != bytes {
-        return Err(damaged());
-    }
-    String::from_utf8(text).map_err(|_| damaged())
+    decompressed(&row.compressed, row.bytes, DASHBOARD_BYTES_MAX)
+        .ok_or(StoreError::Inconsistent("the document of a dashboard cannot be decompressed"))
 }
 
 /// Parses the name of a folder: parts between slashes, without surrounding space and empty parts.
@@ -527,7 +520,7 @@ mod tests {
         for bytes in [0, 12, 14, 1 << 20, (1 << 20) + 1, u32::MAX] {
             assert!(unpack(&DocumentRow { bytes, ..packed.clone() }).is_err(), "{bytes}");
         }
-        let bomb = zstd::bulk::compress(&vec![b' '; 64 << 20], 3).expect("compressed");
+        let bomb = compressed(&" ".repeat(64 << 20), 3).expect("compressed");
         assert!(unpack(&DocumentRow { bytes: 1 << 20, compressed: bomb }).is_err());
     }
 

@@ -6,7 +6,7 @@ use crate::kv::{CHANGE_ROWS_MAX, Record, TableKey};
 use crate::model::OrgId;
 
 use crate::identity::Identity;
-use crate::identity::dashboards::store::document_rows;
+use crate::identity::tables::compressed::compressed_rows;
 use crate::identity::tables::dashboard::{
     DashboardMarksRow, DashboardRemovalRow, DashboardRow, DashboardUsageRow, DocumentRow, HistoryRow,
 };
@@ -33,7 +33,7 @@ impl Identity {
             while !left.is_empty() {
                 let mut rows = OTHER_ROWS;
                 let fits = |(_, bytes): &&(u32, u32)| {
-                    rows += document_rows(*bytes);
+                    rows += compressed_rows(*bytes);
                     rows <= CHANGE_ROWS_MAX
                 };
                 let batch: Vec<(u32, u32)> = left.iter().take_while(fits).copied().collect();
@@ -69,7 +69,7 @@ impl Identity {
             let found = self.rows_back::<DocumentRow>(&org, None, DOCUMENTS_AT_ONCE)?;
             let is_last = found.len() < DOCUMENTS_AT_ONCE;
             let mut documents = found.into_iter().map(|(key, row)| {
-                (key, document_rows(u32::try_from(row.compressed.len()).unwrap_or(u32::MAX)))
+                (key, compressed_rows(u32::try_from(row.compressed.len()).unwrap_or(u32::MAX)))
             });
             let mut next = documents.next();
             while let Some((first, mut rows)) = next.take() {

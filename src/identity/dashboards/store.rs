@@ -3,12 +3,13 @@
 use data_encoding::BASE32_NOPAD;
 
 use crate::entropy::Entropy;
-use crate::kv::{BODY_BYTES_MAX, CHANGE_ROWS_MAX, Txn};
+use crate::kv::{CHANGE_ROWS_MAX, Txn};
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
 use crate::identity::dashboards::document::{self, DocumentError, PackedDashboard};
+use crate::identity::tables::compressed::compressed_rows;
 use crate::identity::tables::dashboard::{
     DashboardRemovalRow, DashboardRow, DashboardUsageRow, DocumentRow, HistoryRow, VersionEntry,
 };
@@ -175,12 +176,6 @@ impl VersionEntry {
     }
 }
 
-/// Returns an upper bound of the number of rows of a document.
-pub(in crate::identity) fn document_rows(stored_bytes: u32) -> usize {
-    // The length fields of the value and of its rows take less than 32 bytes.
-    (usize::try_from(stored_bytes).unwrap_or(usize::MAX).saturating_add(32)).div_ceil(BODY_BYTES_MAX)
-}
-
 /// Parses the message of a version.
 ///
 /// # Errors
@@ -217,11 +212,11 @@ fn put_version(
     let key = (save.org, save.uid.to_owned());
     let mut history = read::<HistoryRow>(txn, &key)?.unwrap_or_default();
     let stored_bytes = u32::try_from(document.compressed.len()).unwrap_or(u32::MAX);
-    let mut rows = OTHER_ROWS_MAX + document_rows(stored_bytes);
+    let mut rows = OTHER_ROWS_MAX + compressed_rows(stored_bytes);
     while history.0.len() >= DASHBOARD_VERSIONS_MAX
         && let Some(oldest) = history.0.first()
     {
-        rows += document_rows(oldest.stored_bytes);
+        rows += compressed_rows(oldest.stored_bytes);
         if rows > CHANGE_ROWS_MAX {
             break;
         }

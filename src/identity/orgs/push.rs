@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::identity::Identity;
+use crate::identity::tables::compressed::{compressed, decompressed};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::push::{PushHead, PushRow};
 use crate::identity::tables::store::{StoreError, read};
@@ -94,8 +95,7 @@ impl Identity {
     pub fn put_push(&self, org: OrgId, push: &StoredPush) -> Result<(), StoredPushError> {
         let number = push.number;
         let text_bytes = u32::try_from(push.text.len()).map_err(|_| StoredPushError::TooLarge)?;
-        let compressed =
-            zstd::bulk::compress(push.text.as_bytes(), LEVEL).map_err(|_| StoredPushError::TooLarge)?;
+        let compressed = compressed(&push.text, LEVEL).map_err(|_| StoredPushError::TooLarge)?;
         let before = match self.row::<PushRow>(&(org, number, 0))? {
             Some(PushRow::Head(head)) => Some(head),
             _ => None,
@@ -198,12 +198,10 @@ fn assembled(number: u64, parts: &mut BTreeMap<u32, PushRow>) -> Option<StoredPu
         let Some(PushRow::Piece(piece)) = parts.get(&part) else { return None };
         compressed.extend_from_slice(piece);
     }
-    let bytes = usize::try_from(head.text_bytes).ok().filter(|bytes| *bytes <= TEXT_BYTES_MAX)?;
-    let text = zstd::bulk::decompress(&compressed, bytes).ok().filter(|text| text.len() == bytes)?;
     Some(StoredPush {
         number,
         labels: head.labels,
-        text: String::from_utf8(text).ok()?.into(),
+        text: decompressed(&compressed, head.text_bytes, TEXT_BYTES_MAX)?.into(),
         ttl_ms: head.ttl_ms,
         pushed_at: head.pushed_at,
         failed_at: head.failed_at,

@@ -220,8 +220,7 @@ impl Identity {
             audit::record(txn, &event.detail(&place.namespace), now)?;
             Ok::<_, RuleGroupError>(RuleGroupWrite { group: stored(key, row), is_new })
         })?;
-        // The group is stored. The next change removes old versions if this fails.
-        let _ = self.remove_old_rule_versions(org);
+        self.trim_rule_versions(org);
         Ok(written)
     }
 
@@ -238,8 +237,7 @@ impl Identity {
     ) -> Result<(), RuleGroupError> {
         let org = place.org;
         self.remove_one_rule_group(actor, place, expected, now)?;
-        // The group is removed. The next change removes old versions if this fails.
-        let _ = self.remove_old_rule_versions(org);
+        self.trim_rule_versions(org);
         Ok(())
     }
 
@@ -290,8 +288,7 @@ impl Identity {
                 Err(error) => return Err(error),
             }
         }
-        // The groups are removed. The next change removes old versions if this fails.
-        let _ = self.remove_old_rule_versions(org);
+        self.trim_rule_versions(org);
         Ok(())
     }
 }

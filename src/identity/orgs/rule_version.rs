@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use crate::identity::Identity;
-use crate::identity::dashboards::store::document_rows;
+use crate::identity::tables::compressed::{compressed, compressed_rows, decompressed};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::rule_group::{ReplacedVersion, RuleGroupRow, RuleHistoryRow, RuleTextRow};
@@ -86,17 +86,14 @@ fn text_key((org, namespace, name): &GroupKey, version: u32) -> (OrgId, String, 
 }
 
 fn pack(yaml: &str) -> Result<RuleTextRow, StoreError> {
-    let compressed = zstd::bulk::compress(yaml.as_bytes(), LEVEL)
+    let compressed = compressed(yaml, LEVEL)
         .map_err(|_| StoreError::Inconsistent("the text of a group of rules cannot be compressed"))?;
     Ok(RuleTextRow { bytes: count(yaml.len()), compressed })
 }
 
 fn unpack(row: &RuleTextRow) -> Result<String, StoreError> {
-    let damaged = || StoreError::Inconsistent("the text of a group of rules cannot be decompressed");
-    let bytes = usize::try_from(row.bytes).ok().filter(|bytes| *bytes <= VALUE_BODY_BYTES_MAX);
-    let bytes = bytes.ok_or_else(damaged)?;
-    let text = zstd::bulk::decompress(&row.compressed, bytes).map_err(|_| damaged())?;
-    String::from_utf8(text).ok().filter(|text| text.len() == bytes).ok_or_else(damaged)
+    decompressed(&row.compressed, row.bytes, VALUE_BODY_BYTES_MAX)
+        .ok_or(StoreError::Inconsistent("the text of a group of rules cannot be decompressed"))
 }
 
 /// The number and the begin of the version that a change stores.
@@ -119,7 +116,7 @@ pub(super) fn replace(
         let text = pack(&current.yaml)?;
         let stored_bytes = count(text.compressed.len());
         let text_key = text_key(key, current.version);
-        let is_short = document_rows(stored_bytes) <= TEXT_ROWS_MAX;
+        let is_short = compressed_rows(stored_bytes) <= TEXT_ROWS_MAX;
         if is_short || read::<RuleTextRow>(txn, &text_key)?.is_none() {
             txn.put(&text_key, &text);
         }
@@ -223,7 +220,7 @@ impl Identity {
             return Ok(());
         }
         let text = pack(&row.yaml)?;
-        if document_rows(count(text.compressed.len())) <= TEXT_ROWS_MAX {
+        if compressed_rows(count(text.compressed.len())) <= TEXT_ROWS_MAX {
             return Ok(());
         }
         let key = key.clone();
@@ -238,9 +235,16 @@ impl Identity {
         })
     }
 
-    /// Removes the oldest replaced versions of an organisation beyond the limits. Reads all
-    /// histories, but no text.
-    pub(super) fn remove_old_rule_versions(&self, org: OrgId) -> Result<(), StoreError> {
+    /// Removes the oldest replaced versions of an organisation beyond the limits, after a change
+    /// that is stored. The next change removes them if this fails.
+    pub(super) fn trim_rule_versions(&self, org: OrgId) {
+        if let Err(error) = self.remove_old_rule_versions(org) {
+            tracing::warn!(org = org.0, %error, "old versions of groups of rules are not removed");
+        }
+    }
+
+    /// Reads all histories, but no text.
+    fn remove_old_rule_versions(&self, org: OrgId) -> Result<(), StoreError> {
         for (key, until) in surplus(&self.rows::<RuleHistoryRow>(&org)?) {
             while self.remove_first_rule_versions(key.clone(), until)? {}
         }
@@ -255,7 +259,7 @@ impl Identity {
             let wanted = history.0.iter().take_while(|one| one.version <= until).count();
             let mut rows = HISTORY_ROWS;
             let fits = |one: &&ReplacedVersion| {
-                rows += document_rows(one.stored_bytes);
+                rows += compressed_rows(one.stored_bytes);
                 rows <= CHANGE_ROWS_MAX
             };
             // A text has at most 50 rows, so there is progress.
@@ -278,7 +282,7 @@ impl Identity {
             let found = self.rows_back::<RuleTextRow>(&org, None, CHANGE_ROWS_MAX)?;
             let mut rows = 0;
             let fits = |(_, text): &&(_, RuleTextRow)| {
-                rows += document_rows(count(text.compressed.len()));
+                rows += compressed_rows(count(text.compressed.len()));
                 rows <= CHANGE_ROWS_MAX
             };
             let keys: Vec<_> = found.iter().take_while(fits).map(|(key, _)| key.clone()).collect();
@@ -303,7 +307,7 @@ mod tests {
         for bytes in [0, 4, 6, 192 << 10, (192 << 10) + 1, u32::MAX] {
             assert!(unpack(&RuleTextRow { bytes, ..stored.clone() }).is_err(), "{bytes}");
         }
-        let bomb = zstd::bulk::compress(&vec![b' '; 64 << 20], 3).expect("compressed");
+        let bomb = compressed(&" ".repeat(64 << 20), 3).expect("compressed");
         assert!(unpack(&RuleTextRow { bytes: 5, compressed: bomb }).is_err());
         assert!(unpack(&RuleTextRow { bytes: 5, compressed: b"first".to_vec() }).is_err());
     }

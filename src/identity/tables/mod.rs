@@ -15,6 +15,7 @@
 //! 0x3d scrape configurations. The samples have 0x20 to 0x2f.
 
 pub(super) mod audit;
+pub(super) mod compressed;
 pub(super) mod dashboard;
 pub(super) mod engine;
 pub(super) mod forward;
