@@ -4,6 +4,7 @@
 mod access;
 mod alert;
 mod allocation;
+mod byte_budget;
 #[cfg(test)]
 pub(crate) mod effort;
 mod egress;
@@ -30,6 +31,7 @@ mod write;
 pub use access::{Access, NameGlob, Scope};
 pub use alert::{Alert, AlertSink};
 pub use allocation::{OutOfMemory, bytes_of, check_available, try_reserve_exact, try_with_capacity};
+pub use byte_budget::{ByteBudget, ByteCharge};
 pub use egress::{AddressRefusal, EgressRules, is_public};
 pub use exemplar::Exemplar;
 pub use features::{Features, Switches, UnknownFeature};

@@ -30,7 +30,7 @@ pub use schedule::QueueFull;
 pub use smtp::{SmtpError, SmtpMailer};
 pub use standby::{StandbyClient, StandbyRequestError, StandbyResponse};
 pub use target::{
-    Egress, PullAuth, PullBudget, PullClient, PullOptions, PullRequest, PullResponse, PullServer, TargetBody,
+    Egress, PullAuth, PullClient, PullOptions, PullRequest, PullResponse, PullServer, TargetBody,
     TargetClient, TargetError, TargetMethod, TargetRequest, TargetResponse,
 };
 

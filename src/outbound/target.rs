@@ -14,7 +14,7 @@ mod token;
 pub use address::Egress;
 pub use body::TargetBody;
 pub use error::TargetError;
-pub use pull::{PullAuth, PullBudget, PullClient, PullOptions, PullRequest, PullResponse, PullServer};
+pub use pull::{PullAuth, PullClient, PullOptions, PullRequest, PullResponse, PullServer};
 
 use std::sync::Arc;
 use std::time::Duration;

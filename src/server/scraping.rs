@@ -16,8 +16,8 @@ use crate::api::own_metrics::OwnMetrics;
 use crate::config::ScrapeSettings;
 use crate::entropy::Entropy;
 use crate::identity::Identity;
-use crate::model::{BatchBuilder, Labels, OrgId, Sample};
-use crate::outbound::{Egress, PullBudget};
+use crate::model::{BatchBuilder, ByteBudget, Labels, OrgId, Sample};
+use crate::outbound::Egress;
 use crate::scrape::config::ScrapeConfig;
 use crate::scrape::run::{ScrapeDeps, ScrapeRunSettings, offset_seed};
 use crate::scrape::{ScrapeSource, Scrapers, ScrapersDeps};
@@ -221,7 +221,7 @@ impl Server {
             runtime: self.listener.runtime(),
             clock: self.clock.clone(),
             settings: Arc::new(run_settings),
-            bodies: PullBudget::new(SCRAPE_BODIES_BYTES),
+            bodies: ByteBudget::new(SCRAPE_BODIES_BYTES),
         };
         // Administrators of organisations do not decide about the network of this server.
         let of_api = match settings.org_admins {

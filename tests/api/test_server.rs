@@ -39,9 +39,9 @@ use promlet::identity::{
     PasswordLogin, SetUp, SetUpPeer, SignupMode,
 };
 use promlet::kv::{Control, ControlOptions, DataFolder, LastStop, MasterKey};
-use promlet::model::{Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
+use promlet::model::{ByteBudget, Labels, OrgId, OrgSlug, Timestamp, WriteBatch};
 use promlet::notify::edge::{NotifyDeps, NotifyHub};
-use promlet::outbound::{MailQueue, Mailer, Outbox, PullBudget};
+use promlet::outbound::{MailQueue, Mailer, Outbox};
 use promlet::rules::RuleEngine;
 use promlet::scrape::run::{ScrapeDeps, ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
 use promlet::scrape::{ScrapeMemory, Scrapers, ScrapersDeps};
@@ -603,7 +603,7 @@ fn scraping(tsdb: &Arc<Tsdb>, plan: &TestServerOptions, clock: &Clock) -> Scrape
         runtime: runtime(),
         clock: clock.clone(),
         settings: Arc::default(),
-        bodies: PullBudget::new(1 << 30),
+        bodies: ByteBudget::new(1 << 30),
     };
     let deps = ScrapersDeps { of_api: of_file.clone(), of_file, memory: sink, resolver: None };
     ScrapeRoom {

@@ -5,7 +5,6 @@
 //! credential never reaches another server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
@@ -22,7 +21,7 @@ use super::error::TargetError;
 use super::token::{TokenOptions, TokenSource};
 use super::{HttpResponse, PROGRAM, TargetCredential, basic, redirect, sensitive, tls_settings};
 use crate::clock::Stopwatch;
-use crate::model::{TargetSecret, TargetTls, TargetUrl};
+use crate::model::{ByteBudget, ByteCharge, TargetSecret, TargetTls, TargetUrl};
 
 /// The most redirects of a request, inclusive.
 const REDIRECTS_MAX: usize = 10;
@@ -94,88 +93,6 @@ pub struct PullRequest {
     pub body_bytes_max: u64,
 }
 
-/// A share of a bound on the memory of all bodies at once. A share holds at most as many bytes as
-/// stay free: alone, half of the bound. Clones are the same share.
-#[derive(Clone, Debug)]
-pub struct PullBudget(Arc<PullBudgetState>);
-
-#[derive(Debug)]
-struct PullBudgetState {
-    bytes: AtomicU64,
-    /// The bytes of all shares.
-    all: Arc<AtomicU64>,
-    bytes_max: u64,
-}
-
-impl PullBudget {
-    /// Returns the first share of a bound of this many bytes.
-    pub fn new(bytes_max: u64) -> PullBudget {
-        PullBudget(Arc::new(PullBudgetState { bytes: AtomicU64::new(0), all: Arc::default(), bytes_max }))
-    }
-
-    /// Returns a further share of the same bound.
-    pub fn share(&self) -> PullBudget {
-        let (all, bytes_max) = (Arc::clone(&self.0.all), self.0.bytes_max);
-        PullBudget(Arc::new(PullBudgetState { bytes: AtomicU64::new(0), all, bytes_max }))
-    }
-
-    /// Returns the bytes in use by all shares.
-    pub fn bytes(&self) -> u64 {
-        self.0.all.load(Ordering::Relaxed)
-    }
-}
-
-impl PullBudgetState {
-    /// Adds bytes. Returns false, and adds none, if too few would stay free.
-    fn grow(&self, bytes: u64) -> bool {
-        let own = self.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        let grown = self.all.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |all| {
-            let all = all.saturating_add(bytes);
-            (own <= self.bytes_max.saturating_sub(all)).then_some(all)
-        });
-        if grown.is_err() {
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        }
-        grown.is_ok()
-    }
-
-    fn release(&self, bytes: u64) {
-        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
-        self.all.fetch_sub(bytes, Ordering::Relaxed);
-    }
-}
-
-/// The part of a budget that a body uses. It is returned on drop.
-#[derive(Debug, Default)]
-struct PullCharge {
-    budget: Option<PullBudget>,
-    bytes: u64,
-}
-
-impl PullCharge {
-    /// # Errors
-    /// [`TargetError::InvalidResponse`], if too few bytes of the budget would stay free.
-    fn add(&mut self, bytes: u64) -> Result<(), TargetError> {
-        let Some(PullBudget(state)) = &self.budget else { return Ok(()) };
-        if !state.grow(bytes) {
-            return Err(TargetError::InvalidResponse(format!(
-                "the responses of all targets at once use too much of {} bytes of memory",
-                state.bytes_max
-            )));
-        }
-        self.bytes = self.bytes.saturating_add(bytes);
-        Ok(())
-    }
-}
-
-impl Drop for PullCharge {
-    fn drop(&mut self) {
-        if let Some(PullBudget(state)) = &self.budget {
-            state.release(self.bytes);
-        }
-    }
-}
-
 /// A response. The body is read only if the status is 200.
 #[derive(Debug)]
 pub struct PullResponse {
@@ -187,7 +104,22 @@ pub struct PullResponse {
     pub content_encoding: String,
     /// The body as sent.
     pub body: Vec<u8>,
-    charge: PullCharge,
+    charge: Option<ByteCharge>,
+}
+
+impl PullResponse {
+    /// # Errors
+    /// [`TargetError::InvalidResponse`], if too few bytes of the budget would stay free.
+    fn charge_bytes(&mut self, bytes: u64) -> Result<(), TargetError> {
+        let Some(charge) = &mut self.charge else { return Ok(()) };
+        match charge.grow(bytes) {
+            true => Ok(()),
+            false => Err(TargetError::InvalidResponse(format!(
+                "the responses of all targets at once use too much of {} bytes of memory",
+                charge.bytes_max()
+            ))),
+        }
+    }
 }
 
 /// The client of a job. Clones share its settings and its token.
@@ -282,7 +214,7 @@ pub struct PullServer {
     host: HeaderValue,
     kept: Option<(OpenConnection, Stopwatch)>,
     last_body_bytes: usize,
-    budget: Option<PullBudget>,
+    budget: Option<ByteBudget>,
 }
 
 impl std::fmt::Debug for PullServer {
@@ -294,7 +226,7 @@ impl std::fmt::Debug for PullServer {
 impl PullServer {
     /// Charges the bodies of responses to a budget, until each response is dropped.
     #[must_use]
-    pub fn with_budget(self, budget: &PullBudget) -> PullServer {
+    pub fn with_budget(self, budget: &ByteBudget) -> PullServer {
         PullServer { budget: Some(budget.clone()), ..self }
     }
 
@@ -380,7 +312,7 @@ impl PullServer {
             content_type: text(CONTENT_TYPE),
             content_encoding: text(CONTENT_ENCODING).to_ascii_lowercase(),
             body: Vec::new(),
-            charge: PullCharge { budget: self.budget.clone(), bytes: 0 },
+            charge: self.budget.as_ref().map(ByteBudget::charge),
         };
         if read.status != 200 {
             return Ok(read);
@@ -397,7 +329,7 @@ impl PullServer {
             if read.body.len().saturating_add(data.len()) as u64 > bytes_max {
                 return Err(TargetError::TooLarge(bytes_max));
             }
-            read.charge.add(data.len() as u64)?;
+            read.charge_bytes(data.len() as u64)?;
             read.body.extend_from_slice(&data);
         }
         self.last_body_bytes = read.body.len();
@@ -426,31 +358,5 @@ impl PullServer {
             headers.insert(HeaderName::from_static(name), value);
         }
         Ok(built)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn charge(budget: &PullBudget) -> PullCharge {
-        PullCharge { budget: Some(budget.clone()), bytes: 0 }
-    }
-
-    #[test]
-    fn a_share_of_a_budget_holds_at_most_as_many_bytes_as_stay_free() {
-        let one = PullBudget::new(1_000);
-        let two = one.share();
-        let (mut first, mut second, mut other) = (charge(&one), charge(&one), charge(&two));
-        assert!(first.add(300).is_ok() && second.add(200).is_ok());
-        assert!(second.add(1).is_err(), "two bodies have half of it");
-        assert!(other.add(250).is_ok() && other.add(1).is_err(), "250 bytes stay free");
-        assert_eq!(one.bytes(), 750);
-        drop(first);
-        assert!(other.add(150).is_ok() && other.add(1).is_err(), "400 bytes stay free");
-        assert!(second.add(u64::MAX).is_err());
-        drop((second, other));
-        assert_eq!(one.bytes(), 0);
-        assert!(charge(&two).add(500).is_ok(), "nothing is left in a share");
     }
 }

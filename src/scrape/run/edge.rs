@@ -14,8 +14,8 @@ use super::batch::{ScrapeBatch, put_label};
 use super::status::ScrapeStatus;
 use super::target_run::{ScrapeRun, ScrapeRunSettings};
 use crate::clock::Clock;
-use crate::model::{Labels, OrgId, Timestamp, WriteBatch};
-use crate::outbound::{Egress, PullBudget, PullClient};
+use crate::model::{ByteBudget, Labels, OrgId, Timestamp, WriteBatch};
+use crate::outbound::{Egress, PullClient};
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 use crate::sync::IgnorePoison as _;
@@ -100,7 +100,7 @@ pub struct ScrapeDeps {
     pub settings: Arc<ScrapeRunSettings>,
     /// The bound on the memory of all bodies as sent, until they are decoded. Each set of targets
     /// has a share of it.
-    pub bodies: PullBudget,
+    pub bodies: ByteBudget,
 }
 
 impl std::fmt::Debug for ScrapeDeps {

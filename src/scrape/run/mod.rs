@@ -37,4 +37,3 @@ pub use response::{ScrapeBody, ScrapeFormat};
 pub use schedule::{ScrapeSchedule, offset_seed};
 pub use status::{ScrapeHealth, ScrapeStatus};
 pub use target_run::{ScrapeFacts, ScrapeOutcome, ScrapeRun, ScrapeRunSettings};
-pub use template::TemplateBudget;

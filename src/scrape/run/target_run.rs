@@ -16,9 +16,9 @@ use super::response::{NO_TIME, ScrapeBody};
 use super::samples::{DecodedSeries, SampleSink, ScrapeCounts, series_of};
 use super::schedule::ScrapeSchedule;
 use super::status::{ScrapeHealth, ScrapeStatus};
-use super::template::{BodyTemplate, TemplateBackoff, TemplateBudget};
+use super::template::{BodyTemplate, TEMPLATES_BYTES_MAX, TemplateBackoff};
 use crate::ingest::{DecodeError, DecodeLimits, Translated};
-use crate::model::{MetricKind, Timestamp, WriteBatch};
+use crate::model::{ByteBudget, MetricKind, Timestamp, WriteBatch};
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::target::ScrapeTarget;
 
@@ -38,7 +38,7 @@ const REPORTS: [&str; 5] = [
 const EXTRA_REPORTS: [&str; 3] = ["scrape_timeout_seconds", "scrape_sample_limit", "scrape_body_size_bytes"];
 
 /// The settings that all targets share.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ScrapeRunSettings {
     /// The seed of all offsets ([`super::offset_seed`]).
     pub offset_seed: u64,
@@ -52,7 +52,20 @@ pub struct ScrapeRunSettings {
     /// The metadata of all targets.
     pub metadata: ScrapeMetadataPool,
     /// The bound on the memory of all templates of bodies.
-    pub templates: TemplateBudget,
+    pub templates: ByteBudget,
+}
+
+impl Default for ScrapeRunSettings {
+    fn default() -> ScrapeRunSettings {
+        ScrapeRunSettings {
+            offset_seed: 0,
+            hash_seed: 0,
+            extra_metrics: false,
+            limits: DecodeLimits::default(),
+            metadata: ScrapeMetadataPool::default(),
+            templates: ByteBudget::new(TEMPLATES_BYTES_MAX),
+        }
+    }
 }
 
 /// The facts about a scrape besides its body.

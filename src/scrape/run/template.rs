@@ -11,65 +11,19 @@
 //! If all texts of a body are those of the template, its series, fates, types and start timestamps
 //! are, too, and only the values are parsed. Any other body is decoded.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use super::known::{KnownFate, KnownOne};
 use super::response::{NO_TIME, ScrapeBody, ScrapeFormat};
 use super::samples::{ScrapeCounts, series_of};
 use crate::ingest::text::{self, Format};
-use crate::model::{Sample, Timestamp, WriteBatch, WriteStart};
+use crate::model::{ByteBudget, ByteCharge, Sample, Timestamp, WriteBatch, WriteStart};
 use crate::tsdb::LabelsKey;
 
 /// The most bytes of all templates, inclusive, unless it is configured otherwise: 256 MiB, which
 /// are about nine million series. The bodies of further targets are decoded.
-const TEMPLATES_BYTES_MAX: u64 = 256 << 20;
+pub(super) const TEMPLATES_BYTES_MAX: u64 = 256 << 20;
 
 /// The most bodies without a template between two with one, inclusive.
 const BACKOFF_BODIES_MAX: u32 = 63;
-
-/// The bound on the memory of all templates.
-#[derive(Clone, Debug)]
-pub struct TemplateBudget(Arc<TemplateBudgetState>);
-
-#[derive(Debug)]
-struct TemplateBudgetState {
-    bytes: AtomicU64,
-    bytes_max: u64,
-}
-
-impl Default for TemplateBudget {
-    fn default() -> TemplateBudget {
-        TemplateBudget::new(TEMPLATES_BYTES_MAX)
-    }
-}
-
-impl TemplateBudget {
-    /// Returns a budget of at most this many bytes, inclusive.
-    pub fn new(bytes_max: u64) -> TemplateBudget {
-        TemplateBudget(Arc::new(TemplateBudgetState { bytes: AtomicU64::new(0), bytes_max }))
-    }
-
-    /// Takes bytes out of the budget; `None` if fewer are left.
-    fn take(&self, bytes: u64) -> Option<TemplateCharge> {
-        let charge = TemplateCharge { budget: self.clone(), bytes };
-        let all = self.0.bytes.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes);
-        (all <= self.0.bytes_max).then_some(charge)
-    }
-}
-
-/// The part of the budget that a template uses. It is returned on drop.
-#[derive(Debug)]
-struct TemplateCharge {
-    budget: TemplateBudget,
-    bytes: u64,
-}
-
-impl Drop for TemplateCharge {
-    fn drop(&mut self) {
-        self.budget.0.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
-    }
-}
 
 /// The bound on the templates of a target whose texts change with each body. After a template that
 /// no scrape used, more and more bodies are decoded before the next one.
@@ -123,7 +77,7 @@ pub(super) struct BodyTemplate {
     /// The store's keys of the kept series, and of the series about the scrape; empty until they
     /// are set.
     pub(super) keys: Vec<LabelsKey>,
-    _charge: TemplateCharge,
+    _charge: ByteCharge,
 }
 
 /// A scrape whose body has been decoded.
@@ -141,7 +95,7 @@ impl BodyTemplate {
     /// returns the hash of a text.
     pub(super) fn of(
         scrape: DecodedScrape<'_>,
-        budget: &TemplateBudget,
+        budget: &ByteBudget,
         hash: impl Fn(&[u8]) -> u64,
     ) -> Option<BodyTemplate> {
         let DecodedScrape { body, sent, known } = scrape;
@@ -155,7 +109,11 @@ impl BodyTemplate {
         }
         let size = size_of::<TemplateSample>() + size_of::<LabelsKey>();
         let starts_size = sent.starts.len().saturating_mul(size_of::<(u32, Timestamp)>());
-        let charge = budget.take(sent.series.len().saturating_mul(size).saturating_add(starts_size) as u64)?;
+        let bytes = sent.series.len().saturating_mul(size).saturating_add(starts_size);
+        let mut charge = budget.charge();
+        if !charge.grow(bytes as u64) {
+            return None;
+        }
         let constant =
             |text: &[u8]| Some(ConstantText { length: text.len().try_into().ok()?, hash: hash(text) });
         let ends = text::series_ends(body.bytes, format)?;

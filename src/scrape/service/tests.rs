@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::clock::Clock;
-use crate::model::{EgressRules, Timestamp, WriteBatch};
-use crate::outbound::{Egress, PullBudget};
+use crate::model::{ByteBudget, EgressRules, Timestamp, WriteBatch};
+use crate::outbound::Egress;
 use crate::scrape::config::ScrapeFiles;
 use crate::scrape::run::{ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
 
@@ -61,7 +61,7 @@ fn stage(recorder: Recorder) -> Stage {
         runtime: runtime.handle().clone(),
         clock: Clock::System,
         settings: Arc::default(),
-        bodies: PullBudget::new(1_000_000),
+        bodies: ByteBudget::new(1_000_000),
     };
     let memory = Arc::clone(&recorder) as _;
     let scrapers = Scrapers::new(ScrapersDeps { of_api: of_file.clone(), of_file, memory, resolver: None });

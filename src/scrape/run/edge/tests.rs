@@ -11,7 +11,6 @@ use flate2::write::GzEncoder;
 use super::*;
 use crate::clock::Stopwatch;
 use crate::model::EgressRules;
-use crate::outbound::PullBudget;
 use crate::scrape::run::ScrapeHealth;
 use crate::scrape::run::target_run::tests::{KeyedLabels, formatted_batch, job as usual_job, target};
 
@@ -143,10 +142,10 @@ struct Stage {
 
 impl Stage {
     fn new(sink: MemorySink) -> Stage {
-        Stage::with(sink, &PullBudget::new(1_000_000))
+        Stage::with(sink, &ByteBudget::new(1_000_000))
     }
 
-    fn with(sink: MemorySink, bodies: &PullBudget) -> Stage {
+    fn with(sink: MemorySink, bodies: &ByteBudget) -> Stage {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = runtime.expect("a runtime");
         let sink = Arc::new(sink);
@@ -441,7 +440,7 @@ fn series_of_targets_that_are_gone_after_a_restart_get_markers() {
 fn large_bodies_of_one_organisation_leave_room_for_those_of_others() {
     let large = FakeExporter::start(|_, stream| respond(stream, "text/plain", "", &[b'\n'; 2_000]));
     let small = FakeExporter::text("a 1\n");
-    let bodies = PullBudget::new(1_000);
+    let bodies = ByteBudget::new(1_000);
     let (first, other) =
         (Stage::with(MemorySink::default(), &bodies), Stage::with(MemorySink::default(), &bodies));
     first.fleet.apply(vec![plan(large.address, 1, 100)]);

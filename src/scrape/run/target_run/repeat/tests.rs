@@ -8,12 +8,12 @@ use proptest::sample::select;
 
 use super::*;
 use crate::ingest::text::Format;
-use crate::model::{Timestamp, WriteBatch};
+use crate::model::{ByteBudget, Timestamp, WriteBatch};
 use crate::relabel::{RelabelRule, RelabelRules};
 use crate::scrape::config::ScrapeJob;
 use crate::scrape::run::target_run::ScrapeRunSettings;
 use crate::scrape::run::target_run::tests::{KeyedLabels, formatted_batch, job, target};
-use crate::scrape::run::{ScrapeError, ScrapeFormat, TemplateBudget};
+use crate::scrape::run::{ScrapeError, ScrapeFormat};
 
 const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_000);
 const PLENTY: u64 = 1 << 20;
@@ -27,7 +27,7 @@ struct ScrapedTarget {
 }
 
 impl ScrapedTarget {
-    fn new(job: ScrapeJob, templates: &TemplateBudget) -> ScrapedTarget {
+    fn new(job: ScrapeJob, templates: &ByteBudget) -> ScrapedTarget {
         let settings = ScrapeRunSettings {
             templates: templates.clone(),
             extra_metrics: true,
@@ -78,8 +78,8 @@ fn described(batch: &WriteBatch<'_>, at: Timestamp) -> Vec<String> {
     lines
 }
 
-fn plenty() -> TemplateBudget {
-    TemplateBudget::new(PLENTY)
+fn plenty() -> ByteBudget {
+    ByteBudget::new(PLENTY)
 }
 
 /// Returns the number of repeated scrapes of texts.
@@ -135,7 +135,7 @@ fn bodies_with_other_texts_and_bodies_without_a_template_are_decoded() {
 
 #[test]
 fn the_templates_of_all_targets_are_bounded() {
-    let budget = TemplateBudget::new(28);
+    let budget = ByteBudget::new(28);
     let mut targets = [(); 2].map(|()| ScrapedTarget::new(job(), &budget));
     for _ in 0..3 {
         targets.iter_mut().for_each(|target| drop(target.text(Format::Prometheus, "a 1\n")));
@@ -259,7 +259,7 @@ proptest! {
     #[test]
     fn templates_change_no_batch(shapes in shapes(), first in 0..4_usize, steps in steps()) {
         let jobs = jobs();
-        let mut both = [plenty(), TemplateBudget::new(0)].map(|budget| ScrapedTarget::new(jobs[first].clone(), &budget));
+        let mut both = [plenty(), ByteBudget::new(0)].map(|budget| ScrapedTarget::new(jobs[first].clone(), &budget));
         for step in steps {
             let [with, without] = both.each_mut().map(|scraped| match &step {
                 Step::Scrape(shape, values) => {
