@@ -65,39 +65,27 @@ pub enum CommitError<E> {
     Failed(#[source] CommitFailure),
 }
 
-/// A queued change, independent of its result type.
-pub(super) trait ChangeJob: Send {
-    /// Runs the closure. Returns whether its rows are to be stored.
-    fn run(&mut self, txn: &mut Txn<'_>) -> bool;
-    /// Sends the reply.
-    fn finish(self: Box<Self>, outcome: Result<(), CommitFailure>);
-}
+/// Where the committer reports whether a change is durable.
+pub(super) type ChangeReply = SyncSender<Result<(), CommitFailure>>;
 
 /// A request to the committer.
 pub(super) enum CommitterRequest {
-    Change(Box<dyn ChangeJob>),
+    Change {
+        /// Runs the closure and keeps its result for the caller. Returns whether its rows are to be
+        /// stored.
+        run: Box<dyn FnOnce(&mut Txn<'_>) -> bool + Send>,
+        reply: ChangeReply,
+    },
     /// Write an export if `trigger` requires one.
-    Export {
-        trigger: ExportTrigger,
-        reply: SyncSender<Result<Option<ExportReport>, ExportError>>,
-    },
+    Export { trigger: ExportTrigger, reply: SyncSender<Result<Option<ExportReport>, ExportError>> },
     /// Store copied changes.
-    Copied {
-        copied: CopiedWork,
-        reply: SyncSender<Result<(), CommitFailure>>,
-    },
+    Copied { copied: CopiedWork, reply: SyncSender<Result<(), CommitFailure>> },
     /// Return the changes of accounts after this number, or all account rows.
-    ChangesAfter {
-        seq: Option<u64>,
-        reply: SyncSender<Result<KnownChanges, DatabaseError>>,
-    },
+    ChangesAfter { seq: Option<u64>, reply: SyncSender<Result<KnownChanges, DatabaseError>> },
     /// Answer changes that wait for the follower.
     Release(Release),
     /// Write an export, and copy all exports and the journal to this directory.
-    Copy {
-        to: PathBuf,
-        reply: SyncSender<Result<ExportReport, ExportError>>,
-    },
+    Copy { to: PathBuf, reply: SyncSender<Result<ExportReport, ExportError>> },
 }
 
 /// The condition for writing an export.
@@ -137,42 +125,6 @@ impl Exports {
     }
 }
 
-/// The result of a closure, or the failure of the committer.
-pub(super) type CommitResult<T, E> = Result<T, CommitError<E>>;
-
-/// The only implementation of [`ChangeJob`], for each type of closure.
-pub(super) struct PendingChange<F, T, E> {
-    pub(super) closure: Option<F>,
-    pub(super) answer: Option<Result<T, E>>,
-    pub(super) reply: SyncSender<CommitResult<T, E>>,
-}
-
-impl<F, T, E> ChangeJob for PendingChange<F, T, E>
-where
-    F: FnOnce(&mut Txn<'_>) -> Result<T, E> + Send,
-    T: Send,
-    E: Send,
-{
-    fn run(&mut self, txn: &mut Txn<'_>) -> bool {
-        let Some(closure) = self.closure.take() else { return false };
-        let answer = closure(txn);
-        let keep = answer.is_ok();
-        self.answer = Some(answer);
-        keep
-    }
-
-    fn finish(self: Box<Self>, outcome: Result<(), CommitFailure>) {
-        let answer = match (outcome, self.answer) {
-            (Err(failure), _) => Err(CommitError::Failed(failure)),
-            (Ok(()), Some(Ok(value))) => Ok(value),
-            (Ok(()), Some(Err(refusal))) => Err(CommitError::Refused(refusal)),
-            (Ok(()), None) => Err(CommitError::Failed(CommitFailure::Closed)),
-        };
-        // A caller that no longer waits still has its change.
-        let _ = self.reply.send(answer);
-    }
-}
-
 /// The state that the committer shares with readers.
 pub(super) struct SharedControl {
     pub(super) state: ControlState,
@@ -191,10 +143,15 @@ impl SharedControl {
 
 /// A change of a group.
 struct GroupJob {
-    job: Box<dyn ChangeJob>,
+    reply: ChangeReply,
     failure: Option<CommitFailure>,
     /// The place of its record in the group, if it changes accounts.
     copied: Option<usize>,
+}
+
+/// Sends the outcome of a change. A caller that no longer waits still has its change.
+pub(super) fn finish(reply: &ChangeReply, outcome: Result<(), CommitFailure>) {
+    let _ = reply.send(outcome);
 }
 
 /// The changes that are made durable together.
@@ -248,7 +205,7 @@ impl Committer {
             let mut next = Some(work);
             while let Some(work) = next.take() {
                 match work {
-                    CommitterRequest::Change(job) => self.admit(job, &mut group),
+                    CommitterRequest::Change { run, reply } => self.admit(run, reply, &mut group),
                     CommitterRequest::Release(release) => self.release(release),
                     other => {
                         // Everyone in the group has got a reply; a failure is also in the fence.
@@ -289,7 +246,7 @@ impl Committer {
         let fenced = self.shared.fence.get().map(|fenced| ExportError::Closed(fenced.to_string()));
         // A caller that no longer waits for the reply still has its export.
         match work {
-            CommitterRequest::Change(job) => job.finish(Err(CommitFailure::Closed)),
+            CommitterRequest::Change { reply, .. } => finish(&reply, Err(CommitFailure::Closed)),
             CommitterRequest::Release(release) => self.release(release),
             CommitterRequest::Copied { copied, reply } => {
                 let _ = reply.send(self.store_copied(copied));
@@ -361,12 +318,17 @@ impl Committer {
 
     /// Runs a change on top of the group. If the change would exceed the group's limits, the group
     /// is settled first; this does not change what the closure saw.
-    fn admit(&mut self, mut job: Box<dyn ChangeJob>, group: &mut CommitGroup) {
+    fn admit(
+        &mut self,
+        run: Box<dyn FnOnce(&mut Txn<'_>) -> bool + Send>,
+        reply: ChangeReply,
+        group: &mut CommitGroup,
+    ) {
         if let Some(fenced) = self.shared.fence.get() {
-            return job.finish(Err(fenced.clone().into()));
+            return finish(&reply, Err(fenced.clone().into()));
         }
         let mut txn = Txn::new(&self.shared.state, &group.changes);
-        let ran = catch_unwind(AssertUnwindSafe(|| job.run(&mut txn)));
+        let ran = catch_unwind(AssertUnwindSafe(|| run(&mut txn)));
         let (failure, copied) = match ran {
             Ok(false) => (None, None),
             Err(payload) => (Some(CommitFailure::Panicked(panic_message(payload.as_ref()).into())), None),
@@ -382,7 +344,7 @@ impl Committer {
                 }
             },
         };
-        group.jobs.push(GroupJob { job, failure, copied });
+        group.jobs.push(GroupJob { reply, failure, copied });
     }
 
     /// Adds the rows of a change. Returns an error if the previous group, which the closure saw,
@@ -403,11 +365,11 @@ impl Committer {
     pub(super) fn settle(&mut self, group: CommitGroup) -> Result<(), CommitFailure> {
         let outcome = if group.records.is_empty() { Ok(()) } else { self.write(&group) };
         let first_seq = (self.meta.seq + 1).saturating_sub(group.records.len() as u64);
-        for GroupJob { job, failure, copied } in group.jobs {
+        for GroupJob { reply, failure, copied } in group.jobs {
             match (failure, &outcome, copied) {
-                (Some(own), ..) => job.finish(Err(own)),
-                (None, Ok(()), Some(place)) => self.answer(first_seq + place as u64, job),
-                (None, outcome, _) => job.finish(outcome.clone()),
+                (Some(own), ..) => finish(&reply, Err(own)),
+                (None, Ok(()), Some(place)) => self.answer(first_seq + place as u64, reply),
+                (None, outcome, _) => finish(&reply, outcome.clone()),
             }
         }
         outcome

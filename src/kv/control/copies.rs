@@ -12,7 +12,9 @@ use std::sync::{Arc, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::Control;
-use super::committer::{ChangeJob, CommitError, CommitFailure, CommitGroup, Committer, CommitterRequest};
+use super::committer::{
+    ChangeReply, CommitError, CommitFailure, CommitGroup, Committer, CommitterRequest, finish,
+};
 use super::txn::{CHANGE_BYTES_MAX, CHANGE_ROWS_MAX, Txn};
 use crate::kv::database::{DatabaseError, ScanControl};
 use crate::kv::journal::{self, JournalError};
@@ -204,7 +206,7 @@ pub(super) struct WaitingChanges(VecDeque<WaitingChange>);
 
 struct WaitingChange {
     seq: u64,
-    job: Box<dyn ChangeJob>,
+    reply: ChangeReply,
     ticks: u8,
 }
 
@@ -266,17 +268,17 @@ impl Committer {
     }
 
     /// Answers a durable change of accounts, or lets it wait for the follower.
-    pub(super) fn answer(&mut self, seq: u64, job: Box<dyn ChangeJob>) {
+    pub(super) fn answer(&mut self, seq: u64, reply: ChangeReply) {
         match self.shared.gate.answer() {
-            GateAnswer::Acknowledge => job.finish(Ok(())),
-            GateAnswer::Wait => self.waiting.0.push_back(WaitingChange { seq, job, ticks: 0 }),
-            GateAnswer::Refuse(why) => self.refuse(job, why),
+            GateAnswer::Acknowledge => finish(&reply, Ok(())),
+            GateAnswer::Wait => self.waiting.0.push_back(WaitingChange { seq, reply, ticks: 0 }),
+            GateAnswer::Refuse(why) => self.refuse(&reply, why),
         }
     }
 
-    fn refuse(&self, job: Box<dyn ChangeJob>, why: StandbyRefusal) {
+    fn refuse(&self, reply: &ChangeReply, why: StandbyRefusal) {
         self.shared.is_unconfirmed.store(true, Ordering::SeqCst);
-        job.finish(Err(why.into()));
+        finish(reply, Err(why.into()));
     }
 
     pub(super) fn release(&mut self, release: Release) {
@@ -291,9 +293,9 @@ impl Committer {
         while let Some(waiting) = self.waiting.0.pop_front_if(is_due) {
             match (release, self.shared.gate.answer()) {
                 // What the follower has is not lost, whatever has become of this process.
-                (Release::Confirmed(_), _) => waiting.job.finish(Ok(())),
-                (_, GateAnswer::Refuse(why)) => self.refuse(waiting.job, why),
-                _ => self.refuse(waiting.job, StandbyRefusal::Missing),
+                (Release::Confirmed(_), _) => finish(&waiting.reply, Ok(())),
+                (_, GateAnswer::Refuse(why)) => self.refuse(&waiting.reply, why),
+                _ => self.refuse(&waiting.reply, StandbyRefusal::Missing),
             }
         }
     }

@@ -30,14 +30,13 @@ use std::thread::JoinHandle;
 
 use super::database::DatabaseError;
 use super::folder::DataFolder;
-use super::frame::DamagedRow;
 use super::journal::Journal;
 use super::key::TableKey;
 use super::record::{self, Record, SideRecord};
 use super::reserve::Reserve;
-use super::rows;
 use crate::model::Timestamp;
-use committer::{Committer, CommitterRequest, ExportTrigger, Exports, PendingChange, SharedControl};
+use crate::sync::IgnorePoison as _;
+use committer::{Committer, CommitterRequest, ExportTrigger, Exports, SharedControl};
 use copies::{RecentChanges, WaitingChanges};
 use state::{ControlState, Meta};
 
@@ -159,11 +158,26 @@ impl Control {
         T: Send + 'static,
         E: Send + 'static,
     {
-        let closed = || CommitError::Failed(CommitFailure::Closed);
-        let (reply, answer) = sync_channel(1);
-        let job = Box::new(PendingChange { closure: Some(closure), answer: None, reply });
-        self.jobs.as_ref().ok_or_else(closed)?.send(CommitterRequest::Change(job)).map_err(|_| closed())?;
-        answer.recv().map_err(|_| closed())?
+        let result = Arc::new(Mutex::new(None));
+        let kept = Arc::clone(&result);
+        self.change(Box::new(move |txn| {
+            let made = closure(txn);
+            let stores_rows = made.is_ok();
+            *kept.lock().ignore_poison() = Some(made);
+            stores_rows
+        }))
+        .map_err(CommitError::Failed)?;
+        let made = result.lock().ignore_poison().take();
+        made.ok_or(CommitError::Failed(CommitFailure::Closed))?.map_err(CommitError::Refused)
+    }
+
+    /// The part of [`Control::commit`] that does not depend on the types of the result: `run` makes
+    /// the change and returns whether its rows are to be stored.
+    fn change(&self, run: Box<dyn FnOnce(&mut Txn<'_>) -> bool + Send>) -> Result<(), CommitFailure> {
+        let (reply, outcome) = sync_channel(1);
+        let jobs = self.jobs.as_ref().ok_or(CommitFailure::Closed)?;
+        jobs.send(CommitterRequest::Change { run, reply }).map_err(|_| CommitFailure::Closed)?;
+        outcome.recv().map_err(|_| CommitFailure::Closed)?
     }
 
     /// Stores rows that are ignored without their main row (last seen, last used), 32 in a change.
@@ -206,21 +220,7 @@ impl Control {
         let state = &self.shared.state;
         let key = record::full_key::<R>(key);
         let _moment = state.reading();
-        let Some(first) = state.row(&key)? else { return Ok(None) };
-        let mut failed = None;
-        let joined = rows::join(&key, &first, |further| {
-            Ok::<_, DamagedRow>(state.row(further).unwrap_or_else(|e| {
-                failed = Some(e);
-                None
-            }))
-        });
-        match failed {
-            Some(e) => Err(e),
-            None => joined
-                .and_then(|(frame, body)| record::decode(&key, frame, &body))
-                .map(Some)
-                .map_err(|e| state.damaged(e)),
-        }
+        state.value(&key, &|row| state.row(row))
     }
 
     /// Returns every committed value whose key begins with `leading` (`&()` for the whole table),

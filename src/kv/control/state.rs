@@ -7,6 +7,7 @@ use std::sync::{RwLock, RwLockReadGuard};
 
 use crate::kv::database::{Database, DatabaseError, ScanControl};
 use crate::kv::frame::{self, DamagedRow, Frame};
+use crate::kv::record::{self, Record};
 use crate::kv::rows::{self, RowChanges};
 use crate::model::StoreId;
 use crate::sync::IgnorePoison as _;
@@ -91,6 +92,9 @@ enum Backing {
         rows: RwLock<BTreeMap<Vec<u8>, Vec<u8>>>,
     },
 }
+
+/// Returns one row by its key.
+pub(super) type RowReader<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, DatabaseError>;
 
 /// The open database, or its replacement in memory.
 pub(super) struct ControlState {
@@ -181,6 +185,31 @@ impl ControlState {
     /// [`ControlState::reading`].
     pub(super) fn row(&self, key: &[u8]) -> Result<Option<Vec<u8>>, DatabaseError> {
         self.get(key)
+    }
+
+    /// Returns the value under `key`, whose rows `row` returns.
+    pub(super) fn value<R: Record>(
+        &self,
+        key: &[u8],
+        row: RowReader<'_>,
+    ) -> Result<Option<R>, DatabaseError> {
+        let Some((frame, body)) = self.joined(key, row)? else { return Ok(None) };
+        record::decode(key, frame, &body).map(Some).map_err(|e| self.damaged(e))
+    }
+
+    fn joined(&self, key: &[u8], row: RowReader<'_>) -> Result<Option<(Frame, Vec<u8>)>, DatabaseError> {
+        let Some(first) = row(key)? else { return Ok(None) };
+        let mut failed = None;
+        let joined = rows::join(key, &first, &mut |further| {
+            row(further).unwrap_or_else(|e| {
+                failed = Some(e);
+                None
+            })
+        });
+        match failed {
+            Some(e) => Err(e),
+            None => joined.map(Some).map_err(|e| self.damaged(e)),
+        }
     }
 
     /// Returns the rows whose keys begin with `prefix`.
@@ -334,14 +363,13 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 /// Passes the joined values of `rows` in key order to `each`.
 pub(super) fn values(
     rows: &BTreeMap<Vec<u8>, Vec<u8>>,
-    mut each: impl FnMut(&[u8], Frame, &[u8]) -> Result<(), DamagedRow>,
+    each: &mut dyn FnMut(&[u8], Frame, &[u8]) -> Result<(), DamagedRow>,
 ) -> Result<(), DamagedRow> {
     for (key, value) in rows {
         if rows::is_further(frame::open(key, value)?.0) {
             continue;
         }
-        let (frame, body) =
-            rows::join(key, value, |further| Ok::<_, DamagedRow>(rows.get(further).cloned()))?;
+        let (frame, body) = rows::join(key, value, &mut |further| rows.get(further).cloned())?;
         each(key, frame, &body)?;
     }
     Ok(())

@@ -140,13 +140,13 @@ pub(super) fn remove(control: &Control, key: u32) {
 }
 
 /// Queues a change without waiting for its reply.
-fn queue<F>(control: &Control, closure: F) -> Receiver<Result<(), CommitError<DatabaseError>>>
+fn queue<F>(control: &Control, closure: F) -> Receiver<Result<(), CommitFailure>>
 where
     F: FnOnce(&mut Txn<'_>) -> Result<(), DatabaseError> + Send + 'static,
 {
     let (reply, answer) = sync_channel(1);
-    let job = Box::new(PendingChange { closure: Some(closure), answer: None, reply });
-    control.jobs.as_ref().expect("open").send(CommitterRequest::Change(job)).expect("running");
+    let run = Box::new(|txn: &mut Txn<'_>| closure(txn).is_ok());
+    control.jobs.as_ref().expect("open").send(CommitterRequest::Change { run, reply }).expect("running");
     answer
 }
 
@@ -399,13 +399,54 @@ fn without_room_for_a_journal_file_nothing_is_written_and_the_change_may_be_retr
     open_gate.send(()).expect("waits");
     for answer in [gated, unkept, after_it] {
         let answer = answer.recv().expect("answered");
-        assert!(matches!(answer, Err(CommitError::Failed(CommitFailure::NoRoom(_)))), "{answer:?}");
+        assert!(matches!(answer, Err(CommitFailure::NoRoom(_))), "{answer:?}");
     }
     assert_eq!(control.scan::<TestUser>(&()).expect("scan").len(), 4);
     std::fs::remove_dir(journal.join("00000003.jnl.new")).expect("room");
     put(&control, 4, big(4)).expect("tried again");
     drop(control);
     assert_eq!(users(&opened(&folder)).len(), 5);
+}
+
+/// Stores all users in as few changes as they fit in. Returns the number of users of each change.
+fn put_in_steps(
+    control: &Control,
+    users: &[(u32, TestUser)],
+) -> Result<Vec<usize>, CommitError<DatabaseError>> {
+    let mut steps = Vec::new();
+    let mut rest = users.to_vec();
+    while !rest.is_empty() {
+        let items = rest.clone();
+        let step =
+            control.commit(move |tx| Ok(tx.as_many_as_fit(&items, |tx, (key, user)| tx.put(key, user))))?;
+        rest.drain(..step);
+        steps.push(step);
+    }
+    Ok(steps)
+}
+
+#[test]
+fn a_change_takes_as_many_items_as_fit_and_undoes_the_next_one() {
+    let temp = crate::kv::scratch::temporary_folder().expect("temp");
+    let folder = folder(temp.path());
+    let control = opened(&folder);
+    let long = |bytes: usize| TestUser { name: "long".to_owned(), bio: vec![7; bytes] };
+    let small: Vec<_> = (0..150).map(|key| (key, user("small"))).collect();
+    assert_eq!(put_in_steps(&control, &small).expect("stored"), [64, 64, 22]);
+    // 25 rows each, so the rows are the limit; then 120 kB each, so the bytes are.
+    let rows: Vec<_> = (200..205).map(|key| (key, long(95_000))).collect();
+    assert_eq!(put_in_steps(&control, &rows).expect("stored"), [2, 2, 1]);
+    let bytes: Vec<_> = (300..303).map(|key| (key, long(122_000))).collect();
+    assert_eq!(put_in_steps(&control, &bytes).expect("stored"), [2, 1]);
+    let before = users(&control).len();
+    assert_eq!(before, 150 + 5 + 3);
+    // The first item is not left out, however large it is; what was stored before it stays.
+    let too_long = [(400, user("short")), (401, long(200_000))];
+    let refused = put_in_steps(&control, &too_long).expect_err("too long");
+    assert!(matches!(refused, CommitError::Failed(CommitFailure::Change(_))), "{refused}");
+    assert_eq!(users(&control).len(), before);
+    drop(control);
+    assert_eq!(users(&opened(&folder)).len(), before);
 }
 
 #[test]
@@ -433,7 +474,7 @@ fn a_change_refused_for_lack_of_resources_never_reappears() {
         open_gate.send(()).expect("waits");
         drop(gated.recv().expect("answered"));
         for answer in both.map(|both| both.recv().expect("answered")) {
-            assert!(matches!(answer, Err(CommitError::Failed(CommitFailure::NoRoom(_)))), "{answer:?}");
+            assert!(matches!(answer, Err(CommitFailure::NoRoom(_))), "{answer:?}");
         }
         assert_eq!(control.health(), Ok(()));
         drop(failing);

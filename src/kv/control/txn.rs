@@ -7,7 +7,7 @@ use crate::kv::frame;
 use crate::kv::journal;
 use crate::kv::key::TableKey;
 use crate::kv::record::{self, Record, SideRecord};
-use crate::kv::rows::{self, RowChanges, RowError};
+use crate::kv::rows::{self, KeyAndValue, RowChanges, RowError};
 
 /// Maximum number of rows of one change.
 pub const CHANGE_ROWS_MAX: usize = 64;
@@ -87,21 +87,7 @@ impl<'g> Txn<'g> {
     /// [`DatabaseError`] if the database fails or the row is damaged.
     pub fn get<R: Record>(&self, key: &R::Key) -> Result<Option<R>, DatabaseError> {
         let key = record::full_key::<R>(key);
-        let Some(first) = self.row(&key)? else { return Ok(None) };
-        let mut failed = None;
-        let joined = rows::join(&key, &first, |further| {
-            Ok::<_, frame::DamagedRow>(self.row(further).unwrap_or_else(|e| {
-                failed = Some(e);
-                None
-            }))
-        });
-        if let Some(e) = failed {
-            return Err(e);
-        }
-        joined
-            .and_then(|(frame, body)| record::decode(&key, frame, &body))
-            .map(Some)
-            .map_err(|e| self.state.damaged(e))
+        self.state.value(&key, &|row| self.row(row))
     }
 
     /// Returns every value whose key begins with `leading` (`&()` for the whole table), in key
@@ -124,33 +110,58 @@ impl<'g> Txn<'g> {
     /// Sets the value under `key`. If it cannot be stored (too long, too many rows), the whole
     /// change fails with a [`ChangeError`] after its closure.
     pub fn put<R: Record>(&mut self, key: &R::Key, value: &R) {
-        if let Err(e) = self.try_put::<R>(key, value) {
-            self.failure.get_or_insert(e);
-        }
+        let key = record::full_key::<R>(key);
+        let stored = encode(&key, value).and_then(|rows| self.put_rows(&key, rows));
+        self.note_failure(stored);
     }
 
-    fn try_put<R: Record>(&mut self, key: &R::Key, value: &R) -> Result<(), ChangeError> {
-        let key = record::full_key::<R>(key);
-        let body =
-            record::encode_body(value).map_err(|what| ChangeError::Encode { table: R::TABLE, what })?;
-        let new = rows::split(&key, R::VERSION, R::KIND, &body)
-            .map_err(|source| ChangeError::Row { table: R::TABLE, source })?;
-        let old = self.row_count(&key)?;
+    /// Replaces the rows of the value under `key` with `new`.
+    fn put_rows(&mut self, key: &[u8], new: Vec<KeyAndValue>) -> Result<(), ChangeError> {
+        let old = self.row_count(key)?;
         for number in u16::try_from(new.len()).unwrap_or(u16::MAX)..old {
-            self.change(rows::numbered(&key, number), None)?;
+            self.change(rows::numbered(key, number), None)?;
         }
         new.into_iter().try_for_each(|(key, value)| self.change(key, Some(value)))
     }
 
     /// Removes the value under `key`, if there is one.
     pub fn remove<R: Record>(&mut self, key: &R::Key) {
-        let key = record::full_key::<R>(key);
-        let removed = self.row_count(&key).map_err(ChangeError::from).and_then(|count| {
-            (0..count).try_for_each(|number| self.change(rows::numbered(&key, number), None))
-        });
-        if let Err(e) = removed {
+        let removed = self.remove_rows(&record::full_key::<R>(key));
+        self.note_failure(removed);
+    }
+
+    fn remove_rows(&mut self, key: &[u8]) -> Result<(), ChangeError> {
+        let count = self.row_count(key)?;
+        (0..count).try_for_each(|number| self.change(rows::numbered(key, number), None))
+    }
+
+    /// Makes the change fail after its closure, with its first failure.
+    fn note_failure(&mut self, done: Result<(), ChangeError>) {
+        if let Err(e) = done {
             self.failure.get_or_insert(e);
         }
+    }
+
+    /// Applies `each` to the items in order, as long as the change stays within its limits. Returns
+    /// the number of items that it was applied to; the next item, which was too much, is undone.
+    /// At least one item is applied: if the first one exceeds the limits, the change fails.
+    pub fn as_many_as_fit<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Txn<'_>, &T)) -> usize {
+        for (place, item) in items.iter().enumerate() {
+            let before = self.own.clone();
+            each(self, item);
+            let exceeds = match &self.failure {
+                None => journal::record_bytes(&self.own) > CHANGE_BYTES_MAX,
+                Some(failure) => matches!(failure, ChangeError::TooManyRows),
+            };
+            if exceeds && place > 0 {
+                (self.own, self.failure) = (before, None);
+                return place;
+            }
+            if self.failure.is_some() {
+                return place + 1;
+            }
+        }
+        items.len()
     }
 
     /// Sets a side row if its main row exists. Returns whether it does.
@@ -185,12 +196,19 @@ impl<'g> Txn<'g> {
     }
 }
 
+/// Returns the rows of a value.
+fn encode<R: Record>(key: &[u8], value: &R) -> Result<Vec<KeyAndValue>, ChangeError> {
+    let table = R::TABLE;
+    let body = record::encode_body(value).map_err(|what| ChangeError::Encode { table, what })?;
+    rows::split(key, R::VERSION, R::KIND, &body).map_err(|source| ChangeError::Row { table, source })
+}
+
 /// Returns the values in `rows` with their keys.
 pub(super) fn collect<R: Record>(
     rows: &std::collections::BTreeMap<Vec<u8>, Vec<u8>>,
 ) -> Result<Vec<(R::Key, R)>, frame::DamagedRow> {
     let mut found = Vec::new();
-    state::values(rows, |key, frame, body| {
+    state::values(rows, &mut |key, frame, body| {
         found.push((record::decode_key::<R>(key)?, record::decode(key, frame, body)?));
         Ok(())
     })?;
