@@ -11,7 +11,7 @@ use crate::identity::{
     PublicLinkError, PublicLinkRefusal, ReauthError, RuleGroupError, ScrapeConfigChangeError, SetUpError,
     SignupError, StoreError, StoredPushError, TokenRefusal, TwoFactorError, UnlinkError, WeakPassword,
 };
-use crate::kv::CommitFailure;
+use crate::kv::{ChangeError, CommitFailure, RowError, with_sources};
 use crate::model::SlugError;
 use crate::outbound::ProviderError;
 
@@ -20,7 +20,15 @@ impl From<StoreError> for ApiError {
         if let StoreError::Commit(CommitFailure::Standby(why)) = &error {
             return ApiError::from(*why);
         }
-        tracing::error!("the account store failed: {error}");
+        if let StoreError::Commit(CommitFailure::Change(why)) = &error
+            && let ChangeError::Row { source: RowError::ValueTooLong { bytes, allowed }, .. } = &**why
+        {
+            let detail = format!(
+                "this takes {bytes} bytes of the account store, and {allowed} are allowed: make it shorter"
+            );
+            return ApiError::new(Code::BodyTooLarge, detail);
+        }
+        tracing::error!("the account store failed: {}", with_sources(&error));
         ApiError::new(Code::StorageDegraded, "the account store does not take changes at the moment")
             .with_retry_after(std::time::Duration::from_secs(5))
     }
@@ -446,6 +454,7 @@ impl From<NotificationsError> for ApiError {
         let detail = error.to_string();
         match error {
             NotificationsError::UnknownOrg => org_not_found(),
+            NotificationsError::TooLarge => ApiError::new(Code::BodyTooLarge, error.to_string()),
             NotificationsError::Version { stored } => {
                 ApiError::new(Code::VersionConflict, detail).with("version", stored)
             }

@@ -2,20 +2,26 @@
 //! (docs/specification.md C14). Their meaning belongs to the room `notify`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::entropy::Entropy;
+use crate::kv::VALUE_BODY_BYTES_MAX;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
+use crate::identity::tables::compressed::{packed, unpacked};
 use crate::identity::tables::id::{KeyId, UserId};
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::OrgRow;
 use crate::identity::tables::store::{StoreError, read};
 
-/// The most rows that one commit changes.
-const ROWS_A_COMMIT: usize = 2_000;
+/// The most bytes of a value of the state, inclusive: with its length, a stored value.
+const STATE_BYTES_MAX: usize = VALUE_BODY_BYTES_MAX - 16;
+
+/// The most bytes of the text of a configuration, inclusive; the room `notify` allows less.
+const DOCUMENT_BYTES_MAX: usize = 1 << 20;
 
 /// A stored configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +66,9 @@ pub enum NotificationsError {
         /// The stored version; 0 if none is stored.
         stored: u32,
     },
+    /// The text cannot be compressed: `body_too_large`.
+    #[error("the configuration is too large")]
+    TooLarge,
     /// `storage_degraded`.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -77,7 +86,7 @@ impl Identity {
         let Some(row) = self.row::<NotifyDocumentRow>(&org)? else { return Ok(None) };
         let id = org.0.to_be_bytes();
         let text = self.sealing.open(SealedFor { kind: "notify", id: &id }, &row.sealed);
-        let text = text.ok().and_then(|text| String::from_utf8(text).ok());
+        let text = text.ok().and_then(|text| unpacked(text, DOCUMENT_BYTES_MAX));
         Ok(Some(StoredNotifications { text, version: row.version, updated_at: row.updated_at }))
     }
 
@@ -95,7 +104,8 @@ impl Identity {
         rng: &mut Entropy,
     ) -> Result<u32, NotificationsError> {
         let id = org.0.to_be_bytes();
-        let sealed = self.sealing.seal(SealedFor { kind: "notify", id: &id }, text.as_bytes(), rng);
+        let packed = packed(text).map_err(|_| NotificationsError::TooLarge)?;
+        let sealed = self.sealing.seal(SealedFor { kind: "notify", id: &id }, &packed, rng);
         self.change(move |txn| {
             read::<OrgRow>(txn, &org)?.ok_or(NotificationsError::UnknownOrg)?;
             let stored = read::<NotifyDocumentRow>(txn, &org)?.map_or(0, |row| row.version);
@@ -131,32 +141,46 @@ impl Identity {
         Ok(rows.into_iter().map(|((_, kind, id), row)| (kind, id, row.value)).collect())
     }
 
-    /// Changes rows of the state. Has no effect if the organisation does not exist. Blocks
-    /// (commit).
+    /// Changes rows of the state. Has no effect if the organisation does not exist. A value that is
+    /// too long for a row is left out and logged, so that it does not hold up the others. Blocks
+    /// (commits).
     ///
     /// # Errors
-    /// [`StoreError`]. Up to [`ROWS_A_COMMIT`] changes are stored together or not at all.
-    pub fn change_notify_state(&self, org: OrgId, changes: Vec<NotifyStateChange>) -> Result<(), StoreError> {
-        let mut changes = changes.into_iter();
-        loop {
-            let some: Vec<NotifyStateChange> = changes.by_ref().take(ROWS_A_COMMIT).collect();
-            if some.is_empty() {
-                return Ok(());
+    /// [`StoreError`]. The changes are stored in order, in as few commits as they fit in, so those
+    /// before a failure may be stored.
+    pub fn change_notify_state(
+        &self,
+        org: OrgId,
+        mut changes: Vec<NotifyStateChange>,
+    ) -> Result<(), StoreError> {
+        changes.retain(|change| {
+            let bytes = change.value.as_ref().map_or(0, Vec::len);
+            let fits = bytes <= STATE_BYTES_MAX;
+            if !fits {
+                let kind = change.kind;
+                tracing::warn!(org = org.0, kind, bytes, "a row of the state of notifications is too long");
             }
-            self.change(move |txn| {
+            fits
+        });
+        let changes: Arc<[NotifyStateChange]> = changes.into();
+        let mut done = 0;
+        while done < changes.len() {
+            let changes = Arc::clone(&changes);
+            done += self.change(move |txn| {
                 if read::<OrgRow>(txn, &org)?.is_none() {
-                    return Ok(());
+                    return Ok(changes.len());
                 }
-                for NotifyStateChange { kind, id, value } in some {
-                    let key = (org, kind, id);
-                    match value {
-                        Some(value) => txn.put(&key, &NotifyStateRow { value }),
+                let rest = changes.get(done..).unwrap_or_default();
+                Ok::<_, StoreError>(txn.as_many_as_fit(rest, |txn, change| {
+                    let key = (org, change.kind, change.id);
+                    match &change.value {
+                        Some(value) => txn.put(&key, &NotifyStateRow { value: value.clone() }),
                         None => txn.remove::<NotifyStateRow>(&key),
-                    };
-                }
-                Ok::<_, StoreError>(())
+                    }
+                }))
             })?;
         }
+        Ok(())
     }
 
     /// Records an action on silences or alerts in the audit log. Blocks (commit).

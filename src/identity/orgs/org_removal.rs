@@ -7,6 +7,9 @@
 //! and the pending removal last of all, so an interrupted removal continues after the next start.
 //! The row of the slug stays forever, so that no other organisation can get the old address.
 
+use std::sync::Arc;
+
+use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
@@ -42,11 +45,8 @@ pub enum OrgRemovalError {
     Store(#[from] StoreError),
 }
 
-/// Maximum number of objects that one change removes; a change has at most 64 rows, and a key
-/// three, a member up to six.
-const ROWS_A_CHANGE: usize = 10;
-/// Maximum number of rows of the audit log that one change removes.
-const EVENTS_A_CHANGE: usize = 60;
+/// Number of rows of the audit log that are read at once.
+const EVENTS_AT_ONCE: usize = 60;
 
 impl Identity {
     /// Deletes an organisation. When this returns, no request can use it any more, and the removal
@@ -126,62 +126,68 @@ impl Identity {
         }
         let members: Vec<UserId> =
             self.rows::<MemberRow>(&org)?.into_iter().map(|((_, user), _)| user).collect();
-        self.in_steps(&members, ROWS_A_CHANGE, move |txn, user| member::leave(txn, *user, org))?;
+        self.in_steps(&members, move |txn, user| member::leave(txn, *user, org))?;
         let keys: Vec<_> = self.rows::<KeyRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&keys, ROWS_A_CHANGE, |txn, key| {
+        self.in_steps(&keys, |txn, key| {
             txn.remove::<KeyRow>(key);
             txn.remove::<UsedRow>(key);
             txn.remove::<RotatedRow>(key);
         })?;
         let revoked: Vec<_> =
             self.rows::<DashboardTokensRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&revoked, ROWS_A_CHANGE, |txn, key| txn.remove::<DashboardTokensRow>(key))?;
+        self.in_steps(&revoked, |txn, key| txn.remove::<DashboardTokensRow>(key))?;
         self.remove_dashboards_of(org)?;
         let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&targets, ROWS_A_CHANGE, |txn, key| txn.remove::<ForwardRow>(key))?;
+        self.in_steps(&targets, |txn, key| txn.remove::<ForwardRow>(key))?;
         let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        // A group may fill a change by itself.
-        self.in_steps(&groups, 1, |txn, key| txn.remove::<RuleGroupRow>(key))?;
+        self.in_steps(&groups, |txn, key| txn.remove::<RuleGroupRow>(key))?;
         self.remove_rule_versions_of(org)?;
         let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&notify, ROWS_A_CHANGE, |txn, key| txn.remove::<NotifyStateRow>(key))?;
+        self.in_steps(&notify, |txn, key| txn.remove::<NotifyStateRow>(key))?;
         self.remove_pushes_of(org)?;
         let invites = self.rows::<InviteRow>(&org)?;
-        self.in_steps(&invites, ROWS_A_CHANGE, |txn, (key, row)| invite::remove(txn, key, row))?;
+        self.in_steps(&invites, |txn, (key, row)| invite::remove(txn, key, row))?;
         loop {
-            let events = self.rows_back::<AuditRow>(&org, None, EVENTS_A_CHANGE)?;
+            let events = self.rows_back::<AuditRow>(&org, None, EVENTS_AT_ONCE)?;
             let keys: Vec<_> = events.into_iter().map(|(key, _)| key).collect();
-            self.in_steps(&keys, EVENTS_A_CHANGE, |txn, key| txn.remove::<AuditRow>(key))?;
-            if keys.len() < EVENTS_A_CHANGE {
+            self.in_steps(&keys, |txn, key| txn.remove::<AuditRow>(key))?;
+            if keys.len() < EVENTS_AT_ONCE {
                 break;
             }
         }
-        self.change(move |txn| {
-            txn.remove::<NotifyDocumentRow>(&org);
-            txn.remove::<DailyUsageRow>(&org);
-            txn.remove::<MoveRow>(&org);
-            txn.remove::<EngineRow>(&org);
-            txn.remove::<ScrapeRow>(&org);
-            txn.remove::<RemovalRow>(&org);
-            Ok::<_, StoreError>(())
-        })?;
+        // Each value may fill a change by itself. The pending removal is the last one.
+        let last: [fn(&mut Txn<'_>, &OrgId); 6] = [
+            |txn, org| txn.remove::<NotifyDocumentRow>(org),
+            |txn, org| txn.remove::<DailyUsageRow>(org),
+            |txn, org| txn.remove::<MoveRow>(org),
+            |txn, org| txn.remove::<EngineRow>(org),
+            |txn, org| txn.remove::<ScrapeRow>(org),
+            |txn, org| txn.remove::<RemovalRow>(org),
+        ];
+        self.in_steps(&last, move |txn, remove| remove(txn, &org))?;
         self.removing().remove(&org);
         Ok(())
     }
 
-    /// Applies `each` to all items, at most `at_once` in a change.
-    pub(in crate::identity) fn in_steps<T: Clone + Send + 'static>(
+    /// Applies `each` to all items in order, in as few changes as they fit in. Each item is changed
+    /// as a whole. Blocks (commits).
+    ///
+    /// # Errors
+    /// [`StoreError`]; items of earlier changes are changed then.
+    pub(in crate::identity) fn in_steps<T: Clone + Send + Sync + 'static>(
         &self,
-        all: &[T],
-        at_once: usize,
-        each: impl Fn(&mut crate::kv::Txn<'_>, &T) + Copy + Send + 'static,
+        items: &[T],
+        each: impl Fn(&mut Txn<'_>, &T) + Copy + Send + 'static,
     ) -> Result<(), StoreError> {
-        for some in all.chunks(at_once) {
-            let some = some.to_vec();
-            self.change(move |txn| {
-                some.iter().for_each(|one| each(txn, one));
-                Ok::<_, StoreError>(())
-            })?;
+        let items: Arc<[T]> = items.into();
+        let mut done = 0;
+        while done < items.len() {
+            let items = Arc::clone(&items);
+            let change = move |txn: &mut Txn<'_>| {
+                let rest = items.get(done..).unwrap_or_default();
+                Ok::<_, StoreError>(txn.as_many_as_fit(rest, each))
+            };
+            done += self.change(change)?;
         }
         Ok(())
     }

@@ -18,8 +18,6 @@ const TEXT_BYTES_MAX: usize = 64 << 20;
 const LEVEL: i32 = 1;
 /// The number of the first piece, and the distance between those of two versions of a group.
 const VERSION_PIECES: u32 = 1_024;
-/// Rows that one change removes.
-const ROWS_A_CHANGE: usize = 32;
 
 /// A pushed group as it is stored.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,13 +179,13 @@ impl Identity {
         parts: std::ops::Range<u32>,
     ) -> Result<(), StoreError> {
         let keys: Vec<_> = parts.map(|part| (org, number, part)).collect();
-        self.in_steps(&keys, ROWS_A_CHANGE, |txn, key| txn.remove::<PushRow>(key))
+        self.in_steps(&keys, |txn, key| txn.remove::<PushRow>(key))
     }
 
     /// Removes all groups of a deleted organisation.
     pub(in crate::identity) fn remove_pushes_of(&self, org: OrgId) -> Result<(), StoreError> {
         let keys: Vec<_> = self.rows::<PushRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&keys, ROWS_A_CHANGE, |txn, key| txn.remove::<PushRow>(key))
+        self.in_steps(&keys, |txn, key| txn.remove::<PushRow>(key))
     }
 }
 

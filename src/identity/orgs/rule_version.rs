@@ -31,8 +31,6 @@ const LEVEL: i32 = 3;
 const TEXT_ROWS_MAX: usize = 20;
 /// The rows of a change that are left for a history.
 const HISTORY_ROWS: usize = 4;
-/// Number of histories that one change removes.
-const HISTORIES_A_CHANGE: usize = 10;
 /// How often a read of several rows is repeated if one of them was changed meanwhile.
 const READS_MAX: usize = 3;
 
@@ -280,19 +278,14 @@ impl Identity {
     pub(super) fn remove_rule_versions_of(&self, org: OrgId) -> Result<(), StoreError> {
         loop {
             let found = self.rows_back::<RuleTextRow>(&org, None, CHANGE_ROWS_MAX)?;
-            let mut rows = 0;
-            let fits = |(_, text): &&(_, RuleTextRow)| {
-                rows += compressed_rows(count(text.compressed.len()));
-                rows <= CHANGE_ROWS_MAX
-            };
-            let keys: Vec<_> = found.iter().take_while(fits).map(|(key, _)| key.clone()).collect();
-            if keys.is_empty() {
+            if found.is_empty() {
                 break;
             }
-            self.in_steps(&keys, CHANGE_ROWS_MAX, |txn, key| txn.remove::<RuleTextRow>(key))?;
+            let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
+            self.in_steps(&keys, |txn, key| txn.remove::<RuleTextRow>(key))?;
         }
         let histories: Vec<_> = self.rows::<RuleHistoryRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&histories, HISTORIES_A_CHANGE, |txn, key| txn.remove::<RuleHistoryRow>(key))
+        self.in_steps(&histories, |txn, key| txn.remove::<RuleHistoryRow>(key))
     }
 }
 

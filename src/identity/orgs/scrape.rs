@@ -1,11 +1,14 @@
 //! The scrape configuration of an organisation that was set by the API, and the targets that are
 //! remembered for the next start.
 
+use data_encoding::BASE64;
+
 use crate::entropy::Entropy;
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
 use crate::identity::audit::{self, Event};
+use crate::identity::tables::compressed::{packed, unpacked};
 use crate::identity::tables::id::UserId;
 use crate::identity::tables::master::SealedFor;
 use crate::identity::tables::org::OrgRow;
@@ -14,6 +17,11 @@ use crate::identity::tables::store::{StoreError, read};
 
 /// The most bytes of a scrape configuration that is set by the API, inclusive.
 pub const SCRAPE_TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// The most bytes of the remembered targets as JSON, inclusive.
+const TARGETS_BYTES_MAX: usize = 32 << 20;
+/// The prefix of remembered targets that are compressed, then in base64. No JSON text begins so.
+const PACKED_PREFIX: &str = "z:";
 
 /// A stored scrape configuration.
 #[derive(Clone, PartialEq, Eq)]
@@ -72,7 +80,7 @@ impl Identity {
         let sealed = row.sealed_text.as_ref()?;
         let id = org.0.to_be_bytes();
         let text = self.sealing.open(SealedFor { kind: "scrape", id: &id }, sealed).ok();
-        let text = text.and_then(|text| String::from_utf8(text).ok());
+        let text = text.and_then(|text| unpacked(text, SCRAPE_TEXT_BYTES_MAX));
         Some(StoredScrapeConfig { text, version: row.version, updated_at: row.updated_at })
     }
 
@@ -93,7 +101,8 @@ impl Identity {
             return Err(ScrapeConfigChangeError::TooLarge);
         }
         let id = org.0.to_be_bytes();
-        let sealed = self.sealing.seal(SealedFor { kind: "scrape", id: &id }, text.as_bytes(), rng);
+        let packed = packed(text).map_err(|_| ScrapeConfigChangeError::TooLarge)?;
+        let sealed = self.sealing.seal(SealedFor { kind: "scrape", id: &id }, &packed, rng);
         let version = self.change(move |txn| {
             read::<OrgRow>(txn, &org)?.ok_or(ScrapeConfigChangeError::UnknownOrg)?;
             let before = read::<ScrapeRow>(txn, &org)?.unwrap_or_default();
@@ -136,7 +145,11 @@ impl Identity {
     /// # Errors
     /// [`StoreError`].
     pub fn scraped_targets(&self, org: OrgId) -> Result<String, StoreError> {
-        Ok(self.row::<ScrapeRow>(&org)?.map(|row| row.targets).unwrap_or_default())
+        let stored = self.row::<ScrapeRow>(&org)?.map(|row| row.targets).unwrap_or_default();
+        let Some(encoded) = stored.strip_prefix(PACKED_PREFIX) else { return Ok(stored) };
+        let packed = BASE64.decode(encoded.as_bytes()).ok();
+        let damaged = StoreError::Inconsistent("the remembered targets of an organisation are damaged");
+        packed.and_then(|packed| unpacked(packed, TARGETS_BYTES_MAX)).ok_or(damaged)
     }
 
     /// Stores the labels of the targets of an organisation as JSON. Does nothing if the
@@ -144,7 +157,15 @@ impl Identity {
     ///
     /// # Errors
     /// [`StoreError`]; then nothing is changed.
-    pub fn set_scraped_targets(&self, org: OrgId, targets: String) -> Result<(), StoreError> {
+    pub fn set_scraped_targets(&self, org: OrgId, mut targets: String) -> Result<(), StoreError> {
+        if targets.len() > TARGETS_BYTES_MAX {
+            return Err(StoreError::Inconsistent("an organisation has too many targets to remember"));
+        }
+        if let Ok(packed) = packed(&targets)
+            && packed.len() < targets.len()
+        {
+            targets = format!("{PACKED_PREFIX}{}", BASE64.encode(&packed));
+        }
         self.change(move |txn| {
             if read::<OrgRow>(txn, &org)?.is_some() {
                 let row = read::<ScrapeRow>(txn, &org)?.unwrap_or_default();

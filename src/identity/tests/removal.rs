@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::identity::tables::org::{MemberRow, MembershipRow, OrgRow};
+use crate::kv::CommitFailure;
 use crate::model::OrgId;
 
 fn new_key() -> NewApiKey {
@@ -36,6 +37,102 @@ fn crowded() -> (TestInstance, OrgId, Secret) {
         secret = Some(made.secret);
     }
     (instance, org, secret.expect("thirty"))
+}
+
+/// A text of this many bytes that does not compress well.
+fn noise(bytes: usize) -> String {
+    let mut state = 1_u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        char::from(b'!' + u8::try_from(state >> 26).expect("6 bits"))
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+fn change(id: u8, value: Option<Vec<u8>>) -> NotifyStateChange {
+    NotifyStateChange { kind: 4, id: [id; 16], value }
+}
+
+/// Each of them needs more rows than another one leaves of a change.
+#[test]
+fn large_values_of_a_deleted_organisation_are_removed() {
+    let mut instance = TestInstance::with_owner();
+    let (org, owner, now) = (instance.acme().id, instance.owner().id, instance.now);
+    let identity = instance.identity();
+    let text = noise(150_000);
+    identity.set_notifications(owner, org, (&text, 0), now, &mut instance.rng).expect("stored");
+    identity.set_scrape_config(Some(owner), org, &text, now, &mut instance.rng).expect("stored");
+    identity.set_scraped_targets(org, noise(30_000)).expect("stored");
+    let alerts = (0..10).map(|id| change(id, Some(noise(30_000).into_bytes()))).collect();
+    identity.change_notify_state(org, alerts).expect("stored");
+    let group = StoredPush {
+        number: 1,
+        labels: Vec::new(),
+        text: noise(900_000).into(),
+        ttl_ms: None,
+        pushed_at: now,
+        failed_at: None,
+    };
+    identity.put_push(org, &group).expect("stored");
+    identity.put_push(org, &StoredPush { text: noise(600_000).into(), ..group.clone() }).expect("replaced");
+    assert_eq!(identity.pushes_of(org).expect("read")[0].text.len(), 600_000);
+    identity.put_push(org, &StoredPush { number: 2, ..group }).expect("stored");
+    identity.remove_push(org, 2).expect("removed");
+    identity.delete_org(Some(owner), org, now).expect("deleted");
+    identity.finish_removal(org).expect("removed");
+    assert_eq!(identity.removals(), []);
+    assert!(identity.orgs_with_notifications().expect("read").is_empty());
+    assert!(identity.rows::<tables::push::PushRow>(&org).expect("read").is_empty());
+    assert_eq!(identity.row::<tables::scrape::ScrapeRow>(&org).expect("read"), None);
+}
+
+#[test]
+fn any_number_of_changed_rows_of_notifications_is_stored() {
+    let mut instance = TestInstance::with_owner();
+    let org = instance.acme().id;
+    let identity = instance.identity();
+    let small = (0..200).map(|id| change(id, Some(vec![id; 100])));
+    let large = (200..220).map(|id| change(id, Some(vec![id; 30_000])));
+    // Too long for a row: it holds up no other change.
+    let too_long = change(250, Some(vec![0; 200_000]));
+    let last = change(251, Some(vec![1]));
+    let all = small.chain(large).chain([too_long, last]).collect();
+    identity.change_notify_state(org, all).expect("stored");
+    drop(identity);
+    instance.crash();
+    let identity = instance.identity();
+    let stored = identity.notify_state(org).expect("read");
+    assert_eq!(stored.len(), 221);
+    assert!(stored.iter().any(|(_, id, value)| *id == [219; 16] && value.len() == 30_000));
+    assert!(stored.iter().any(|(_, id, _)| *id == [251; 16]));
+    let none = stored.iter().map(|(_, id, _)| change(id[0], None)).collect();
+    identity.change_notify_state(org, none).expect("removed");
+    assert!(identity.notify_state(org).expect("read").is_empty());
+}
+
+#[test]
+fn configurations_of_their_documented_size_are_stored_and_read_again() {
+    let mut instance = TestInstance::with_owner();
+    let (org, owner, now) = (instance.acme().id, instance.owner().id, instance.now);
+    let identity = instance.identity();
+    let text = |bytes: usize| "- job_name: é\n".chars().cycle().take(bytes / 2).collect::<String>();
+    let (config, document, targets) = (text(1 << 20), text(512 << 10), text(4 << 20));
+    identity.set_scrape_config(Some(owner), org, &config, now, &mut instance.rng).expect("stored");
+    identity.set_notifications(owner, org, (&document, 0), now, &mut instance.rng).expect("stored");
+    identity.set_scraped_targets(org, targets.clone()).expect("stored");
+    drop(identity);
+    instance.crash();
+    let identity = instance.identity();
+    assert_eq!(identity.scrape_config(org).expect("read").and_then(|one| one.text), Some(config));
+    assert_eq!(identity.notifications(org).expect("read").and_then(|one| one.text), Some(document));
+    assert_eq!(identity.scraped_targets(org).expect("read"), targets);
+    // The secrets in it are still sealed.
+    let compressed = identity.row::<tables::scrape::ScrapeRow>(&org).expect("read").expect("stored");
+    let sealed = compressed.sealed_text.expect("a text");
+    assert!(sealed.len() < 20_000 && !sealed.windows(4).any(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]));
+    // A text that stays too long is an error of the caller.
+    let refused = identity.set_notifications(owner, org, (&noise(400_000), 1), now, &mut instance.rng);
+    assert!(matches!(refused, Err(NotificationsError::Store(StoreError::Commit(CommitFailure::Change(_))))));
 }
 
 /// Returns the number of rows per table that are stored for an organisation.

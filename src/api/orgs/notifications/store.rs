@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::identity::{Identity, NotifyStateChange};
+use crate::kv::with_sources;
 use crate::model::OrgId;
 use crate::notify::config::NotifyDocument;
 use crate::notify::edge::{AlertMailFailure, AlertMailer, NotifyLoad, NotifyStore};
@@ -55,7 +56,7 @@ impl NotifyStore for AccountsNotifyStore {
             value: value.clone(),
         };
         let changes = changes.iter().map(change).collect();
-        self.identity.change_notify_state(org, changes).map_err(|error| error.to_string())
+        self.identity.change_notify_state(org, changes).map_err(|error| with_sources(&error))
     }
 }
 
