@@ -1,9 +1,11 @@
 //! A job of a lane, its state, and the reply to its caller.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::oneshot;
+
+use crate::sync::IgnorePoison as _;
 
 /// A job in the queue of a lane.
 pub(super) struct LaneJob {
@@ -50,8 +52,14 @@ impl LaneJobState {
 }
 
 /// Sends the result of a job to its caller.
+///
+/// The result passes beside the channel, so that the code that queues a job and waits for it is
+/// compiled once, and not for each type of result.
 #[derive(Debug)]
-pub struct Reply<T>(pub(super) oneshot::Sender<T>);
+pub struct Reply<T> {
+    pub(super) result: Arc<Mutex<Option<T>>>,
+    pub(super) done: oneshot::Sender<()>,
+}
 
 impl<T> Reply<T> {
     /// Sends the result.
@@ -59,7 +67,11 @@ impl<T> Reply<T> {
     /// # Errors
     /// The result, if the caller was dropped.
     pub fn send(self, result: T) -> Result<(), T> {
-        self.0.send(result)
+        *self.result.lock().ignore_poison() = Some(result);
+        match self.done.send(()) {
+            Ok(()) => Ok(()),
+            Err(()) => self.result.lock().ignore_poison().take().map_or(Ok(()), Err),
+        }
     }
 }
 

@@ -209,6 +209,23 @@ impl LanePool {
         wait: Duration,
         work: impl FnOnce(Reply<T>) + Send + 'static,
     ) -> Result<T, ApiError> {
+        let received = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&received);
+        let work = Box::new(move |done| work(Reply { result, done }));
+        self.run_job(org, yields, wait, work).await?;
+        let result = received.lock().ignore_poison().take();
+        result.ok_or_else(|| self.no_reply())
+    }
+
+    /// The part of [`LanePool::run`] that does not depend on the type of the result: `work` tells
+    /// its caller through the channel that the result is there.
+    async fn run_job(
+        &self,
+        org: Option<OrgId>,
+        yields: bool,
+        wait: Duration,
+        work: Box<dyn FnOnce(oneshot::Sender<()>) + Send>,
+    ) -> Result<(), ApiError> {
         let state = Arc::<LaneJobState>::default();
         let (done_tx, mut done) = oneshot::channel();
         let span = tracing::Span::current();
@@ -216,7 +233,7 @@ impl LanePool {
             state: Arc::clone(&state),
             yields,
             work: Box::new(move || {
-                let run = || span.in_scope(|| work(Reply(done_tx)));
+                let run = || span.in_scope(|| work(done_tx));
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(run)) {
                     let message = panic_text(panic.as_ref());
                     tracing::error!(message, "a job panicked; its request fails with status 500");
@@ -252,11 +269,16 @@ impl LanePool {
         };
         outcome.map_err(|_dropped| {
             if queued.state.has_started() {
-                return ApiError::internal(format!("work on the {} lane ended without a reply", self.name));
+                return self.no_reply();
             }
             // Otherwise it was removed for another job.
             self.refuse()
         })
+    }
+
+    /// Returns the error of a job that ended without a reply.
+    fn no_reply(&self) -> ApiError {
+        ApiError::internal(format!("work on the {} lane ended without a reply", self.name))
     }
 
     /// Returns the error of a job that panicked.

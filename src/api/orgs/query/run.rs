@@ -1,8 +1,8 @@
 //! The execution of one query on the query lane or inline.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::response::Response;
@@ -29,6 +29,7 @@ use crate::promql::explain::{self, Estimate, PlanNode};
 use crate::promql::syntax::ExpressionCache;
 use crate::promql::syntax::tree::Expr;
 use crate::promql::{self, Budget, Lease, Query, QueryError, QueryResult, RangeCache};
+use crate::sync::IgnorePoison as _;
 use crate::tsdb::{Paced, Snapshot};
 
 /// A running query: its snapshot and its limits.
@@ -64,6 +65,10 @@ pub(in crate::api::orgs) struct QueryRun {
     /// Set if the samples are on another server; the snapshot is then not read.
     pub(super) upstream: Option<UpstreamRun>,
 }
+
+/// The work of a run, which leaves its result with its caller. It is called again if the run starts
+/// again.
+pub(super) type RunWork = Box<dyn FnMut(&mut QueryRun) -> ApiResult<()> + Send>;
 
 /// Checks the work and the memory of a listing, and stores the reason of a refusal.
 struct Metering<'r> {
@@ -115,7 +120,20 @@ impl ReadDeps {
         request: impl Into<QueryRequest>,
         work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
     ) -> ApiResult<T> {
-        let request = request.into();
+        let received = Arc::new(Mutex::new(None));
+        let result = Arc::clone(&received);
+        let work: RunWork = Box::new(move |run| {
+            let made = work.clone()(run)?;
+            *result.lock().ignore_poison() = Some(made);
+            Ok(())
+        });
+        self.run_work(request.into(), work).await?;
+        let made = received.lock().ignore_poison().take();
+        made.ok_or_else(|| ApiError::internal("a query ended without a result"))
+    }
+
+    /// The part of [`ReadDeps::run`] that does not depend on the type of the result.
+    async fn run_work(&self, request: QueryRequest, mut work: RunWork) -> ApiResult<()> {
         match self.engines.of(request.caller.access.org)? {
             ReadEngine::Local => {}
             ReadEngine::Upstream(upstream) => return self.run_upstream(request, upstream, None, work).await,
@@ -134,8 +152,8 @@ impl ReadDeps {
         let permit = fast.and_then(|fingerprint| Some((fingerprint, self.lanes.try_inline(org)?)));
         if let Some((fingerprint, permit)) = permit {
             let since = Stopwatch::start();
-            let (again, mut run) = (work.clone(), start(Some(InlineDeadline::start())));
-            let done = permit.run(|| run.execute(work))?;
+            let mut run = start(Some(InlineDeadline::start()));
+            let done = permit.run(|| run.execute(&mut work))?;
             // The flag is also set if a lock was not free. The result is then incomplete.
             if !run.deadline.inline.take().is_some_and(|deadline| deadline.exceeded()) {
                 self.inline.record(org, fingerprint, since.elapsed());
@@ -143,13 +161,13 @@ impl ReadDeps {
             }
             self.inline.record(org, fingerprint, Duration::MAX);
             run.snapshot.wait_for_locks();
-            return self.lanes.run(lane, move || run.execute(again)).await?;
+            return self.lanes.run(lane, move || run.execute(&mut work)).await?;
         }
         let inline = fingerprint.map(|fingerprint| (Arc::clone(&self.inline), fingerprint));
         let work = move || {
             let since = Stopwatch::start();
             let mut run = start(None);
-            let done = run.execute(work);
+            let done = run.execute(&mut work);
             if let Some((inline, fingerprint)) = inline {
                 let time = if run.large.get() { Duration::MAX } else { since.elapsed() };
                 inline.record(org, fingerprint, time);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use super::deps::ReadDeps;
 use super::request::QueryRequest;
-use super::run::QueryRun;
+use super::run::{QueryRun, RunWork};
 use super::split::{SplitRun, union};
 use crate::api::embed_use::EmbedUsage;
 use crate::api::error::{ApiError, ApiResult, Code};
@@ -144,13 +144,13 @@ impl UpstreamRun {
 impl ReadDeps {
     /// Runs `work` as often as it needs another answer. Dropping the future cancels the work and
     /// the request to the server.
-    pub(super) async fn run_upstream<T: Send + 'static>(
+    pub(super) async fn run_upstream(
         &self,
         request: QueryRequest,
         upstream: Arc<Upstream>,
         split_after_ms: Option<i64>,
-        work: impl FnOnce(&mut QueryRun) -> ApiResult<T> + Clone + Send + 'static,
-    ) -> ApiResult<T> {
+        mut work: RunWork,
+    ) -> ApiResult<()> {
         let lane = request.caller.lane();
         let cancelled = Arc::default();
         let _guard = CancelOnDrop::new(Arc::clone(&cancelled));
@@ -158,16 +158,15 @@ impl ReadDeps {
         let (memory, org) = (Arc::clone(&self.memory), request.caller.access.org);
         let split_lease = Arc::new(memory.lease(org));
         let start = self.start(request, Arc::clone(&cancelled));
-        let first = work.clone();
         let begin = move || {
             let mut run = start(None);
             let kept_from = run.snapshot.kept_from();
             let split = |after_ms| SplitRun::new(now, after_ms, kept_from, split_lease);
             run.upstream = Some(UpstreamRun::new(upstream, now, split_after_ms.map(split)));
-            let done = run.execute(first);
-            (run, done)
+            let done = run.execute(&mut work);
+            (run, work, done)
         };
-        let (mut run, mut done) = self.lanes.run(lane, begin).await?;
+        let (mut run, mut work, mut done) = self.lanes.run(lane, begin).await?;
         loop {
             let Some((read, upstream)) =
                 run.upstream.as_mut().and_then(|run| Some((run.wanted.take()?, Arc::clone(&run.upstream))))
@@ -186,15 +185,14 @@ impl ReadDeps {
                     () = until_cancelled(&cancelled) => return Err(QueryError::Cancelled.into()),
                 }
             };
-            let again = work.clone();
             let execute = move || {
                 let done = match run.take_answer(read, fetched, lease) {
-                    Ok(()) => run.execute(again),
+                    Ok(()) => run.execute(&mut work),
                     Err(refused) => Err(refused),
                 };
-                (run, done)
+                (run, work, done)
             };
-            (run, done) = self.lanes.run(lane, execute).await?;
+            (run, work, done) = self.lanes.run(lane, execute).await?;
         }
     }
 }
