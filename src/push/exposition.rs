@@ -210,6 +210,17 @@ impl Exposition {
         self
     }
 
+    /// Removes the series with these metric names, and families that have no series then.
+    #[must_use]
+    pub fn without(mut self, names: &[&str]) -> Exposition {
+        self.families.retain(|_, family| {
+            let before = family.series.len();
+            family.series.retain(|(name, _), _| !names.contains(&name.as_str()));
+            family.series.len() == before || !family.series.is_empty()
+        });
+        self
+    }
+
     /// Returns the number of series.
     pub fn series_len(&self) -> usize {
         self.families.values().map(|family| family.series.len()).sum()

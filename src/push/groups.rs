@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::exposition::{Exposition, PushBodyError};
 use super::grouping::GroupingLabels;
-use crate::model::{BatchBuilder, METRIC_NAME, MetricKind, Sample, Timestamp, stale_nan};
+use crate::model::{BatchBuilder, METRIC_NAME, MetricKind, Sample, Timestamp, WriteBatch, stale_nan};
 
 /// The most groups of an organisation, inclusive.
 const GROUPS_MAX: usize = 1_000;
@@ -21,7 +21,8 @@ const ORG_TEXT_BYTES_MAX: usize = 32 << 20;
 /// usual scrape interval.
 const REPEAT_MS: i64 = 60_000;
 
-/// The two metrics of each group about its pushes.
+/// The two metrics of each group about its pushes. A pushed metric of the same name is left out, as
+/// a Pushgateway replaces it.
 const PUSH_TIME: &str = "push_time_seconds";
 const FAILURE_TIME: &str = "push_failure_time_seconds";
 
@@ -125,6 +126,15 @@ pub struct PushChange {
     pub number: u64,
 }
 
+impl PushChange {
+    /// Returns the samples, with the labels of the group as forced labels.
+    pub fn forced_batch(&self) -> WriteBatch<'_> {
+        let mut batch = self.batch.batch();
+        batch.forced_labels = self.labels.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        batch
+    }
+}
+
 /// The pushed groups of an organisation.
 #[derive(Debug, Default)]
 pub struct OrgPushes {
@@ -162,9 +172,10 @@ impl OrgPushes {
             return Err(PushError::Groups);
         }
         let old = before.map(|group| group.metrics(&labels)).transpose()?.unwrap_or_default();
+        let pushed = push.metrics.without(&[PUSH_TIME, FAILURE_TIME]);
         let metrics = match push.kind {
-            PushKind::Replace => push.metrics,
-            PushKind::Merge => old.clone().merged(push.metrics),
+            PushKind::Replace => pushed,
+            PushKind::Merge => old.clone().merged(pushed),
         };
         let text: Arc<str> = metrics.to_text().into();
         if text.len() > GROUP_TEXT_BYTES_MAX {

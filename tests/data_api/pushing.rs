@@ -119,6 +119,60 @@ async fn bodies_that_a_pushgateway_refuses_are_refused_and_the_time_is_recorded(
     fixture.server.send(request.expect("a request")).await.is(403, "forbidden");
 }
 
+/// The limits of labels and series apply to the push as a whole, and a push after it is not concerned.
+#[tokio::test]
+async fn a_push_with_a_series_that_is_not_admitted_changes_nothing() {
+    let fixture = DataFixture::new().await;
+    is_pushed(&fixture, "PUT", JOB, "a 1\n").await;
+    fixture.server.pass(Duration::from_secs(5));
+    let value = "v".repeat(5_000);
+    let reply = send(&fixture, "PUT", JOB, format!("a 2\nbad{{l=\"{value}\"}} 1\n")).await;
+    reply.is(400, "bad_request");
+    assert!(reply.body.contains("0 samples stored"), "{}", reply.body);
+    assert!(found(&fixture, "a").await[0].ends_with(" 1"), "the metrics are as before");
+    let now = fixture.server.clock.now().as_seconds();
+    assert!(found(&fixture, "push_failure_time_seconds").await[0].ends_with(&format!(" {now}")));
+    let listed = fixture.server.get("/api/v1/orgs/acme/push/api/v1/metrics", &fixture.agent).await.value();
+    assert_eq!(listed["data"][0]["last_push_successful"], false, "{listed}");
+    assert_eq!(listed["data"][0]["bad"], Value::Null, "{listed}");
+    fixture.server.pass(Duration::from_secs(5));
+    is_pushed(&fixture, "PUT", JOB, "a 3\n").await;
+    assert!(found(&fixture, "a").await[0].ends_with(" 3"));
+}
+
+/// A body that was copied from the metrics of a Pushgateway has them.
+#[tokio::test]
+async fn the_times_of_a_group_are_not_those_of_its_body() {
+    let fixture = DataFixture::new().await;
+    let body = "# TYPE push_time_seconds gauge\npush_time_seconds 5\npush_failure_time_seconds 6\na 1\n";
+    for method in ["PUT", "POST"] {
+        is_pushed(&fixture, method, JOB, body).await;
+        let now = fixture.server.clock.now().as_seconds();
+        assert!(found(&fixture, "push_time_seconds").await[0].ends_with(&format!(" {now}")));
+        assert!(found(&fixture, "push_failure_time_seconds").await[0].ends_with(" 0"));
+        fixture.server.pass(Duration::from_secs(5));
+    }
+    assert_eq!(found(&fixture, "{job=\"backup\"}").await.len(), 3);
+}
+
+/// Its text takes several rows of the account store, even compressed.
+#[tokio::test]
+async fn a_large_group_is_replaced_and_deleted() {
+    let fixture = DataFixture::new().await;
+    let lines = |salt: u64| -> String {
+        let hash = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29).wrapping_mul(salt);
+        (0..12_000).map(|n| format!("m{{n=\"{:016x}{:016x}\"}} {n}\n", hash(n), hash(n + 99_999))).collect()
+    };
+    is_pushed(&fixture, "PUT", JOB, &lines(0x1234_5679)).await;
+    fixture.server.pass(Duration::from_secs(5));
+    is_pushed(&fixture, "PUT", JOB, "m 1\n").await;
+    fixture.server.pass(Duration::from_secs(5));
+    is_pushed(&fixture, "PUT", JOB, &lines(0x9876_5433)).await;
+    fixture.server.pass(Duration::from_secs(5));
+    assert_eq!(send(&fixture, "DELETE", JOB, "").await.status, 202);
+    assert_eq!(found(&fixture, "count(m)").await, [""; 0]);
+}
+
 /// A group stays visible as if it were scraped, and ends after its time to live.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_group_is_repeated_until_its_time_to_live_is_over_also_after_a_restart() {

@@ -197,9 +197,17 @@ async fn push(
             Err(refused) => return Err(record_failure(&deps, &access, &mut pushes, &labels, refused)),
         };
         access.charge_samples(metrics.series_len())?;
-        let change = pushes.push(labels, Push { kind, metrics, ttl_ms }, now).map_err(push_refused)?;
-        let report = deps.store(access.org, &mut pushes, change, now)?;
-        deps.respond(&access, report)
+        let push = Push { kind, metrics, ttl_ms };
+        let change = pushes.push(labels.clone(), push, now).map_err(push_refused)?;
+        let report = deps.write.tsdb.append_whole(access.org, &change.forced_batch(), now)?;
+        if report.refused > 0 {
+            deps.record_refusals(&access, &report);
+            let refused = partial_error(&deps.write, report);
+            deps.note_failure(&access, &mut pushes, &labels);
+            return Err(refused);
+        }
+        deps.store_row(access.org, &mut pushes, change)?;
+        Ok((StatusCode::OK, [(DURABILITY, deps.write.durability())]).into_response())
     };
     lanes.run(Lane::Ingest(org), work).await?
 }
@@ -255,13 +263,7 @@ fn record_failure(
         let refusal = request_refusal(refused.code().as_str(), refused.detail().to_owned());
         deps.write.rejects.record(access.org, &sender, vec![refusal], now);
     }
-    if let Some(change) = pushes.fail(labels, now) {
-        let stored = deps.identity.fail_push(access.org, change.number, now).map_err(ApiError::from);
-        match stored.and_then(|()| deps.append(access.org, &change, now)) {
-            Ok(_) => pushes.apply(change),
-            Err(error) => tracing::warn!(%error, "the time of a refused push was not stored"),
-        }
-    }
+    deps.note_failure(access, pushes, labels);
     refused
 }
 
@@ -288,22 +290,24 @@ async fn delete(
 }
 
 impl PushDeps {
-    /// Writes the samples of a change.
-    fn append(&self, org: OrgId, change: &PushChange, now: Timestamp) -> ApiResult<AppendReport> {
-        let mut batch = change.batch.batch();
-        batch.forced_labels = change.labels.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        Ok(self.write.tsdb.append(org, &batch, now)?)
+    /// Writes the samples of a change. Refused ones, such as those of series that the limits do not
+    /// admit any more, are left out.
+    fn append(&self, org: OrgId, change: &PushChange, now: Timestamp) -> ApiResult<()> {
+        let report = self.write.tsdb.append(org, &change.forced_batch(), now)?;
+        if report.refused > 0 {
+            tracing::debug!(org = org.0, refused = report.refused, "samples of a pushed group are refused");
+        }
+        Ok(())
     }
 
     /// Writes the samples of a change, stores its row, and applies it.
-    fn store(
-        &self,
-        org: OrgId,
-        pushes: &mut OrgPushes,
-        change: PushChange,
-        now: Timestamp,
-    ) -> ApiResult<AppendReport> {
-        let report = self.append(org, &change, now)?;
+    fn store(&self, org: OrgId, pushes: &mut OrgPushes, change: PushChange, now: Timestamp) -> ApiResult<()> {
+        self.append(org, &change, now)?;
+        self.store_row(org, pushes, change)
+    }
+
+    /// Stores the row of a change, and applies it.
+    fn store_row(&self, org: OrgId, pushes: &mut OrgPushes, change: PushChange) -> ApiResult<()> {
         match &change.group {
             Some(group) => self.identity.put_push(
                 org,
@@ -319,18 +323,26 @@ impl PushDeps {
             None => self.identity.remove_push(org, change.number)?,
         }
         pushes.apply(change);
-        Ok(report)
+        Ok(())
     }
 
-    fn respond(&self, access: &IngestAccess, report: AppendReport) -> ApiResult<Response> {
-        if report.refused > 0 || !report.refusals.is_empty() {
-            if let Some(sender) = access.sender() {
-                let now = self.write.clock.now();
-                self.write.rejects.record(access.org, &sender, report.refusals.clone(), now);
-            }
-            return Err(partial_error(&self.write, report));
+    /// Stores and writes the time of a refused push, if its group exists.
+    fn note_failure(&self, access: &IngestAccess, pushes: &mut OrgPushes, labels: &GroupingLabels) {
+        let now = self.write.clock.now();
+        let Some(change) = pushes.fail(labels, now) else { return };
+        let stored = self.identity.fail_push(access.org, change.number, now).map_err(ApiError::from);
+        match stored.and_then(|()| self.append(access.org, &change, now)) {
+            Ok(()) => pushes.apply(change),
+            Err(error) => tracing::warn!(%error, "the time of a refused push was not stored"),
         }
-        Ok((StatusCode::OK, [(DURABILITY, self.write.durability())]).into_response())
+    }
+
+    /// Adds the refusals of a push to the list of its sender.
+    fn record_refusals(&self, access: &IngestAccess, report: &AppendReport) {
+        if let Some(sender) = access.sender() {
+            let now = self.write.clock.now();
+            self.write.rejects.record(access.org, &sender, report.refusals.clone(), now);
+        }
     }
 
     /// Repeats the samples of the groups that are due, and ends the groups whose time to live is

@@ -40,6 +40,24 @@ impl Tsdb {
         Ok(context.applied(outcomes).report())
     }
 
+    /// Stores a batch like [`Tsdb::append`], but nothing of it if a series may not be stored, for
+    /// example because of the limits of labels or of the number of series. The report then has
+    /// refusals and no stored sample. Samples that arrive out of order are refused one by one.
+    ///
+    /// # Errors
+    /// Those of [`Tsdb::append`].
+    pub fn append_whole(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<AppendReport, AppendError> {
+        let Appending { drafts, context } = self.prepare(org, batch, now)?;
+        let refused = context.report.refused + context.duplicates.refused;
+        let outcomes = if refused > 0 { Vec::new() } else { self.commit(drafts, now)? };
+        Ok(context.applied(outcomes).report())
+    }
+
     /// Returns the keys of the series of a batch, in its order, for [`Tsdb::append_keyed`]. They
     /// are valid for this organisation until the store is closed. Returns none for an organisation
     /// without a store.
