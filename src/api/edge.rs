@@ -247,7 +247,7 @@ async fn answer(
     if is_proxied {
         response = response.map(|inner| Body::new(ProxiedBody { inner, slot: Arc::clone(slot) }));
     }
-    // A known connection that no longer shows a valid credential gives up its place.
+    // A 401 closes a known connection, because it counts for a credential that is no longer valid.
     let is_refused = response.status() == StatusCode::UNAUTHORIZED && slot.is_known();
     if reserved.is_some() || is_refused {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

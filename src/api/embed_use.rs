@@ -240,7 +240,7 @@ impl EmbedUses {
         self.since
     }
 
-    /// Counts a request, and returns the handle that counts what it causes.
+    /// Counts a request, and returns the handle that counts its effects.
     pub fn record(self: &Arc<EmbedUses>, used: EmbedUse<'_>, now: Timestamp) -> EmbedUsage {
         let EmbedUse { key, is_link, origin, dashboard, viewer, client } = used;
         let viewer = match viewer {

@@ -102,7 +102,7 @@ fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::
 }
 
 impl Writer {
-    /// Backfills one rule and prints what was written.
+    /// Backfills one rule and prints the number of written samples.
     fn backfill(&mut self, name: &str, mut request: BackfillRequest) -> anyhow::Result<()> {
         let (mut stored, mut refused) = (0, 0);
         loop {

@@ -306,7 +306,7 @@ impl Plugins {
         }
     }
 
-    /// Returns whether a query of a panel is asked of this server.
+    /// Returns whether a query of a panel has a data source of this server.
     pub(super) fn is_ours(&self, panel: &Object, target: &Object) -> bool {
         let own = self.of_source(target.get("datasource").filter(|source| !source.is_null()));
         let plugin = if own.is_empty() { self.of_source(panel.get("datasource")) } else { own };
@@ -356,7 +356,7 @@ pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
     names
 }
 
-/// Returns whether a query can be evaluated and may be asked for.
+/// Returns whether a query can be evaluated and requested.
 pub(super) fn is_queried(plugins: &Plugins, panel: &Object, target: &Object) -> bool {
     let is_shown = !flag(target, "hide") && !PANELS_WITHOUT_QUERIES.contains(&member(panel, "type").as_str());
     is_shown && plugins.is_ours(panel, target) && !member(target, "expr").trim().is_empty()

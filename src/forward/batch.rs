@@ -70,7 +70,8 @@ pub(super) struct SampleBatch {
     items: Vec<Item>,
     first_seq: u64,
     first_ms: Option<i64>,
-    /// Requests that may still be sent to find what the target refuses, for all parts of a batch.
+    /// The number of requests that may still be sent to find the refused samples, for all parts of
+    /// a batch.
     splits_left: Arc<AtomicU32>,
     /// Attempts that failed and are repeated.
     pub(super) attempts: u32,

@@ -1,5 +1,6 @@
-//! The sender of one target: it reads the log, applies the target's rules, and decides what is sent
-//! when. It does no I/O but the reads of the log; time and randomness are arguments.
+//! The sender of one target: it reads the log, applies the target's rules, and decides which
+//! samples are sent, and when. It does no I/O but the reads of the log; time and randomness are
+//! arguments.
 //!
 //! ```text
 //! log tail -> relabel -> shard by series -> batches -> one request in flight for each shard
@@ -314,7 +315,7 @@ impl Sender {
         self.counts.lost_records = self.counts.lost_records.saturating_add(records);
     }
 
-    /// Sends what is queued without waiting for more, at the end of the process.
+    /// Sends the queued samples without waiting for more, at the end of the process.
     pub fn flush(&mut self) {
         self.queue.shards.iter_mut().for_each(Shard::close);
     }

@@ -19,7 +19,7 @@
 //! only between a clean stop and the next start. `RUNNING` exists while a server serves, until its
 //! clean stop; a server that finds it at its start counts an unclean stop in `UNCLEAN`. Nothing
 //! else depends on these two: a restored folder, or a start that was refused, has no `CLEAN`
-//! either. `AGENT` is written before the first record: an agent removes what it has forwarded, so
+//! either. `AGENT` is written before the first record: an agent removes forwarded samples, so
 //! neither a server nor a command opens a folder that has the file, and an agent opens no other.
 
 use std::fs::{self, File, OpenOptions, TryLockError};

@@ -71,8 +71,8 @@ impl Reserve {
     /// Creates the reserve again if it is missing and enough space is free.
     ///
     /// # Errors
-    /// [`FileError`] if the file system refuses. The reserve only determines what a full disk still
-    /// allows.
+    /// [`FileError`] if the file system refuses. The reserve only determines which changes are
+    /// possible on a full disk.
     pub(super) fn refill(&self) -> Result<(), FileError> {
         if self.path.exists() || self.free()? < PLENTY_BYTES {
             return Ok(());

@@ -265,7 +265,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
 
     /// Replaces the samples of the log by those of the store, which may have refused a sample of
     /// the log or replaced it by a later one. After the switch, samples that were removed here stay
-    /// as they are in the log, because `--drop-local` removes what was not sent yet.
+    /// as they are in the log, because `--drop-local` also removes samples that were not sent yet.
     fn take_stored_values(&mut self, batch: &mut MoveBatch) -> Result<(), MoveStop> {
         let (snapshot, keeps_missing) = (self.env.snapshot(), self.row.step.is_moved());
         // Series are read in the order of their numbers.

@@ -45,7 +45,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
                 counts.refused, counts.different
             )));
         }
-        // Queries see what was accepted until now.
+        // Queries see all samples that have been accepted so far.
         self.settle()?;
         self.drain()?;
         let MoveStep::Tail { next, .. } = self.row.step else { return Ok(()) };
@@ -112,7 +112,8 @@ impl<E: MoveEnvironment> Mover<'_, E> {
                 }
                 return Ok(());
             }
-            // The target may show what it accepted later, and samples may have come meanwhile.
+            // The target may show accepted samples with a delay, and further samples may have
+            // arrived meanwhile.
             self.env.pause(self.options.settle)?;
             self.drain()?;
             let Some(now) = read(self)? else { return self.compare_parts(name, range) };

@@ -285,7 +285,7 @@ impl Silences {
         Ok(created)
     }
 
-    /// Ends a silence now. One that has ended already stays as it is.
+    /// Ends a silence now. A silence that has already ended is not changed.
     pub(super) fn expire(
         &mut self,
         id: &str,

@@ -148,7 +148,8 @@ impl Mail {
     }
 
     /// Returns the line of the console mailer (docs/specification.md A6): `MAIL to=<email>
-    /// kind=magic_link url=<url> expires_in=600`. A notice ends after its kind.
+    /// kind=magic_link url=<url> expires_in=600`. The line of a notice has no `url` and no
+    /// `expires_in`.
     pub fn console_line(&self) -> String {
         // Programs parse this line by fields, so no field may contain white space or control
         // characters.

@@ -44,7 +44,7 @@ pub(super) struct AccountCommands<'a> {
     pub(super) moves: Option<&'a Moves>,
 }
 
-/// The response of a command, or a text for the user: what is wrong and what to do next.
+/// The response of a command, or a message for the user: the error, and the next step.
 type CommandResult = Result<Value, String>;
 
 fn error_text(error: impl std::error::Error) -> String {

@@ -279,7 +279,8 @@ impl DashboardFiles {
             for entry in found {
                 entries += 1;
                 if entries > ENTRIES_MAX {
-                    // The order of a listing is arbitrary: what is left out may be a known file.
+                    // The order of a directory listing is arbitrary, so an entry beyond the limit
+                    // may be a known file.
                     listing = Listing::default();
                     listing.unread(PathBuf::new(), FileProblem::TooManyEntries);
                     return listing;
@@ -335,8 +336,8 @@ impl DashboardFiles {
                 read.insert(path.clone(), outcome);
             }
         }
-        // A file that was read may give up a uid for which another file waits. Two files that
-        // exchange their uids wait for each other.
+        // A file that was read may no longer have a uid for which another file waits. Two files
+        // that exchange their uids wait for each other.
         if read.values().any(Result::is_ok) {
             let waits = |path: &&PathBuf| {
                 let problem = self.files.get(*path).and_then(|file| file.problem.as_ref());

@@ -1,5 +1,5 @@
-//! The primary: it checks what a follower has, sends what it lacks, and counts what it has
-//! acknowledged.
+//! The primary: it checks the position of a follower, sends the records after it, and tracks the
+//! acknowledgements.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ const BASE_HEARTBEAT: Duration = Duration::from_secs(5);
 const WAIT: Duration = Duration::from_millis(200);
 /// About as many bytes are sent at once.
 const PIECE_BYTES: usize = 512 << 10;
-/// The time without an acknowledgement after which the follower counts as gone. It sends one for
-/// every heartbeat.
+/// The time without an acknowledgement after which the follower counts as disconnected. It sends
+/// one for every heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The time between two changes of the hold in control.
 const HOLD_EVERY: Duration = Duration::from_secs(5);
@@ -152,14 +152,14 @@ pub enum Refused {
     /// A fence of this server's own epoch.
     #[error("this server is the primary of epoch {0} itself")]
     SameEpoch(u64),
-    /// The follower has what the primary has not.
+    /// The follower has records that the primary does not have.
     #[error("the follower has diverged: {0}")]
     Diverged(String),
     /// Another follower has taken its place, or this server is older than the follower's last
     /// stream.
     #[error("this follower is not the one that was last connected, or this server is an older copy")]
     Unknown,
-    /// The log no longer has what the follower needs.
+    /// The log no longer has the records that the follower needs.
     #[error("the log no longer has the records that the follower needs; it needs a new base")]
     Trimmed,
     /// An acknowledgement of an older stream.
@@ -246,7 +246,7 @@ impl Primary {
         self.gate.note_progress();
     }
 
-    /// Checks what a follower has and begins its stream, which ends the one before.
+    /// Checks the position of a follower and begins its stream, which ends the previous stream.
     ///
     /// # Errors
     /// [`Refused`].
@@ -365,7 +365,7 @@ impl Primary {
         self.options.control.confirm(accounts);
     }
 
-    /// Records what the follower has made durable. Returns the primary's epoch.
+    /// Records the positions that the follower has made durable. Returns the primary's epoch.
     ///
     /// # Errors
     /// [`Refused`]; nothing is acknowledged then.
@@ -495,7 +495,8 @@ impl Primary {
         let (staging, is_staged) = mpsc::channel::<()>();
         let mut staging = Some(staging);
         let staged = std::thread::scope(|scope| {
-            // The follower hears of the staging, and this of a follower that is gone.
+            // Heartbeats keep the follower connected during the staging. The staging ends if one
+            // cannot be sent.
             let sender = &send;
             let heartbeats = move || {
                 while let Err(RecvTimeoutError::Timeout) = is_staged.recv_timeout(BASE_HEARTBEAT) {

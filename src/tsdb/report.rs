@@ -151,7 +151,7 @@ pub struct LabelSummary {
 /// A name with a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// The name of what is counted.
+    /// The name of the counted items.
     pub name: std::sync::Arc<str>,
     /// The count.
     pub count: u64,

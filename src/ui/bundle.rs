@@ -154,7 +154,7 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Returns the chunks that have a module or what it imports.
+    /// Returns the chunks that contain a module or its imports.
     fn chunks_of(&self, name: &str) -> BTreeSet<usize> {
         let (mut seen, mut queue) = (BTreeSet::new(), vec![name]);
         let mut found = BTreeSet::new();

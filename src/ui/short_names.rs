@@ -65,7 +65,7 @@ const WORDS: [&str; 46] = [
 /// Returns the text of a function's body with short names. It has no import and no export.
 ///
 /// # Errors
-/// The byte offset of what has no end.
+/// The byte offset of the token that does not end.
 pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     let tokens = tokens(source)?;
     let module = Module::new(&tokens);
@@ -152,7 +152,7 @@ enum Bracket {
 
 struct Module<'a> {
     tokens: &'a [Token<'a>],
-    /// The innermost bracket around each token: where it opens, and what it begins.
+    /// The innermost bracket around each token: its position and its kind.
     around: Vec<Option<(usize, Bracket)>>,
     /// Where the bracket of each opening token closes.
     closes: BTreeMap<usize, usize>,
@@ -206,7 +206,8 @@ impl<'a> Module<'a> {
         self.tokens.get(at).is_some_and(|token| token.is(text))
     }
 
-    /// Returns what the brace begins. `is_label`: whether the last colon ends a label or a case.
+    /// Returns the kind of block that the brace begins. `is_label`: whether the last colon ends a
+    /// label or a case.
     fn brace(&self, at: usize, is_label: bool) -> Bracket {
         let Some(before) = self.before(at) else { return Bracket::Block };
         let is_block = match before.kind {

@@ -326,7 +326,7 @@ impl AuthDeps {
         response
     }
 
-    /// Returns `LoginResult` and how it came about, or what is needed for a login.
+    /// Returns `LoginResult` and how the login was made, or the next step of the login.
     fn in_json(&self, outcome: &OauthOutcome, redirect: &str) -> Response {
         match &outcome.login {
             LoginOutcome::NeedsCode(pending) => code_needed(pending, redirect),

@@ -547,7 +547,8 @@ impl From<MintError> for ApiError {
 impl From<TokenRefusal> for ApiError {
     fn from(error: TokenRefusal) -> ApiError {
         match error {
-            // Introspection reports which check failed; the holder of the token is not told.
+            // Introspection reports the check that failed; the response to the holder of the token
+            // does not.
             TokenRefusal::Invalid { .. } => {
                 let detail =
                     "the embed token is not valid: POST /orgs/{slug}/embed/introspect tells an editor why";

@@ -143,7 +143,8 @@ impl FakeTarget {
     }
 }
 
-/// Runs the sender until everything is acknowledged. Time passes as the sender asks.
+/// Runs the sender until everything is acknowledged. The clock advances by the delay that the
+/// sender requests.
 fn drain(
     sender: &mut Sender,
     target: &mut FakeTarget,
@@ -232,7 +233,8 @@ proptest! {
                 write(&store.tsdb, OrgId(9), &[(1, ms, 1.0)]);
                 written.extend(samples);
             }
-            // Part of the work, then perhaps a kill: what is not acknowledged is sent again.
+            // After a part of the work the process may be killed; then all unacknowledged samples
+            // are sent again.
             running.fill(now).expect("read");
             running.flush();
             if let Some(request) = running.request(now, NOW) {

@@ -223,7 +223,7 @@ fn labels_of(pairs: &[(&[u8], &[u8])]) -> Option<Labels> {
     labels.is_sorted_by(|a, b| a.name < b.name).then(|| Labels::from_sorted(labels))
 }
 
-/// Adds the lines before a piece to the number of a line at the beginning of a reason.
+/// Adds `lines`, the number of lines before a piece, to the line number with which a reason begins.
 fn with_lines(reason: &str, lines: u64) -> String {
     let rest = reason.strip_prefix("line ");
     let parsed = rest.and_then(|rest| {

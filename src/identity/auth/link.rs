@@ -2,7 +2,7 @@
 //! secret, used once (docs/specification.md D5).
 //!
 //! Several mailed links of an address and a kind may be outstanding, so that another person's
-//! request does not void a link that the owner asked for. The use of one ends the others. Of
+//! request does not invalidate a link that the owner requested. The use of one ends the others. Of
 //! printed links and of links that prove a new address, only the newest is valid. A request for an
 //! address without an account stores a link as well, so that both requests do the same work. The
 //! person who opens a link proves that they requested it: by the cookie of the browser that did, or

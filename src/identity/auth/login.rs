@@ -116,7 +116,7 @@ pub enum CodeError {
         /// clients that passed the first factor.
         alarm: Option<Email>,
     },
-    /// The code is right, but was used before: `code_already_used`.
+    /// The code is correct, but was used before: `code_already_used`.
     #[error("this code was already used, wait for the next one")]
     AlreadyUsed {
         /// Time until the next code begins.

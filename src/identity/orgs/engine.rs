@@ -1,7 +1,8 @@
 //! The engine of an organisation: where its samples are read (docs/specification.md C10).
 //!
-//! Every read asks for it, so all engines are in memory. After every change an engine is loaded
-//! again from the store under the lock, so that the copy holds the later of two concurrent changes.
+//! Every read needs the engine, so all engines are in memory. After every change an engine is
+//! loaded again from the store under the lock, so that the copy holds the later of two concurrent
+//! changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockWriteGuard};

@@ -136,7 +136,8 @@ impl From<OrgSettingsV1> for OrgSettings {
     }
 }
 
-/// A user's membership in an organisation; it proves that the user may know of the organisation.
+/// A user's membership in an organisation; it proves that the user may know that the organisation
+/// exists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
     /// The organisation.

@@ -1,8 +1,8 @@
 //! Raw samples through the query API of Prometheus, for an upstream without remote read: the
 //! response to an instant query of a matrix selector, such as `{a="b"}[300001ms]`.
 //!
-//! This way loses what the query API does not return. Staleness markers are missing, so a series
-//! that ended seems to continue for the lookback. A NaN loses its payload. Native histograms come
+//! Data that the query API does not return is lost. Staleness markers are missing, so a series that
+//! ended seems to continue for the lookback. A NaN loses its payload. Native histograms come
 //! without their layout, so a response with any is refused.
 
 use std::borrow::Cow;

@@ -360,7 +360,7 @@ impl Committer {
     }
 
     /// Runs a change on top of the group. If the change would exceed the group's limits, the group
-    /// is settled first; this does not change what the closure saw.
+    /// is settled first; this does not change the state that the closure read.
     fn admit(&mut self, mut job: Box<dyn ChangeJob>, group: &mut CommitGroup) {
         if let Some(fenced) = self.shared.fence.get() {
             return job.finish(Err(fenced.clone().into()));

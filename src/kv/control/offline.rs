@@ -96,7 +96,7 @@ impl OfflineControl {
         self.store
     }
 
-    /// Returns the numbers of what was read.
+    /// Returns the counts of rows and changes that were read.
     pub fn facts(&self) -> OfflineFacts {
         self.facts
     }

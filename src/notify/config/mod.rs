@@ -110,7 +110,7 @@ impl NotifyConfig {
     }
 }
 
-/// A document as it is stored, and what it means.
+/// A document as stored, and its parsed configuration.
 #[derive(Clone, Debug)]
 pub struct NotifyDocument {
     value: Value,

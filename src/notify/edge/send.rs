@@ -171,7 +171,7 @@ async fn exchange(client: TargetClient, request: NotifyRequest) -> DeliveryOutco
 fn failed(error: &TargetError, after_ms: Option<i64>) -> DeliveryOutcome {
     let text = error.to_string();
     match error {
-        // The receiver asks for another attempt.
+        // The receiver requests another attempt.
         TargetError::Refused { status: 408 | 425 | 429, .. } => {
             DeliveryOutcome::Retry { after_ms, error: text }
         }

@@ -1,5 +1,5 @@
-//! The past of rules: what a rule would have done over a range, and the series of a recording rule
-//! for times before it existed.
+//! Replays of rules: the alerts of a rule over a past range, and the series of a recording rule for
+//! times before it existed.
 //!
 //! The expression is evaluated as range queries of bounded slices, whose steps equal instant
 //! queries at the same times. An expression that depends on the range of its query (`start()`,

@@ -196,7 +196,7 @@ impl GroupRun {
         }
     }
 
-    /// Ends the series of rules that are gone, unless a rule of the group has written them.
+    /// Ends the series of removed rules, unless a rule of the group has written them.
     fn end_leftover(&mut self, at: Timestamp, pending: &mut PendingSamples) {
         let sample_at = at.plus_ms(-self.offset_ms);
         for labels in std::mem::take(&mut self.leftover) {

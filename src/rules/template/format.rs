@@ -256,7 +256,7 @@ impl Formatter {
             text = text.to_ascii_uppercase();
         }
         if !float.is_finite() {
-            // A positive infinity always has its sign; a NaN only if a flag asks for it.
+            // A positive infinity always has its sign; a NaN only with a flag.
             let text = if float.is_nan() && spec.plus { "+NaN" } else { &text };
             return self.pad(FormatSpec { zero: false, ..spec }, text);
         }

@@ -234,8 +234,8 @@ pub(in crate::tsdb) fn append_registry(
     folder: &Folder,
     store: &OrgStore,
 ) -> Result<registry::End, DiskError> {
-    // The lock is held from the check of what is missing until it is recorded, since a checkpoint
-    // and a seal may run at the same time.
+    // The lock is held from the check for missing parts until the checkpoint is recorded, since a
+    // checkpoint and a seal may run at the same time.
     let mut end = store.registry();
     let mut records = Vec::new();
     store.take_durable();

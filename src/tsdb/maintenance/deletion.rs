@@ -8,7 +8,7 @@
 //! A deletion without a response may have removed the samples that only the head had.
 //!
 //! The number of pending deletions is bounded. A deletion that covers an earlier one replaces it.
-//! The samples are gone from the disk within a day (`compact::deletions`).
+//! The samples are removed from the disk within a day (`compact::deletions`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

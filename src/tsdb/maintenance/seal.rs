@@ -433,8 +433,8 @@ impl Tsdb {
 
     /// Seals the organisations of a follower whose window was closed by a copied record.
     ///
-    /// The state (S, U), with the present barrier U and the last applied record S, says what a seal
-    /// record at S with the same U would say.
+    /// The state (S, U), with the present barrier U and the last applied record S, is equivalent to
+    /// a seal record at S with the same U.
     fn seal_copied(
         &self,
         context: &SealContext<'_>,

@@ -185,7 +185,7 @@ fn put_same(out: &mut Vec<u8>, same: &mut u64) {
     }
 }
 
-/// Decodes a chunk row by row. It holds one row and the shape.
+/// Decodes a chunk row by row, and keeps only the last row and the shape in memory.
 #[derive(Debug)]
 pub(in crate::tsdb) struct HistogramDecoder<'a> {
     reader: Reader<'a>,

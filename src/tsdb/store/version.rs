@@ -1,4 +1,4 @@
-//! The version of an organisation's samples, which tells caches what changed.
+//! The version of an organisation's samples, by which caches detect changes.
 //!
 //! Every change of the readable samples (samples stored, samples deleted, a segment dropped for its
 //! bytes) increments the version and leaves a mark with the least time that it touched. A reader

@@ -78,8 +78,8 @@ impl Draft {
         Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN, is_copied: false }
     }
 
-    /// Returns whether the record does not wait for a follower. Nobody waits for seals and drops,
-    /// which the store makes itself, and a deletion waits once it has its tombstone.
+    /// Returns whether the record does not wait for a follower. No caller waits for seals and
+    /// drops, which the store makes itself, and a deletion waits once its tombstone is stored.
     fn is_internal(&self) -> bool {
         matches!(self.kind, RecordKind::Seal | RecordKind::SealAll | RecordKind::Delete | RecordKind::Dropped)
     }

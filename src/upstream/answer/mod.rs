@@ -97,7 +97,7 @@ pub enum AnswerData {
     Raw(RawAnswer),
     /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
     NoRemoteRead,
-    /// The server cannot be asked this. The caller of a split evaluates it another way.
+    /// The upstream does not support the request. The caller of a split evaluates it another way.
     Unsupported(String),
 }
 

@@ -1,11 +1,10 @@
 //! When metrics were queried last, for the view of cardinality: a bounded table in memory.
 //!
-//! A query counts for each metric that one of its selectors names (`up`, `{__name__="up"}`),
-//! whoever sent it and whether or not its result was cached. Nothing is written to disk, so the
-//! table begins again when the server starts. A table that is full forgets the metrics that were
-//! queried least recently, those of the organisation with the most metrics first. For each
-//! organisation it knows since when it forgot none, so a metric that it does not list was not
-//! queried since.
+//! A query counts for each metric that one of its selectors names (`up`, `{__name__="up"}`), for
+//! every caller, and whether or not its result was cached. Nothing is written to disk, so the table
+//! begins again when the server starts. A table that is full forgets the metrics that were queried
+//! least recently, those of the organisation with the most metrics first. For each organisation it
+//! knows since when it forgot none, so a metric that it does not list was not queried since.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};

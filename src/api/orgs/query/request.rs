@@ -159,7 +159,7 @@ impl QueryRequest {
         self.caller
     }
 
-    /// Returns what the caller may do.
+    /// Returns the permissions of the caller.
     pub(in crate::api::orgs) fn grant(&self) -> &Grant {
         &self.caller.grant
     }

@@ -96,7 +96,7 @@ impl UpstreamRun {
         self.fetched.get() == 0
     }
 
-    /// Drops the answers from a place on, and what was decoded from them.
+    /// Drops the answers from an index on, and the samples that were decoded from them.
     fn forget_from(&self, place: usize) {
         self.answers.borrow_mut().truncate(place);
         if let Some(split) = &self.split {
@@ -566,7 +566,7 @@ impl QueryRun {
         items.truncate(limit);
         self.take_warnings(&answer);
         if self.split().is_some() {
-            // What senders described here counts more than what the server knows.
+            // Metadata that was stored here precedes that of the upstream.
             let local = self.paced(|paced| paced.metadata(metric, limit))?;
             items.retain(|one| !local.items.iter().any(|own| own.name == one.name));
             items.extend(local.items);

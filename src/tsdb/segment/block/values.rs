@@ -283,7 +283,7 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut ValueB
     for plan in by_decimals.map(|(plan, _)| plan).into_iter().chain(by_bits) {
         integers.recycle(plan);
     }
-    // The bytes before a backward body count as well.
+    // A backward body has 7 bytes (kind, checksum, length of the head) that are not in `out` yet.
     let before = if head.is_some() { 7 } else { 0 };
     if before + out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);
