@@ -85,7 +85,7 @@ pub fn routes() -> Routes<AdminDeps> {
         .patch(
             "/admin/orgs/{slug}",
             Auth::InstanceAdmin(Login::Any),
-            "Set the limits of an organisation, also above those of the server",
+            "Set the limits of an organisation, even above those of the server",
             orgs::change,
         )
         .get(

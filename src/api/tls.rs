@@ -31,7 +31,7 @@ pub enum TlsError {
         source: io::Error,
     },
     /// A file is too large for a certificate or key.
-    #[error("{path} holds more than {FILE_BYTES_MAX} bytes, which no certificate does")]
+    #[error("{path} has more than {FILE_BYTES_MAX} bytes, which is too large for certificates and keys")]
     TooLarge {
         /// The file.
         path: PathBuf,

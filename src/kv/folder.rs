@@ -64,7 +64,7 @@ pub enum FolderError {
         holder: String,
     },
     /// The folder has other files but no store; it is left unchanged.
-    #[error("{} is not empty and holds no promlet store: STORE is missing beside {found:?}", path.display())]
+    #[error("{} holds no promlet store: it has {found:?}, but no STORE", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
@@ -137,7 +137,7 @@ pub enum FolderError {
         origin: String,
     },
     /// Every user of the machine can read the key.
-    #[error("{} may be read by every user of this machine (mode {mode:o}): chmod 600 it", path.display())]
+    #[error("{} is readable by other users of this machine (mode {mode:o}): run chmod 600 on it", path.display())]
     MasterKeyOpen {
         /// The file.
         path: PathBuf,

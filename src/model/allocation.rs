@@ -18,7 +18,7 @@ const SPARE_BYTES: u64 = 8 << 20;
 
 /// The operating system has no memory for a request at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server has no memory left: {bytes} bytes could not be allocated")]
+#[error("the server is out of memory: {bytes} bytes could not be allocated")]
 pub struct OutOfMemory {
     /// Requested size in bytes.
     pub bytes: u64,

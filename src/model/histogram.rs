@@ -469,7 +469,7 @@ pub enum HistogramError {
     #[error("{0}")]
     Custom(&'static str),
     /// A limit is exceeded.
-    #[error("the histogram has {found} {what}, at most {allowed} are kept")]
+    #[error("the histogram has {found} {what}; at most {allowed} are allowed")]
     TooLarge {
         /// The limited item.
         what: &'static str,

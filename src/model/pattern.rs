@@ -106,7 +106,7 @@ pub enum PatternError {
     )]
     TooLarge,
     /// The request for which it would be compiled has to end; see [`PatternCache::with_check`].
-    #[error("the regular expression was not compiled: the request has to end")]
+    #[error("the regular expression was not compiled, because the request timed out or was cancelled")]
     Refused,
 }
 

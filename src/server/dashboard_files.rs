@@ -38,7 +38,7 @@ pub enum FileProblem {
     #[error("is not a regular file")]
     NotAFile,
     /// The file changed in every pass.
-    #[error("changes while it is read")]
+    #[error("was changed while it was read")]
     Changing,
     /// The bytes are not UTF-8.
     #[error("is not UTF-8 at line {line} column {column}")]

@@ -144,10 +144,10 @@ pub struct Acknowledgement {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The follower belongs to another store.
-    #[error("this is store {0}, the follower has another one")]
+    #[error("this is store {0}, but the follower copies another store")]
     OtherStore(StoreId),
     /// Another process has a higher epoch: this one is fenced.
-    #[error("this server is not the primary: epoch {0} is known")]
+    #[error("this server is not the primary: it knows of epoch {0}")]
     Fenced(u64),
     /// A fence of this server's own epoch.
     #[error("this server is the primary of epoch {0} itself")]

@@ -334,7 +334,7 @@ impl SessionCaller {
     pub fn require_instance_admin(&self) -> ApiResult<()> {
         match self.at.callers.identity.user(self.session.user)? {
             Some(user) if user.is_admin => Ok(()),
-            _ => Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server")),
+            _ => Err(ApiError::new(Code::Forbidden, "this needs an administrator of the server")),
         }
     }
 

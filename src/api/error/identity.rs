@@ -30,7 +30,7 @@ impl From<LoginError> for ApiError {
     fn from(error: LoginError) -> ApiError {
         match error {
             LoginError::InvalidCredentials => {
-                ApiError::new(Code::InvalidCredentials, "address and password do not belong together")
+                ApiError::new(Code::InvalidCredentials, "the address or the password is wrong")
             }
             LoginError::Throttled { retry_after } => {
                 ApiError::new(Code::LoginThrottled, error.to_string()).with_retry_after(retry_after)

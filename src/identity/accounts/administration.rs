@@ -80,7 +80,7 @@ pub struct InstanceCounts {
 #[derive(Debug, thiserror::Error)]
 pub enum AdministrationError {
     /// The actor does not administer the server any more: `forbidden`.
-    #[error("this is for the administrator of the server")]
+    #[error("this needs an administrator of the server")]
     Forbidden,
     /// `not_found`.
     #[error("no such account")]

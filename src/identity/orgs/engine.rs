@@ -60,7 +60,9 @@ pub enum EngineError {
     #[error("no such organisation")]
     UnknownOrg,
     /// 409 `conflict`.
-    #[error("this organisation is being moved or is moved to another server, which its engine follows")]
+    #[error(
+        "the organisation is being moved, or is moved, to another server, so the move determines its engine"
+    )]
     Moved,
     /// 412 `version_conflict`.
     #[error("the engine has version {0}")]

@@ -29,7 +29,7 @@ pub struct NewOrg {
 pub enum OrgError {
     /// Only the instance administrator may create organisations (`org_create = admin`):
     /// `forbidden`.
-    #[error("only the instance administrator creates organisations here")]
+    #[error("only the instance administrator may create organisations")]
     Forbidden,
     /// Another organisation has or had this slug: `slug_taken`.
     #[error("the slug {0} is taken; slugs of deleted organisations are not reused")]

@@ -51,7 +51,7 @@ pub(super) enum DnsError {
     #[error("the name is not a valid domain name")]
     InvalidName,
     /// The response is shorter than it says.
-    #[error("the response is cut")]
+    #[error("the response is truncated")]
     Cut,
     /// A name in the response is not valid.
     #[error("the response contains an invalid name")]
