@@ -91,7 +91,7 @@ pub enum Invocation {
     Promote {
         /// The data folder.
         dir: PathBuf,
-        /// Also promote a follower that never had everything.
+        /// Also promote a follower that has never caught up
         accepts_loss: bool,
     },
     /// `promlet seal`, for the server on this folder or, if none runs, for the folder itself.

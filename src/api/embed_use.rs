@@ -150,7 +150,7 @@ struct Totals {
 pub struct EmbedTotals {
     /// Requests with a valid embed token.
     pub requests: u64,
-    /// Those of them that were answered 401, 403 or 429.
+    /// Requests with a valid embed token that were answered 401, 403 or 429.
     pub refused: u64,
     /// Requests and evaluations refused because the budget of a key was used up.
     pub over_budget: u64,

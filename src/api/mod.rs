@@ -410,8 +410,8 @@ impl Deps {
         }
     }
 
-    /// Repeats the samples of pushed groups that are due, and ends groups whose time to live is
-    /// over. To be called every few seconds; blocks.
+    /// Repeats the samples of pushed groups that are due, and ends expired groups. To be called
+    /// every few seconds; blocks.
     pub fn repeat_pushes(&self, now: Timestamp) {
         self.push.repeat(now);
     }

@@ -50,7 +50,7 @@ pub struct Counters {
     pub dashboard_files_failed: AtomicU64,
     /// Open connections.
     pub connections: AtomicI64,
-    /// Those that count for a session or an API key.
+    /// Open connections that count for a session or an API key.
     pub connections_known: AtomicI64,
     /// Connections refused because of a limit.
     pub connections_refused: AtomicU64,

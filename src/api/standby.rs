@@ -30,7 +30,7 @@ use crate::standby::{Acknowledgement, Primary, Refused, StreamRequest};
 const PREFIX: &str = "/api/v1/standby/";
 /// The pieces of a response that wait for the connection.
 const PIECES_MAX: usize = 4;
-/// The streams and bases at once: a new stream ends the one before.
+/// The streams and bases at once: a new stream ends the previous one.
 const STREAMS_MAX: usize = 4;
 /// The acknowledgements and fences that wait.
 const ORDERS_MAX: usize = 16;

@@ -362,7 +362,7 @@ pub enum KeyCommand {
         /// The name of the key
         #[arg(long)]
         name: String,
-        /// Its scopes, of ingest, read, embed, alerting
+        /// The scopes, of ingest, read, embed, alerting
         #[arg(long, value_name = "SCOPE,..", value_delimiter = ',', required = true)]
         scopes: Vec<String>,
         /// The time until the key expires, as in 90d

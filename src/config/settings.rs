@@ -146,7 +146,7 @@ pub struct ScrapeSettings {
 /// Whether a server has a standby, and when it acknowledges changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum StandbyMode {
-    /// It has none.
+    /// The server has no standby.
     #[default]
     Off,
     /// Changes are acknowledged once they are durable here.
@@ -160,7 +160,7 @@ pub enum StandbyMode {
 pub struct FollowSettings {
     /// Its URL.
     pub url: String,
-    /// Its standby token.
+    /// The standby token.
     pub token: SecretSetting,
     /// A file of certificates (PEM) to trust beside the public ones.
     pub ca_file: Option<PathBuf>,

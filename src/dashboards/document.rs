@@ -38,7 +38,7 @@ pub struct Dashboard {
 /// An annotation with a query.
 #[derive(Clone, Debug)]
 struct Annotation {
-    /// Its place in the list of the document.
+    /// The place in the list of the document.
     place: usize,
     expr: String,
 }
@@ -72,15 +72,15 @@ pub enum PanelDraw {
     Points,
 }
 
-/// How the series of a panel stand on each other.
+/// How the series of a panel are stacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PanelStacking {
-    /// They do not.
+    /// Not stacked.
     #[default]
     None,
-    /// By their values.
+    /// Stacked by their values.
     Normal,
-    /// By their parts of the sum.
+    /// Stacked by their shares of the sum.
     Percent,
 }
 
@@ -89,7 +89,7 @@ pub enum PanelStacking {
 pub struct PanelLook {
     /// How samples are drawn.
     pub draw: PanelDraw,
-    /// How series stand on each other.
+    /// How the series are stacked.
     pub stacking: PanelStacking,
     /// The opacity of bars and areas in percent, if the panel states one.
     pub fill_percent: Option<u8>,

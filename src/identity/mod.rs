@@ -290,7 +290,7 @@ impl Identity {
     /// 5 s. Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]; the next tick retries what was not written.
+    /// [`StoreError`]; the next tick writes the rest.
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;

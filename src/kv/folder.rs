@@ -141,7 +141,7 @@ pub enum FolderError {
     MasterKeyOpen {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits.
         mode: u32,
     },
 }

@@ -33,9 +33,9 @@ pub enum CounterReset {
     /// Unknown: compare with the previous sample.
     #[default]
     Unknown = 0,
-    /// They were reset.
+    /// The counts were reset.
     Reset = 1,
-    /// They were not reset.
+    /// The counts were not reset.
     NotReset = 2,
     /// Counts may decrease: there are no resets.
     Gauge = 3,

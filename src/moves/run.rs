@@ -28,7 +28,7 @@ const SPLITS_MAX: usize = 512;
 /// The most reasons of refusals and differences that are kept.
 const NOTES_MAX: usize = 20;
 
-/// The delays between attempts: each is twice the one before, up to the longest.
+/// The delays between attempts: each is twice the previous one, up to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RetryDelay(Duration);
 
@@ -269,7 +269,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         self.row.step.is_moved()
     }
 
-    /// Stores the row with another step. After an error the step is the one before.
+    /// Stores the row with another step. After an error the step is unchanged.
     pub(super) fn set(&mut self, step: MoveStep) -> Result<(), MoveStop> {
         let before = std::mem::replace(&mut self.row.step, step);
         if let Err(stop) = self.env.save(&self.row) {

@@ -17,11 +17,13 @@ use crate::identity::MoveStep;
 use crate::model::{Labels, Timestamp};
 use crate::tsdb::SeriesId;
 
-/// The pause between two looks at the log after the switch.
+/// The pause between two reads of the log after the switch.
 const FORWARD_PAUSE: Duration = Duration::from_millis(100);
-/// The looks at the log without new samples after which the end of the last request is stored.
+/// The number of reads of the log without new samples after which the end of the last request is
+/// stored.
 const LOOKS_TO_SAVE_REQUEST: u32 = 10;
-/// The looks at the log without new samples after which the position alone is stored.
+/// The number of reads of the log without new samples after which the position is stored although
+/// no request was sent.
 const LOOKS_TO_SAVE_POSITION: u32 = 100;
 /// The most series whose last samples are remembered.
 const SENT_SERIES_MAX: usize = 1 << 20;

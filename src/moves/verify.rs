@@ -14,7 +14,8 @@ const COMPARISONS_MAX: usize = 4;
 /// The time in milliseconds that is compared for the last time before the switch, if senders are
 /// not faster than the comparison.
 const LAST_PART_MS: i64 = 30_000;
-/// The most rounds of the comparison. Each one compares what arrived during the one before.
+/// The most rounds of the comparison. Each pass compares the samples that arrived during the
+/// previous pass.
 const ROUNDS_MAX: usize = 10;
 
 impl<E: MoveEnvironment> Mover<'_, E> {

@@ -15,7 +15,7 @@ const RETRY_AFTER_MAX_MS: i64 = 3_600_000;
 pub enum DeliveryOutcome {
     /// The receiver accepted it.
     Sent,
-    /// It failed and is repeated.
+    /// The delivery failed and is repeated.
     Retry {
         /// The delay that the receiver asks for, in milliseconds.
         after_ms: Option<i64>,

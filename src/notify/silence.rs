@@ -19,11 +19,11 @@ const KEPT_MS: i64 = 5 * 86_400_000;
 /// The state of a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SilenceState {
-    /// It begins later.
+    /// The silence begins later.
     Pending,
-    /// It holds back alerts.
+    /// The silence is active.
     Active,
-    /// It has ended.
+    /// The silence has ended.
     Expired,
 }
 

@@ -39,9 +39,9 @@ const SHORT_BODY_MAX: usize = 64 << 10;
 /// The reason why a request to the primary failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StandbyRequestError {
-    /// It was not reached, or did not respond in time.
+    /// The primary was not reached, or did not respond in time.
     Unreachable(String),
-    /// It responded with another status than 200.
+    /// The primary responded with another status than 200.
     Refused {
         /// The status.
         status: u16,

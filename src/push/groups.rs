@@ -223,7 +223,7 @@ impl OrgPushes {
     }
 
     /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time
-    /// to live is over.
+    /// to live has ended.
     pub fn due(&self, now: Timestamp) -> Vec<GroupingLabels> {
         let is_due = |group: &PushGroup| {
             group.has_ended(now) || group.sent_at.is_none_or(|sent| now.ms_since(sent) >= REPEAT_MS)

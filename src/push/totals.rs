@@ -163,7 +163,7 @@ impl OrgTotals {
 /// The totals that one request changes.
 pub struct RequestTotals<'t> {
     org: &'t Mutex<OrgTotals>,
-    /// Locked from the first point with a change on.
+    /// Locked at the first point with a change.
     locked: Option<MutexGuard<'t, OrgTotals>>,
     counts: &'t DeltaCounts,
     stored: StoredTotals<'t>,

@@ -81,7 +81,7 @@ pub enum AdminRequest {
     Status,
     /// Make this follower the primary.
     Promote {
-        /// Also if it never had everything that its primary had.
+        /// Whether to promote a follower that has never caught up with its primary.
         accepts_loss: bool,
     },
     /// Write a part of the past of a recording rule.
@@ -264,7 +264,8 @@ pub(super) struct AdminContext {
     pub(super) promote: Option<Promotion>,
 }
 
-/// Promotes this server and returns the response. True also promotes one that never had everything.
+/// Promotes this server and returns the response. `true` also promotes a follower that has never
+/// caught up.
 pub(super) type Promotion = Box<dyn Fn(bool) -> Result<Value, String> + Send + Sync>;
 
 impl AdminContext {

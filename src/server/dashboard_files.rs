@@ -59,7 +59,8 @@ pub enum FileProblem {
         /// Path of the other file, relative to the folder.
         other: PathBuf,
     },
-    /// The files are too large together. Contains the length of this one.
+    /// The files are too large together. The file exceeds the limit of all files together. Contains
+    /// the length of this file in bytes.
     #[error("has {0} bytes, and all files together may have {TOTAL_BYTES_MAX}")]
     NoRoom(usize),
     /// The folder has too many files. Contains their number.

@@ -21,9 +21,9 @@ use crate::outbound::Mailer;
 pub enum Severity {
     /// Everything is in order.
     Pass,
-    /// It works but deserves attention.
+    /// The checked part works but needs attention.
     Warn,
-    /// It does not work, or will not at the next start.
+    /// The checked part does not work, or will not work after the next start.
     Fail,
 }
 

@@ -299,7 +299,8 @@ async fn handle_signals(mut signals: StopSignals, stop: watch::Sender<bool>, app
     std::process::exit(1);
 }
 
-/// Runs `reload` at each SIGHUP. Without anything to reload the signal keeps its default action.
+/// Runs `reload` at each SIGHUP. If there is nothing to reload, the signal keeps its default
+/// action.
 #[cfg(unix)]
 fn on_hang_up(runtime: &Runtime, reload: impl Fn() + Send + 'static) {
     runtime.spawn(async move {

@@ -67,7 +67,7 @@ impl StopFlag {
 
     /// Waits until the flag is set.
     async fn is_set(&self) {
-        // Created before the look at the flag, so that no change is missed.
+        // Created before the flag is read, so that no change is missed.
         let changed = self.requests.notified();
         if !*self.flag.lock().ignore_poison() {
             changed.await;

@@ -49,7 +49,7 @@ pub enum Frame {
     File {
         /// Its length.
         bytes: u64,
-        /// Its path in the folder.
+        /// The path in the folder.
         path: String,
     },
     /// The next bytes of the file.

@@ -106,7 +106,7 @@ impl PrimaryState {
     }
 }
 
-/// What a follower has, as it says.
+/// The position that a follower reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
     /// Its store.
@@ -117,7 +117,7 @@ pub struct StreamRequest {
     pub log: u64,
     /// The check of its log up to that record.
     pub check: u32,
-    /// Its account position.
+    /// The account position.
     pub accounts: u64,
     /// The CRC32C of the rows of the account change with that number; 0 if it is not known.
     pub accounts_check: u32,
@@ -136,7 +136,7 @@ pub struct Acknowledgement {
     pub epoch: u64,
     /// The last record of its log.
     pub log: u64,
-    /// Its account position.
+    /// The account position.
     pub accounts: u64,
 }
 
@@ -260,7 +260,7 @@ impl Primary {
         let _alone = self.linking.lock().ignore_poison();
         let row = control.standby().map_err(|e| failed(&e))?;
         if row.link != link_at_first {
-            // Its client has given it up, perhaps. The newer one may know its link already.
+            // The client may have given the request up. The newer one may know its link already.
             return Err(Refused::Failed("another handshake was faster".to_owned()));
         }
         if request.epoch > row.epoch {
@@ -385,8 +385,8 @@ impl Primary {
                 return Err(Refused::OldStream);
             }
             if !state.is_proven {
-                // It knows this link: the one before is no longer needed, and a copy of its folder
-                // from that time must not connect.
+                // The follower knows this link: the previous one is no longer needed, and a copy of
+                // its folder from that time must not connect.
                 let link = ack.link;
                 let proven = control.change_standby(move |row| {
                     if row.link == link {

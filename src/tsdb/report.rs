@@ -290,7 +290,7 @@ pub struct CheckpointReport {
 /// Whether the store accepts samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Writes {
-    /// It accepts samples.
+    /// The store accepts samples.
     #[default]
     Open,
     /// Refused until enough space is free.
@@ -315,7 +315,7 @@ pub enum Writes {
 pub struct LogRecord {
     /// Its number.
     pub seq: u64,
-    /// Its organisation; 0 in marks and switches.
+    /// The organisation; 0 in marks and switches.
     pub org: OrgId,
     /// The type code of its body, as in the log.
     pub kind: u8,

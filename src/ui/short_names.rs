@@ -238,7 +238,7 @@ impl<'a> Module<'a> {
                     Bracket::Block | Bracket::Other => false,
                 }
         };
-        // `async *` and the like before a name.
+        // Modifiers such as `async *` before a name.
         let mut first = at;
         while first > 0 && !begins(first) && self.is_modifier(first - 1) {
             first -= 1;

@@ -71,11 +71,11 @@ pub enum RestoreOneError {
 /// The result of a restored segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredOne {
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// The time of the backup, RFC 3339.
     pub made_at: String,
-    /// Whether the file was intact, so that nothing was changed.
+    /// Whether the file in the folder was intact; then nothing was changed.
     pub was_whole: bool,
     /// The quarantine path of the file that was replaced, if there was one.
     pub quarantined: Option<PathBuf>,

@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(breaker.admit(now), Err(at(expected)));
             now += at(expected);
         }
-        // A cancelled try lets the next request try.
+        // After a cancelled attempt the next request may try.
         let tried = breaker.admit(now).expect("a try");
         breaker.record(Outcome::Unknown, tried, now);
         assert!(breaker.admit(now).is_ok());

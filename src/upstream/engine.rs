@@ -67,7 +67,7 @@ impl FetchLimits {
     }
 }
 
-/// The reason why a server answers a read not at all.
+/// The reason why a server does not answer a read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UpstreamError {
     /// The upstream does not support the request: 422 `upstream_unsupported`.
@@ -87,7 +87,7 @@ pub enum UpstreamError {
         /// The time after which a request may succeed.
         retry_after: Duration,
     },
-    /// It did not answer, or not as it should: 502 `upstream_error`.
+    /// The upstream did not respond, or its response is invalid: 502 `upstream_error`.
     #[error("the upstream failed: {0}")]
     Failed(#[from] TargetError),
 }

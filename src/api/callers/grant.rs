@@ -42,8 +42,9 @@ pub(in crate::api) enum Permission<'a> {
         /// not parse. Such an expression grants nothing.
         canonical: &'a dyn Fn(&str) -> Option<String>,
     },
-    /// To learn about the series behind a result. A token that lists expressions grants their
-    /// results, but not the names, the number or the exemplars of the series that they read.
+    /// To read names, number or exemplars of the series behind a result. A token that lists
+    /// expressions grants their results, but not the names, the number or the exemplars of the
+    /// series that they read.
     SeriesOfResults,
     /// To evaluate an expression at these steps.
     Steps(&'a Steps),

@@ -333,8 +333,8 @@ impl PushDeps {
         Ok((StatusCode::OK, [(DURABILITY, self.write.durability())]).into_response())
     }
 
-    /// Repeats the samples of the groups that are due, and ends the groups whose time to live is
-    /// over. Blocks; called by a task.
+    /// Repeats the samples of the groups that are due, and ends expired groups. Blocks; called by a
+    /// task.
     pub fn repeat(&self, now: Timestamp) {
         if !self.identity.accepts_changes() {
             return;

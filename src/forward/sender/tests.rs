@@ -88,7 +88,7 @@ struct FakeTarget {
     most_samples: usize,
     /// Whether it understands version 2.0.
     is_new: bool,
-    /// Its answer to version 2.0 if it does not: 415 unless set.
+    /// The answer to version 2.0 if it does not: 415 unless set.
     unknown: Option<u16>,
     /// The times of samples with their start timestamps, of version 2.0.
     starts: Vec<(i64, i64)>,

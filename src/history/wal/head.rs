@@ -41,7 +41,7 @@ pub struct HeadReader {
 pub struct HeadSample<'h> {
     /// The labels of its series.
     pub labels: &'h Labels,
-    /// Its time in milliseconds.
+    /// The time in milliseconds.
     pub at_ms: i64,
     /// Its value.
     pub sample: ChunkSample,

@@ -29,7 +29,7 @@ pub struct UserSummary {
     pub last_seen_at: Option<Timestamp>,
     /// Number of live sessions.
     pub sessions: usize,
-    /// Its organisations, ordered by slug.
+    /// The organisations, ordered by slug.
     pub orgs: Vec<Membership>,
 }
 

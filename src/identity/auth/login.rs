@@ -50,7 +50,7 @@ pub struct LoggedIn {
 pub struct PendingLogin {
     /// `tfp_...`.
     pub token: Secret,
-    /// Its lifetime: 300 s.
+    /// The lifetime: 300 s.
     pub expires_in: Duration,
 }
 

@@ -26,7 +26,7 @@ use crate::identity::tables::store::StoreError;
 /// An API key, as its administrators see it and as requests use it. It never holds the secret.
 #[derive(Debug)]
 pub struct ApiKey {
-    /// Its id in the API, and the `kid` of its tokens.
+    /// The id in the API, and the `kid` of its tokens.
     pub id: KeyId,
     /// The organisation that it belongs to.
     pub org: OrgId,
@@ -38,7 +38,7 @@ pub struct ApiKey {
     pub scopes: KeyScopes,
     /// A hint to the secret, such as `msk_…Kx3f`.
     pub hint: String,
-    /// Its creator; `None` if it was created on the command line.
+    /// The creator; `None` if it was created on the command line.
     pub created_by: Option<UserId>,
     /// Time of creation.
     pub created_at: Timestamp,

@@ -18,7 +18,7 @@ use crate::identity::tables::user::UserRow;
 /// A request to create an organisation.
 #[derive(Clone, Debug)]
 pub struct NewOrg {
-    /// Its name in URLs, validated.
+    /// The name in URLs, validated.
     pub slug: OrgSlug,
     /// Display name; may be empty; at most 200 bytes.
     pub name: String,

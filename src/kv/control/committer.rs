@@ -340,7 +340,7 @@ impl Committer {
         Ok(report)
     }
 
-    /// Copies the files from which control is rebuilt: a new export, the one before it, and the
+    /// Copies the files from which control is rebuilt: a new export, the previous one, and the
     /// journal.
     fn copy(&mut self, to: &Path) -> Result<ExportReport, ExportError> {
         let report = self.export()?;

@@ -34,10 +34,10 @@ const WAIT_TICKS: u8 = 10;
 /// The role of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StandbyRole {
-    /// It accepts changes.
+    /// The store accepts changes.
     #[default]
     Primary,
-    /// It copies a primary.
+    /// The store copies a primary.
     Follower,
     /// Another store was promoted in its place.
     Fenced,
@@ -96,9 +96,9 @@ impl Record for StandbyRow {
 /// An account change of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedChange {
-    /// Its number in the primary.
+    /// The number in the primary.
     pub seq: u64,
-    /// Its rows in the layout of the journal, without those of other tables.
+    /// The rows in the layout of the journal, without those of other tables.
     pub rows: Arc<[u8]>,
 }
 
@@ -119,7 +119,7 @@ pub fn no_rows_check() -> u32 {
 pub enum KnownChanges {
     /// The changes in order; there may be more after the last one.
     Changes(Vec<CopiedChange>),
-    /// The journal no longer leads to the present: all rows instead.
+    /// All rows, because the journal no longer has the changes after the position.
     Rows {
         /// The number of the last change in them.
         seq: u64,

@@ -328,7 +328,7 @@ impl Control {
     }
 
     /// Copies the files from which control is rebuilt into `to`: `exports/` with a new export and
-    /// the one before it, and `journal/`. No change is made meanwhile; nothing in `to` is synced.
+    /// the previous one, and `journal/`. No change is made meanwhile; nothing in `to` is synced.
     ///
     /// # Errors
     /// [`ExportError`]; files already copied stay.

@@ -278,7 +278,7 @@ impl OfflineReader<'_> {
             Ok(())
         });
         if let Err(bad) = read {
-            // It was intact a moment ago.
+            // The export was intact when it was listed.
             self.findings.push(Finding::new(Weight::Loss, self.relative(&export.path), with_sources(&bad)));
         }
         rows

@@ -28,7 +28,7 @@ pub(super) const MAILS_WAITING_MAX: usize = 1_024;
 pub struct TestReport {
     /// The id of the integration.
     pub id: String,
-    /// Its kind, such as `webhook`.
+    /// The kind, such as `webhook`.
     pub kind: &'static str,
     /// The error; none if the receiver accepted the test.
     pub error: Option<String>,

@@ -26,7 +26,7 @@ pub(in crate::rules) const WRITE_SAMPLES_MAX: usize = 50_000;
 /// The health of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuleHealth {
-    /// It has not been evaluated.
+    /// The rule has not been evaluated.
     #[default]
     Unknown,
     /// The last evaluation succeeded.

@@ -400,7 +400,7 @@ const BATCH_SERIES: usize = 512;
 /// A series of a batch that has no id yet.
 #[derive(Clone, Copy)]
 struct Unresolved {
-    /// Its index in the batch.
+    /// The index in the batch.
     place: usize,
     /// Whether it has a sample that is accepted. Only such a series is registered, so that refused
     /// samples do not add names.

@@ -273,7 +273,7 @@ pub(in crate::tsdb) fn append_registry(
         metadata.unregistered.len()
     };
     *end = registry::append(&folder.series, folder.store, store.org, *end, &records)?;
-    // Definitions that arrived meanwhile come after these.
+    // Definitions that arrived meanwhile follow these.
     store.table_mut().unregistered.drain(..series);
     store.metadata_mut().unregistered.drain(..metrics);
     Ok(*end)

@@ -75,11 +75,11 @@ pub enum DeleteError {
 
 /// The record of a deletion.
 pub(in crate::tsdb) enum DeletionRecord {
-    /// It is to be made.
+    /// The record is to be created.
     New,
-    /// It is to be stored as it came from the primary.
+    /// A record from the primary, which is stored unchanged.
     Copied(CopiedRecord),
-    /// It is in the log, with this number, and applied.
+    /// The record with this number is in the log and applied.
     Logged(u64),
 }
 

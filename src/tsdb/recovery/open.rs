@@ -94,7 +94,7 @@ pub(in crate::tsdb) fn recover(
     let log_is_covered = recovery.is_covered(&folder, done.as_ref(), end.last_seq);
     stores.set_starting(false);
     for store in stores.all() {
-        // A seal in progress at the last stop is over.
+        // A seal that was in progress at the last stop has ended.
         store.reopen();
     }
     recovery.count(&stores);

@@ -4,7 +4,7 @@
 //! bytes) increments the version and leaves a mark with the least time that it touched. A reader
 //! that remembers a version can later ask for the least time that changed since: everything before
 //! it is unchanged. A change is recorded before it becomes visible and again after it is done. So a
-//! reader in between learns of it from the second mark, and a check in between from the first.
+//! reader in between notices the change by the second mark, and a check in between by the first.
 //!
 //! ```text
 //! marks  (version, least time): both ascend. The least time since version v is that of the first

@@ -236,7 +236,7 @@ pub(in crate::tsdb) struct FullFile {
     pub(in crate::tsdb) bytes: u64,
     pub(in crate::tsdb) first_seq: u64,
     pub(in crate::tsdb) last_seq: u64,
-    /// Its content per organisation; none if it must be read from the file.
+    /// The content per organisation; none if it must be read from the file.
     pub(in crate::tsdb) spans: Option<Vec<OrgSpan>>,
 }
 

@@ -76,7 +76,7 @@ pub struct QueryAnswer {
 pub struct RawAnswer {
     /// The content type of the response.
     pub content_type: String,
-    /// Its whole body.
+    /// The whole body.
     pub body: Bytes,
 }
 
@@ -101,16 +101,16 @@ pub enum AnswerData {
     Unsupported(String),
 }
 
-/// The reason why a response is of no use.
+/// The reason why a response cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum AnswerError {
-    /// It is not what Prometheus' API returns.
+    /// The response does not have the format of Prometheus' API.
     #[error("{0}")]
     Invalid(String),
     /// The server reports an error.
     #[error("{0}")]
     Reported(String),
-    /// It has values that promlet cannot pass on.
+    /// The response has values that promlet cannot return.
     #[error("{0}")]
     Unsupported(String),
     /// A limit of the query.

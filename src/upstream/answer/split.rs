@@ -10,7 +10,7 @@ const DEPTH_MAX: usize = 64;
 /// A response that violates the format of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// It is not the JSON that is expected.
+    /// The text is not the expected JSON.
     Text(String),
     /// One element has more than this many bytes.
     ElementTooLarge(usize),

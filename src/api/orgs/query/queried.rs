@@ -211,7 +211,8 @@ mod tests {
         query(&table, OrgId(3), "y", 1_100);
         query(&table, OrgId(3), "z", 1_101);
         assert_eq!(table.table().metrics, 5, "all organisations together");
-        // One organisation too many: all are forgotten, and the time says so.
+        // With one organisation too many, all are forgotten, and the time since which queries are
+        // known moves on.
         query(&table, OrgId(4), "y", 1_200);
         assert_eq!(last(&table, OrgId(2), "x"), (1_101, None));
         assert_eq!(last(&table, OrgId(4), "y"), (1_101, Some(1_200)));

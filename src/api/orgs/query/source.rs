@@ -2,7 +2,7 @@
 //!
 //! A run does no I/O. If it needs an answer that it does not have, it records the read and ends;
 //! [`ReadDeps::run`] then fetches the answer, and runs the same work again with it. Each answer is
-//! stored with its read. If an execution reads something else than the one before it, for example
+//! stored with its read. If an execution reads something else than the previous one, for example
 //! because a dashboard was saved meanwhile, the answers from there on are fetched again.
 
 use std::cell::{Cell, RefCell};

@@ -50,7 +50,7 @@ pub(super) enum DnsError {
     /// The name is not valid.
     #[error("the name is not a valid domain name")]
     InvalidName,
-    /// The response is shorter than it says.
+    /// The response is shorter than its counts and lengths.
     #[error("the response is truncated")]
     Cut,
     /// A name in the response is not valid.

@@ -148,7 +148,7 @@ impl Decimals {
         let mut exponent = 0;
         let mut strange = 0;
         for pattern in values.iter().step_by(stride) {
-            // Most values have as many digits as the ones before.
+            // Most values have as many digits as the previous ones.
             let known =
                 POWERS.get(usize::from(exponent)).is_some_and(|power| scaled(*pattern, *power).is_some());
             if known {
