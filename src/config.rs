@@ -660,7 +660,7 @@ fn check_public_url(url: &str, mail: &MailSetting) -> Result<(), ConfigError> {
         && secret_value("PROMLET_ALLOW_CONSOLE_MAIL").is_none_or(|v| v.reveal() != "1")
     {
         return Err(ConfigError::Settings(format!(
-            "with {url} mail cannot go to the console, where everyone who reads the log could sign in: set PROMLET_SMTP_URL, or \
+            "with {url} mail cannot be printed to the console, because everyone who reads the log could sign in: set PROMLET_SMTP_URL, or \
              PROMLET_ALLOW_CONSOLE_MAIL=1 if only you read it"
         )));
     }

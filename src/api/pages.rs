@@ -65,7 +65,7 @@ async fn page(State(pages): State<Pages>, request: Request) -> Response {
         }
         Err(error) => {
             tracing::error!(%error, "a file of the UI folder cannot be served");
-            ApiError::new(Code::Internal, "this page cannot be read; the log says why").into_response()
+            ApiError::new(Code::Internal, "this page cannot be read; the log has the reason").into_response()
         }
     }
 }

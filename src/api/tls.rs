@@ -37,7 +37,7 @@ pub enum TlsError {
         path: PathBuf,
     },
     /// A file has the wrong content.
-    #[error("{path} holds no {wanted} in PEM{why}")]
+    #[error("{path} has no {wanted} in PEM{why}")]
     Pem {
         /// The file.
         path: PathBuf,

@@ -69,7 +69,7 @@ impl CheckedScrape {
             }
             job.failure.iter().for_each(|failure| line(format!("  {failure}")));
         }
-        self.not_asked.iter().for_each(|title| line(format!("not asked here: {title}")));
+        self.not_asked.iter().for_each(|title| line(format!("not requested by this check: {title}")));
         self.failed.iter().for_each(|error| line(format!("failed: {error}")));
         out
     }

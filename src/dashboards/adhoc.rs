@@ -32,7 +32,7 @@ pub(super) fn chosen_filters(texts: &[String]) -> Result<Vec<Filter>, &'static s
         let (Some(label), Some(op), Some(value), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err("has a value that is no filter such as job|=|api");
+            return Err("has a value that is not a filter such as job|=|api");
         };
         let op = match op.as_str() {
             "=" => MatchOp::Equal,

@@ -298,7 +298,9 @@ impl Variable {
                     }
                 });
             }
-            values if values.iter().any(|value| value == ALL) => return unfit("has All beside other values"),
+            values if values.iter().any(|value| value == ALL) => {
+                return unfit("has All beside other values");
+            }
             [_, _, ..] if !self.multi => return unfit("takes one value"),
             values if values.len() > OPTIONS_MAX => return unfit("has too many values"),
             _ => {}

@@ -64,7 +64,7 @@ pub enum FolderError {
         holder: String,
     },
     /// The folder has other files but no store; it is left unchanged.
-    #[error("{} holds no promlet store: it has {found:?}, but no STORE", path.display())]
+    #[error("{} is not empty and holds no promlet store: it has {found:?}, but no STORE", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
@@ -120,7 +120,7 @@ pub enum FolderError {
     /// The key file is missing. No key is created for a store that has users, nor outside of the
     /// folder, because sealed secrets need the old one.
     #[error(
-        "the master key {} is missing: put it back from your backup (or, to go on without the secrets that it sealed, start \
+        "the master key {} is missing: restore it from your backup (or, to continue without the secrets that it sealed, start \
          once with --new-master-key)",
         path.display()
     )]
@@ -723,7 +723,7 @@ fn read_marker(path: &Path, title: &str) -> Result<Option<Vec<String>>, FolderEr
 
 fn check_marker(path: &Path, bytes: &[u8], title: &str) -> Result<Vec<String>, FolderError> {
     let damaged = |what: &str| FolderError::Damaged { path: path.to_owned(), what: what.to_owned() };
-    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no text"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not valid UTF-8"))?;
     let at = text.find("\ncrc ").ok_or_else(|| damaged("it has no checksum"))?;
     let (body, _) = text.split_at(at + 1);
     if with_crc(body.to_owned()) != text {

@@ -211,7 +211,7 @@ fn check_custom(
     negative: &[BucketSpan],
 ) -> Result<(), HistogramError> {
     if bounds.iter().any(|bound| bound.is_nan()) {
-        return Err(HistogramError::Custom("a custom bound is no number"));
+        return Err(HistogramError::Custom("a custom bound is not a number"));
     }
     if !bounds.iter().is_sorted_by(|a, b| a < b) || bounds.first() == Some(&f64::NEG_INFINITY) {
         return Err(HistogramError::Custom("custom bounds must ascend from a finite one"));

@@ -85,8 +85,10 @@ impl MailKind {
         match self {
             MailKind::MagicLink => "Open this link to sign in to promlet.",
             MailKind::PasswordReset => "Open this link to set a new password for promlet.",
-            MailKind::Signup => "Open this link to make your account on promlet.",
-            MailKind::EmailConfirm => "Open this link to make this address the one of your promlet account.",
+            MailKind::Signup => "Open this link to create your account on promlet.",
+            MailKind::EmailConfirm => {
+                "Open this link to change the address of your promlet account to this one."
+            }
             MailKind::SignupKnown => {
                 "A sign-up for a promlet account with this address was requested. You already have one: sign in, or \
                  request a new password on the sign-in page. If it was not you, there is nothing to do."

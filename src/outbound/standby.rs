@@ -147,7 +147,7 @@ impl StandbyClient {
             loop {
                 match tokio::time::timeout(LOOK_EVERY, &mut opening).await {
                     Ok(opened) => return opened,
-                    Err(_) if is_over() => return Err(unreachable(&"the request is no longer wanted")),
+                    Err(_) if is_over() => return Err(unreachable(&"the request was cancelled")),
                     Err(_) => {}
                 }
             }

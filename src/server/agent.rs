@@ -161,7 +161,7 @@ impl Agent {
             if kind == ConsumerKind::Agent && !configured.contains(&number) {
                 tracing::warn!(
                     lag_bytes = pin.lag_bytes,
-                    "a target is no longer configured; what waited for it is dropped"
+                    "a target is no longer configured; samples that waited for it are dropped"
                 );
                 self.tsdb.unpin(pin.consumer).map_err(|e| ServerError::Agent(e.to_string()))?;
             }

@@ -90,7 +90,7 @@ impl AccountCommands<'_> {
 
     fn user_json(&self, user: &User) -> CommandResult {
         let summary = self.identity.user_summary(user.id, self.now()).map_err(error_text)?;
-        summary.as_ref().map(user_json).ok_or_else(|| "the account is gone".to_owned())
+        summary.as_ref().map(user_json).ok_or_else(|| "the account no longer exists".to_owned())
     }
 
     fn run_user_command(&self, command: UserCommand) -> CommandResult {

@@ -195,7 +195,7 @@ impl Frame {
             }
             8 => {
                 let bytes = word()?;
-                let path = std::str::from_utf8(rest).map_err(|_| FrameError("a path is no text"))?;
+                let path = std::str::from_utf8(rest).map_err(|_| FrameError("a path is not valid UTF-8"))?;
                 if path.len() > PATH_BYTES_MAX {
                     return Err(FrameError("a path is too long"));
                 }

@@ -372,7 +372,9 @@ impl Primary {
     pub fn acknowledge(&self, ack: Acknowledgement) -> Result<u64, Refused> {
         let PrimaryOptions { control, tsdb, .. } = &self.options;
         if ack.log > tsdb.last_stored_record() || ack.accounts > control.last_change() {
-            return Err(Refused::Diverged("it acknowledges what was never sent".to_owned()));
+            return Err(Refused::Diverged(
+                "it acknowledges records or changes that were never sent".to_owned(),
+            ));
         }
         let epoch = {
             let mut state = self.state();

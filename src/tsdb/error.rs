@@ -197,7 +197,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The store has no folder, or must not write to it.
-    #[error("this store takes no checkpoints: {0}")]
+    #[error("this store cannot write checkpoints: {0}")]
     Closed(String),
     /// Less space is free than required (docs/storage.md section 12).
     #[error("too little free space for a checkpoint: {free} bytes free, {needed} needed")]

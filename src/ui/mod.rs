@@ -625,7 +625,7 @@ pub enum UiError {
         source: std::io::Error,
     },
     /// The file is larger than a UI file can reasonably be.
-    #[error("UI file {path} holds more than {allowed} bytes")]
+    #[error("UI file {path} has more than {allowed} bytes")]
     TooLarge {
         /// The file.
         path: PathBuf,

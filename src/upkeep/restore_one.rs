@@ -40,7 +40,7 @@ pub enum RestoreOneError {
         path: PathBuf,
     },
     /// The backup does not contain the file.
-    #[error("the backup of {made_at} holds no {}", path.display())]
+    #[error("the backup of {made_at} has no {}", path.display())]
     NotInBackup {
         /// The requested file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum RestoreOneError {
         made_at: String,
     },
     /// The backup belongs to another store.
-    #[error("the backup is of store {backup}, the folder holds store {folder}")]
+    #[error("the backup is of store {backup}, but the folder has store {folder}")]
     OtherStore {
         /// The store of the backup.
         backup: String,
@@ -56,7 +56,7 @@ pub enum RestoreOneError {
         folder: String,
     },
     /// The file of the backup is damaged.
-    #[error("the backup is damaged, nothing was restored: {}: {what}", path.display())]
+    #[error("the backup is damaged; nothing was restored: {}: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,

@@ -145,7 +145,10 @@ impl StandingCaller {
     /// Those of the credential. A caller that has entered an organisation has one.
     pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
         self.caller.0.credential()?;
-        self.caller.0.payer().ok_or_else(|| ApiError::internal("a valid credential counts for nobody"))
+        self.caller
+            .0
+            .payer()
+            .ok_or_else(|| ApiError::internal("a valid credential has no limit of connections"))
     }
 
     /// Returns the identity of the credential for [`StandingCaller::check`].

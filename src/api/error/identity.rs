@@ -21,7 +21,7 @@ impl From<StoreError> for ApiError {
             return ApiError::from(*why);
         }
         tracing::error!("the account store failed: {error}");
-        ApiError::new(Code::StorageDegraded, "the account store does not take changes at the moment")
+        ApiError::new(Code::StorageDegraded, "the account store accepts no changes at the moment")
             .with_retry_after(std::time::Duration::from_secs(5))
     }
 }
@@ -176,7 +176,7 @@ impl From<ProviderError> for ApiError {
             }
             ProviderError::Misbehaved(_) => {
                 tracing::warn!("a sign-in failed: {error}");
-                ApiError::new(Code::IdpError, "the provider's answer does not fit; the log says how")
+                ApiError::new(Code::IdpError, "the provider's response is invalid; the log has the reason")
             }
         }
     }
@@ -201,7 +201,7 @@ impl From<LinkError> for ApiError {
             }
             LinkError::EmailRequired => {
                 ApiError::new(Code::EmailConfirmationRequired, "type the address that this link was sent to")
-                    .with_field("email", "required", "the link was asked for in another browser")
+                    .with_field("email", "required", "the link was requested in another browser")
             }
             LinkError::Store(error) => error.into(),
         }

@@ -160,7 +160,7 @@ fn ttl_ms(request: &Request, default: Option<Duration>) -> ApiResult<Option<i64>
         Some(ms) if TTL_MS.contains(&ms) => Ok(Some(ms)),
         _ => Err(ApiError::invalid_parameter(
             "ttl",
-            format!("{text:?} is no duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
+            format!("{text:?} is not a duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
         )),
     }
 }

@@ -72,7 +72,7 @@ impl BlockIndex {
         file.read(0, HEADER_BYTES, &mut bytes)?;
         let mut header = ByteReader::new(&bytes);
         if header.u32() != Some(INDEX_MAGIC) {
-            return Err(file.damaged(0, "this is no index"));
+            return Err(file.damaged(0, "not an index"));
         }
         match header.u8() {
             Some(INDEX_VERSION) => {}

@@ -116,7 +116,7 @@ impl HeadReader {
                 Ok(())
             }
             LogEntry::Unknown(kind) => {
-                let problem = format!("records of the type {kind} are not known here and were left out");
+                let problem = format!("records of the unknown type {kind} were skipped");
                 if !self.problems.contains(&problem) {
                     self.problems.push(problem);
                 }

@@ -279,7 +279,7 @@ impl Identity {
         let plain = self.sealing.open(sealed_for(&hash), sealed)?;
         String::from_utf8(plain)
             .map(Some)
-            .map_err(|_| StoreError::Inconsistent("a link's address is no text"))
+            .map_err(|_| StoreError::Inconsistent("the address of a link is not valid UTF-8"))
     }
 }
 

@@ -477,7 +477,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         (TokenAlgorithm::Hs256, Some(_)) => found.require(
             false,
             "embed.public_key",
-            "HS256 signs with the key's secret and takes no public key",
+            "HS256 signs with the key's secret and does not use a public key",
         ),
         (_, None) => {
             found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM or JWK)")

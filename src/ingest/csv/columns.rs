@@ -29,7 +29,7 @@ pub enum ColumnsError {
     #[error("{0} occurs twice")]
     Duplicate(String),
     /// A required column is missing.
-    #[error("there is no column {0}")]
+    #[error("no column is {0}")]
     Missing(&'static str),
     /// More labels than are parsed.
     #[error("{0} labels; at most 1024 are allowed")]

@@ -339,7 +339,7 @@ impl<'s> Gate<'s> {
             }
             Some(ReachedLimit::Rate) => {
                 let rate = self.rate.unwrap_or_default();
-                format!("more than {rate} new series per second came (max_new_series_per_s)")
+                format!("more than {rate} new series per second arrived (max_new_series_per_s)")
             }
             Some(ReachedLimit::Series) | None => {
                 let (live, allowed) = (table.live(), self.series_max);

@@ -141,7 +141,7 @@ impl Splitter {
             return malformed("something follows the JSON object");
         }
         if self.envelope.len() >= self.envelope_max {
-            return malformed(format!("more than {} bytes beside the list", self.envelope_max));
+            return malformed(format!("more than {} bytes in addition to the list", self.envelope_max));
         }
         self.envelope.push(byte);
         if self.in_string {

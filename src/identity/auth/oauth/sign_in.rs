@@ -56,7 +56,7 @@ pub enum OauthError {
     #[error("this sign-in was already used; start again")]
     InvalidState,
     /// `signup_closed`.
-    #[error("no account belongs to this identity, and none is made for it: {0}")]
+    #[error("no account is linked to this identity, and none is created for it: {0}")]
     SignupClosed(&'static str),
     /// `domain_not_allowed`.
     #[error("accounts of this domain or organisation may not sign in here")]
