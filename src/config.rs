@@ -222,7 +222,8 @@ enum Command {
         /// The file with the standby token of the primary
         #[arg(long, value_name = "FILE")]
         token_file: PathBuf,
-        /// A file of certificates (PEM) to trust for the primary beside those of public authorities
+        /// A file of certificates (PEM) to trust for the primary in addition to those of public
+        /// authorities
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
         /// Send the token over http to another machine. Use it only in a network that you trust

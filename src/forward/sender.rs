@@ -34,7 +34,7 @@ pub const REQUEST_WAIT: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 /// The most requests in flight for one target.
 pub const SHARDS_MAX: usize = 8;
-/// The batches of a shard that wait beside the one in flight. Reading stops at this number.
+/// The number of batches of a shard that wait while one is in flight. Reading stops at this number.
 const BATCHES_WAITING: usize = 2;
 /// The records that are read before outcomes are handled.
 const RECORDS_AT_ONCE: usize = 256;

@@ -26,8 +26,8 @@ const PLENTY_BYTES: u64 = 512 << 20;
 pub(super) struct Reserve {
     dir: PathBuf,
     path: PathBuf,
-    /// Free space beside the reserve that a test pretends; 0 stays 0 without the reserve, and
-    /// `u64::MAX` asks the file system.
+    /// The free space in addition to the reserve that a test simulates; 0 stays 0 without the
+    /// reserve, and `u64::MAX` asks the file system.
     #[cfg(test)]
     pub(super) pretended: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }

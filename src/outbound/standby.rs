@@ -81,8 +81,8 @@ fn unreachable(error: &dyn std::fmt::Display) -> StandbyRequestError {
 }
 
 impl StandbyClient {
-    /// Creates a client for the primary at `url`. `more_roots` are certificates (PEM) to trust
-    /// beside the public ones. Without `allows_http`, an `http` URL must lead to this machine.
+    /// Creates a client for the primary at `url`. `more_roots` are certificates (PEM) to trust in
+    /// addition to the public ones. Without `allows_http`, an `http` URL must lead to this machine.
     ///
     /// # Errors
     /// A sentence, if the URL or the certificates cannot be used.

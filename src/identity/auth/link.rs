@@ -76,7 +76,7 @@ pub enum LinkError {
     Store(#[from] StoreError),
 }
 
-/// Number of wrong addresses after which a link is burned.
+/// The number of wrong addresses after which a link becomes invalid.
 const WRONG_ADDRESSES_MAX: u8 = 5;
 /// Lifetime of links without a setting for it.
 pub const LINK_TTL: Duration = Duration::from_secs(600);
@@ -85,8 +85,8 @@ pub const LINK_TTL: Duration = Duration::from_secs(600);
 /// removed.
 ///
 /// The rate limits of mails admit fewer during the lifetime of a link; otherwise strangers could
-/// void the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an hour
-/// all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
+/// invalidate the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an
+/// hour all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
 /// known devices 5 and 20: 65. A restart refills both buckets: 25 more.
 pub const OUTSTANDING_LINKS_MAX: usize = 128;
 

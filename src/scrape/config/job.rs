@@ -64,7 +64,7 @@ pub struct ScrapeJob {
     pub protocols: Vec<ScrapeProtocol>,
     /// The format of responses whose `Content-Type` is absent or unknown. `None` fails the scrape.
     pub fallback_protocol: Option<ScrapeProtocol>,
-    /// Whether classic buckets are stored beside native histograms of the same name.
+    /// Whether classic buckets are stored in addition to native histograms of the same name.
     pub classic_histograms: bool,
     /// How names and labels outside of the classic character set are handled.
     pub name_validation: NameValidation,

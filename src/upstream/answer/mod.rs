@@ -19,7 +19,7 @@ use split::{Malformed, Splitter};
 
 use super::request::UpstreamRead;
 
-/// The most bytes of a response beside its list. Metadata has no list.
+/// The most bytes of a response in addition to its list. Metadata has no list.
 const ENVELOPE_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of one element of the list. An element is parsed at once.
 const ELEMENT_BYTES_MAX: usize = 32 << 20;

@@ -174,11 +174,11 @@ impl ReadDeps {
             else {
                 return done;
             };
-            // The lease of the run is that of its evaluation, beside which answers are held.
+            // The lease of the run is that of its evaluation; answers have leases of their own.
             let lease = Arc::new(memory.lease(org));
             let limits = run.fetch_limits(&lease);
             let fetched = {
-                // The server works for the key of a token meanwhile.
+                // The time of the upstream counts for the key of a token.
                 let _evaluation = run.usage.as_ref().map(EmbedUsage::begin);
                 tokio::select! {
                     biased;
@@ -321,7 +321,7 @@ impl QueryRun {
         let (steps, instant, lookback_ms) = (query.steps, query.instant, Some(options.lookback_ms));
         let answer = run.answer(UpstreamRead::Query { expr, steps, instant, lookback_ms })?;
         let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
-        // The answer is held until the run ends, beside the copy.
+        // The answer is held until the run ends, in addition to the copy.
         self.charge(usize::try_from(answer.bytes).unwrap_or(usize::MAX))?;
         let (warnings, infos) = (answer.warnings.clone(), answer.infos.clone());
         Ok(QueryResult {
