@@ -119,7 +119,7 @@ fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -
     response
 }
 
-/// Returns a text that is no markup, inside or outside of double quotes.
+/// Returns a text that cannot be markup, inside or outside of double quotes.
 pub(super) fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         match c {

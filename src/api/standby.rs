@@ -1,6 +1,6 @@
 //! The requests of a follower, below `/api/v1/standby/` (docs/standby.md, section 4).
 //!
-//! They are no routes of the REST API: they exist only on a server with `--standby`, and only the
+//! They are not routes of the REST API: they exist only on a server with `--standby`, and only the
 //! standby token opens them. The layers pass them on before any other credential is read. Streams
 //! have threads of their own, because they wait for the log. Acknowledgements have one more,
 //! because the lanes may be full of changes that wait for them.

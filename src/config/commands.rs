@@ -131,7 +131,8 @@ impl FromArgMatches for AccountInvocation {
 impl Subcommand for AccountInvocation {
     fn augment_subcommands(command: Command) -> Command {
         let groups = AccountCommand::augment_subcommands(Command::new("groups"));
-        // Without a place of their own they are listed in the order in which they are added.
+        // Without a display order of their own, the groups are listed in the order in which they
+        // are added.
         let unplaced = |group: &Command| group.clone().display_order(Resettable::Reset);
         groups.get_subcommands().map(unplaced).map(with_common_args).fold(command, Command::subcommand)
     }

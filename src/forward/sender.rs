@@ -34,7 +34,8 @@ pub const REQUEST_WAIT: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 /// The most requests in flight for one target.
 pub const SHARDS_MAX: usize = 8;
-/// The number of batches of a shard that wait while one is in flight. Reading stops at this number.
+/// The number of batches of a shard that wait while one is in flight. At this number, no more of
+/// the log is read.
 const BATCHES_WAITING: usize = 2;
 /// The records that are read before outcomes are handled.
 const RECORDS_AT_ONCE: usize = 256;

@@ -29,8 +29,8 @@ const SPAN: &str = "BucketSpan";
 /// start timestamp in milliseconds as it was sent; 0 means that there is none.
 ///
 /// # Errors
-/// [`DecodeError`], if the message is malformed or a limit is exceeded. An invalid histogram is no
-/// error here: its sample carries the [`HistogramError`].
+/// [`DecodeError`], if the message is malformed or a limit is exceeded. An invalid histogram is not
+/// an error here: its sample carries the [`HistogramError`].
 pub(super) fn add(
     batch: &mut WriteBatch<'_>,
     message: &[u8],

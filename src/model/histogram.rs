@@ -542,9 +542,9 @@ impl Extend<(i64, Histogram)> for HistogramColumns {
 /// `start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartChange {
-    /// Time of the first sample with this start.
+    /// The time of the first sample with this start.
     pub at: Timestamp,
-    /// Start of the counts.
+    /// The time from which the counts begin.
     pub start: Timestamp,
 }
 

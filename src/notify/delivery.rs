@@ -86,7 +86,7 @@ impl DeliveryHistory {
         self.retry_at.is_some_and(|at| (1..=RETRY_AFTER_MAX_MS).contains(&at.ms_since(now)))
     }
 
-    /// Delays the next attempt, which is no failure of the receiver.
+    /// Delays the next attempt, which is not a failure of the receiver.
     pub(super) fn postpone(&mut self, until: Timestamp, reason: &str, now: Timestamp) {
         self.retry_at = Some(until);
         self.last_error = Some(DeliveryError { at: now, text: reason.to_owned() });

@@ -69,7 +69,7 @@ pub enum Frame {
     },
 }
 
-/// The reason why bytes are no frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is invalid: {0}")]
 pub struct FrameError(pub &'static str);

@@ -410,7 +410,7 @@ impl Primary {
 
     /// Fences this server if `epoch` is higher than its own. Returns the epoch that it knows.
     ///
-    /// The gate closes first; when this returns, this server is no primary, durably.
+    /// Closes the gate first. When this returns, the store has durably ceased to be the primary.
     ///
     /// # Errors
     /// [`Refused::SameEpoch`] and [`Refused::Fenced`]: this server is a primary of that epoch or a

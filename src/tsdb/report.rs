@@ -73,7 +73,7 @@ pub struct AppendReport {
     pub stored: u64,
     /// Samples refused.
     pub refused: u64,
-    /// Values of the request that are no numbers, which the decoder left out.
+    /// Values of the request that are not numbers, which the decoder left out.
     pub skipped: u64,
     /// Samples refused, by code.
     pub refused_by_code: SampleCounts,

@@ -89,9 +89,9 @@ pub(crate) fn split(
 /// A module of the bundle.
 struct Done {
     number: usize,
-    /// The names of the exports, and those that they have in the bundle.
+    /// The names of the exports, and their names in the bundle.
     exports: BTreeMap<String, String>,
-    /// The chunk that has it; none for the bundle itself.
+    /// The chunk that contains the module; `None` for the bundle itself.
     chunk: Option<usize>,
     imports: Vec<String>,
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::minify::joined;
 use super::tokens::{Kind, Token, tokens};
 
-/// Words that are no names, or not everywhere.
+/// Words that are not names, or not everywhere.
 const WORDS: [&str; 46] = [
     "arguments",
     "as",

@@ -40,7 +40,7 @@ impl ForcedMatchers {
         &self.0
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the scope has no matchers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

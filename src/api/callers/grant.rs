@@ -3,7 +3,7 @@
 //!
 //! Every read asks [`Grant::require`] for each [`Permission`] that it needs: for its endpoint when
 //! the caller enters the organisation, for its steps before it waits for a lane, and for its
-//! expression and windows once they are parsed. The series and the age of samples are no
+//! expression and windows once they are parsed. The series and the age of samples are not
 //! permissions: the snapshot hides what the scope excludes.
 
 use std::sync::Arc;

@@ -44,7 +44,7 @@ pub struct RulePreview {
 /// The reason why a replay has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// The range and the step are no grid.
+    /// The range and the step do not form a grid.
     #[error(transparent)]
     Steps(#[from] StepsError),
     /// An evaluation failed.

@@ -214,7 +214,7 @@ impl GroupRun {
             self.fail(&rules, &text, |rule| refusal.series.contains(&format!("={:?}", rule.name())));
         }
         // Another rule may continue the series at the same time. Its value wins over the marker,
-        // and the refused marker is no error, as in Prometheus.
+        // and the refused marker is not an error, as in Prometheus.
         self.append(context, markers, &rules, now);
     }
 

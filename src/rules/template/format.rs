@@ -333,7 +333,7 @@ struct FormatPrinter<'a> {
     values: &'a [TemplateValue],
     /// The index of the next value.
     next: usize,
-    /// Whether an index (`%[2]d`) was used, so that unused values are no error.
+    /// Whether an index (`%[2]d`) was used, so that unused values are not an error.
     reordered: bool,
 }
 

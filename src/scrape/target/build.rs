@@ -33,7 +33,7 @@ pub enum TargetOutcome {
     Active(Box<ScrapeTarget>),
     /// A relabelling rule dropped the target.
     Dropped,
-    /// The labels after relabelling are no target, for this reason.
+    /// The labels after relabelling are not a valid target, for this reason.
     Invalid(String),
 }
 

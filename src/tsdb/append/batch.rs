@@ -26,7 +26,7 @@ impl Appending {
         self
     }
 
-    /// Adds values that the decoder left out because they are no numbers.
+    /// Adds values that the decoder left out because they are not numbers.
     #[must_use]
     pub fn with_skipped(mut self, values: u64) -> Appending {
         self.context.report.skipped += values;

@@ -47,7 +47,7 @@ impl Tsdb {
         self.pins.advance(consumer, to.0);
     }
 
-    /// Removes a pin, durably. A consumer without a pin is no error.
+    /// Removes a pin, durably. A consumer without a pin is not an error.
     ///
     /// # Errors
     /// [`PinError::Manifest`]: the pin remains.

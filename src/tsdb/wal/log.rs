@@ -697,7 +697,7 @@ impl Log {
     }
 
     /// Unlinks the first files, up to and excluding number `end`. The caller has durably recorded
-    /// that the log begins there. From then on they are no part of the log, and a file that cannot
+    /// that the log begins there. From then on they are not part of the log, and a file that cannot
     /// be unlinked does not count in its size.
     pub(in crate::tsdb) fn remove_before(&self, end: u64) -> Removed {
         let mut full = lock(&self.shared.full);

@@ -344,7 +344,7 @@ fn value(
             }
             if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
                 if hides_label {
-                    // The query may have set the label, so this is no fault of the server.
+                    // The query may have set the label, so this is not a fault of the server.
                     let why = "series of the result differ only in the label of the tenant, which is removed";
                     return Err(AnswerError::Unsupported(why.to_owned()));
                 }

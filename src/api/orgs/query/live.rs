@@ -78,8 +78,8 @@ impl FromRequest<ReadDeps> for LiveRequest {
     }
 }
 
-/// Returns the step in the header `Last-Event-ID`. Text that is no id of ours is ignored: proxies
-/// and clients may have streams of others.
+/// Returns the step in the header `Last-Event-ID`. Text that is not an id of ours is ignored:
+/// proxies and clients may have streams of others.
 pub(in crate::api::orgs) fn last_event(headers: &HeaderMap) -> Option<Timestamp> {
     let id = headers.get("last-event-id")?.to_str().ok()?.parse().ok()?;
     Some(Timestamp::from_ms(id))

@@ -142,7 +142,7 @@ pub(super) struct ValueBuffers {
 impl Decimals {
     /// Sets the decimals of these values. Returns whether most of them are decimals.
     fn set(&mut self, values: &[u64]) -> bool {
-        // A sample of sixteen values rules out blocks that are no decimals.
+        // A sample of sixteen values rules out blocks that are not decimals.
         let stride = values.len().div_ceil(16).max(1);
         let tried = values.len().div_ceil(stride);
         let mut exponent = 0;
