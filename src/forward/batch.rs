@@ -95,7 +95,7 @@ impl SampleBatch {
         SampleBatch { items, first_seq, first_ms, splits_left, attempts: 0, encoded: None }
     }
 
-    /// Returns the number of the first log record that it needs.
+    /// Returns the number of the first log record that the batch needs.
     pub(super) const fn first_seq(&self) -> u64 {
         self.first_seq
     }

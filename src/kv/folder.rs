@@ -461,7 +461,7 @@ impl DataFolder {
         self.make_master_key(rng)
     }
 
-    /// Moves a damaged file to `quarantine/<time>-<name>` and syncs both directories. Returns its
+    /// Moves a damaged file to `quarantine/<time>-<name>` and syncs both directories. Returns the
     /// new path.
     ///
     /// # Errors

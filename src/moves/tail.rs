@@ -34,7 +34,7 @@ const SENT_TIMES: usize = 4;
 const UNSURE_SAMPLES_MAX: usize = 50_000;
 
 /// The last sent samples of a series, the newest one first: times in milliseconds and bits of
-/// values. Native histograms have no bits.
+/// values. For native histograms only the times are kept.
 #[derive(Clone, Copy, Debug)]
 struct SentTimes([(i64, Option<u64>); SENT_TIMES]);
 

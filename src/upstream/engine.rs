@@ -166,7 +166,7 @@ enum FetchedData {
 }
 
 impl FetchedAnswer {
-    /// Checks and sorts the answer, which takes longer than a network thread may.
+    /// Checks and sorts the answer, which takes too long for a network thread.
     ///
     /// # Errors
     /// [`UpstreamError`].

@@ -127,9 +127,9 @@ pub(in crate::api) enum StandingKey {
         issued_at: Option<Timestamp>,
         dashboard: Option<Box<str>>,
     },
-    /// The address of the key as it was.
+    /// The address in memory of the key when the request arrived.
     Key(usize),
-    /// The address of the public link as it was.
+    /// The address in memory of the public link when the request arrived.
     Link(usize),
 }
 

@@ -266,8 +266,8 @@ impl Moves {
         }))
     }
 
-    /// Returns what `--back` would not return after `--drop-local`, which changes nothing without
-    /// `--yes`.
+    /// Returns the data that `--back` could not return after `--drop-local`. Without `--yes`, the
+    /// command only shows this.
     fn before_drop(&self, org: &Org) -> Result<Value, String> {
         let row = self.switched(org)?;
         let stats = self.tsdb.stats().orgs.into_iter().find(|one| one.org == org.id);
