@@ -116,7 +116,7 @@ pub struct StandingCaller {
 pub(in crate::api) enum StandingKey {
     /// A session, and the slug of the organisation that it has entered.
     Session(SessionId, Box<str>),
-    /// The address of the key as it was when the token was verified, and what else is checked. The
+    /// The address in memory of the key that verified the token, and further checked data. The
     /// address belongs to no other key while a caller with this key exists.
     Token {
         /// The address of the key.
