@@ -23,16 +23,16 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const BASE_HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long a stream waits for progress at once.
 const WAIT: Duration = Duration::from_millis(200);
-/// About as many bytes are sent at once.
+/// The approximate number of bytes that are sent at once.
 const PIECE_BYTES: usize = 512 << 10;
 /// The time without an acknowledgement after which the follower counts as disconnected. It sends
 /// one for every heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The time between two changes of the hold in control.
 const HOLD_EVERY: Duration = Duration::from_secs(5);
-/// The length of the log after the follower's position at which it is no longer kept for it.
+/// The most bytes of log after the follower's position that are kept for the follower.
 const LOG_BYTES_MAX: u64 = 8 << 30;
-/// The part of that length that is kept while the disk has no room for samples.
+/// The divisor of [`LOG_BYTES_MAX`] while the disk has no space for samples.
 const FULL_DISK_PART: u64 = 32;
 /// The greatest epoch: it grows by one with each promotion.
 pub(super) const EPOCH_MAX: u64 = 1 << 32;
@@ -71,7 +71,7 @@ pub struct Primary {
 #[derive(Debug, Default)]
 struct PrimaryState {
     epoch: u64,
-    /// The link of the stream that lives; 0 if there is none.
+    /// The link of the current stream; 0 if there is none.
     link: u64,
     /// Whether the follower has acknowledged anything in that stream.
     is_proven: bool,

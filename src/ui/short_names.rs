@@ -101,8 +101,8 @@ pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     Ok(joined(tokens.iter().zip(written.iter().map(String::as_str))))
 }
 
-/// Gives each name a short one: the most used get the first ones. `name` returns nothing for a
-/// number whose name is taken.
+/// Assigns a short name to each name, the first ones to the names that are used most. `name`
+/// returns `None` for a number whose name is taken.
 fn numbered<'a>(
     uses: &BTreeMap<&'a str, usize>,
     name: impl Fn(usize) -> Option<String>,

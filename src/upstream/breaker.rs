@@ -51,8 +51,8 @@ pub(super) struct Breaker {
 pub(super) enum Outcome {
     Answered,
     Failed,
-    /// There was no response in time. This is a failure only if the server answered nothing else
-    /// meanwhile; otherwise the request is a slow one.
+    /// There was no response in time. This counts as a failure only if the server answered no other
+    /// request meanwhile; otherwise only this request was slow.
     TimedOut,
     /// The request was cancelled, or failed for a reason that says nothing about the server.
     Unknown,

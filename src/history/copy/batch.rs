@@ -154,7 +154,8 @@ impl CopyBatch {
                     });
                 }
                 None => {
-                    // Keeps the places of the others, which the following lists refer to.
+                    // An empty series keeps the indexes of the others, to which the following lists
+                    // refer.
                     batch.series.push(CopySeries::default());
                     batch.refuse(samples.len() as u64, "a label set is not valid".to_owned());
                 }

@@ -140,7 +140,7 @@ impl DashboardDocument {
         Ok(DashboardDocument { uid, title, tags, panels, queries, variables, text })
     }
 
-    /// Returns the text as it came.
+    /// Returns the text as it was received.
     pub fn text(&self) -> &str {
         &self.text
     }

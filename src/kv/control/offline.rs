@@ -237,7 +237,7 @@ impl OfflineReader<'_> {
             self.exports.iter().find(|(export, whole)| *whole && leads(export.seq) && !lost_end).cloned();
         let is_complete = from_control || from_export.is_some() || (leads(0) && !lost_end);
         self.describe_journal(known, is_complete);
-        // If nothing is complete: the latest available state, and the changes of the journal that
+        // If no state is complete, the latest one is used, with the changes of the journal that
         // follow it without a gap.
         let latest = self.exports.iter().find(|(_, whole)| *whole).cloned();
         let latest_seq = latest.as_ref().map_or(0, |(export, _)| export.seq);

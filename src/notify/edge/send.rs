@@ -61,7 +61,7 @@ impl RunningTests {
 /// Receives the outcome of a delivery.
 pub(super) type OnOutcome = Box<dyn FnOnce(DeliveryOutcome) + Send>;
 
-/// A mail, and what to do with its outcome.
+/// A mail, and the receiver of its outcome.
 pub(super) struct MailJob {
     mail: PlainMail,
     on_outcome: OnOutcome,

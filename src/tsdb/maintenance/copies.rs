@@ -1,5 +1,5 @@
 //! The store as primary or follower of a standby (docs/standby.md): records are read for the
-//! follower, or stored as they come from the primary.
+//! follower, or records of the primary are stored unchanged.
 //!
 //! A follower makes no records. It seals by the barriers that copied seal records raise, and stores
 //! the tombstone of a deletion before it applies the next record.

@@ -4,7 +4,8 @@
 //! every caller, and whether or not its result was cached. Nothing is written to disk, so the table
 //! begins again when the server starts. A table that is full forgets the metrics that were queried
 //! least recently, those of the organisation with the most metrics first. For each organisation it
-//! knows since when it forgot none, so a metric that it does not list was not queried since.
+//! knows the time of the last eviction, so a metric that is not listed was not queried since that
+//! time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -140,8 +141,8 @@ impl QueriedMetrics {
         }
     }
 
-    /// Returns since when every query of the organisation is known, and when these metrics were
-    /// queried last.
+    /// Returns the time since which every query of the organisation is known, and when these
+    /// metrics were queried last.
     pub(in crate::api::orgs) fn last<'n>(
         &self,
         org: OrgId,
