@@ -1,5 +1,5 @@
-//! Sets the environment variable `BUILT_S` of the compiler to the day of the build, in seconds since
-//! the Unix epoch. It is rounded down to whole days, so that two builds on one day yield the same
+//! Sets the compiler's environment variable `BUILT_S` to the day of the build, in seconds since the
+//! Unix epoch. It is rounded down to whole days, so that two builds on one day yield the same
 //! program. `SOURCE_DATE_EPOCH` replaces the clock, for reproducible builds.
 //!
 //! Writes the files of the web UI in their served form to `OUT_DIR/ui`, from which `src/ui/mod.rs`
@@ -93,8 +93,8 @@ fn with_sheets(module: &str, folder: &Path) -> Result<String, String> {
     Ok(module.replace("TEXTS={}", &format!("TEXTS={{{texts}}}")))
 }
 
-/// Minifies the files of a folder and its subfolders. Adds modules to `modules` by their name, which
-/// begins with `prefix`, and writes all other files to the folder `to`.
+/// Minifies the files of a folder and its subfolders. Adds modules to `modules` by their name,
+/// which begins with `prefix`, and writes all other files to the folder `to`.
 fn minified(
     from: &Path,
     to: &Path,

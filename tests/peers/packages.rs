@@ -112,7 +112,7 @@ pub(crate) fn debian(name: &str, packages: &[&str]) -> PathBuf {
     unpacked(name, codename.expect("a release has a name").trim_matches('"'), packages)
 }
 
-/// Unpacks packages of Debian's newest release, because those of the stable release are too old.
+/// Unpacks packages of Debian sid, because those of the stable release are too old.
 pub(crate) fn latest_debian(name: &str, packages: &[&str]) -> PathBuf {
     unpacked(name, "sid", packages)
 }
