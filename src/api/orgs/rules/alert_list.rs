@@ -7,8 +7,9 @@
 //!
 //! A rule reads the whole organisation, so its name in a listing of rules, its expression, its
 //! value and its annotations may tell of series outside of the scope. Tokens get the labels, the
-//! state, its times, and the annotations that the policy names. Everything of a response, its
-//! order, its counts, its cursor and its tag included, depends on visible alerts only.
+//! state and its times, and the value and the annotations that the policy grants. Everything of a
+//! response, its order, its counts, its cursor and its tag included, depends on visible alerts
+//! only.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
