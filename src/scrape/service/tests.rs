@@ -12,7 +12,7 @@ use crate::scrape::run::{ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork}
 
 const ORG: OrgId = OrgId(1);
 
-/// Records the calls that store samples, and the stored state.
+/// A sink and a memory that record the requested and the remembered label sets.
 #[derive(Default)]
 struct Recorder {
     before: Vec<Labels>,

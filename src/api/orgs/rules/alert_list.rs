@@ -6,7 +6,7 @@
 //! an alert without `env`, whose rule may have aggregated that label away.
 //!
 //! A rule reads the whole organisation, so its name in a listing of rules, its expression, its
-//! value and its annotations may tell of series outside of the scope. Tokens get the labels, the
+//! value and its annotations may reveal series outside of the scope. Tokens get the labels, the
 //! state and its times, and the value and the annotations that the policy grants. Everything of a
 //! response, its order, its counts, its cursor and its tag included, depends on visible alerts
 //! only.
