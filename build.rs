@@ -1,8 +1,10 @@
-//! Hands the time of the build to the program, in `BUILT_S`: whole days in seconds since the Unix epoch, so that
-//! building twice a day yields the same program. `SOURCE_DATE_EPOCH` replaces the present, for reproducible builds.
+//! Sets the compiler's environment variable `BUILT_S` to the day of the build, in seconds since the
+//! Unix epoch. It is rounded down to whole days, so that two builds on one day yield the same
+//! program. `SOURCE_DATE_EPOCH` replaces the clock, for reproducible builds.
 //!
-//! Writes the files of the web UI as they are served into `OUT_DIR/ui`, from which `src/ui/mod.rs` includes them: style
-//! sheets and data without white space, and the modules in bundles (`src/ui/bundles.rs`).
+//! Writes the files of the web UI in their served form to `OUT_DIR/ui`, from which `src/ui/mod.rs`
+//! includes them: style sheets and data without white space, and modules in bundles
+//! (`src/ui/bundles.rs`).
 
 #[path = "src/ui/bundle.rs"]
 mod bundle;
@@ -23,7 +25,7 @@ use std::time::SystemTime;
 
 const DAY_S: u64 = 86_400;
 
-/// The module that has the style sheets of the element for dashboards as texts.
+/// The module that contains the style sheets of the element for dashboards as strings.
 const SHEETS: &str = "embedded/sheets.js";
 
 #[expect(
@@ -31,7 +33,7 @@ const SHEETS: &str = "embedded/sheets.js";
     reason = "a build script is not the program, whose clock is an argument"
 )]
 fn main() {
-    // Whatever else changes leaves the library as it is.
+    // Other changes need no new build of the library.
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rerun-if-changed=src");
     println!("cargo::rerun-if-changed=Cargo.lock");
@@ -40,8 +42,8 @@ fn main() {
         Ok(text) => text.trim().parse().ok(),
         Err(_) => SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map(|since| since.as_secs()).ok(),
     };
-    // `cargo run` sets the variable for the program as well. With the prefix PROMLET_ the program would warn of a setting
-    // that it does not know.
+    // `cargo run` sets the variable for the program, too. So its name does not begin with PROMLET_:
+    // the program would warn of an unknown setting.
     match seconds {
         Some(seconds) => println!("cargo::rustc-env=BUILT_S={}", seconds / DAY_S * DAY_S),
         None => println!("cargo::error=SOURCE_DATE_EPOCH is not a number of seconds"),
@@ -53,9 +55,9 @@ fn main() {
     }
 }
 
-/// Writes the files of the UI as they are served.
+/// Writes the files of the UI from the folder `from` to the folder `to`, in their served form.
 fn ui(from: &Path, to: &Path) -> Result<(), String> {
-    // Files of an earlier build may have other names.
+    // An earlier build may have written files with other names.
     _ = std::fs::remove_dir_all(to);
     let mut modules = BTreeMap::new();
     minified(from, to, "", &mut modules)?;
@@ -77,7 +79,7 @@ fn ui(from: &Path, to: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns the module [`SHEETS`] with the texts of the sheets that it names.
+/// Returns the module [`SHEETS`] with the contents of the style sheets that it names.
 fn with_sheets(module: &str, folder: &Path) -> Result<String, String> {
     let mut texts = String::new();
     for name in module.split('\'').filter(|name| name.ends_with(".css")) {
@@ -91,8 +93,8 @@ fn with_sheets(module: &str, folder: &Path) -> Result<String, String> {
     Ok(module.replace("TEXTS={}", &format!("TEXTS={{{texts}}}")))
 }
 
-/// Minifies all files of a folder and its subfolders into another folder, except for the modules, which it collects by
-/// name; names begin with `prefix`.
+/// Minifies the files of a folder and its subfolders. Adds modules to `modules` by their name,
+/// which begins with `prefix`, and writes all other files to the folder `to`.
 fn minified(
     from: &Path,
     to: &Path,
@@ -117,7 +119,7 @@ fn minified(
             "json" => Ok(minify::data(&text)),
             _ => Ok(text),
         };
-        let text = text.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        let text = text.map_err(|offset| format!("{name}: the token at byte {offset} does not end"))?;
         if kind == "js" {
             modules.insert(name, text);
         } else {

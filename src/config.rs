@@ -91,7 +91,7 @@ pub enum Invocation {
     Promote {
         /// The data folder.
         dir: PathBuf,
-        /// Also promote a follower that never had everything.
+        /// Also promote a follower that has never caught up
         accepts_loss: bool,
     },
     /// `promlet seal`, for the server on this folder or, if none runs, for the folder itself.
@@ -222,7 +222,8 @@ enum Command {
         /// The file with the standby token of the primary
         #[arg(long, value_name = "FILE")]
         token_file: PathBuf,
-        /// A file of certificates (PEM) to trust for the primary beside those of public authorities
+        /// A file of certificates (PEM) to trust for the primary in addition to those of public
+        /// authorities
         #[arg(long, value_name = "FILE")]
         ca_file: Option<PathBuf>,
         /// Send the token over http to another machine. Use it only in a network that you trust
@@ -660,7 +661,7 @@ fn check_public_url(url: &str, mail: &MailSetting) -> Result<(), ConfigError> {
         && secret_value("PROMLET_ALLOW_CONSOLE_MAIL").is_none_or(|v| v.reveal() != "1")
     {
         return Err(ConfigError::Settings(format!(
-            "with {url} mail cannot go to the console, where everyone who reads the log could sign in: set PROMLET_SMTP_URL, or \
+            "with {url} mail cannot be printed to the console, because everyone who reads the log could sign in: set PROMLET_SMTP_URL, or \
              PROMLET_ALLOW_CONSOLE_MAIL=1 if only you read it"
         )));
     }

@@ -45,7 +45,7 @@ pub(crate) fn run<R>(work: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `work` without [`simd_dispatch`] on this thread, like a processor without AVX2. For tests,
-/// because results do not tell the two variants apart.
+/// because both variants give the same results.
 pub fn scalar_only<R>(work: impl FnOnce() -> R) -> R {
     let before = SCALAR_ONLY.replace(true);
     let result = work();

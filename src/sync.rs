@@ -8,7 +8,7 @@ use std::sync::{PoisonError, TryLockError};
 
 /// Extends the results of [`std::sync::Mutex`], [`std::sync::RwLock`] and [`std::sync::Condvar`].
 pub(crate) trait IgnorePoison {
-    /// The guard, or the other value that the call returns.
+    /// The value of the successful call, usually a guard.
     type Guard;
 
     /// Returns the guard, whether or not a thread panicked while it held the lock.

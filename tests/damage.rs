@@ -18,17 +18,17 @@ use promlet::kv::{MasterKeySource, Record as _};
 use promlet::tsdb::Writes;
 use promlet::upkeep::{self, CheckOptions, Finding, Weight};
 
-/// What a start said and found.
+/// The messages of a start, and the data that it found.
 #[derive(Debug, PartialEq)]
 struct Found {
-    /// The table's word.
+    /// The outcome, as a word of the table.
     word: &'static str,
-    /// Everything that was said.
+    /// All messages.
     said: Vec<String>,
     held: FolderContents,
 }
 
-/// A folder with every kind of file in it, as a killed server leaves it, and what it holds.
+/// Makes a folder with every kind of file, in the state after a kill. Returns its contents.
 fn killed(dir: &Path) -> FolderContents {
     let live = crate::scratch::temporary_folder().expect("made");
     let (opened, held) = make(live.path());
@@ -75,7 +75,7 @@ fn damage(path: &Path, how: &str) {
     fs::write(path, content).expect("written");
 }
 
-/// Starts on the folder, looks, and gives it the word that the table uses.
+/// Starts on the folder, reads it, and describes the outcome by a word of the table.
 fn start(dir: &Path, whole: &FolderContents) -> Found {
     let opened = try_open(dir, false).and_then(|opened| opened.bind_key().map(|()| opened));
     let opened = match opened {
@@ -98,7 +98,7 @@ fn start(dir: &Path, whole: &FolderContents) -> Found {
     Found { word, said, held }
 }
 
-/// The names in the table's first column, by what they stand for.
+/// Returns the name of a file in the first column of the table.
 fn kind(dir: &Path, path: &Path) -> String {
     let below = path.strip_prefix(dir).expect("below").to_string_lossy().into_owned();
     let among = |folder: &str| {
@@ -129,7 +129,7 @@ fn kind(dir: &Path, path: &Path) -> String {
     }
 }
 
-/// The table of docs/storage.md: outcome by file and damage.
+/// Returns the table of docs/storage.md: the outcome by file and damage.
 fn table() -> BTreeMap<(String, &'static str), String> {
     let text =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/storage.md")).expect("read");
@@ -188,7 +188,8 @@ fn every_file_cut_short_changed_or_deleted_has_the_outcome_of_the_table() {
     assert!(wrong.is_empty() && untried.is_empty(), "{}\nrows of no file: {untried:?}", wrong.join("\n"));
 }
 
-/// The verdict of a deep check, and its findings; the check must not change the folder.
+/// Returns the verdict of a deep check, and its findings. Asserts that the check does not change
+/// the folder.
 fn check(dir: &Path) -> (Weight, Vec<Finding>) {
     let scratch = crate::scratch::temporary_folder().expect("made");
     let options = CheckOptions {
@@ -211,7 +212,7 @@ fn check(dir: &Path) -> (Weight, Vec<Finding>) {
     }
 }
 
-/// The verdicts of a check that agree with what a start does.
+/// Returns whether the verdict of a check agrees with the outcome of a start.
 fn agrees(word: &str, verdict: Weight) -> bool {
     match word {
         "refuses to start" | "read-only" | "warning" => verdict == Weight::Loss,
@@ -221,7 +222,7 @@ fn agrees(word: &str, verdict: Weight) -> bool {
     }
 }
 
-/// Every way in which a file of this content is damaged, by name; none: it is deleted.
+/// Returns every damage of a file with this content, by name; `None` deletes the file.
 fn damages(content: &[u8], other: &[u8]) -> Vec<(String, Option<Vec<u8>>)> {
     let mut all = vec![
         ("deleted".to_owned(), None),
@@ -383,7 +384,7 @@ fn a_check_and_a_start_agree_over_missing_replaced_and_half_mended_directories()
         assert!(agrees(word, verdict), "{name}: {verdict:?} {findings:?}");
     }
 
-    // What repair saves of a log that was mended and not named yet is all of it.
+    // Repair saves all of a log that was mended but not renamed yet.
     let dir = crate::scratch::temporary_folder().expect("made");
     copy_tree(sealed.path(), dir.path());
     fs::rename(dir.path().join("wal"), dir.path().join("wal.mended")).expect("renamed");

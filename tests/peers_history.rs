@@ -258,7 +258,7 @@ fn the_folder_of_a_stopped_prometheus_with_native_histograms_and_deletions_gives
     store.run(&["import", "prometheus-blocks", "prometheus"]);
     let theirs = Prometheus::start(&programs, &data, NO_SCRAPES);
     let (server, cookie) = store.serve();
-    // Only the times that were scraped.
+    // The range covers only times at which Prometheus scraped.
     let range = [end - 25, end - 2, 1];
     let mut points = 0;
     for expr in [

@@ -23,7 +23,7 @@ use serde_json::{Value as Json, json};
 
 const FROM: &str = "promlet <promlet@metrics.example>";
 
-/// The link in a mail, without what it begins with.
+/// Returns the part of the link in a mail that follows `begins`.
 fn token<'a>(mail: &'a Json, begins: &str) -> &'a str {
     let body = mail["body"].as_str().expect("text");
     let link = body.lines().find_map(|line| line.strip_prefix(begins));
@@ -52,7 +52,7 @@ fn links_arrive_by_smtp_are_used_and_notices_follow() {
     let post = |path: &str, body: &Json| server.post_json(&format!("/api/v1/auth{path}"), &[], body);
     assert_eq!(server.get("/api/v1/auth/config", &[]).json()["mailer"], "smtp");
 
-    // A sign-in link: scanners may look at it as often as they like.
+    // A sign-in link, which scanners may open any number of times.
     assert_eq!(post("/magic-link/request", &json!({ "email": EMAIL })).status, 202);
     let mail = mails.next(EMAIL);
     assert_eq!(mail["subject"], "Your sign-in link");

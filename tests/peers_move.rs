@@ -63,7 +63,7 @@ fn sent(base: Timestamp) -> Content {
     all.map(|(labels, samples)| (labels.value("series").to_owned(), pairs(samples))).collect()
 }
 
-/// Returns what the query API of a server returns.
+/// Returns the response of a server's query API.
 fn content(ask: &dyn Fn(&str, i64) -> Answer, base: Timestamp) -> Content {
     let mut all = BTreeMap::new();
     let end = base.plus_ms((STEPS + 100) * STEP_MS).as_s();

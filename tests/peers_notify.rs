@@ -1,4 +1,4 @@
-//! Notifications beside their real peers: Alertmanager and amtool of Debian, a mail server
+//! Notifications with their real peers: Alertmanager and amtool of Debian, a mail server
 //! (aiosmtpd), and a webhook receiver that checks signatures. The server is killed in between.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
@@ -40,7 +40,7 @@ const TEMPLATES: &str = "/usr/share/prometheus/alertmanager";
 /// package is unpacked and not installed.
 fn relocated(program: &Path, to: &Path) {
     let mut bytes = std::fs::read(program).expect("the program of the package");
-    // A path of the same length that leads nowhere else.
+    // A relative path of the same length.
     let here = format!(".{}.", "/".repeat(TEMPLATES.len() - 2));
     let places: Vec<usize> = (0..bytes.len() - here.len())
         .filter(|at| bytes[*at] == b'/' && bytes[*at..].starts_with(TEMPLATES.as_bytes()))
@@ -225,7 +225,7 @@ fn alertmanager_amtool_mail_and_webhook_get_each_alert_once_over_kills() {
     assert!(listed.contains(&id) && listed.contains("Quiet"), "{listed}");
     stage.send("Quiet", false);
 
-    // Killed again and again while the alert fires: nothing is repeated.
+    // The server is killed repeatedly while the alert fires, and no message is repeated.
     for _ in 0..5 {
         stage.server.kill();
         stage.server = serve();

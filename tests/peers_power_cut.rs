@@ -72,7 +72,7 @@ struct FileSystem {
     mount_options: &'static str,
 }
 
-/// Without auto_da_alloc ext4 forgives nothing: a rename orders no data by itself.
+/// Without auto_da_alloc, a rename on ext4 does not write the data of the file first.
 const EXT4: FileSystem =
     FileSystem { name: "ext4", make: &["mkfs.ext4", "-q", "-F"], mount_options: "loop,noauto_da_alloc" };
 const XFS: FileSystem = FileSystem { name: "xfs", make: &["mkfs.xfs", "-q"], mount_options: "loop" };
@@ -102,13 +102,13 @@ impl LoopDisk {
         done(Command::new("mount").args(options).arg(&self.image).arg(&self.mount));
     }
 
-    /// The power goes. With a `seed` other than 0 some dirty pages reached the disk before.
+    /// Cuts the power. With a `seed` other than 0, some dirty pages are written to the disk before.
     fn cut(&self, server: &Server, seed: usize) {
         let (pid, seed) = (server.pid().to_string(), seed.to_string());
         done(Command::new("python3").args(["-c", CUT, &pid]).arg(&self.mount).arg(&seed));
     }
 
-    /// The power comes back.
+    /// Mounts the file system again, as after the return of the power.
     fn mount_again(&self) {
         done(Command::new("umount").arg(&self.mount));
         self.mount();
@@ -181,7 +181,7 @@ fn keep_house(
                 .output()
                 .expect("the binary starts");
             backups += usize::from(made.status.success());
-            // It may be incomplete, or its file system gone.
+            // The backup may be incomplete, or its file system shut down.
             let _ = std::fs::remove_dir_all(&to);
         }
         std::thread::sleep(Duration::from_millis(20));

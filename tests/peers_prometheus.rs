@@ -51,14 +51,14 @@ fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
     eventually(Duration::from_secs(90), || format!("waited for {what}"), || done().then_some(()));
 }
 
-/// One asker of instant and range queries: (expression, time or start/end) to (status, body).
+/// A client of instant and range queries: from (expression, time or start/end) to (status, body).
 struct Asker<'a> {
     name: &'a str,
     instant: Ask<'a>,
     range: Ask<'a>,
 }
 
-/// An expression with start, end and step; an instant query looks at the end alone.
+/// An expression with start, end and step; an instant query uses only the end.
 type Ask<'a> = Box<dyn Fn(&str, [i64; 3]) -> Answer + 'a>;
 
 const QUERIES: &[&str] = &[
@@ -105,7 +105,7 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
     let House { server, cookie, key, secret, upstream, .. } = &house;
     println!("peers {} and {} are up", node.name, house.prometheus.name);
 
-    // Let it scrape for a while, then take a moment that both have seen completely.
+    // Prometheus scrapes for a while. Then a time is used for which both have all samples.
     wait_for("Prometheus to have scraped for 20 s", || {
         house.upstream("count_over_time(up{job=\"node\"}[1m])").is_some_and(|n| n >= 20.0)
     });
@@ -157,17 +157,17 @@ fn node_exporters_series_written_by_a_real_prometheus_are_answered_as_it_answers
     promtool_reads(&programs, server, secret);
 }
 
-/// Ours, and a Prometheus that writes to it what it scrapes.
+/// A promlet server, and a Prometheus that sends its samples to it.
 struct House {
     server: Server,
     cookie: String,
-    /// The API key that is written with: its id and its secret.
+    /// The id of the API key with which Prometheus writes; its secret follows.
     key: String,
     secret: String,
     prometheus: Peer,
     /// The root of Prometheus' own API.
     upstream: String,
-    // Last, so that both have ended when it is removed.
+    // The last field, so that both processes have ended when the folder is removed.
     _dir: tempfile::TempDir,
 }
 
@@ -206,7 +206,7 @@ impl House {
         House { server, cookie, key, secret, prometheus, upstream, _dir: dir }
     }
 
-    /// What Prometheus says itself: the first value of its answer to an instant query.
+    /// Returns the first value of Prometheus' own response to an instant query.
     fn upstream(&self, expr: &str) -> Option<f64> {
         let url = format!("{}/api/v1/query?query={}", self.upstream, percent(expr));
         let answer = request("GET", &url, &[], None);
@@ -214,7 +214,7 @@ impl House {
     }
 }
 
-/// A Prometheus that scrapes itself, native histograms and all, and sends what it has.
+/// A Prometheus scrapes itself, with native histograms, and sends its samples.
 #[test]
 fn native_histograms_of_a_real_prometheus_are_taken() {
     let settings = "  send_native_histograms: true\n  send_exemplars: true\n";
@@ -246,7 +246,7 @@ fn shop_target() -> u16 {
         let mut scrapes = 0_u64;
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
-            // One request a connection; its head fits and is of no interest.
+            // Each connection has one request, whose head fits into one read and is ignored.
             let _ = stream.read(&mut [0; 4_096]);
             scrapes += 1;
             let body = format!(
@@ -283,7 +283,7 @@ fn remote_write_2_of_a_real_prometheus_is_taken_whole() {
             .and_then(|v| v.parse::<f64>().ok())
             .is_some_and(|lag| lag > 2.0)
     });
-    // What its receiver says was not written counts as failed, too.
+    // Items that the receiver reports as not written count as failed, too.
     for what in ["samples", "histograms", "exemplars", "metadata"] {
         let failed = house.upstream(&format!("sum(prometheus_remote_storage_{what}_failed_total)"));
         assert_eq!(failed, Some(0.0), "promlet refused some {what}");
@@ -389,7 +389,7 @@ fn by_labels(name: &str, expr: &str, answer: &Answer) -> BTreeMap<String, Vec<(f
     found
 }
 
-/// Asserts that both hold the same series, times and values; answers how many series that were.
+/// Asserts that both have the same series, times and values. Returns the number of series.
 fn compare(name: &str, expr: &str, expected: &Answer, got: &Answer) -> usize {
     let expected = by_labels("prometheus", expr, expected);
     let got = by_labels(name, expr, got);
@@ -411,8 +411,8 @@ fn compare(name: &str, expr: &str, expected: &Answer, got: &Answer) -> usize {
     expected.len()
 }
 
-/// Whether two texts are equal, or numbers that differ only in the last digits: the order in which
-/// a sum visits series is not fixed.
+/// Returns whether two texts are equal, or numbers that differ only in the last digits: the order
+/// in which a sum visits series is not fixed.
 fn same(a: &str, b: &str) -> bool {
     let numbers = (a.parse::<f64>(), b.parse::<f64>());
     a == b || matches!(numbers, (Ok(a), Ok(b)) if (a - b).abs() <= 1e-12 * a.abs().max(b.abs()))

@@ -226,7 +226,7 @@ fn only_the_proxy_is_believed(behind: &Behind) {
     let sent =
         request("POST", port, "/tools/promlet/api/v1/auth/login", &format!("{JSON}{forged}"), &login());
     let through = set_cookie(&https::ask(stream, &sent).expect("an answer"));
-    // Directly, from an address that is no proxy.
+    // A direct request, from an address that is not a trusted proxy.
     let direct: SocketAddr = behind.server.url.trim_start_matches("http://").parse().expect("an address");
     let sent = request("POST", direct.port(), "/api/v1/auth/login", &format!("{JSON}{forged}"), &login());
     let direct = set_cookie(&plain(connect_from("127.0.0.7", direct.port()), &sent));

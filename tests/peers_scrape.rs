@@ -1,4 +1,4 @@
-//! Scraping beside a real Prometheus 3: both read the same file with many relabelling
+//! Scraping compared with a real Prometheus 3: both read the same file with many relabelling
 //! configurations, scrape the same targets, and must show the same targets and store the same
 //! samples, staleness included.
 

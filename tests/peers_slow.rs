@@ -20,12 +20,12 @@ use std::time::Duration;
 use harness::Server;
 use promlet::clock::Stopwatch;
 
-/// More than the 1,024 that are let in.
+/// More connections than the 1,024 that are accepted.
 const CONNECTIONS: &str = "1200";
-/// Of each attack: beyond the ten seconds that a header has.
+/// The duration of each attack, longer than the ten seconds that a header may take.
 const SECONDS: &str = "11";
 
-/// The value of one of the server's own metrics.
+/// Returns the value of one of the server's own metrics.
 fn metric(server: &Server, name: &str) -> f64 {
     let page = server.get("/metrics", &[]).body;
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

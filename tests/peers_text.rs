@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 
 const CLIENT: &str = "prometheus-client==0.26.0";
 
-/// Runs one of `tests/peers/*.py` with these lines as its input; answers what it prints.
+/// Runs one of `tests/peers/*.py` with these lines as its input. Returns its output.
 fn python(script: &str, input: &str) -> String {
     let mut child = Command::new("python3")
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers").join(script))

@@ -1,12 +1,13 @@
-//! Pages of another origin that show a chart and, at `/alerts`, the alerts of a promlet server with an embed token.
+//! Pages of another origin that show a chart and, at `/alerts`, the alerts of a promlet server with
+//! an embed token.
 //!
 //! ```text
 //! cargo run --example embed_page -- <embed token> [server] [org] [--expr PROMQL] [--listen ADDRESS]
 //! ```
 //!
 //! The server defaults to `http://127.0.0.1:8095`, the organisation to `demo`, the address to
-//! `127.0.0.1:8096`. `promlet demo` prints a token that fits. What matters is in `page.html`: one script, one
-//! element. This program only sends that page, as your web server would.
+//! `127.0.0.1:8096`. `promlet demo` prints a suitable token. The embedding is in `page.html`: one
+//! script and one element. This program only sends that page, as your web server would.
 
 use std::error::Error;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,7 +17,7 @@ use std::time::Duration;
 const PAGE: &str = include_str!("page.html");
 const ALERTS: &str = include_str!("alerts.html");
 const STYLE: &str = include_str!("page.css");
-/// A request line and headers longer than this are nobody's browser.
+/// The most bytes of a request line with its headers, which no browser exceeds.
 const HEAD_BYTES_MAX: u64 = 64 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 
@@ -50,7 +51,7 @@ impl Options {
     }
 
     fn filled(&self, page: &str) -> String {
-        // The blanks of a page are {{name}}.
+        // The placeholders of a page are {{name}}.
         let blanks = [("server", &self.server), ("org", &self.org), ("expr", &self.expr)];
         blanks.iter().fold(page.to_owned(), |page, (name, value)| {
             page.replace(&format!("{{{{{name}}}}}"), &escape(value))
@@ -58,7 +59,7 @@ impl Options {
     }
 }
 
-/// Text as an attribute's value.
+/// Escapes a text for the value of an attribute.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;").replace('>', "&gt;")
 }
@@ -73,7 +74,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(&options.listen)?;
     println!("Open http://{}/", listener.local_addr()?);
     for stream in listener.incoming() {
-        // One visitor at a time is enough for a page to look at; a slow one is given up.
+        // One connection at a time is enough for an example. A slow client is disconnected.
         if let Err(problem) = stream.and_then(|stream| answer(stream, &pages, &options.token)) {
             eprintln!("a request failed: {problem}");
         }
@@ -92,7 +93,7 @@ fn answer(mut stream: TcpStream, [page, alerts]: &[String; 2], token: &str) -> s
         header.clear();
     }
     let (status, kind, body) = match request.split_ascii_whitespace().nth(1) {
-        // A browser opens connections ahead of need and may close them unused.
+        // A browser opens connections in advance and may close them unused.
         None => return Ok(()),
         Some("/") => ("200 OK", "text/html", page.as_str()),
         Some("/alerts") => ("200 OK", "text/html", alerts.as_str()),

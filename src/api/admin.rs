@@ -85,7 +85,7 @@ pub fn routes() -> Routes<AdminDeps> {
         .patch(
             "/admin/orgs/{slug}",
             Auth::InstanceAdmin(Login::Any),
-            "Set the limits of an organisation, also above those of the server",
+            "Set the limits of an organisation, even above those of the server",
             orgs::change,
         )
         .get(
@@ -114,7 +114,7 @@ async fn seal(State(deps): State<AdminDeps>) -> ApiResult<Json<Value>> {
             };
             tsdb.seal_and_merge(now).map_err(|error| {
                 tracing::error!("not everything was sealed: {}", crate::kv::with_sources(&error));
-                ApiError::new(Code::StorageDegraded, "not everything could be sealed; nothing is lost")
+                ApiError::new(Code::StorageDegraded, "not everything could be sealed; no samples are lost")
                     .with_retry_after(SEAL_RETRY)
             })
         })

@@ -46,7 +46,7 @@ pub struct AgentRooms {
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,
-    /// The checks of `/readyz` beside that of the store.
+    /// The checks of `/readyz` in addition to that of the store.
     pub checks: Vec<(&'static str, Check)>,
     /// The counters of the edge.
     pub counters: Arc<Counters>,

@@ -40,7 +40,8 @@ const MOUNTED: [&str; 20] = [
     "write",
 ];
 
-/// Returns the path below `/api/v1/orgs/{slug}/` that a path stands for; `None` if it is no alias.
+/// Returns the path below `/api/v1/orgs/{slug}/` that a path stands for; `None` if it is not an
+/// alias.
 fn below_org(path: &str) -> Option<String> {
     let whole = match path {
         "/write" => "influx/write",

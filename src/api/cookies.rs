@@ -7,10 +7,9 @@
 //! Cookies ignore ports, and a subdomain may set cookies for its parent. An attacker who plants the
 //! cookie of a sign-in that they began signs the victim in to the attacker's account. The cookies
 //! that bind a sign-in to its browser are therefore called `__Host-ms_oauth` and `__Host-ms_ml`
-//! wherever browsers accept that prefix, which is over TLS and from the exact host only. On
-//! `http://localhost` another port can plant any cookie, including `ms_session`, whose name the
-//! specification fixes. No binding prevents that, but a host name of its own does, such as the
-//! address in the start banner.
+//! where browsers accept that prefix: over TLS, from the exact host. On `http://localhost` another
+//! port can plant any cookie, including `ms_session`, whose name the specification fixes. No
+//! binding prevents that, but a host name of its own does, such as the address in the start banner.
 
 use std::time::Duration;
 

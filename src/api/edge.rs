@@ -59,12 +59,12 @@ use error_rewrite::ErrorRewriter;
 /// The limits and timeouts of connections.
 #[derive(Clone, Debug)]
 pub struct EdgeOptions {
-    /// From the first wait for a header until its end, and until a new connection sends its first
-    /// byte.
+    /// The longest time from the first wait for a header until its end, and until a new connection
+    /// sends its first byte.
     pub header_timeout: Duration,
-    /// Between two requests.
+    /// The longest time between two requests.
     pub idle_timeout: Duration,
-    /// While a client reads nothing of a response.
+    /// The longest time in which a client may read nothing of a response.
     pub write_timeout: Duration,
     /// How long requests may continue after a shutdown begins.
     pub drain_timeout: Duration,
@@ -247,7 +247,7 @@ async fn answer(
     if is_proxied {
         response = response.map(|inner| Body::new(ProxiedBody { inner, slot: Arc::clone(slot) }));
     }
-    // A known connection that no longer shows a valid credential gives up its place.
+    // A 401 closes a known connection, because it counts for a credential that is no longer valid.
     let is_refused = response.status() == StatusCode::UNAUTHORIZED && slot.is_known();
     if reserved.is_some() || is_refused {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));

@@ -150,7 +150,7 @@ struct Totals {
 pub struct EmbedTotals {
     /// Requests with a valid embed token.
     pub requests: u64,
-    /// Those of them that were answered 401, 403 or 429.
+    /// Requests with a valid embed token that were answered 401, 403 or 429.
     pub refused: u64,
     /// Requests and evaluations refused because the budget of a key was used up.
     pub over_budget: u64,
@@ -240,7 +240,7 @@ impl EmbedUses {
         self.since
     }
 
-    /// Counts a request, and returns the handle that counts what it causes.
+    /// Counts a request, and returns the handle that counts its effects.
     pub fn record(self: &Arc<EmbedUses>, used: EmbedUse<'_>, now: Timestamp) -> EmbedUsage {
         let EmbedUse { key, is_link, origin, dashboard, viewer, client } = used;
         let viewer = match viewer {

@@ -112,7 +112,7 @@ codes! {
         TwofaNotEnabled "twofa_not_enabled" "Second factor not enabled",
         LinkRequired "link_required" "Log in first to link this identity",
         IdentityInUse "identity_in_use" "Identity already in use",
-        KeyIsAsymmetric "key_is_asymmetric" "The server holds no private key",
+        KeyIsAsymmetric "key_is_asymmetric" "The server does not have the private key",
         Conflict "conflict" "Conflict",
         AlreadyExists "already_exists" "Already exists",
         Provisioned "provisioned" "Provided by a file of the server",

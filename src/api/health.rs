@@ -117,10 +117,10 @@ pub(super) fn storage_check(writes: &Writes) -> Result<(), String> {
     match writes {
         Writes::Open => Ok(()),
         Writes::DiskFull { free, needed } => {
-            Err(format!("no samples are taken: {free} bytes are free on the disk, {needed} are needed"))
+            Err(format!("no samples are accepted: {free} bytes are free on the disk, {needed} are needed"))
         }
         Writes::Fenced(_) => Err("a write to the log failed; restart".to_owned()),
-        Writes::Stopped(why) => Err(format!("no samples are taken: {why}; restart")),
+        Writes::Stopped(why) => Err(format!("no samples are accepted: {why}; restart")),
         Writes::ReadOnly(_) => Err("the log is damaged; repair".to_owned()),
         Writes::Closed => Err("shutting down".to_owned()),
     }

@@ -18,8 +18,8 @@ pub struct Peer(pub SocketAddr);
 pub struct AllowedHosts(Vec<String>);
 
 impl AllowedHosts {
-    /// Accepts these names beside `localhost`, `*.localhost` and IP addresses, which are always
-    /// accepted.
+    /// Accepts these names in addition to `localhost`, `*.localhost` and IP addresses, which are
+    /// always accepted.
     pub fn new(names: impl IntoIterator<Item = String>) -> AllowedHosts {
         AllowedHosts(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
     }

@@ -225,7 +225,7 @@ impl Limits {
     /// Charges a mail to the IP address that requests it.
     pub fn charge_mail_from(&self, ip: IpAddr) -> ApiResult<()> {
         let refused = |wait| {
-            ApiError::new(Code::MailThrottled, "too many mails were asked for from this address")
+            ApiError::new(Code::MailThrottled, "too many mails were requested from this address")
                 .with_retry_after(wait)
         };
         self.mail_from.charge(&network(ip)).map(drop).map_err(refused)

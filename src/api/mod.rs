@@ -104,7 +104,7 @@ pub struct Rooms {
     pub clock: Clock,
     /// The queue of mails, which are sent after the response.
     pub mail: Arc<MailQueue>,
-    /// The checks of `/readyz` beside those of the store and the mailer: `accounts`,
+    /// The checks of `/readyz` in addition to those of the store and the mailer: `accounts`,
     /// `session_flush`.
     pub checks: Vec<(&'static str, Check)>,
     /// The counters of the edge, which the accept loop updates as well.
@@ -128,7 +128,7 @@ pub struct Rooms {
 pub struct ApiOptions {
     /// The URL that links begin with, without a slash at the end: `http://127.0.0.1:8095`.
     pub public_url: String,
-    /// Further host names beside that of the public URL, `localhost`, `*.localhost` and IP
+    /// Further host names in addition to that of the public URL, `localhost`, `*.localhost` and IP
     /// addresses.
     pub allowed_hosts: Vec<String>,
     /// The origins that may send cookies across sites.
@@ -410,8 +410,8 @@ impl Deps {
         }
     }
 
-    /// Repeats the samples of pushed groups that are due, and ends groups whose time to live is
-    /// over. To be called every few seconds; blocks.
+    /// Repeats the samples of pushed groups that are due, and ends expired groups. To be called
+    /// every few seconds; blocks.
     pub fn repeat_pushes(&self, now: Timestamp) {
         self.push.repeat(now);
     }

@@ -50,7 +50,7 @@ pub struct Counters {
     pub dashboard_files_failed: AtomicU64,
     /// Open connections.
     pub connections: AtomicI64,
-    /// Those that count for a session or an API key.
+    /// Open connections that count for a session or an API key.
     pub connections_known: AtomicI64,
     /// Connections refused because of a limit.
     pub connections_refused: AtomicU64,
@@ -269,7 +269,7 @@ fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
     let gauge = |name, help, value| family(name, MetricKind::Gauge, help, value);
     let counter = |name, help, value| family(name, MetricKind::Counter, help, value);
     vec![
-        gauge("promlet_forward_up", "Whether a target accepts what is sent: 1, or 0.", |status| {
+        gauge("promlet_forward_up", "Whether a target accepts requests: 1, or 0.", |status| {
             f64::from(u8::from(status.state == SenderState::Running))
         }),
         gauge(
@@ -308,7 +308,7 @@ fn of_targets(targets: &[TargetRow]) -> Vec<MetricFamily> {
         ),
         counter(
             "promlet_forward_forgotten_samples_total",
-            "Samples that a target acknowledged and says it did not write.",
+            "Samples that a target acknowledged and reported as not written.",
             |status| count(status.counts.forgotten_samples),
         ),
         counter(

@@ -65,7 +65,7 @@ async fn page(State(pages): State<Pages>, request: Request) -> Response {
         }
         Err(error) => {
             tracing::error!(%error, "a file of the UI folder cannot be served");
-            ApiError::new(Code::Internal, "this page cannot be read; the log says why").into_response()
+            ApiError::new(Code::Internal, "this page cannot be read; the log has the reason").into_response()
         }
     }
 }
@@ -119,7 +119,7 @@ fn answer(pages: &Pages, mut asset: Asset, held: Option<&str>, coding: Coding) -
     response
 }
 
-/// Returns a text that is no markup, inside or outside of double quotes.
+/// Returns a text that cannot be markup, inside or outside of double quotes.
 pub(super) fn escaped(text: &str) -> String {
     text.chars().fold(String::new(), |mut out, c| {
         match c {

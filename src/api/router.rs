@@ -158,7 +158,7 @@ impl Route {
         if let Some(get) = methods.iter().position(|method| *method == "GET") {
             methods.insert(get + 1, "HEAD");
         }
-        let refused = ApiError::new(Code::MethodNotAllowed, "this path does not take this method");
+        let refused = ApiError::new(Code::MethodNotAllowed, "this path does not support this method");
         let mut response = refused.into_response();
         if let Ok(allow) = HeaderValue::try_from(methods.join(",")) {
             response.headers_mut().insert(header::ALLOW, allow);

@@ -1,6 +1,6 @@
 //! The requests of a follower, below `/api/v1/standby/` (docs/standby.md, section 4).
 //!
-//! They are no routes of the REST API: they exist only on a server with `--standby`, and only the
+//! They are not routes of the REST API: they exist only on a server with `--standby`, and only the
 //! standby token opens them. The layers pass them on before any other credential is read. Streams
 //! have threads of their own, because they wait for the log. Acknowledgements have one more,
 //! because the lanes may be full of changes that wait for them.
@@ -30,7 +30,7 @@ use crate::standby::{Acknowledgement, Primary, Refused, StreamRequest};
 const PREFIX: &str = "/api/v1/standby/";
 /// The pieces of a response that wait for the connection.
 const PIECES_MAX: usize = 4;
-/// The streams and bases at once: a new stream ends the one before.
+/// The streams and bases at once: a new stream ends the previous one.
 const STREAMS_MAX: usize = 4;
 /// The acknowledgements and fences that wait.
 const ORDERS_MAX: usize = 16;

@@ -96,7 +96,7 @@ impl std::fmt::Display for StartStage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let step = match self {
             StartStage::Accounts => return f.write_str("the accounts are being opened"),
-            StartStage::Rest => return f.write_str("everything is read, the last preparations are made"),
+            StartStage::Rest => return f.write_str("everything was read; the last preparations are running"),
             StartStage::Samples(step) => step,
         };
         f.write_str(match step.phase {
@@ -191,7 +191,7 @@ fn answer(progress: &StartProgress, path: &str) -> Response {
             let retry_after = (header::RETRY_AFTER, HeaderValue::from(RETRY_AFTER.as_secs()));
             (StatusCode::SERVICE_UNAVAILABLE, [retry_after], Json(body)).into_response()
         }
-        _ => ApiError::new(Code::Starting, "the store is being opened; /readyz says how far it is")
+        _ => ApiError::new(Code::Starting, "the store is being opened; /readyz shows the progress")
             .with_retry_after(RETRY_AFTER)
             .into_response(),
     }

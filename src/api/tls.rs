@@ -31,13 +31,13 @@ pub enum TlsError {
         source: io::Error,
     },
     /// A file is too large for a certificate or key.
-    #[error("{path} holds more than {FILE_BYTES_MAX} bytes, which no certificate does")]
+    #[error("{path} has more than {FILE_BYTES_MAX} bytes, which is too large for certificates and keys")]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
     /// A file has the wrong content.
-    #[error("{path} holds no {wanted} in PEM{why}")]
+    #[error("{path} has no {wanted} in PEM{why}")]
     Pem {
         /// The file.
         path: PathBuf,

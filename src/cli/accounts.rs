@@ -165,7 +165,7 @@ pub(super) fn confirm(slug: &str, deletion: &str, warning: &str) -> anyhow::Resu
         bail!("{deletion} is permanent: confirm with --yes");
     }
     let typed = line(&format!("{warning} permanently; type {slug} to continue"), false)?;
-    if typed == slug { Ok(()) } else { Err(anyhow!("that is not {slug}; nothing was deleted")) }
+    if typed == slug { Ok(()) } else { Err(anyhow!("the text is not {slug}; nothing was deleted")) }
 }
 
 /// The presentation of a result for people.

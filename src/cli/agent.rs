@@ -8,7 +8,7 @@ use crate::config::{AgentSettings, Settings};
 use crate::server::{Agent, ServerError};
 use crate::telemetry;
 
-/// Forwards until the process is told to stop.
+/// Forwards samples until the process receives a signal to stop.
 pub(super) fn run(settings: Settings, agent: &AgentSettings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     match Agent::open(settings, agent, Clock::System, progress::start_line()) {

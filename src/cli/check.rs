@@ -37,7 +37,7 @@ pub(super) fn run(
     Ok(code(report.weight()))
 }
 
-/// Reports a folder that cannot be checked: its server could not start on it either, or runs on it.
+/// Reports a folder that cannot be checked: a server runs on it, or could not start on it.
 pub(super) fn cannot(error: &anyhow::Error) -> ExitCode {
     eprintln!("promlet: {error:#}");
     code(Weight::Loss)

@@ -71,7 +71,7 @@ pub(super) fn run(settings: &Settings, command: DashboardCommand, json: bool) ->
             let refused = rows.iter().filter(|row| row["result"] != "ok").count();
             if refused > 0 {
                 print!("{text}");
-                bail!("{refused} of {} files are no dashboards of this server", rows.len());
+                bail!("this server cannot show {refused} of {} files", rows.len());
             }
             Ok(text)
         }

@@ -13,7 +13,8 @@ use crate::server::{
 };
 use crate::telemetry;
 
-/// Follows until the process is told to stop. A folder that was promoted is served as a primary.
+/// Follows the primary until the process receives a signal to stop. A folder that was promoted is
+/// served as a primary.
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     prepare_follower(&settings).context("cannot copy the primary")?;

@@ -138,7 +138,7 @@ impl HistoryLine {
         HistoryLine { doing, since: Stopwatch::start(), shown: None, first: None, is_terminal }
     }
 
-    /// Shows the progress. Returns whether the work may continue, which it always may.
+    /// Shows the progress. Always returns true: the work continues.
     fn show(&mut self, progress: HistoryProgress) -> bool {
         let first = *self.first.get_or_insert(progress);
         if self.is_terminal && self.shown.is_none_or(|shown| shown.elapsed() >= PERIOD) {

@@ -13,7 +13,7 @@ use super::progress::number;
 use super::table::TableColumn;
 use crate::config::{AccountCommand, MoveCommand, OrgCommand, SecretSetting, Settings};
 
-/// The interval between two looks at the progress.
+/// The interval between two requests for the progress.
 const PERIOD: Duration = Duration::from_millis(500);
 /// The greatest size of a file with a secret or certificates in bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -47,7 +47,7 @@ const BEFORE_DROP: &[TableColumn] =
     &[("Organisation", "slug"), ("Samples here", "samples"), ("--back does not return", "not_returned")];
 const ENDED: &[TableColumn] = &[("Organisation", "slug"), ("Step", "step")];
 
-/// Returns the presentation of the result.
+/// Returns the columns in which the response to a command is shown.
 pub(super) fn view(command: &MoveCommand) -> ResultView {
     if command.dry_run {
         ResultView::rows(PLAN)
@@ -58,7 +58,7 @@ pub(super) fn view(command: &MoveCommand) -> ResultView {
     }
 }
 
-/// Reads the files that the command names, and asks before samples are removed.
+/// Reads the files that the command names, and asks for confirmation before samples are removed.
 pub(super) fn complete(settings: &Settings, command: &mut MoveCommand) -> anyhow::Result<()> {
     if command.drop_local && !command.yes {
         let ask = AccountCommand::Org(OrgCommand::Move(Box::new(command.clone())));
@@ -89,13 +89,14 @@ pub(super) struct Wait {
 }
 
 impl Wait {
-    /// Returns the wait that a command asks for, if any.
+    /// Returns the wait for the move that a command starts; `None` if the command starts none, or
+    /// is not to wait.
     pub(super) fn of(command: &MoveCommand) -> Option<Wait> {
         let starts = command.to.is_some() || command.back;
         (starts && !command.dry_run && !command.detach).then(|| Wait { slug: command.slug.clone() })
     }
 
-    /// Shows the progress until the move is complete. Returns its last state.
+    /// Shows the progress until the move is complete. Returns the last state of the move.
     ///
     /// # Errors
     /// The reason why the move stopped early.

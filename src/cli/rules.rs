@@ -62,7 +62,7 @@ fn report(file: &RuleFile) {
     println!("  SUCCESS: {rules} rules found\n");
 }
 
-/// Prints the groups that differ. Returns whether there are none.
+/// Prints the groups that differ. Returns true if none differ.
 fn diff(before: &Path, after: &Path) -> anyhow::Result<bool> {
     let (before, after) = (groups(before)?, groups(after)?);
     let mut is_same = true;

@@ -88,7 +88,7 @@ fn of_group(group: &RuleGroup, names: &[String], first: &BackfillRequest) -> Vec
 fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::Result<Writer> {
     let unopened = || format!("no server runs on {}, and it cannot be opened", settings.data_dir.display());
     let accounts = OpenAccounts::open(settings, Clock::System).with_context(unopened)?;
-    let mut org = Err("there is no rule".to_owned());
+    let mut org = Err("there is no recording rule".to_owned());
     for (_, request) in requests {
         org = accounts.admit_backfill(request);
         if org.is_err() {
@@ -102,7 +102,7 @@ fn open(settings: &Settings, requests: &[(String, BackfillRequest)]) -> anyhow::
 }
 
 impl Writer {
-    /// Backfills one rule and prints what was written.
+    /// Backfills one rule and prints the number of written samples.
     fn backfill(&mut self, name: &str, mut request: BackfillRequest) -> anyhow::Result<()> {
         let (mut stored, mut refused) = (0, 0);
         loop {

@@ -13,7 +13,7 @@ use crate::scrape::discovery::{DiscoveredTargets, DiscoveryManager, DueRefresh};
 use crate::scrape::target::JobTargets;
 
 /// Reads the configuration and the files that it names, and prints the targets. Discoveries by HTTP
-/// and DNS are named, and not asked.
+/// and DNS are listed without a request to them.
 pub(super) fn check(file: &Path, json: bool) -> anyhow::Result<()> {
     let config = ScrapeConfig::read(file).map_err(|error| anyhow::anyhow!("{error}"))?;
     let mut manager = DiscoveryManager::default();
@@ -37,11 +37,11 @@ pub(super) fn check(file: &Path, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// A configuration and what it leads to.
+/// A configuration and its targets.
 struct CheckedScrape {
     config: ScrapeConfig,
     targets: DiscoveredTargets,
-    /// Discoveries whose answers are not known.
+    /// Discoveries that send requests, which a check does not do.
     not_asked: Vec<String>,
     /// Discoveries with an error.
     failed: Vec<String>,
@@ -69,7 +69,7 @@ impl CheckedScrape {
             }
             job.failure.iter().for_each(|failure| line(format!("  {failure}")));
         }
-        self.not_asked.iter().for_each(|title| line(format!("not asked here: {title}")));
+        self.not_asked.iter().for_each(|title| line(format!("not requested by this check: {title}")));
         self.failed.iter().for_each(|error| line(format!("failed: {error}")));
         out
     }

@@ -11,7 +11,7 @@ use crate::entropy::Entropy;
 use crate::server::{FirstAccount, Server, ServerError};
 use crate::telemetry;
 
-/// Serves until the process is told to stop.
+/// Serves until the process receives a signal to stop.
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     let mut server = match Server::open(settings, Clock::System, progress::start_line()) {

@@ -131,7 +131,8 @@ impl FromArgMatches for AccountInvocation {
 impl Subcommand for AccountInvocation {
     fn augment_subcommands(command: Command) -> Command {
         let groups = AccountCommand::augment_subcommands(Command::new("groups"));
-        // Without a place of their own they are listed in the order in which they are added.
+        // Without a display order of their own, the groups are listed in the order in which they
+        // are added.
         let unplaced = |group: &Command| group.clone().display_order(Resettable::Reset);
         groups.get_subcommands().map(unplaced).map(with_common_args).fold(command, Command::subcommand)
     }
@@ -362,7 +363,7 @@ pub enum KeyCommand {
         /// The name of the key
         #[arg(long)]
         name: String,
-        /// Its scopes, of ingest, read, embed, alerting
+        /// The scopes, of ingest, read, embed, alerting
         #[arg(long, value_name = "SCOPE,..", value_delimiter = ',', required = true)]
         scopes: Vec<String>,
         /// The time until the key expires, as in 90d

@@ -47,8 +47,8 @@ pub(super) struct Flags {
     /// Proxies whose X-Forwarded-For is trusted, as addresses or networks
     #[arg(long, env = "PROMLET_TRUSTED_PROXIES", value_name = "CIDR,..", value_delimiter = ',')]
     pub(super) trusted_proxies: Vec<String>,
-    /// Addresses beside public ones that targets of organisations may have: networks, hosts, or
-    /// host:port, which this server itself needs
+    /// Addresses in addition to public ones that targets of organisations may have: networks,
+    /// hosts, or host:port, which this server itself needs
     #[arg(long, env = "PROMLET_OUTBOUND_ALLOW", value_name = "CIDR|HOST[:PORT],..", value_delimiter = ',')]
     pub(super) outbound_allow: Vec<String>,
     /// Time after which pushed groups that state none end [default: never]
@@ -64,8 +64,8 @@ pub(super) struct Flags {
     /// Who may create organisations
     #[arg(long, env = "PROMLET_ORG_CREATE", value_enum, default_value = "admin")]
     pub(super) org_create: OrgCreate,
-    /// Who may create an account beside the first one: invited people (first, invite), everyone who
-    /// can receive a mail (open), no one (closed)
+    /// Who may create an account, apart from the first one: invited people (first, invite),
+    /// everyone who can receive a mail (open), no one (closed)
     #[arg(long, env = "PROMLET_SIGNUP", value_enum, default_value = "first")]
     pub(super) signup: SignupMode,
     /// The file with the master key, if it is not in the data folder
@@ -74,7 +74,8 @@ pub(super) struct Flags {
     /// Sender of mail
     #[arg(long, env = "PROMLET_MAIL_FROM", value_name = "ADDRESS")]
     pub(super) mail_from: Option<String>,
-    /// A file of certificates (PEM) to trust for the mail server beside those of public authorities
+    /// A file of certificates (PEM) to trust for the mail server in addition to those of public
+    /// authorities
     #[arg(long, env = "PROMLET_SMTP_CA_FILE", value_name = "FILE")]
     pub(super) smtp_ca_file: Option<PathBuf>,
     /// `console` prints mail on standard output; `smtp` needs PROMLET_SMTP_URL

@@ -77,7 +77,7 @@ pub struct HistorySelection {
 /// The arguments of `promlet import` and `promlet verify-import`.
 #[derive(Args, Clone, Debug)]
 pub struct ImportCommand {
-    /// What is imported
+    /// The kind of the source
     pub kind: ImportKind,
     /// The file (- for standard input), the folder or the URL
     pub source: String,

@@ -52,7 +52,7 @@ pub struct OidcSetting {
     pub allowed_domains: Vec<String>,
     /// Whether its statement that an address is verified opens existing accounts.
     pub trust_email: bool,
-    /// A PEM file of certificates to trust beside those of public authorities.
+    /// A PEM file of certificates to trust in addition to those of public authorities.
     pub ca_file: Option<PathBuf>,
 }
 

@@ -21,7 +21,8 @@ pub struct Settings {
     pub data_dir: PathBuf,
     /// The URL of the server for people. Links in mails are built from it only.
     pub public_url: Option<String>,
-    /// Host names beside that of the public URL, `localhost`, `*.localhost` and IP addresses.
+    /// Host names in addition to that of the public URL, `localhost`, `*.localhost` and IP
+    /// addresses.
     pub allowed_hosts: Vec<String>,
     /// The origins of the cabinet's front end under development, which get CORS with credentials.
     pub trusted_origins: Vec<String>,
@@ -29,7 +30,7 @@ pub struct Settings {
     pub tls: Option<TlsFiles>,
     /// The addresses and networks (CIDR) of proxies whose `X-Forwarded-For` is trusted.
     pub trusted_proxies: Vec<String>,
-    /// The addresses beside public ones that targets of organisations may have.
+    /// The addresses in addition to public ones that targets of organisations may have.
     pub outbound_allow: EgressRules,
     /// The time to live of pushed groups that state none; `None` means without end.
     pub push_ttl: Option<Duration>,
@@ -146,7 +147,7 @@ pub struct ScrapeSettings {
 /// Whether a server has a standby, and when it acknowledges changes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum StandbyMode {
-    /// It has none.
+    /// The server has no standby.
     #[default]
     Off,
     /// Changes are acknowledged once they are durable here.
@@ -160,9 +161,9 @@ pub enum StandbyMode {
 pub struct FollowSettings {
     /// Its URL.
     pub url: String,
-    /// Its standby token.
+    /// The standby token.
     pub token: SecretSetting,
-    /// A file of certificates (PEM) to trust beside the public ones.
+    /// A file of certificates (PEM) to trust in addition to the public ones.
     pub ca_file: Option<PathBuf>,
     /// Whether an `http` URL may lead to another machine.
     pub insecure_http: bool,
@@ -238,7 +239,7 @@ pub enum MailSetting {
         url: SecretSetting,
         /// The sender.
         from: String,
-        /// A PEM file of certificates to trust beside those of public authorities.
+        /// A PEM file of certificates to trust in addition to those of public authorities.
         ca_file: Option<PathBuf>,
     },
 }

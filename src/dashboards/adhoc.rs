@@ -32,7 +32,7 @@ pub(super) fn chosen_filters(texts: &[String]) -> Result<Vec<Filter>, &'static s
         let (Some(label), Some(op), Some(value), None) =
             (parts.next(), parts.next(), parts.next(), parts.next())
         else {
-            return Err("has a value that is no filter such as job|=|api");
+            return Err("has a value that is not a filter such as job|=|api");
         };
         let op = match op.as_str() {
             "=" => MatchOp::Equal,
@@ -68,9 +68,9 @@ pub(super) fn filters_of(raw: &Object) -> Vec<Filter> {
 }
 
 impl super::Dashboard {
-    /// Adds the filters of all ad hoc variables to a query. A text that is no PromQL, or filters
-    /// whose pattern is invalid, leave the text as it is; the text is then refused by the parser,
-    /// and the filter matches no series.
+    /// Adds the filters of all ad hoc variables to a query. A text that is not PromQL is not
+    /// changed, and the parser then refuses it. A filter with an invalid pattern becomes an
+    /// equality test.
     pub(super) fn with_filters(&self, text: String, selections: &Selections) -> String {
         let adhoc = self.variables.iter().filter(|variable| variable.kind == "adhoc");
         let filters = adhoc.flat_map(|variable| {

@@ -38,7 +38,7 @@ pub struct Dashboard {
 /// An annotation with a query.
 #[derive(Clone, Debug)]
 struct Annotation {
-    /// Its place in the list of the document.
+    /// The place in the list of the document.
     place: usize,
     expr: String,
 }
@@ -72,15 +72,15 @@ pub enum PanelDraw {
     Points,
 }
 
-/// How the series of a panel stand on each other.
+/// How the series of a panel are stacked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PanelStacking {
-    /// They do not.
+    /// Not stacked.
     #[default]
     None,
-    /// By their values.
+    /// Stacked by their values.
     Normal,
-    /// By their parts of the sum.
+    /// Stacked by their shares of the sum.
     Percent,
 }
 
@@ -89,7 +89,7 @@ pub enum PanelStacking {
 pub struct PanelLook {
     /// How samples are drawn.
     pub draw: PanelDraw,
-    /// How series stand on each other.
+    /// How the series are stacked.
     pub stacking: PanelStacking,
     /// The opacity of bars and areas in percent, if the panel states one.
     pub fill_percent: Option<u8>,
@@ -306,7 +306,7 @@ impl Plugins {
         }
     }
 
-    /// Returns whether a query of a panel is asked of this server.
+    /// Returns whether a query of a panel has a data source of this server.
     pub(super) fn is_ours(&self, panel: &Object, target: &Object) -> bool {
         let own = self.of_source(target.get("datasource").filter(|source| !source.is_null()));
         let plugin = if own.is_empty() { self.of_source(panel.get("datasource")) } else { own };
@@ -356,7 +356,7 @@ pub(super) fn ref_ids(panel: &Object) -> Vec<String> {
     names
 }
 
-/// Returns whether a query can be evaluated and may be asked for.
+/// Returns whether a query can be evaluated and requested.
 pub(super) fn is_queried(plugins: &Plugins, panel: &Object, target: &Object) -> bool {
     let is_shown = !flag(target, "hide") && !PANELS_WITHOUT_QUERIES.contains(&member(panel, "type").as_str());
     is_shown && plugins.is_ours(panel, target) && !member(target, "expr").trim().is_empty()

@@ -4,7 +4,7 @@ use super::interpolate::InterpolateError;
 use super::json::number;
 use crate::model::percent_encoded;
 
-/// Where in PromQL a reference is.
+/// The lexical context of a reference in PromQL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Outside of strings and comments.
@@ -16,7 +16,7 @@ pub(super) enum Place {
 }
 
 impl Place {
-    /// Returns the place after `text`, which starts at this place.
+    /// Returns the context at the end of `text`, which begins in this context.
     pub(super) fn after(self, text: &str) -> Place {
         let mut place = self;
         let mut chars = text.chars();
@@ -36,7 +36,7 @@ impl Place {
         place
     }
 
-    /// Escapes a text for this place, so that it cannot end a string or a comment.
+    /// Escapes a text for this context, so that it cannot end a string or a comment.
     pub(super) fn escaped(self, text: &str) -> String {
         match self {
             Place::Quotes('`') => text.replace('`', "."),
@@ -71,7 +71,7 @@ fn alternatives(all: Vec<String>) -> String {
 }
 
 /// Returns the value of a reference without a format: a literal, or for variables with several
-/// values a pattern of escaped alternatives; escaped for its place.
+/// values a pattern of escaped alternatives. The result is escaped for its context.
 pub(super) fn promql_value(values: &[String], has_several: bool, place: Place) -> String {
     if has_several {
         return alternatives(values.iter().map(|one| place.escaped(&pattern(one, false))).collect());
@@ -85,9 +85,9 @@ pub(super) fn promql_value(values: &[String], has_several: bool, place: Place) -
 pub(super) struct Formatted<'v> {
     pub(super) name: &'v str,
     pub(super) values: &'v [String],
-    /// The texts of the values, for `text`.
+    /// The display texts of the values, for the format `text`.
     pub(super) texts: &'v [String],
-    /// The variable may have several values: the value is a list, even of one.
+    /// Whether the variable may have several values. Then even a single value is a list.
     pub(super) is_list: bool,
 }
 
@@ -163,7 +163,7 @@ impl Formatted<'_> {
         Ok(all.join(","))
     }
 
-    /// Returns string literals of the values, between quotes of this kind.
+    /// Returns the values as string literals in quotes of this kind, separated by commas.
     pub(super) fn literals(&self, quote: char) -> String {
         self.each(",", |one| format!("{quote}{}{quote}", Place::Quotes(quote).escaped(one)))
     }
@@ -180,8 +180,8 @@ fn lucene(text: &str) -> String {
     out
 }
 
-/// Returns whether a text is a number, a duration, or names between commas: texts that outside of
-/// quotes are whole tokens wherever they are.
+/// Returns whether a text is a number, a duration, or names between commas. Outside of quotes, such
+/// texts are whole tokens in any context.
 pub(super) fn is_plain(text: &str) -> bool {
     let is_word = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')

@@ -52,7 +52,7 @@ pub enum InterpolateError {
     #[error("the variable {0} is not inside quotes, where All has no text: send the values instead")]
     AllOutside(String),
     /// The value did not stay inside its quotes.
-    #[error("a value of a variable cannot be told apart from the query")]
+    #[error("a value of a variable cannot be separated from the query")]
     Unclear,
     /// The server does not support the format.
     #[error("the server does not support the format {0} of a variable")]

@@ -10,7 +10,7 @@ const QUERY_BYTES_MAX: usize = 64 * 1_024;
 /// Grafana's numbers in `qryType`.
 const TYPES: [&str; 6] = ["label_names", "label_values", "metrics", "query_result", "series", "classic"];
 
-/// What a variable asks for. Selectors are `None` for all series.
+/// The query of a variable. Selectors are `None` for all series.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VariableQuery {
     /// The values of a label.
@@ -43,8 +43,8 @@ pub enum VariableQuery {
 }
 
 impl super::Dashboard {
-    /// Returns what a query variable asks for, with its references replaced; `None` for variables
-    /// that ask for nothing.
+    /// Returns the query of a variable with its references replaced; `None` for variables without a
+    /// query.
     ///
     /// # Errors
     /// [`InterpolateError`].

@@ -49,14 +49,15 @@ impl VariableOption {
     }
 }
 
-/// Who chooses the value of a variable.
+/// How the value of a variable is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableAccess<'a> {
-    /// Nobody: it has these values, whatever the document says.
+    /// By the token or its key: the variable has these values, and those of the document do not
+    /// count.
     Locked(&'a [String]),
-    /// The viewer, among these values or among all.
+    /// By the viewer, among these values; `None` allows all.
     Open(Option<&'a [String]>),
-    /// The document.
+    /// By the document.
     Fixed,
 }
 
@@ -297,7 +298,9 @@ impl Variable {
                     }
                 });
             }
-            values if values.iter().any(|value| value == ALL) => return unfit("has All beside other values"),
+            values if values.iter().any(|value| value == ALL) => {
+                return unfit("has All beside other values");
+            }
             [_, _, ..] if !self.multi => return unfit("takes one value"),
             values if values.len() > OPTIONS_MAX => return unfit("has too many values"),
             _ => {}

@@ -50,7 +50,7 @@ const VARIABLE_MEMBERS: [&str; 16] = [
     "auto_count",
     "auto_min",
 ];
-/// Members of a panel that ask other things of the server, or repeat its queries.
+/// Members of a panel that cause other requests to the server, or repeat its queries.
 const PANEL_MEMBERS_LEFT_OUT: [&str; 6] =
     ["alert", "datasource", "libraryPanel", "scopedVars", "snapshotData", "targets"];
 
@@ -85,7 +85,7 @@ impl super::Dashboard {
         document
     }
 
-    /// Returns who chooses the value of each variable.
+    /// Returns how the value of each variable is chosen.
     pub fn variables_view<'a>(&self, access: impl Fn(&str) -> VariableAccess<'a>) -> Value {
         let view = |variable: &Variable| match access(&variable.name) {
             VariableAccess::Locked(values) => json!({ "access": "locked", "value": values }),
@@ -96,7 +96,7 @@ impl super::Dashboard {
     }
 }
 
-/// Returns an annotation that can be asked for by its place.
+/// Returns an annotation that can be requested, by its index.
 fn annotation_view(place: usize, raw: &Object) -> Value {
     let mut view = Object::new();
     for name in ANNOTATION_MEMBERS {
@@ -207,8 +207,8 @@ fn strip_panel(panel: &mut Object, plugins: &Plugins) {
     strip_panels(panel, "panels", plugins);
 }
 
-/// Removes links to dashboards, wherever a document has links. The depth of a stored document
-/// bounds the recursion.
+/// Removes links to dashboards from all parts of a document. The depth of a stored document bounds
+/// the recursion.
 fn strip_links(value: &mut Value) {
     match value {
         Value::Array(list) => list.iter_mut().for_each(strip_links),

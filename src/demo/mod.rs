@@ -1,5 +1,5 @@
-//! Sample data: a generated web shop, for `promlet demo` and for an organisation that wants to see
-//! data before it sends its own.
+//! Sample data: a generated web shop, for `promlet demo` and for an organisation that has not sent
+//! data of its own yet.
 //!
 //! The samples are computed from a time and stored by the callers. This room does no I/O.
 

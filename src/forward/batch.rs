@@ -70,7 +70,8 @@ pub(super) struct SampleBatch {
     items: Vec<Item>,
     first_seq: u64,
     first_ms: Option<i64>,
-    /// Requests that may still be sent to find what the target refuses, for all parts of a batch.
+    /// The number of requests that may still be sent to find the refused samples, for all parts of
+    /// a batch.
     splits_left: Arc<AtomicU32>,
     /// Attempts that failed and are repeated.
     pub(super) attempts: u32,
@@ -94,7 +95,7 @@ impl SampleBatch {
         SampleBatch { items, first_seq, first_ms, splits_left, attempts: 0, encoded: None }
     }
 
-    /// Returns the number of the first log record that it needs.
+    /// Returns the number of the first log record that the batch needs.
     pub(super) const fn first_seq(&self) -> u64 {
         self.first_seq
     }

@@ -1,4 +1,4 @@
-//! The thread of a target: it drives the sender, and sends its requests.
+//! The thread of a target, which drives the sender and sends its requests.
 //!
 //! The thread reads the log and encodes. Requests run as tasks of the server's runtime and return
 //! their answers through a channel, so a slow target holds up no other one.
@@ -30,23 +30,23 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const RESPONSE_BYTES_MAX: u64 = 64 << 10;
 /// The most bytes of a response that a status shows.
 const SHOWN_BYTES: usize = 4 << 10;
-/// The time between two looks at the log.
+/// The interval between two reads of the log.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// The longest wait for the end of a response whose status is known already.
+/// The longest wait for the end of a response whose status is already known.
 const DRAIN_TIME: Duration = Duration::from_secs(1);
 /// The delay after an error of the log.
 const AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// The most targets that run at once. Each has a thread.
 pub const RUNNING_MAX: usize = 256;
 
-/// A target, and what is sent to it.
+/// A target, and the samples that are sent to it.
 #[derive(Clone, Debug)]
 pub struct ForwardSpec {
     /// The consumer of the log, which has the pin.
     pub consumer: ConsumerId,
     /// The organisation whose samples are sent.
     pub org: OrgId,
-    /// The name, for the log of the program.
+    /// The name in log lines.
     pub name: String,
     /// The target. The URL is that of remote write.
     pub target: Target,
@@ -60,12 +60,12 @@ pub struct ForwardSpec {
     pub from: LogPosition,
 }
 
-/// What senders need of the process.
+/// The parts of the process that senders use.
 #[derive(Clone, Debug)]
 pub struct ForwardDeps {
     /// The samples.
     pub tsdb: Arc<Tsdb>,
-    /// The addresses that may be connected to.
+    /// The addresses to which connections are allowed.
     pub egress: Egress,
     /// The runtime of the requests.
     pub runtime: Handle,
@@ -88,7 +88,7 @@ pub enum ForwardError {
     /// A thread could not be started.
     #[error("could not start a thread")]
     Thread(#[source] std::io::Error),
-    /// As many targets run as are allowed.
+    /// [`RUNNING_MAX`] targets run already.
     #[error("{RUNNING_MAX} targets are running, which is the limit of this server")]
     TooMany,
 }
@@ -110,7 +110,7 @@ impl Forwarding {
     /// Pins the log for the target, and starts to send.
     ///
     /// # Errors
-    /// [`ForwardError`]. The pin may exist then.
+    /// [`ForwardError`]. The pin of the log may exist after an error.
     pub fn start(spec: ForwardSpec, deps: ForwardDeps, rng: Entropy) -> Result<Forwarding, ForwardError> {
         let client =
             TargetClient::new(spec.target.clone(), deps.egress.clone()).map_err(ForwardError::Target)?;
@@ -241,7 +241,7 @@ impl TargetThread {
         self.status.lock().ignore_poison().state = SenderState::Stopped;
     }
 
-    /// Reads the log. Returns an error that needs a look by the operator.
+    /// Reads the log. Returns an error that the operator has to handle.
     fn fill(&mut self, now: Duration) -> Option<String> {
         match self.sender.fill(now) {
             Ok(()) => None,
@@ -255,7 +255,7 @@ impl TargetThread {
                 );
                 None
             }
-            // The store closes; the target is stopped next.
+            // The store is closing, and the target will be stopped.
             Err(TailError::Closed) => Some(TailError::Closed.to_string()),
             Err(error) => {
                 tracing::warn!(
@@ -268,7 +268,7 @@ impl TargetThread {
         }
     }
 
-    /// Writes the first failure after a success to the log of the program.
+    /// Logs the first failure after a success.
     fn note_failure(&self, answer: &Answer) {
         let text = match answer {
             Answer::Accepted { .. } => return,
@@ -294,7 +294,7 @@ impl TargetThread {
         let newest = tsdb.newest_sample(self.spec.org).map(|newest| newest.min(self.deps.clock.now()));
         let lag_ms = match (newest, self.sender.first_queued_ms()) {
             (Some(newest), Some(first)) => Some(newest.as_ms().saturating_sub(first).max(0)),
-            // Nothing is queued, but the log has more: the time of that is not known.
+            // Nothing is queued, but the log has more records, whose times are not known.
             _ if log_error.is_some() || self.sender.can_read() => None,
             _ => Some(0),
         };
@@ -320,7 +320,7 @@ impl TargetThread {
         self.deps.runtime.spawn(async move {
             let OutgoingRequest { shard, body, version, compression } = request;
             let answer = exchange(&client, body, version, compression).await;
-            // The thread has ended if nothing receives.
+            // Sending fails only if the thread has ended.
             let _ = events.send(Event::Answered { shard, answer });
         });
     }
@@ -350,8 +350,8 @@ pub(crate) async fn exchange(
         Err(error) => return Answer::Failed { code: error.code(), text: error.to_string() },
     };
     let status = response.status;
-    // A page in HTML is that of a proxy or a login, so its status says nothing about the samples. A
-    // proxy that finds a body too large is right, though.
+    // An HTML page comes from a proxy or a login form, so its status says nothing about the
+    // samples, except for 413: a proxy may refuse a body as too large.
     if is_page(&response) && (matches!(status, 200..300) || refuses_samples(status)) && status != 413 {
         let page = response.body.beginning(SHOWN_BYTES).await;
         let text = format!("status {status} with a page in HTML, which no receiver sends: {page}");
@@ -374,7 +374,7 @@ fn is_page(response: &TargetResponse) -> bool {
     })
 }
 
-/// Returns the answer of a 2xx of a receiver.
+/// Returns the outcome of a 2xx response.
 async fn accepted(response: TargetResponse) -> Answer {
     let count = |name| response.header(name).and_then(|text| text.trim().parse::<u64>().ok());
     let samples = count("x-prometheus-remote-write-samples-written");
@@ -395,7 +395,7 @@ pub struct ProbeReport {
     pub status: Option<u16>,
     /// The stable code of the error.
     pub code: Option<&'static str>,
-    /// The description of the error, or what the target says to a request without samples.
+    /// The description of the error, or the text of the target's response.
     pub message: Option<String>,
     /// The time until the response, in milliseconds.
     pub latency_ms: u64,
@@ -404,7 +404,7 @@ pub struct ProbeReport {
 /// Sends a request without samples, and reports whether the target accepts it.
 ///
 /// # Errors
-/// A sentence, if the target is not valid.
+/// A message, if the target is not valid.
 pub async fn probe(
     target: Target,
     protocol: ForwardProtocol,
@@ -452,8 +452,8 @@ pub async fn probe(
 #[derive(Debug)]
 pub struct Forwarders {
     deps: ForwardDeps,
-    /// Held while a stored target is changed and the change is applied, so that what runs is what
-    /// is stored.
+    /// Held while a stored target is changed and the change is applied, so that running and stored
+    /// targets are equal.
     changes: Mutex<ForwardChanges>,
     running: Mutex<BTreeMap<(OrgId, u32), RunningTarget>>,
     /// Targets that could not be started, with the reason.
@@ -462,7 +462,7 @@ pub struct Forwarders {
     lost_before: BTreeMap<ConsumerId, u64>,
 }
 
-/// What [`Forwarders::changes`] guards besides changes.
+/// The data that the lock [`Forwarders::changes`] guards.
 #[derive(Debug, Default)]
 pub struct ForwardChanges {
     /// When the positions of targets were last stored.
@@ -509,7 +509,7 @@ impl Forwarders {
         self.running.lock().ignore_poison()
     }
 
-    /// Returns whether a target runs as this version has it.
+    /// Returns whether a target runs with this version of its settings.
     pub fn is_running(&self, org: OrgId, number: u32, version: u32) -> bool {
         let running = self.running();
         running.get(&(org, number)).is_some_and(|one| one.version == version && !one.forwarding.has_failed())
@@ -541,7 +541,8 @@ impl Forwarders {
         }
     }
 
-    /// Stops a target, and keeps the log for it from its position on, at first `from`.
+    /// Stops a target, and keeps the log for it from its position on, or from `from` if it has
+    /// none.
     pub fn hold(&self, org: OrgId, number: u32, from: LogPosition) {
         let before = self.stopped(org, number);
         if let Err(error) = self.deps.tsdb.pin(Forwarders::consumer_of(org, number), from) {
@@ -549,7 +550,7 @@ impl Forwarders {
         }
     }
 
-    /// Stops a target. Returns the reason why it did not run.
+    /// Stops a target. Returns the reason why it was not running, if it was not.
     fn stopped(&self, org: OrgId, number: u32) -> Option<String> {
         let before = self.failed.lock().ignore_poison().remove(&(org, number));
         self.stop(org, number);
@@ -580,7 +581,7 @@ impl Forwarders {
         drop(stopped);
     }
 
-    /// Returns the state of a target; none if it should not run.
+    /// Returns the state of a target; `None` if it should not run.
     pub fn status(&self, org: OrgId, number: u32) -> Option<ForwardStatus> {
         if let Some(running) = self.running().get(&(org, number)) {
             return Some(running.forwarding.status());
@@ -598,8 +599,8 @@ impl Forwarders {
         all.into_iter().collect()
     }
 
-    /// Returns a sentence for `/readyz` if targets need a look. Anyone may read it, so it only
-    /// counts.
+    /// Returns a message for `/readyz` if some targets have errors. The page is public, so the
+    /// message has only their number.
     pub fn note(&self) -> Option<String> {
         let statuses = self.statuses();
         let needs_look = |state: &SenderState| {

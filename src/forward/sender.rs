@@ -1,5 +1,6 @@
-//! The sender of one target: it reads the log, applies the target's rules, and decides what is sent
-//! when. It does no I/O but the reads of the log; time and randomness are arguments.
+//! The sender of one target: it reads the log, applies the target's rules, and decides which
+//! samples are sent, and when. It does no I/O but the reads of the log; time and randomness are
+//! arguments.
 //!
 //! ```text
 //! log tail -> relabel -> shard by series -> batches -> one request in flight for each shard
@@ -33,7 +34,8 @@ pub const REQUEST_WAIT: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8 << 20;
 /// The most requests in flight for one target.
 pub const SHARDS_MAX: usize = 8;
-/// The batches of a shard that wait beside the one in flight. Reading stops at this number.
+/// The number of batches of a shard that wait while one is in flight. At this number, no more of
+/// the log is read.
 const BATCHES_WAITING: usize = 2;
 /// The records that are read before outcomes are handled.
 const RECORDS_AT_ONCE: usize = 256;
@@ -314,7 +316,7 @@ impl Sender {
         self.counts.lost_records = self.counts.lost_records.saturating_add(records);
     }
 
-    /// Sends what is queued without waiting for more, at the end of the process.
+    /// Sends the queued samples without waiting for more, at the end of the process.
     pub fn flush(&mut self) {
         self.queue.shards.iter_mut().for_each(Shard::close);
     }

@@ -14,8 +14,8 @@ pub enum SenderState {
         /// The description.
         text: String,
     },
-    /// The target refuses the credential, the tenant, the path or the format. Nothing is dropped;
-    /// requests are repeated until the configuration is right.
+    /// The target refuses the credential, the tenant, the path or the format. No samples are
+    /// dropped; requests are repeated until the configuration is corrected.
     Misconfigured {
         /// The description.
         text: String,

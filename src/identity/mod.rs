@@ -255,8 +255,8 @@ impl Identity {
         self.load_engines()
     }
 
-    /// Replaces everything that is cached in memory by the stored rows, which were changed beside
-    /// this room: copied from a primary, or stored although their caller got an error.
+    /// Replaces everything that is cached in memory by the stored rows, which were changed without
+    /// this module: copied from a primary, or stored although their caller got an error.
     ///
     /// # Errors
     /// [`StoreError`]; parts of the cache may be older than others, and the next call retries.
@@ -290,7 +290,7 @@ impl Identity {
     /// 5 s. Blocks (commit).
     ///
     /// # Errors
-    /// [`StoreError`]; the next tick retries what was not written.
+    /// [`StoreError`]; the next tick writes the rest.
     pub fn tick(&self, now: Timestamp) -> Result<(), StoreError> {
         self.flush_sessions()?;
         self.flush_keys()?;

@@ -22,7 +22,7 @@ impl Default for Argon2Cost {
 
 /// A cost outside of the limits of Argon2 or of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("argon2 takes 8 KiB a lane to 1 GiB, 1 to 16 passes, 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
+#[error("argon2 needs 8 KiB per lane to 1 GiB, 1 to 16 passes and 1 to 16 lanes, not m={},t={},p={}", .0.memory_kib, .0.passes, .0.lanes)]
 pub struct CostError(pub Argon2Cost);
 
 /// Who may create an account (`PROMLET_SIGNUP`). The first account of an instance can always be

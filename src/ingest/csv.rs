@@ -38,7 +38,7 @@ use split::{CsvRecord, RecordError};
 const CELL_QUOTED_MAX: usize = 40;
 
 /// Decodes a decompressed body. `default_at` is the time of samples without a time column. Cost:
-/// one pass; per line nothing is allocated except what the batch holds.
+/// one pass; per line, only the contents of the batch are allocated.
 ///
 /// # Errors
 /// [`DecodeError`], if the whole body is refused: it is empty or exceeds a limit, or its header is

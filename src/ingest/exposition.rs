@@ -18,7 +18,8 @@
 //!
 //! A histogram becomes a native one if it has spans, a zero threshold or observations in its zero
 //! bucket, as in Prometheus. Its classic buckets are added if [`ExpositionOptions::classic`] is set
-//! or if it is no native one. A metric without the value of its family's type is refused alone.
+//! or if it is not a native histogram. A metric without the value of its family's type is refused
+//! alone.
 
 mod float;
 mod histogram;

@@ -66,7 +66,10 @@ fn sample<'a>(
     labels.push(TextSlice::Borrowed(METRIC_NAME), TextSlice::Borrowed(parts.next().unwrap_or_default()));
     for tag in parts {
         let Some((name, value)) = tag.split_once('=') else {
-            return Err(wrong(format!("{:?} is no tag of the form name=value", truncated(tag, QUOTED_MAX))));
+            return Err(wrong(format!(
+                "{:?} is not a tag of the form name=value",
+                truncated(tag, QUOTED_MAX)
+            )));
         };
         if labels.len() >= LABELS_PARSED_MAX {
             return Err(wrong(format!("the series has more than {LABELS_PARSED_MAX} tags")));
@@ -159,7 +162,7 @@ mod tests {
                 "line 1: a line is: path value time",
                 "line 2: \"x\" is not a number",
                 "line 3: \"x\" is not a time in seconds since 1970",
-                "line 4: \"t\" is no tag of the form name=value",
+                "line 4: \"t\" is not a tag of the form name=value",
                 "line 5: label name \"t\" occurs twice",
                 "line 6: the series has no metric name",
                 "line 7: \"1\" follows the time",

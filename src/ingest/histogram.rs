@@ -29,8 +29,8 @@ const SPAN: &str = "BucketSpan";
 /// start timestamp in milliseconds as it was sent; 0 means that there is none.
 ///
 /// # Errors
-/// [`DecodeError`], if the message is malformed or a limit is exceeded. An invalid histogram is no
-/// error here: its sample carries the [`HistogramError`].
+/// [`DecodeError`], if the message is malformed or a limit is exceeded. An invalid histogram is not
+/// an error here: its sample carries the [`HistogramError`].
 pub(super) fn add(
     batch: &mut WriteBatch<'_>,
     message: &[u8],
@@ -169,8 +169,8 @@ impl HistogramFields {
         let BucketFields { spans: negative, deltas: negative_deltas, counts: negative_counts } =
             self.negative;
         let shape = HistogramShape::new(schema, self.zero_threshold, self.custom_values, positive, negative)?;
-        // Each side is checked on its own, so that surplus buckets of one side cannot stand in for
-        // missing ones of the other.
+        // Each side is checked separately, so that surplus buckets of one side cannot compensate
+        // for missing ones of the other.
         let sent = |deltas: usize, counts: usize| if self.float_count.is_some() { counts } else { deltas };
         for (expected, found) in [
             (shape.positive_buckets(), sent(positive_deltas.len(), positive_counts.len())),

@@ -83,8 +83,8 @@ pub struct InfluxOptions {
     pub default_at: Timestamp,
 }
 
-/// Decodes a decompressed body. Cost: one pass; per line nothing is allocated except what the batch
-/// holds.
+/// Decodes a decompressed body. Cost: one pass; per line, only the contents of the batch are
+/// allocated.
 ///
 /// # Errors
 /// [`DecodeError`], if the whole body is refused: it is empty or exceeds a limit. Invalid lines are

@@ -22,8 +22,8 @@ use super::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, trun
 use super::{DecodeError, DecodeLimits, Translated, lines, number};
 use crate::model::{Refusal, Sample, Timestamp};
 
-/// Decodes a decompressed body. Cost: one pass; per line nothing is allocated except what the batch
-/// holds and strings with escapes.
+/// Decodes a decompressed body. Cost: one pass; per line, only the contents of the batch and
+/// strings with escapes are allocated.
 ///
 /// # Errors
 /// [`DecodeError`], if the whole body is refused: it is empty or exceeds a limit. Invalid lines are

@@ -186,7 +186,7 @@ pub struct Translated {
     pub refusals: Vec<Refusal>,
     /// The number of refused samples (data points, lines).
     pub refused: usize,
-    /// The number of values that are no numbers, which the format allows and no sample can hold.
+    /// The number of values that are not numbers, which the format allows and no sample can hold.
     pub skipped: usize,
 }
 

@@ -74,7 +74,7 @@ pub(super) fn parse_seconds(text: &str) -> Option<i64> {
 }
 
 /// Parses a decimal number times `10^scale`, rounded down to an integer. Returns `None` if the text
-/// is no number or the result has more than 63 bits.
+/// is not a number or the result has more than 63 bits.
 pub(super) fn parse_scaled(text: &str, scale: i32) -> Option<i64> {
     let (text, exponent) = match text.split_once(['e', 'E']) {
         None => (text, 0),

@@ -14,10 +14,10 @@
 //! `ingest::histogram` reads `Histogram`.
 //!
 //! Every request has a symbol table of its own, so the references of a series cannot identify it in
-//! the next request. A series is identified by what they refer to: its label bytes are its symbols
-//! in sequence, each as it is in the message, a varint length and the text. If a series cannot be
-//! resolved, its label bytes end in a mark ([`SeriesError`]). [`parse_labels`] then returns the
-//! reason, which refuses this series and no other.
+//! the next request. A series is identified by the symbols themselves: its label bytes are its
+//! symbols in sequence, each encoded as in the message, with a varint length before the text. If a
+//! series cannot be resolved, its label bytes end in a mark ([`SeriesError`]). [`parse_labels`]
+//! then returns the reason, which refuses this series and no other.
 
 mod fast_path;
 mod symbols;

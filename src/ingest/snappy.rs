@@ -14,7 +14,9 @@ use crate::model::try_reserve_exact;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SnappyError {
     /// The header declares more bytes than the block can produce.
-    #[error("the block declares {declared} bytes, but {sent} bytes of snappy can hold at most {possible}")]
+    #[error(
+        "the block declares {declared} bytes, but {sent} bytes of snappy decompress to at most {possible}"
+    )]
     Declared {
         /// The declared length.
         declared: usize,

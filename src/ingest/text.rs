@@ -77,7 +77,7 @@ fn starts_with_ignore_case(part: &str, prefix: &str) -> bool {
 }
 
 /// Decodes a decompressed body. `default_at` is the time of samples without one. Cost: one pass,
-/// for OpenMetrics two; per line nothing is allocated except what the batch holds.
+/// for OpenMetrics two; per line, only the contents of the batch are allocated.
 ///
 /// # Errors
 /// [`DecodeError`], if the whole body is refused: it is empty or exceeds a limit. Invalid lines are

@@ -19,7 +19,7 @@
 //! only between a clean stop and the next start. `RUNNING` exists while a server serves, until its
 //! clean stop; a server that finds it at its start counts an unclean stop in `UNCLEAN`. Nothing
 //! else depends on these two: a restored folder, or a start that was refused, has no `CLEAN`
-//! either. `AGENT` is written before the first record: an agent removes what it has forwarded, so
+//! either. `AGENT` is written before the first record: an agent removes forwarded samples, so
 //! neither a server nor a command opens a folder that has the file, and an agent opens no other.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -64,7 +64,7 @@ pub enum FolderError {
         holder: String,
     },
     /// The folder has other files but no store; it is left unchanged.
-    #[error("{} is not empty and holds no promlet store: STORE is missing beside {found:?}", path.display())]
+    #[error("{} is not empty and holds no promlet store: it has {found:?}, but no STORE", path.display())]
     Foreign {
         /// The folder.
         path: PathBuf,
@@ -120,7 +120,7 @@ pub enum FolderError {
     /// The key file is missing. No key is created for a store that has users, nor outside of the
     /// folder, because sealed secrets need the old one.
     #[error(
-        "the master key {} is missing: put it back from your backup (or, to go on without the secrets that it sealed, start \
+        "the master key {} is missing: restore it from your backup (or, to continue without the secrets that it sealed, start \
          once with --new-master-key)",
         path.display()
     )]
@@ -137,11 +137,11 @@ pub enum FolderError {
         origin: String,
     },
     /// Every user of the machine can read the key.
-    #[error("{} may be read by every user of this machine (mode {mode:o}): chmod 600 it", path.display())]
+    #[error("{} is readable by other users of this machine (mode {mode:o}): run chmod 600 on it", path.display())]
     MasterKeyOpen {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits.
         mode: u32,
     },
 }
@@ -461,7 +461,7 @@ impl DataFolder {
         self.make_master_key(rng)
     }
 
-    /// Moves a damaged file to `quarantine/<time>-<name>` and syncs both directories. Returns its
+    /// Moves a damaged file to `quarantine/<time>-<name>` and syncs both directories. Returns the
     /// new path.
     ///
     /// # Errors
@@ -723,7 +723,7 @@ fn read_marker(path: &Path, title: &str) -> Result<Option<Vec<String>>, FolderEr
 
 fn check_marker(path: &Path, bytes: &[u8], title: &str) -> Result<Vec<String>, FolderError> {
     let damaged = |what: &str| FolderError::Damaged { path: path.to_owned(), what: what.to_owned() };
-    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is no text"))?;
+    let text = std::str::from_utf8(bytes).map_err(|_| damaged("it is not valid UTF-8"))?;
     let at = text.find("\ncrc ").ok_or_else(|| damaged("it has no checksum"))?;
     let (body, _) = text.split_at(at + 1);
     if with_crc(body.to_owned()) != text {

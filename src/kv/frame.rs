@@ -35,7 +35,7 @@ pub(super) struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DamagedRow {
     /// The value ends before its frame or body does, or has more bytes.
-    #[error("row {}: {found} bytes where the frame says {expected}", hex(key))]
+    #[error("row {}: {found} bytes, but the frame states {expected}", hex(key))]
     Length {
         /// Key of the row.
         key: Vec<u8>,

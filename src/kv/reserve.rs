@@ -26,8 +26,8 @@ const PLENTY_BYTES: u64 = 512 << 20;
 pub(super) struct Reserve {
     dir: PathBuf,
     path: PathBuf,
-    /// Free space beside the reserve that a test pretends; 0 stays 0 without the reserve, and
-    /// `u64::MAX` asks the file system.
+    /// The free space in addition to the reserve that a test simulates; 0 stays 0 without the
+    /// reserve, and `u64::MAX` asks the file system.
     #[cfg(test)]
     pub(super) pretended: std::sync::Arc<std::sync::atomic::AtomicU64>,
 }
@@ -71,8 +71,8 @@ impl Reserve {
     /// Creates the reserve again if it is missing and enough space is free.
     ///
     /// # Errors
-    /// [`FileError`] if the file system refuses. The reserve only determines what a full disk still
-    /// allows.
+    /// [`FileError`] if the file system refuses. The reserve only determines which changes are
+    /// possible on a full disk.
     pub(super) fn refill(&self) -> Result<(), FileError> {
         if self.path.exists() || self.free()? < PLENTY_BYTES {
             return Ok(());

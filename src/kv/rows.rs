@@ -31,7 +31,7 @@ pub(super) type KeyAndValue = (Vec<u8>, Vec<u8>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// The key with its table byte is too long.
-    #[error("a key of {bytes} bytes, {allowed} allowed")]
+    #[error("a key has {bytes} bytes; at most {allowed} are allowed")]
     KeyTooLong {
         /// Length of the key.
         bytes: usize,
@@ -39,7 +39,7 @@ pub enum RowError {
         allowed: usize,
     },
     /// The value is too long even for several rows.
-    #[error("a value of {bytes} bytes, {allowed} allowed")]
+    #[error("a value has {bytes} bytes; at most {allowed} are allowed")]
     ValueTooLong {
         /// Length of the encoded value.
         bytes: usize,
@@ -167,7 +167,7 @@ mod tests {
             let mut gone = rows.clone();
             gone.remove(victim.as_slice());
             assert!(joined(&gone, b"k").is_err());
-            // The same row of another value: its own checksum is right, that of the whole value is
+            // The same row of another value: its own checksum matches, that of the whole value does
             // not.
             let mut mixed = rows.clone();
             mixed.insert(victim.to_vec(), value(2)[victim.as_slice()].clone());

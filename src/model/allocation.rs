@@ -13,12 +13,12 @@ use rustix::process::{Resource, getrlimit};
 
 /// Smaller allocations are not checked; [`SPARE_BYTES`] covers them.
 const CHECKED_BYTES: u64 = 1 << 20;
-/// Memory that must remain for small allocations beside a large one.
+/// The memory in bytes that must remain for small allocations after a large one.
 const SPARE_BYTES: u64 = 8 << 20;
 
 /// The operating system has no memory for a request at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the server has no memory left: {bytes} bytes could not be allocated")]
+#[error("the server is out of memory: {bytes} bytes could not be allocated")]
 pub struct OutOfMemory {
     /// Requested size in bytes.
     pub bytes: u64,
@@ -86,7 +86,7 @@ pub fn try_with_capacity<T>(len: usize) -> Result<Vec<T>, OutOfMemory> {
 /// Reserves capacity for `more` items after those of a vector.
 ///
 /// # Errors
-/// [`OutOfMemory`], also if too little would remain beside a large allocation.
+/// [`OutOfMemory`], also if too little memory would remain after a large allocation.
 pub fn try_reserve_exact<T>(items: &mut Vec<T>, more: usize) -> Result<(), OutOfMemory> {
     let bytes = bytes_of::<T>(more);
     let reserved = items.try_reserve_exact(more).is_ok();

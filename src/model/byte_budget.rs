@@ -12,7 +12,7 @@ struct ByteBudgetState {
     bytes_max: u64,
     /// The bytes of all shares.
     all: Arc<AtomicU64>,
-    /// The bytes of this share; `None` if the budget is no share.
+    /// The bytes of this share; `None` if the budget is not a share.
     own: Option<AtomicU64>,
 }
 

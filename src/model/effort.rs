@@ -6,7 +6,7 @@ pub(crate) fn rounds<N>(quick: N, thorough: N) -> N {
     if variable("PROMLET_TESTS").is_some_and(|value| value == "thorough") { thorough } else { quick }
 }
 
-/// Returns the walks that a variable of the form `first seed,number of seeds,steps` asks for: the
+/// Returns the walks that a variable of the form `first seed,number of seeds,steps` selects: the
 /// seeds, and the steps of each. `None` if it is not set.
 pub(crate) fn requested_walks(name: &str) -> Option<(std::ops::Range<u64>, u64)> {
     let setting = variable(name)?;

@@ -49,10 +49,10 @@ impl CidrBlock {
 /// The reason why an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressRefusal {
-    /// It is not public.
+    /// The address is not public.
     #[error("is not a public address")]
     NotPublic,
-    /// It is this server.
+    /// The address is one of this server.
     #[error("is this server")]
     Itself,
 }

@@ -33,9 +33,9 @@ pub enum CounterReset {
     /// Unknown: compare with the previous sample.
     #[default]
     Unknown = 0,
-    /// They were reset.
+    /// The counts were reset.
     Reset = 1,
-    /// They were not reset.
+    /// The counts were not reset.
     NotReset = 2,
     /// Counts may decrease: there are no resets.
     Gauge = 3,
@@ -211,7 +211,7 @@ fn check_custom(
     negative: &[BucketSpan],
 ) -> Result<(), HistogramError> {
     if bounds.iter().any(|bound| bound.is_nan()) {
-        return Err(HistogramError::Custom("a custom bound is no number"));
+        return Err(HistogramError::Custom("a custom bound is not a number"));
     }
     if !bounds.iter().is_sorted_by(|a, b| a < b) || bounds.first() == Some(&f64::NEG_INFINITY) {
         return Err(HistogramError::Custom("custom bounds must ascend from a finite one"));
@@ -469,7 +469,7 @@ pub enum HistogramError {
     #[error("{0}")]
     Custom(&'static str),
     /// A limit is exceeded.
-    #[error("the histogram has {found} {what}, at most {allowed} are kept")]
+    #[error("the histogram has {found} {what}; at most {allowed} are allowed")]
     TooLarge {
         /// The limited item.
         what: &'static str,
@@ -542,9 +542,9 @@ impl Extend<(i64, Histogram)> for HistogramColumns {
 /// `start`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartChange {
-    /// Time of the first sample with this start.
+    /// The time of the first sample with this start.
     pub at: Timestamp,
-    /// Start of the counts.
+    /// The time from which the counts begin.
     pub start: Timestamp,
 }
 

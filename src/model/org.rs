@@ -34,10 +34,11 @@ const RESERVED: [&str; 12] = [
 /// Reasons why a text is not a slug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SlugError {
-    /// It is empty, longer than 63 bytes, or has characters or hyphens that are not allowed there.
+    /// The slug is empty, longer than 63 bytes, or has characters or hyphens that are not allowed
+    /// there.
     #[error("a slug is 1 to 63 lower-case letters, digits and inner hyphens")]
     Shape,
-    /// It is a reserved word.
+    /// The slug is a reserved word.
     #[error("this slug is reserved")]
     Reserved,
 }

@@ -95,18 +95,20 @@ impl<'v> Captures<'v> {
 /// Reasons why a text is not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// It cannot be parsed.
+    /// The expression cannot be parsed.
     #[error("error parsing regexp: {0}")]
     Syntax(String),
-    /// It compiles to more than [`Pattern::SIZE_MAX`] bytes, or would take too long to compile.
+    /// The expression compiles to more than [`Pattern::SIZE_MAX`] bytes, or would take too long to
+    /// compile.
     #[error(
         "regular expression too large: it compiles to more than {} bytes, or has too many Unicode classes, \
          case-insensitive ranges or repeated classes",
         Pattern::SIZE_MAX
     )]
     TooLarge,
-    /// The request for which it would be compiled has to end; see [`PatternCache::with_check`].
-    #[error("the regular expression was not compiled: the request has to end")]
+    /// The request timed out or was cancelled before the expression was compiled; see
+    /// [`PatternCache::with_check`].
+    #[error("the regular expression was not compiled, because the request timed out or was cancelled")]
     Refused,
 }
 

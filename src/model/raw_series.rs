@@ -84,7 +84,7 @@ impl RawSeries {
         bytes as u64
     }
 
-    /// Appends a native histogram, which shares the layout of the one before it if they are equal.
+    /// Appends a native histogram, which shares the layout of the previous one if they are equal.
     pub fn push_histogram(&mut self, at_ms: i64, histogram: Histogram) {
         let histogram = match self.histograms.histograms.last() {
             Some(before) => histogram.sharing(before.shape()),

@@ -10,7 +10,7 @@ use crate::sync::IgnorePoison as _;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StandbyRefusal {
     /// This process is a follower: `follower`.
-    #[error("this server follows another one and takes no changes; send them to the primary")]
+    #[error("this server follows another one and accepts no changes; send them to the primary")]
     Follower,
     /// Another process was promoted: `fenced`.
     #[error("another server was promoted in place of this one (epoch {epoch}); send changes there")]

@@ -106,7 +106,7 @@ pub enum TargetAuth {
 /// How a target distinguishes its tenants.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tenant {
-    /// It has one tenant.
+    /// The target has one tenant.
     #[default]
     None,
     /// By a header of each request.

@@ -214,7 +214,7 @@ pub enum DurationError {
     /// The text does not have a form like `1h30m`.
     #[error("not a valid duration string: {0:?}")]
     Syntax(String),
-    /// It exceeds int64 nanoseconds, about 292 years, as in Prometheus.
+    /// The duration exceeds int64 nanoseconds, about 292 years, as in Prometheus.
     #[error("duration out of range: {0:?}")]
     Range(String),
 }

@@ -66,9 +66,9 @@ impl Times {
 /// A builder of [`Times`] from ascending parts.
 #[derive(Debug, Default)]
 pub struct TimesBuilder {
-    /// All that came, as long as they are equally far apart. Less than two are any.
+    /// All times so far, while they are equally far apart. Less than two are any.
     regular: Option<RegularTimes>,
-    /// All that came otherwise.
+    /// All times so far, if they are not equally far apart.
     list: Vec<i64>,
 }
 
@@ -163,7 +163,7 @@ mod tests {
     }
 
     proptest! {
-        /// Times that came in whatever pieces are those that came, in a list and one by one.
+        /// Times that are added in pieces equal those in a list and those added one by one.
         #[test]
         fn times_that_come_in_pieces_are_all_that_came(
             start in prop_oneof![Just(0i64), Just(i64::MIN), Just(i64::MAX - 600)],

@@ -78,8 +78,8 @@ impl BatchSeries {
         self.metadata = later.metadata.or(self.metadata.take());
     }
 
-    /// Adds the start timestamp of a sample. The changes stay in the order of their times, and one
-    /// that says nothing new is left out.
+    /// Adds the start timestamp of a sample. The changes stay in the order of their times, and a
+    /// change to the current value is left out.
     pub fn add_start(&mut self, change: StartChange) {
         let place = self.starts.partition_point(|one| one.at <= change.at);
         let before = place.checked_sub(1).and_then(|before| self.starts.get(before));
@@ -310,7 +310,7 @@ pub(super) struct BatchEncoder(RequestEncoder);
 /// A batch does not fit into a request.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BatchError {
-    /// It must be split.
+    /// The batch must be split.
     #[error("the batch exceeds {REQUEST_BYTES_MAX} bytes")]
     TooLarge,
     /// The compressor failed.

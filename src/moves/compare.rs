@@ -77,7 +77,7 @@ pub(super) struct Comparison {
     pub(super) series: u64,
     /// Values that the target rounded in their last digits.
     pub(super) rounded: u64,
-    /// Series that differ: the labels, the digest here and there.
+    /// Series that differ: the labels, the digest of this store, and that of the target.
     pub(super) different: Vec<(Labels, SeriesDigest, SeriesDigest)>,
 }
 

@@ -1,4 +1,4 @@
-//! The way back: what only the target has is stored here.
+//! The way back: samples that only the target has are stored in this store.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -7,13 +7,13 @@
 //!
 //! `History` reads the store up to a time `cut_ms` that is later than every stored sample, after
 //! the log was pinned. `Tail` sends the records of the log since then. A sample of the tail that is
-//! not newer than all before it may have been sent, so the target is asked whether it has the
-//! sample. Then both sides are compared by digests, and one commit switches the organisation.
+//! not newer than all before it may have been sent, so the sample is first read back from the
+//! target. Then both sides are compared by digests, and one commit switches the organisation.
 //!
-//! **Invariant:** the row of the move is stored before a request is sent, and says what the request
-//! covers ([`crate::identity::MoveStep`]). After an interruption, and after a request whose outcome
-//! is unknown, the target is asked which samples it has before the rest is sent. So nothing is lost
-//! or sent twice.
+//! **Invariant:** the row of the move is stored before a request is sent, and describes the samples
+//! of the request ([`crate::identity::MoveStep`]). After an interruption, and after a request whose
+//! outcome is unknown, the samples of the target are read back before the rest is sent. So nothing
+//! is lost or sent twice.
 //!
 //! This room does no network I/O: [`MoveEnvironment`] is implemented by `server`, and by tests that
 //! stop at every step.

@@ -28,7 +28,7 @@ const SPLITS_MAX: usize = 512;
 /// The most reasons of refusals and differences that are kept.
 const NOTES_MAX: usize = 20;
 
-/// The delays between attempts: each is twice the one before, up to the longest.
+/// The delays between attempts: each is twice the previous one, up to the longest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RetryDelay(Duration);
 
@@ -54,7 +54,7 @@ pub enum MoveStop {
     /// The organisation no longer exists.
     #[error("the organisation was removed")]
     Removed,
-    /// Something that a person has to look at.
+    /// An error that an operator has to resolve.
     #[error("{0}")]
     Failed(String),
 }
@@ -112,13 +112,13 @@ pub struct TailBatch {
     pub next: u64,
     /// Records that can be read without waiting.
     pub left: u64,
-    /// Deletions among them, which are not sent.
+    /// Deletions among the records; they are not sent.
     pub deletions: u64,
-    /// The records from the wanted one on that the log no longer has.
+    /// The number of requested records that the log no longer has.
     pub lost_records: u64,
 }
 
-/// The world outside of a move.
+/// The operations of a move on the store, the target and the clock.
 pub trait MoveEnvironment {
     /// Stores the row durably.
     ///
@@ -132,7 +132,7 @@ pub trait MoveEnvironment {
     /// [`WriteFailure`].
     fn write(&mut self, request: EncodedRequest) -> Result<(), WriteFailure>;
 
-    /// Asks the target, and returns the body of the response.
+    /// Sends a query to the target, and returns the body of the response.
     ///
     /// # Errors
     /// [`ReadFailure`].
@@ -160,10 +160,10 @@ pub trait MoveEnvironment {
     /// Returns a view of the organisation's samples.
     fn snapshot(&self) -> Snapshot;
 
-    /// Returns the time after the newest sample in milliseconds; none without samples.
+    /// Returns the time of the newest sample plus one millisecond; `None` without samples.
     fn after_newest_ms(&self) -> Option<i64>;
 
-    /// Stores samples here. Returns the number of those that are not accepted.
+    /// Stores samples in this store. Returns the number of refused ones.
     ///
     /// # Errors
     /// [`MoveStop`].
@@ -210,21 +210,21 @@ pub struct Mover<'e, E> {
     pub(super) sent: SentSeries,
     /// Samples of the tail that the target may have.
     pub(super) unsure: UnsureSeries,
-    /// What of the row is not stored.
+    /// The changes of the row that are not stored.
     pub(super) unsaved: Unsaved,
     pub(super) notes: Vec<String>,
     /// The reason why the last response was too large.
     too_large: String,
 }
 
-/// The part of a row that was changed since the row was stored.
+/// The last change of a row since it was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unsaved {
     /// Nothing.
     Nothing,
-    /// The position in the log, without a sample that was sent.
+    /// The position in the log moved, and no sample was sent.
     Position,
-    /// The end of a request.
+    /// A request has ended.
     Request,
 }
 
@@ -264,12 +264,12 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         }
     }
 
-    /// Returns whether the log is to be sent because the organisation is moved.
+    /// Returns whether the organisation is moved, so that its log is sent.
     pub fn forwards(&self) -> bool {
         self.row.step.is_moved()
     }
 
-    /// Stores the row with another step. After an error the step is the one before.
+    /// Stores the row with another step. After an error the step is unchanged.
     pub(super) fn set(&mut self, step: MoveStep) -> Result<(), MoveStop> {
         let before = std::mem::replace(&mut self.row.step, step);
         if let Err(stop) = self.env.save(&self.row) {
@@ -334,7 +334,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     // ---- sending
 
-    /// Sends those samples of a batch that the target does not have.
+    /// Sends the samples of a batch that the target does not have.
     pub(super) fn send_unknown(&mut self, mut batch: MoveBatch) -> Result<(), MoveStop> {
         self.remove_known(&mut batch)?;
         self.send(batch)
@@ -354,7 +354,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         Ok(())
     }
 
-    /// Counts a sample whose value the target has otherwise.
+    /// Counts a sample for whose time the target has another value.
     pub(super) fn differs(&mut self, labels: &Labels, at_ms: i64) {
         self.row.counts.different += 1;
         self.note(|| format!("{labels}: another value there at {}", Timestamp::from_ms(at_ms).to_rfc3339()));
@@ -405,8 +405,8 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         Ok(())
     }
 
-    /// Returns whether a refused batch is not divided any more. Before the switch, the operator
-    /// must have accepted that; after it, the organisation must get its later samples.
+    /// Returns whether a refused batch is given up as a whole instead of divided further. Before
+    /// the switch, this needs the operator's consent; after it, later samples must not wait.
     fn refuses_whole(&self, splits: usize, reason: &str) -> Result<bool, MoveStop> {
         let refused = self.row.counts.refused;
         if self.row.step.is_moved() {
@@ -426,8 +426,8 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         self.note(|| format!("refused: {reason}"));
     }
 
-    /// Sends a batch as one request, for as long as it takes. `Ok(Err(..))` is the reason of a
-    /// refusal; the batch then has the samples that the target did not store.
+    /// Sends a batch as one request, and retries until the target responds. `Ok(Err(..))` is the
+    /// reason of a refusal; the batch then has the samples that the target did not store.
     fn send_whole(&mut self, batch: &mut MoveBatch) -> Result<Result<(), String>, MoveStop> {
         let mut delay = RetryDelay::default();
         loop {
@@ -461,7 +461,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
         }
     }
 
-    /// Reports the reason why something is tried again, and waits: `asked`, or longer.
+    /// Reports the reason of a retry, and waits for at least `asked`.
     pub(super) fn wait_to_retry(
         &mut self,
         delay: &mut RetryDelay,
@@ -485,8 +485,8 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
 
     // ---- reading back
 
-    /// Asks the target for the series of a query, for as long as it takes. None if the response is
-    /// too large.
+    /// Reads the series of a query from the target, and retries until it responds. `None` if the
+    /// response is too large.
     pub(super) fn read(
         &mut self,
         labels: &[(&str, &str)],
@@ -560,7 +560,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
     }
 }
 
-/// Returns both halves of a range; none if it is a single millisecond.
+/// Returns both halves of a range; `None` if it is a single millisecond.
 pub(super) fn halves_of(TimeRange { start, end }: TimeRange) -> Option<[TimeRange; 2]> {
     let half = end.ms_since(start) / 2;
     let middle = start.plus_ms(half);

@@ -17,11 +17,13 @@ use crate::identity::MoveStep;
 use crate::model::{Labels, Timestamp};
 use crate::tsdb::SeriesId;
 
-/// The pause between two looks at the log after the switch.
+/// The pause between two reads of the log after the switch.
 const FORWARD_PAUSE: Duration = Duration::from_millis(100);
-/// The looks at the log without new samples after which the end of the last request is stored.
+/// The number of reads of the log without new samples after which the end of the last request is
+/// stored.
 const LOOKS_TO_SAVE_REQUEST: u32 = 10;
-/// The looks at the log without new samples after which the position alone is stored.
+/// The number of reads of the log without new samples after which the position is stored although
+/// no request was sent.
 const LOOKS_TO_SAVE_POSITION: u32 = 100;
 /// The most series whose last samples are remembered.
 const SENT_SERIES_MAX: usize = 1 << 20;
@@ -32,7 +34,7 @@ const SENT_TIMES: usize = 4;
 const UNSURE_SAMPLES_MAX: usize = 50_000;
 
 /// The last sent samples of a series, the newest one first: times in milliseconds and bits of
-/// values. Native histograms have no bits.
+/// values. For native histograms only the times are kept.
 #[derive(Clone, Copy, Debug)]
 struct SentTimes([(i64, Option<u64>); SENT_TIMES]);
 
@@ -265,7 +267,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
 
     /// Replaces the samples of the log by those of the store, which may have refused a sample of
     /// the log or replaced it by a later one. After the switch, samples that were removed here stay
-    /// as they are in the log, because `--drop-local` removes what was not sent yet.
+    /// as they are in the log, because `--drop-local` also removes samples that were not sent yet.
     fn take_stored_values(&mut self, batch: &mut MoveBatch) -> Result<(), MoveStop> {
         let (snapshot, keeps_missing) = (self.env.snapshot(), self.row.step.is_moved());
         // Series are read in the order of their numbers.

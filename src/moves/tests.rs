@@ -30,9 +30,10 @@ enum Behaviour {
     Accepts,
     /// Every second request is stored and answered with a timeout.
     TimesOut,
-    /// A request of more than so many samples is refused and not stored.
+    /// The most samples of a request; a larger one is refused and not stored.
     TakesAtMost(usize),
-    /// A request with more than so many samples is stored in part: all but the last sample.
+    /// The most samples of a request that is stored completely; of a larger one, the last sample is
+    /// not stored.
     StoresPart(usize),
     /// The first requests are acknowledged and forgotten.
     Forgets(usize),

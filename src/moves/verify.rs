@@ -14,7 +14,8 @@ const COMPARISONS_MAX: usize = 4;
 /// The time in milliseconds that is compared for the last time before the switch, if senders are
 /// not faster than the comparison.
 const LAST_PART_MS: i64 = 30_000;
-/// The most rounds of the comparison. Each one compares what arrived during the one before.
+/// The most rounds of the comparison. Each pass compares the samples that arrived during the
+/// previous pass.
 const ROUNDS_MAX: usize = 10;
 
 impl<E: MoveEnvironment> Mover<'_, E> {
@@ -45,7 +46,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
                 counts.refused, counts.different
             )));
         }
-        // Queries see what was accepted until now.
+        // Queries see all samples that have been accepted so far.
         self.settle()?;
         self.drain()?;
         let MoveStep::Tail { next, .. } = self.row.step else { return Ok(()) };
@@ -112,7 +113,8 @@ impl<E: MoveEnvironment> Mover<'_, E> {
                 }
                 return Ok(());
             }
-            // The target may show what it accepted later, and samples may have come meanwhile.
+            // The target may show accepted samples with a delay, and further samples may have
+            // arrived meanwhile.
             self.env.pause(self.options.settle)?;
             self.drain()?;
             let Some(now) = read(self)? else { return self.compare_parts(name, range) };

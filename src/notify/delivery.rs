@@ -15,7 +15,7 @@ const RETRY_AFTER_MAX_MS: i64 = 3_600_000;
 pub enum DeliveryOutcome {
     /// The receiver accepted it.
     Sent,
-    /// It failed and is repeated.
+    /// The delivery failed and is repeated.
     Retry {
         /// The delay that the receiver asks for, in milliseconds.
         after_ms: Option<i64>,
@@ -86,7 +86,7 @@ impl DeliveryHistory {
         self.retry_at.is_some_and(|at| (1..=RETRY_AFTER_MAX_MS).contains(&at.ms_since(now)))
     }
 
-    /// Delays the next attempt, which is no failure of the receiver.
+    /// Delays the next attempt, which is not a failure of the receiver.
     pub(super) fn postpone(&mut self, until: Timestamp, reason: &str, now: Timestamp) {
         self.retry_at = Some(until);
         self.last_error = Some(DeliveryError { at: now, text: reason.to_owned() });

@@ -27,7 +27,7 @@ use crate::outbound::{Egress, PlainMail};
 pub struct NotifyLoad {
     /// The rows of its state.
     pub rows: Vec<NotifyRow>,
-    /// Its configuration; none if there is none.
+    /// The configuration; `None` if none is stored.
     pub document: Option<NotifyDocument>,
     /// The page of its alerts, for links; may be empty.
     pub external_url: String,

@@ -19,11 +19,11 @@ const KEPT_MS: i64 = 5 * 86_400_000;
 /// The state of a silence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SilenceState {
-    /// It begins later.
+    /// The silence begins later.
     Pending,
-    /// It holds back alerts.
+    /// The silence is active.
     Active,
-    /// It has ended.
+    /// The silence has ended.
     Expired,
 }
 
@@ -285,7 +285,7 @@ impl Silences {
         Ok(created)
     }
 
-    /// Ends a silence now. One that has ended already stays as it is.
+    /// Ends a silence now. A silence that has already ended is not changed.
     pub(super) fn expire(
         &mut self,
         id: &str,

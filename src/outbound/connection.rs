@@ -22,7 +22,8 @@ pub(super) const HEAD_BYTES_MAX: usize = 64 * 1_024;
 pub(super) struct TlsSettings<'a> {
     /// Certificates (PEM) to trust.
     pub(super) roots: Option<&'a [u8]>,
-    /// Whether those of public authorities are trusted as well. They are if there are no `roots`.
+    /// Whether certificates of public authorities are trusted, too. They are always trusted if
+    /// there are no `roots`.
     pub(super) with_public: bool,
     /// The client's certificate chain and key (PEM).
     pub(super) identity: Option<(&'a [u8], &'a [u8])>,

@@ -85,8 +85,10 @@ impl MailKind {
         match self {
             MailKind::MagicLink => "Open this link to sign in to promlet.",
             MailKind::PasswordReset => "Open this link to set a new password for promlet.",
-            MailKind::Signup => "Open this link to make your account on promlet.",
-            MailKind::EmailConfirm => "Open this link to make this address the one of your promlet account.",
+            MailKind::Signup => "Open this link to create your account on promlet.",
+            MailKind::EmailConfirm => {
+                "Open this link to change the address of your promlet account to this one."
+            }
             MailKind::SignupKnown => {
                 "A sign-up for a promlet account with this address was requested. You already have one: sign in, or \
                  request a new password on the sign-in page. If it was not you, there is nothing to do."
@@ -148,7 +150,8 @@ impl Mail {
     }
 
     /// Returns the line of the console mailer (docs/specification.md A6): `MAIL to=<email>
-    /// kind=magic_link url=<url> expires_in=600`. A notice ends after its kind.
+    /// kind=magic_link url=<url> expires_in=600`. The line of a notice has no `url` and no
+    /// `expires_in`.
     pub fn console_line(&self) -> String {
         // Programs parse this line by fields, so no field may contain white space or control
         // characters.

@@ -23,7 +23,7 @@ const AGE_MAX: Duration = Duration::from_secs(24 * 3_600);
 
 /// The queue is full and the mail was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many mails wait already")]
+#[error("too many mails are already waiting")]
 pub struct QueueFull;
 
 /// The delay before the second attempt, and the upper bounds of later delays.

@@ -39,9 +39,9 @@ const SHORT_BODY_MAX: usize = 64 << 10;
 /// The reason why a request to the primary failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StandbyRequestError {
-    /// It was not reached, or did not respond in time.
+    /// The primary was not reached, or did not respond in time.
     Unreachable(String),
-    /// It responded with another status than 200.
+    /// The primary responded with another status than 200.
     Refused {
         /// The status.
         status: u16,
@@ -81,8 +81,8 @@ fn unreachable(error: &dyn std::fmt::Display) -> StandbyRequestError {
 }
 
 impl StandbyClient {
-    /// Creates a client for the primary at `url`. `more_roots` are certificates (PEM) to trust
-    /// beside the public ones. Without `allows_http`, an `http` URL must lead to this machine.
+    /// Creates a client for the primary at `url`. `more_roots` are certificates (PEM) to trust in
+    /// addition to the public ones. Without `allows_http`, an `http` URL must lead to this machine.
     ///
     /// # Errors
     /// A sentence, if the URL or the certificates cannot be used.
@@ -147,7 +147,7 @@ impl StandbyClient {
             loop {
                 match tokio::time::timeout(LOOK_EVERY, &mut opening).await {
                     Ok(opened) => return opened,
-                    Err(_) if is_over() => return Err(unreachable(&"the request is no longer wanted")),
+                    Err(_) if is_over() => return Err(unreachable(&"the request was cancelled")),
                     Err(_) => {}
                 }
             }

@@ -301,8 +301,8 @@ impl Meter {
         QueryError::TooManySamples { allowed: self.limits.samples_max }
     }
 
-    /// Checks, before a query reads anything, that `rows` rows of `steps` values fit beside what is
-    /// held, and leases their memory. A query that holds nothing yet may wait for it.
+    /// Checks, before a query reads anything, that `rows` rows of `steps` values fit into the
+    /// memory that is left, and leases it. A query that holds nothing yet may wait for it.
     pub(super) fn reserve_rows(
         &self,
         rows: usize,
@@ -388,7 +388,7 @@ impl From<LeaseError> for QueryError {
 }
 
 /// Estimates the size of rows in bytes. Labels are shared with the store, so a row has about 64
-/// bytes beside its values.
+/// bytes in addition to its values.
 pub(super) fn rows_bytes(rows: usize, steps: usize) -> u64 {
     (rows as u64).saturating_mul((steps as u64).saturating_mul(8).saturating_add(64))
 }

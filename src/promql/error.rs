@@ -29,7 +29,7 @@ pub enum QueryError {
     },
     /// Other queries hold the shared memory; a later attempt may succeed.
     #[error(
-        "the query needs {needed} bytes of memory; others hold {held} of the {allowed} that they may hold together"
+        "the query needs {needed} bytes of memory; other queries hold {held} of the {allowed} bytes that all may use"
     )]
     MemoryBusy {
         /// The bytes that the query would hold at once.

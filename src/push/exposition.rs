@@ -42,7 +42,7 @@ pub enum PushBodyError {
     #[error("{0}; nothing of this push is stored")]
     Invalid(String),
     /// A sample has a time.
-    #[error("a pushed sample has no timestamp, because it is valid from now on; {0} has one")]
+    #[error("a pushed sample must have no timestamp, because it is valid from now on; {0} has one")]
     Timestamp(String),
     /// A series occurs twice.
     #[error("the series {0} occurs twice")]

@@ -29,7 +29,7 @@ pub enum GroupingError {
     #[error("the label {0:?} has no value; labels and values alternate: /metrics/job/<job>/<label>/<value>")]
     NoValue(String),
     /// A label name is invalid.
-    #[error("{0:?} is no label name: letters, digits and _, without a digit or __ at the start")]
+    #[error("{0:?} is not a valid label name: letters, digits and _, without a digit or __ at the start")]
     Name(String),
     /// A label occurs twice.
     #[error("the label {0:?} occurs twice")]

@@ -1,5 +1,5 @@
-//! The pushed groups of one organisation, and what each push, deletion, repetition and expiry
-//! writes.
+//! The pushed groups of one organisation, and the samples that each push, deletion, repetition and
+//! expiry writes.
 //!
 //! Prometheus scrapes a Pushgateway again and again, so a pushed metric stays visible until it is
 //! deleted. Here the samples of each group are repeated every [`REPEAT_MS`] instead.
@@ -113,7 +113,7 @@ pub enum PushError {
     Unreadable(#[from] PushBodyError),
 }
 
-/// A change of a group: what is written to the store of samples, and the group afterwards.
+/// A change of a group: the samples that are written, and the group afterwards.
 #[derive(Debug)]
 pub struct PushChange {
     /// The labels of the group, which are the forced labels of the batch.
@@ -234,7 +234,7 @@ impl OrgPushes {
     }
 
     /// Returns the groups that are due: their samples are older than [`REPEAT_MS`], or their time
-    /// to live is over.
+    /// to live has ended.
     pub fn due(&self, now: Timestamp) -> Vec<GroupingLabels> {
         let is_due = |group: &PushGroup| {
             group.has_ended(now) || group.sent_at.is_none_or(|sent| now.ms_since(sent) >= REPEAT_MS)

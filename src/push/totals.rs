@@ -1,14 +1,14 @@
 //! The totals of series whose senders report changes (OTLP, delta temporality).
 //!
-//! A total is the sum of all changes so far, which is what is stored. So the newest stored sample
-//! of a series is its total, and memory only spares reading it: a series that is not in memory,
-//! after a restart or because others pushed it out, continues from its stored sample of the last
+//! A total is the sum of all changes so far, and totals are the stored samples. So the newest
+//! stored sample of a series is its total, and memory is only a cache: a series that is not in
+//! memory, after a restart or an eviction, continues from its newest stored sample of the last
 //! [`LOOKBACK_MS`]. After a crash, changes whose samples the log lost are lost with them, and no
 //! total is wrong. A series without such a sample begins at zero, like a counter after a reset.
 //!
 //! A request changes totals only once its samples are stored ([`RequestTotals::keep`]); otherwise
-//! its sender sends it again. The totals of an organisation are locked meanwhile, so its requests
-//! with changes follow one another.
+//! its sender repeats it. Until then the totals of the organisation are locked, so its requests
+//! with changes run one after another.
 //!
 //! A point is refused if its time is not after that of the previous one: whether it is a repetition
 //! cannot be known. Gaps and overlaps between the intervals of points are counted.
@@ -27,7 +27,7 @@ use crate::sync::IgnorePoison as _;
 pub use stored::StoredTotals;
 use stored::stored_labels;
 
-/// How far back a total is looked for.
+/// How far back the stored sample of a total is searched for, in milliseconds.
 pub const LOOKBACK_MS: i64 = 86_400_000;
 /// The most series of an organisation in memory, inclusive; about 100 bytes each, and the buckets
 /// of native histograms.
@@ -48,7 +48,7 @@ pub struct DeltaCounts {
     pub reordered: AtomicU64,
     /// Refused points that repeat the previous one.
     pub repeated: AtomicU64,
-    /// Series that left memory for others.
+    /// Series that were evicted from memory.
     pub evicted: AtomicU64,
 }
 
@@ -107,7 +107,7 @@ impl TotalValue {
 }
 
 /// The totals of an organisation in memory, in two generations: when the young one has half of the
-/// most series, the old one is dropped, and the young one becomes old. Used series become young.
+/// allowed series, the old one is dropped, and the young one becomes old. Used series become young.
 #[derive(Debug)]
 pub struct OrgTotals {
     young: HashMap<SeriesKey, SeriesTotal>,
@@ -146,7 +146,7 @@ impl OrgTotals {
         self.old.remove(&key)
     }
 
-    /// Sets a total. Returns how many series left memory for it.
+    /// Sets a total. Returns the number of series that were evicted for it.
     fn put(&mut self, key: SeriesKey, total: SeriesTotal) -> usize {
         let mut evicted = 0;
         if self.young.len() >= self.series_max / 2 || self.young_buckets >= BUCKETS_MAX / 2 {
@@ -163,7 +163,7 @@ impl OrgTotals {
 /// The totals that one request changes.
 pub struct RequestTotals<'t> {
     org: &'t Mutex<OrgTotals>,
-    /// Locked from the first point with a change on.
+    /// Locked at the first point with a change.
     locked: Option<MutexGuard<'t, OrgTotals>>,
     counts: &'t DeltaCounts,
     stored: StoredTotals<'t>,

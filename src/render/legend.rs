@@ -7,7 +7,7 @@ use super::text::grouped;
 const NAMES_MAX: usize = 24;
 /// The most rows, inclusive.
 const ROWS_MAX: usize = 4;
-/// The height of a row, and the distance between two.
+/// The height of a row, and the distance between the tops of two rows, in pixels.
 pub(super) const ROW: f32 = 24.0;
 const ROW_GAP: f32 = 2.0;
 /// Pixels before and after the contents of an entry, and between two entries.
@@ -22,17 +22,17 @@ pub(super) const SIZE: f32 = 12.0;
 /// A name with its mark, or the number of further series.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Entry {
-    /// The place of the series; `None` for the number of further series.
+    /// The index of the series; `None` for the number of further series.
     pub(super) series: Option<usize>,
     pub(super) text: String,
     pub(super) row: usize,
-    /// The beginning of the mark.
+    /// The left edge of the mark in pixels.
     pub(super) x: f32,
-    /// The width of the text.
+    /// The width of the text in pixels.
     pub(super) width: f32,
 }
 
-/// The entries, and the rows that they fill.
+/// The entries, and the number of rows that they fill.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Legend {
     pub(super) entries: Vec<Entry>,
@@ -40,7 +40,7 @@ pub(super) struct Legend {
 }
 
 impl Entry {
-    /// Returns the beginning of the text.
+    /// Returns the left edge of the text in pixels.
     pub(super) fn text_x(&self) -> f32 {
         if self.series.is_some() { self.x + MARK + MARK_GAP } else { self.x }
     }
@@ -92,7 +92,7 @@ impl Legend {
         if self.rows == 0 { 0.0 } else { Legend::height_of(self.rows) }
     }
 
-    /// Returns the middle of a row, from the top of the legend.
+    /// Returns the vertical middle of a row, in pixels below the top of the legend.
     pub(super) fn middle(row: usize) -> f32 {
         row as f32 * (ROW + ROW_GAP) + ROW / 2.0
     }

@@ -159,7 +159,7 @@ struct Outline {
 }
 
 impl Outline {
-    /// Returns a point of a letter in pixels. The font counts upwards.
+    /// Returns a point of a letter in pixels. The y axis of the font points upwards.
     fn at(&self, x: f32, y: f32) -> (f32, f32) {
         (self.x + x * self.factor, self.y - y * self.factor)
     }

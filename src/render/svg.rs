@@ -209,8 +209,8 @@ impl std::fmt::Display for Dashes {
     }
 }
 
-/// Returns a text that is no markup, inside or outside of quotes. Its control characters have been
-/// replaced already.
+/// Returns a text that cannot be markup, inside or outside of quotes. Its control characters have
+/// been replaced already.
 fn escaped(text: &str) -> Cow<'_, str> {
     if !text.contains(['&', '<', '>', '"', '\'']) {
         return Cow::Borrowed(text);

@@ -11,7 +11,7 @@ pub struct Zone {
     rules: TimeZone,
 }
 
-/// The text is no time zone.
+/// The text is not a time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("UTC, an offset such as +02:00, or a name such as Europe/Berlin is expected")]
 pub struct ZoneError;

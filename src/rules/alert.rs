@@ -27,11 +27,11 @@ pub(in crate::rules) type RuleAnnotations = BTreeMap<String, String>;
 /// The state of an alert.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AlertPhase {
-    /// Its series is in the result, for less than `for`.
+    /// The series is in the result, but for less than `for`.
     Pending,
-    /// It fires.
+    /// The alert fires.
     Firing,
-    /// It fired and does not any longer.
+    /// The alert fired before, and has ended.
     Resolved,
 }
 
@@ -57,7 +57,7 @@ pub struct RuleAlert {
     pub value: f64,
     /// The state.
     pub phase: AlertPhase,
-    /// When the series came into the result.
+    /// The time at which the series appeared in the result.
     pub active_at: Timestamp,
     /// When it began to fire.
     pub fired_at: Option<Timestamp>,

@@ -85,6 +85,6 @@ pub(in crate::rules) trait TemplateQuery {
     ///
     /// # Errors
     /// A message for the expanded text: the expression is invalid, a limit is exceeded, or the
-    /// result is no vector.
+    /// result is not a vector.
     fn query(&self, expr: &str) -> Result<Vec<VectorSample>, String>;
 }

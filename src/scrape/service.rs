@@ -107,7 +107,7 @@ pub struct Scrapers {
 pub struct ScrapePool {
     /// The origin of the job's configuration.
     pub source: ScrapeSource,
-    /// Its targets, the dropped ones included.
+    /// The targets, the dropped ones included.
     pub targets: Arc<JobTargets>,
     /// Its discoveries.
     pub discoveries: Vec<DiscoveryStatus>,

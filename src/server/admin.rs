@@ -63,7 +63,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The greatest length of a socket's path that every system supports.
 const PATH_BYTES_MAX: usize = 100;
-/// The folder in which a backup is staged. A start removes what an earlier process left.
+/// The folder in which a backup is staged. A start removes the socket of an earlier process.
 pub(super) const STAGE: &str = "backup.new";
 
 /// A request of the command line.
@@ -81,7 +81,7 @@ pub enum AdminRequest {
     Status,
     /// Make this follower the primary.
     Promote {
-        /// Also if it never had everything that its primary had.
+        /// Whether to promote a follower that has never caught up with its primary.
         accepts_loss: bool,
     },
     /// Write a part of the past of a recording rule.
@@ -203,9 +203,9 @@ impl AdminClient {
         }
     }
 
-    /// Closes the connection and waits until the server has removed what it staged for it, so that
-    /// the next backup finds nothing in its way. After `END_TIMEOUT` the client returns, and the
-    /// server removes it later.
+    /// Closes the connection and waits until the server has removed the staged files, so that the
+    /// next backup can stage its own. After `END_TIMEOUT` the client returns, and the server
+    /// removes it later.
     pub fn close(mut self) {
         let stream = self.stream.get_ref();
         if stream.shutdown(std::net::Shutdown::Write).is_ok()
@@ -264,7 +264,8 @@ pub(super) struct AdminContext {
     pub(super) promote: Option<Promotion>,
 }
 
-/// Promotes this server and returns the response. True also promotes one that never had everything.
+/// Promotes this server and returns the response. `true` also promotes a follower that has never
+/// caught up.
 pub(super) type Promotion = Box<dyn Fn(bool) -> Result<Value, String> + Send + Sync>;
 
 impl AdminContext {
@@ -324,7 +325,7 @@ pub(super) struct AdminServer {
     dir: PathBuf,
     stopping: Arc<AtomicBool>,
     open: Arc<OpenConnections>,
-    /// The listening socket itself, because its name in the folder may be gone.
+    /// The listening socket itself, because its file in the folder may have been removed.
     listening: UnixStream,
     thread: Option<JoinHandle<()>>,
 }
@@ -357,7 +358,7 @@ impl AdminServer {
         // Wakes the thread up. If that fails, the thread has already ended.
         let _ = self.listening.shutdown(std::net::Shutdown::Both);
         for stream in self.open.lock().values() {
-            // The client may have gone.
+            // The client may have disconnected.
             let _ = stream.shutdown(std::net::Shutdown::Read);
         }
         if let Some(thread) = self.thread.take() {

@@ -144,7 +144,7 @@ impl Agent {
     }
 
     /// Pins the log for each target and starts its sender. Removes the pins of targets that are no
-    /// longer configured, and with them what waited for these targets.
+    /// longer configured, so the samples that waited for them are dropped.
     fn start_senders(&mut self, agent: &AgentSettings) -> Result<(), ServerError> {
         let configured: BTreeSet<u64> = agent.targets.iter().map(|target| number_of(&target.name)).collect();
         if configured.len() < agent.targets.len() {
@@ -155,13 +155,13 @@ impl Agent {
             let failed = |e: String| ServerError::Agent(format!("target {:?}: {e}", target.name));
             self.senders.push((target.name.clone(), Arc::new(sender.map_err(failed)?)));
         }
-        // A file with an error in a further target drops nothing.
+        // All targets are valid at this point. So a configuration with an error drops no samples.
         for pin in self.tsdb.pins() {
             let ConsumerId { kind, number } = pin.consumer;
             if kind == ConsumerKind::Agent && !configured.contains(&number) {
                 tracing::warn!(
                     lag_bytes = pin.lag_bytes,
-                    "a target is no longer configured; what waited for it is dropped"
+                    "a target is no longer configured; samples that waited for it are dropped"
                 );
                 self.tsdb.unpin(pin.consumer).map_err(|e| ServerError::Agent(e.to_string()))?;
             }
@@ -230,8 +230,8 @@ impl Agent {
             let pins = tsdb.pins();
             let state = |(name, sender): &(String, Arc<Forwarding>)| {
                 let mut status = sender.status();
-                // The pin also counts what was lost before this start, and what the sender has not
-                // missed yet.
+                // The pin also counts records that were lost before this start, and those that the
+                // sender has not tried to read yet.
                 let pin = pins.iter().find(|pin| pin.consumer == consumer_of(name));
                 status.counts.lost_records = pin.map_or(0, |pin| pin.lost).max(status.counts.lost_records);
                 (name.clone(), status)
@@ -253,7 +253,7 @@ impl Agent {
     }
 }
 
-/// Returns the consumer of the log that a target is.
+/// Returns the consumer id of a target in the log.
 fn consumer_of(name: &str) -> ConsumerId {
     ConsumerId { kind: ConsumerKind::Agent, number: number_of(name) }
 }

@@ -117,7 +117,7 @@ impl Server {
         self.start_task("upkeep", STORE_PERIOD, move |now| {
             if let Err(error) = tsdb.maintain(now) {
                 tracing::warn!(
-                    "segments were not merged or removed; nothing is lost: {}",
+                    "segments were not merged or removed; no data is lost: {}",
                     kv::with_sources(&error)
                 );
             }

@@ -44,7 +44,7 @@ pub(super) struct AccountCommands<'a> {
     pub(super) moves: Option<&'a Moves>,
 }
 
-/// The response of a command, or a text for the user: what is wrong and what to do next.
+/// The response of a command, or a message for the user: the error, and the next step.
 type CommandResult = Result<Value, String>;
 
 fn error_text(error: impl std::error::Error) -> String {
@@ -90,7 +90,7 @@ impl AccountCommands<'_> {
 
     fn user_json(&self, user: &User) -> CommandResult {
         let summary = self.identity.user_summary(user.id, self.now()).map_err(error_text)?;
-        summary.as_ref().map(user_json).ok_or_else(|| "the account is gone".to_owned())
+        summary.as_ref().map(user_json).ok_or_else(|| "the account no longer exists".to_owned())
     }
 
     fn run_user_command(&self, command: UserCommand) -> CommandResult {

@@ -38,7 +38,7 @@ pub enum FileProblem {
     #[error("is not a regular file")]
     NotAFile,
     /// The file changed in every pass.
-    #[error("changes while it is read")]
+    #[error("was changed while it was read")]
     Changing,
     /// The bytes are not UTF-8.
     #[error("is not UTF-8 at line {line} column {column}")]
@@ -59,7 +59,8 @@ pub enum FileProblem {
         /// Path of the other file, relative to the folder.
         other: PathBuf,
     },
-    /// The files are too large together. Contains the length of this one.
+    /// The files are too large together. The file exceeds the limit of all files together. Contains
+    /// the length of this file in bytes.
     #[error("has {0} bytes, and all files together may have {TOTAL_BYTES_MAX}")]
     NoRoom(usize),
     /// The folder has too many files. Contains their number.
@@ -279,7 +280,8 @@ impl DashboardFiles {
             for entry in found {
                 entries += 1;
                 if entries > ENTRIES_MAX {
-                    // The order of a listing is arbitrary: what is left out may be a known file.
+                    // The order of a directory listing is arbitrary, so an entry beyond the limit
+                    // may be a known file.
                     listing = Listing::default();
                     listing.unread(PathBuf::new(), FileProblem::TooManyEntries);
                     return listing;
@@ -335,8 +337,8 @@ impl DashboardFiles {
                 read.insert(path.clone(), outcome);
             }
         }
-        // A file that was read may give up a uid for which another file waits. Two files that
-        // exchange their uids wait for each other.
+        // A file that was read may no longer have a uid for which another file waits. Two files
+        // that exchange their uids wait for each other.
         if read.values().any(Result::is_ok) {
             let waits = |path: &&PathBuf| {
                 let problem = self.files.get(*path).and_then(|file| file.problem.as_ref());

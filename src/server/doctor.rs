@@ -21,9 +21,9 @@ use crate::outbound::Mailer;
 pub enum Severity {
     /// Everything is in order.
     Pass,
-    /// It works but deserves attention.
+    /// The checked part works but needs attention.
     Warn,
-    /// It does not work, or will not at the next start.
+    /// The checked part does not work, or will not work after the next start.
     Fail,
 }
 
@@ -286,7 +286,7 @@ fn space(diagnoses: &mut Diagnoses, dir: &Path) {
         (stat.f_bavail.saturating_mul(stat.f_frsize), stat.f_blocks.saturating_mul(stat.f_frsize));
     let floor = (total / 50).clamp(256 << 20, 1 << 30);
     let summary = format!("{} MiB free of {} MiB", free >> 20, total >> 20);
-    let advice = "make room, or bound organisations with max_disk_bytes and retention_days";
+    let advice = "free some space, or limit organisations with max_disk_bytes and retention_days";
     if free < floor {
         diagnoses.fail("space", format!("{summary}: below {} MiB writes are refused", floor >> 20), advice);
     } else if free < floor.saturating_mul(2) {

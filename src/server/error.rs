@@ -63,7 +63,8 @@ pub enum ServerError {
     /// The file of `--scrape-config` is wrong.
     #[error("--scrape-config: {0}")]
     Scrape(String),
-    /// The process was told to stop before the store was open. Everything was closed cleanly.
+    /// The process received a signal to stop before the store was open. Everything was closed
+    /// cleanly.
     #[error("stopped before the store was open")]
     Stopped,
     /// The log of samples accepted no more writes. This is not a clean stop, so the next start

@@ -129,7 +129,7 @@ impl Listener {
     }
 
     /// Returns an observer that publishes the progress of opening the store, and stops the opening
-    /// when the process is told to stop.
+    /// when the process receives a signal to stop.
     pub(super) fn observer(&self) -> ProgressObserver {
         let (progress, stop) = (Arc::clone(&self.progress), self.stop.clone());
         ProgressObserver::new(move |step| {
@@ -152,7 +152,8 @@ impl Listener {
         Task::start("start", REPORT_PERIOD, TaskContext { clock, panics }, tick).map_err(ServerError::Thread)
     }
 
-    /// Runs `end` as soon as the process is told to stop, while open requests are still served.
+    /// Runs `end` as soon as the process receives a signal to stop, while open requests are still
+    /// served.
     pub(super) fn on_shutdown(&self, end: impl FnOnce() + Send + 'static) {
         let mut stop = self.stop.clone();
         self.runtime.spawn(async move {
@@ -178,8 +179,8 @@ impl Listener {
         self.runtime.handle().clone()
     }
 
-    /// Waits until the process is told to stop and the last request has its response. Then calls
-    /// `end`, before the runtime ends.
+    /// Waits until the process receives a signal to stop and the last request has its response.
+    /// Then calls `end`, before the runtime ends.
     pub(super) fn wait(self, end: impl FnOnce()) {
         let dropped = self.runtime.block_on(self.served);
         match dropped {
@@ -298,7 +299,8 @@ async fn handle_signals(mut signals: StopSignals, stop: watch::Sender<bool>, app
     std::process::exit(1);
 }
 
-/// Runs `reload` at each SIGHUP. Without anything to reload the signal keeps its default action.
+/// Runs `reload` at each SIGHUP. If there is nothing to reload, the signal keeps its default
+/// action.
 #[cfg(unix)]
 fn on_hang_up(runtime: &Runtime, reload: impl Fn() + Send + 'static) {
     runtime.spawn(async move {

@@ -67,7 +67,7 @@ impl StopFlag {
 
     /// Waits until the flag is set.
     async fn is_set(&self) {
-        // Created before the look at the flag, so that no change is missed.
+        // Created before the flag is read, so that no change is missed.
         let changed = self.requests.notified();
         if !*self.flag.lock().ignore_poison() {
             changed.await;
@@ -158,8 +158,8 @@ impl Moves {
         }
     }
 
-    /// Ends all threads, and keeps what the primary has not sent, for a promotion. To be called
-    /// from time to time by a follower.
+    /// Ends all threads, and keeps the samples that the primary has not sent, for a promotion. To
+    /// be called from time to time by a follower.
     pub(super) fn follow(&self) {
         self.stop();
         let Some(rows) = self.open_moves() else { return };
@@ -248,7 +248,7 @@ impl Moves {
         }))
     }
 
-    /// Ends the thread of a move, which stays as it is stored.
+    /// Ends the thread of a move. The stored move does not change.
     fn stop_one(&self, org: OrgId) {
         let job = self.jobs().remove(&org);
         job.into_iter().for_each(MoveJob::end);
@@ -280,7 +280,7 @@ impl Moves {
         jobs.into_values().for_each(MoveJob::end);
     }
 
-    /// Returns what the server shows of each move whose log is sent.
+    /// Returns the status of each move whose log is sent.
     pub(super) fn figures(&self) -> MoveFigures {
         let (identity, tsdb) = (Arc::clone(&self.identity), Arc::clone(&self.tsdb));
         let states = Arc::clone(&self.jobs);

@@ -24,7 +24,8 @@ use crate::ui::Ui;
 const WARMING_MAX: Duration = Duration::from_millis(100);
 /// How often targets and pins of removed organisations, and a promotion, are looked for.
 const FORWARD_PERIOD: Duration = Duration::from_secs(10);
-/// How often pushed groups are looked for whose samples are to be repeated, or whose time is over.
+/// The interval between two searches for pushed groups whose samples must be repeated, or that have
+/// expired.
 const PUSH_PERIOD: Duration = Duration::from_secs(5);
 /// How often the rate limiters remove idle entries.
 const SWEEP_PERIOD: Duration = Duration::from_secs(60);

@@ -328,8 +328,8 @@ impl Server {
         self.standby.promotion(self.settings.standby, move || drop_unknown_orgs(&identity, &tsdb, &clock))
     }
 
-    /// Finishes what a follower, or the promotion of its stopped folder, has begun, and begins to
-    /// follow if this is a follower. The accounts in memory follow the copied rows.
+    /// Completes a promotion, also one of the stopped folder, and begins to follow if this is a
+    /// follower. The accounts in memory follow the copied rows.
     pub(super) fn start_following(&mut self) -> Result<(), ServerError> {
         let row = self.control.standby().map_err(|e| failed(with_sources(&e)))?;
         let is_follower = row.role == StandbyRole::Follower;

@@ -22,7 +22,7 @@ use crate::rules::{RuleFileOptions, RuleSettings};
 use crate::standby;
 use crate::tsdb::{self, Tsdb};
 
-/// Promotes the follower whose stopped folder is `dir`, also one that never had everything if
+/// Promotes the follower whose stopped folder is `dir`, also one that has never caught up, if
 /// `accepts_loss`. Returns the epoch.
 ///
 /// # Errors

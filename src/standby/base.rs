@@ -29,8 +29,8 @@ const TOP_LEVEL: [&str; 8] =
     ["STORE", "INITIALISED", "master.key", "exports", "journal", "series", "segments", "wal"];
 /// The title of `FOLLOWING`.
 const TITLE: &str = "promlet following";
-/// The time without a byte after which the primary counts as gone. It sends heartbeats while it
-/// stages a base.
+/// The time without a byte after which the primary counts as disconnected. It sends heartbeats
+/// while it stages a base.
 const SILENCE_MAX: Duration = Duration::from_secs(60);
 
 /// The reason why a base was not sent or received.
@@ -39,7 +39,7 @@ pub enum BaseError {
     /// The primary could not stage it.
     #[error("the base could not be staged: {0}")]
     Source(String),
-    /// The receiver is gone.
+    /// The receiver has disconnected.
     #[error("the follower has disconnected")]
     Gone,
     /// A file operation failed.

@@ -1,5 +1,5 @@
-//! The follower: it copies the primary's log and accounts, acknowledges what it has made durable,
-//! and is promoted.
+//! The follower: it copies the primary's log and accounts, acknowledges the records that are
+//! durable in its store, and can be promoted.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -14,20 +14,20 @@ use crate::model::{GateMode, StoreId};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{CopyError, LogRecord, Tsdb};
 
-/// How long a read of the stream waits at once, which bounds the wait for a promotion.
+/// The longest wait of one read of the stream. A promotion waits for the read.
 const READ_WAIT: Duration = Duration::from_millis(100);
 /// The time without a frame after which the connection counts as broken.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
-/// The first and the longest wait before a further connection.
+/// The first and the longest delay before a reconnect.
 const RETRY_MIN: Duration = Duration::from_millis(30);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-/// The wait between two attempts to fence the old primary, and between two requests once it is
-/// fenced: its folder may be set back to an earlier state.
+/// The interval between two attempts to fence the old primary, before and after the first success.
+/// They continue because its folder may be restored to an earlier state.
 const FENCE_EVERY: Duration = Duration::from_secs(1);
 const FENCE_AGAIN: Duration = Duration::from_secs(30);
 /// The shortest time between two readings of all accounts.
 const RELOAD_EVERY: Duration = Duration::from_millis(200);
-/// The longest wait of a promotion for the end of the copying.
+/// The longest time that a promotion waits for the end of the copying.
 const PROMOTE_MAX: Duration = Duration::from_secs(30);
 /// The limit of all account rows of a primary in bytes.
 const ROWS_BYTES_MAX: usize = 512 << 20;
@@ -35,15 +35,15 @@ const ROWS_BYTES_MAX: usize = 512 << 20;
 /// The reason why a request to the primary failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LinkError {
-    /// It cannot be reached.
+    /// The primary cannot be reached.
     #[error("the primary cannot be reached: {0}")]
     Unreachable(String),
-    /// It refused the request.
+    /// The primary refused the request.
     #[error("the primary refused ({code}): {detail}")]
     Refused {
-        /// The stable code.
+        /// The stable error code.
         code: String,
-        /// The sentence of the response.
+        /// The message of the response.
         detail: String,
     },
     /// The connection has ended.
@@ -51,16 +51,16 @@ pub enum LinkError {
     Ended,
 }
 
-/// The primary, as a follower reaches it.
+/// A transport to the primary.
 pub trait PrimaryLink: Send + Sync {
-    /// Begins a request whose response is read piece by piece. Gives up soon after `is_over`
-    /// returns true.
+    /// Begins a request whose response is read piece by piece. Fails soon after `is_over` returns
+    /// true.
     ///
     /// # Errors
     /// [`LinkError`].
     fn open(&self, target: &str, is_over: &dyn Fn() -> bool) -> Result<Box<dyn Incoming>, LinkError>;
 
-    /// Sends a request without a body and waits for the response, for a short time only.
+    /// Sends a request without a body and waits a short time for the response.
     ///
     /// # Errors
     /// [`LinkError`].
@@ -69,7 +69,7 @@ pub trait PrimaryLink: Send + Sync {
 
 /// The body of a response.
 pub trait Incoming: Send {
-    /// Returns the next bytes; `None` if none came within `longest`.
+    /// Returns the next bytes; `None` if none arrived within `longest`.
     ///
     /// # Errors
     /// [`LinkError::Ended`] at the end.
@@ -79,14 +79,14 @@ pub trait Incoming: Send {
 /// The state of a follower.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum FollowerState {
-    /// It is not connected, for this reason.
+    /// The follower is not connected; the text is the reason.
     Disconnected(String),
-    /// It copies.
+    /// The follower connects, or copies older records.
     #[default]
     Connecting,
-    /// It copies what happens now.
+    /// The follower has caught up, and copies new records as they are written.
     Streaming,
-    /// It was promoted.
+    /// The follower was promoted.
     Promoted,
 }
 
@@ -95,35 +95,35 @@ pub enum FollowerState {
 pub struct FollowerStatus {
     /// The state.
     pub state: FollowerState,
-    /// The records that the primary had more when it sent its last frame.
+    /// The number of records that the follower lacked when the primary sent its last frame.
     pub records_behind: u64,
-    /// The account changes that it had more.
+    /// The number of account changes that the follower lacked then.
     pub changes_behind: u64,
-    /// The time since this follower last had everything.
+    /// The time since the follower last lacked nothing.
     pub lag: Duration,
 }
 
 /// The reason why a follower was not promoted.
 #[derive(Debug, thiserror::Error)]
 pub enum PromoteError {
-    /// It is none.
+    /// The server is not a follower.
     #[error("this server is not a follower")]
     NotAFollower,
     /// Only a part of the accounts was copied.
     #[error("the accounts are incomplete: the follower must reach the primary once more, or be restored")]
     Incomplete,
-    /// It never had everything that its primary had.
+    /// The follower has never caught up with its primary.
     #[error(
         "this follower has not caught up with its primary since its base{missing}: changes that the primary          acknowledged may be lost; `promlet promote --accept-loss` promotes it all the same"
     )]
     Behind {
-        /// The missing records in words, if they are known; else empty.
+        /// A description of the missing records; empty if they are not known.
         missing: String,
     },
     /// The copying did not end in time.
     #[error("the follower is still storing a batch; try again")]
     Busy,
-    /// The role was not stored: it is a follower still.
+    /// The role was not stored, so the server is still a follower.
     #[error("the promotion was not stored: {0}")]
     Failed(String),
 }
@@ -148,14 +148,14 @@ struct Progress {
     state: FollowerState,
     log_end: u64,
     accounts_end: u64,
-    /// Since this follower last had everything.
+    /// Started when the follower last lacked nothing.
     current: Option<Stopwatch>,
 }
 
 /// Reads the stored accounts into memory. Returns whether that succeeded.
 pub type ReloadAccounts = Box<dyn Fn() -> bool + Send + Sync>;
 
-/// A follower while its server runs.
+/// The follower of a running server.
 pub struct Follower {
     control: Arc<Control>,
     tsdb: Arc<Tsdb>,
@@ -206,7 +206,7 @@ impl Follower {
     /// Copies until [`Follower::stop`] or a promotion, and connects again after each failure.
     pub fn copy(&self, link: &dyn PrimaryLink) {
         *self.is_copying.lock().ignore_poison() = true;
-        // Also after a panic, or a promotion would wait in vain.
+        // Dropped after a panic, too; otherwise a promotion would wait for its timeout.
         let _guard = CopyingGuard(self);
         let mut wait = RETRY_MIN;
         while !self.is_stopping() {
@@ -227,7 +227,7 @@ impl Follower {
         }
     }
 
-    /// Waits, but not longer than until the follower is to stop.
+    /// Waits for at most `longest`, or until the follower is to stop.
     fn pause(&self, longest: Duration) {
         let watch = Stopwatch::start();
         while watch.elapsed() < longest && !self.is_stopping() {
@@ -244,7 +244,7 @@ impl Follower {
         let log = self.tsdb.last_stored_record();
         let check = match self.tsdb.log_check(log) {
             Ok(check) => check,
-            // Its own seal trimmed it.
+            // A seal of this store removed the record from the log.
             Err(CopyError::Trimmed { .. }) => 0,
             Err(e) => return Err(e.into()),
         };
@@ -275,7 +275,8 @@ impl Follower {
             }
             if batch.has_frames {
                 copying.store(batch)?;
-                // The last step before the acknowledgement: a promotion waits for its end.
+                // This is the last step before the acknowledgement, and a promotion waits for its
+                // end.
                 if self.is_stopping() {
                     return Ok(());
                 }
@@ -318,11 +319,11 @@ impl Follower {
     }
 
     /// Makes this server the primary: ends the copying, stores the role and the next epoch, and
-    /// opens the gate in the mode `mode`. A follower that never had everything is promoted only if
+    /// opens the gate in the mode `mode`. A follower that has never caught up is promoted only if
     /// `accepts_loss`. Returns the epoch.
     ///
     /// # Errors
-    /// [`PromoteError`]: it is a follower still. After [`PromoteError::Busy`] and
+    /// [`PromoteError`]: the server is still a follower. After [`PromoteError::Busy`] and
     /// [`PromoteError::Failed`] it does not copy until its next start or a further promotion.
     pub fn promote(&self, mode: GateMode, accepts_loss: bool) -> Result<u64, PromoteError> {
         let failed = |e: &dyn std::error::Error| PromoteError::Failed(with_sources(e));
@@ -337,7 +338,7 @@ impl Follower {
         }
         self.tsdb.complete_last_record(self.clock.now()).map_err(|e| failed(&e))?;
         let epoch = promote_store(&self.control, accepts_loss)?;
-        // Before the first change, which would be made on top of older accounts.
+        // Without this, the first change would be based on older accounts.
         self.reload();
         self.control.gate().set_mode(mode);
         self.tsdb.begin_own_records();
@@ -359,8 +360,8 @@ impl Follower {
         }
     }
 
-    /// Tells the old primary of the promotion until `is_over` returns true: often until it has
-    /// confirmed that it is fenced, and now and then afterwards.
+    /// Sends the promotion to the old primary until `is_over` returns true: every [`FENCE_EVERY`]
+    /// until it confirms that it is fenced, and every [`FENCE_AGAIN`] afterwards.
     pub fn fence_old(&self, link: &dyn PrimaryLink, is_over: &dyn Fn() -> bool) {
         let mut said = String::new();
         while !is_over() {
@@ -403,8 +404,8 @@ impl Follower {
     }
 }
 
-/// Stores the role of a primary with the next epoch in a follower's control, which does not copy
-/// now. Returns the epoch.
+/// Stores the role of a primary with the next epoch in the control of a follower that is not
+/// copying. Returns the epoch.
 ///
 /// # Errors
 /// [`PromoteError`].
@@ -461,9 +462,9 @@ struct Copying<'f> {
     epoch: u64,
     /// The id of the stream, from the hello.
     link: Option<u64>,
-    /// Whether this follower once had everything.
+    /// Whether this follower has caught up before.
     caught_up: bool,
-    /// The positions that are durable here.
+    /// The positions that are durable in this store.
     log: u64,
     accounts: u64,
     /// All account rows while they arrive, with their bytes.

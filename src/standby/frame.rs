@@ -49,7 +49,7 @@ pub enum Frame {
     File {
         /// Its length.
         bytes: u64,
-        /// Its path in the folder.
+        /// The path in the folder.
         path: String,
     },
     /// The next bytes of the file.
@@ -69,7 +69,7 @@ pub enum Frame {
     },
 }
 
-/// The reason why bytes are no frame.
+/// The reason why bytes are not a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the stream is invalid: {0}")]
 pub struct FrameError(pub &'static str);
@@ -195,7 +195,7 @@ impl Frame {
             }
             8 => {
                 let bytes = word()?;
-                let path = std::str::from_utf8(rest).map_err(|_| FrameError("a path is no text"))?;
+                let path = std::str::from_utf8(rest).map_err(|_| FrameError("a path is not valid UTF-8"))?;
                 if path.len() > PATH_BYTES_MAX {
                     return Err(FrameError("a path is too long"));
                 }

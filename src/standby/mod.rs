@@ -27,8 +27,8 @@ use crate::kv::Control;
 /// The version of the protocol.
 const VERSION: u16 = 1;
 
-/// Promotes the stopped store of a follower, also one that never had everything if `accepts_loss`.
-/// Returns the epoch. The old primary hears of it when the store is served.
+/// Promotes the stopped store of a follower, also one that has never caught up if `accepts_loss`.
+/// Returns the epoch. The server sends the promotion to the old primary after its next start.
 ///
 /// # Errors
 /// [`PromoteError`].

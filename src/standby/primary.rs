@@ -1,5 +1,5 @@
-//! The primary: it checks what a follower has, sends what it lacks, and counts what it has
-//! acknowledged.
+//! The primary: it checks the position of a follower, sends the records after it, and tracks the
+//! acknowledgements.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,16 +23,16 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const BASE_HEARTBEAT: Duration = Duration::from_secs(5);
 /// How long a stream waits for progress at once.
 const WAIT: Duration = Duration::from_millis(200);
-/// About as many bytes are sent at once.
+/// The approximate number of bytes that are sent at once.
 const PIECE_BYTES: usize = 512 << 10;
-/// The time without an acknowledgement after which the follower counts as gone. It sends one for
-/// every heartbeat.
+/// The time without an acknowledgement after which the follower counts as disconnected. It sends
+/// one for every heartbeat.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// The time between two changes of the hold in control.
 const HOLD_EVERY: Duration = Duration::from_secs(5);
-/// The length of the log after the follower's position at which it is no longer kept for it.
+/// The most bytes of log after the follower's position that are kept for the follower.
 const LOG_BYTES_MAX: u64 = 8 << 30;
-/// The part of that length that is kept while the disk has no room for samples.
+/// The divisor of [`LOG_BYTES_MAX`] while the disk has no space for samples.
 const FULL_DISK_PART: u64 = 32;
 /// The greatest epoch: it grows by one with each promotion.
 pub(super) const EPOCH_MAX: u64 = 1 << 32;
@@ -71,7 +71,7 @@ pub struct Primary {
 #[derive(Debug, Default)]
 struct PrimaryState {
     epoch: u64,
-    /// The link of the stream that lives; 0 if there is none.
+    /// The link of the current stream; 0 if there is none.
     link: u64,
     /// Whether the follower has acknowledged anything in that stream.
     is_proven: bool,
@@ -106,7 +106,7 @@ impl PrimaryState {
     }
 }
 
-/// What a follower has, as it says.
+/// The position that a follower reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
     /// Its store.
@@ -117,7 +117,7 @@ pub struct StreamRequest {
     pub log: u64,
     /// The check of its log up to that record.
     pub check: u32,
-    /// Its account position.
+    /// The account position.
     pub accounts: u64,
     /// The CRC32C of the rows of the account change with that number; 0 if it is not known.
     pub accounts_check: u32,
@@ -136,7 +136,7 @@ pub struct Acknowledgement {
     pub epoch: u64,
     /// The last record of its log.
     pub log: u64,
-    /// Its account position.
+    /// The account position.
     pub accounts: u64,
 }
 
@@ -144,22 +144,22 @@ pub struct Acknowledgement {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The follower belongs to another store.
-    #[error("this is store {0}, the follower has another one")]
+    #[error("this is store {0}, but the follower copies another store")]
     OtherStore(StoreId),
     /// Another process has a higher epoch: this one is fenced.
-    #[error("this server is not the primary: epoch {0} is known")]
+    #[error("this server is not the primary: it knows of epoch {0}")]
     Fenced(u64),
     /// A fence of this server's own epoch.
     #[error("this server is the primary of epoch {0} itself")]
     SameEpoch(u64),
-    /// The follower has what the primary has not.
+    /// The follower has records that the primary does not have.
     #[error("the follower has diverged: {0}")]
     Diverged(String),
     /// Another follower has taken its place, or this server is older than the follower's last
     /// stream.
     #[error("this follower is not the one that was last connected, or this server is an older copy")]
     Unknown,
-    /// The log no longer has what the follower needs.
+    /// The log no longer has the records that the follower needs.
     #[error("the log no longer has the records that the follower needs; it needs a new base")]
     Trimmed,
     /// An acknowledgement of an older stream.
@@ -246,7 +246,7 @@ impl Primary {
         self.gate.note_progress();
     }
 
-    /// Checks what a follower has and begins its stream, which ends the one before.
+    /// Checks the position of a follower and begins its stream, which ends the previous stream.
     ///
     /// # Errors
     /// [`Refused`].
@@ -260,7 +260,7 @@ impl Primary {
         let _alone = self.linking.lock().ignore_poison();
         let row = control.standby().map_err(|e| failed(&e))?;
         if row.link != link_at_first {
-            // Its client has given it up, perhaps. The newer one may know its link already.
+            // The client may have given the request up. The newer one may know its link already.
             return Err(Refused::Failed("another handshake was faster".to_owned()));
         }
         if request.epoch > row.epoch {
@@ -365,14 +365,16 @@ impl Primary {
         self.options.control.confirm(accounts);
     }
 
-    /// Records what the follower has made durable. Returns the primary's epoch.
+    /// Records the positions that the follower has made durable. Returns the primary's epoch.
     ///
     /// # Errors
     /// [`Refused`]; nothing is acknowledged then.
     pub fn acknowledge(&self, ack: Acknowledgement) -> Result<u64, Refused> {
         let PrimaryOptions { control, tsdb, .. } = &self.options;
         if ack.log > tsdb.last_stored_record() || ack.accounts > control.last_change() {
-            return Err(Refused::Diverged("it acknowledges what was never sent".to_owned()));
+            return Err(Refused::Diverged(
+                "it acknowledges records or changes that were never sent".to_owned(),
+            ));
         }
         let epoch = {
             let mut state = self.state();
@@ -385,8 +387,8 @@ impl Primary {
                 return Err(Refused::OldStream);
             }
             if !state.is_proven {
-                // It knows this link: the one before is no longer needed, and a copy of its folder
-                // from that time must not connect.
+                // The follower knows this link: the previous one is no longer needed, and a copy of
+                // its folder from that time must not connect.
                 let link = ack.link;
                 let proven = control.change_standby(move |row| {
                     if row.link == link {
@@ -408,7 +410,7 @@ impl Primary {
 
     /// Fences this server if `epoch` is higher than its own. Returns the epoch that it knows.
     ///
-    /// The gate closes first; when this returns, this server is no primary, durably.
+    /// Closes the gate first. When this returns, the store has durably ceased to be the primary.
     ///
     /// # Errors
     /// [`Refused::SameEpoch`] and [`Refused::Fenced`]: this server is a primary of that epoch or a
@@ -495,7 +497,8 @@ impl Primary {
         let (staging, is_staged) = mpsc::channel::<()>();
         let mut staging = Some(staging);
         let staged = std::thread::scope(|scope| {
-            // The follower hears of the staging, and this of a follower that is gone.
+            // Heartbeats keep the follower connected during the staging. The staging ends if one
+            // cannot be sent.
             let sender = &send;
             let heartbeats = move || {
                 while let Err(RecvTimeoutError::Timeout) = is_staged.recv_timeout(BASE_HEARTBEAT) {

@@ -135,7 +135,7 @@ impl Store {
     }
 }
 
-/// Begins a stream whose follower acknowledges only what the test says. Returns its link.
+/// Begins a stream whose acknowledgements the test sends by hand. Returns its link.
 fn begin(hub: &Arc<Primary>, request: &StreamRequest) -> Result<(Stream, u64), Refused> {
     let mut stream = hub.begin(request)?;
     let mut reader = FrameReader::default();
@@ -256,7 +256,7 @@ fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
     let copying = follower(store);
     let (thread, used) = (Arc::clone(&copying), Arc::clone(link));
     let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
-    // Also where nothing is missing, a handshake stores another link.
+    // A handshake stores another link even if the follower lacks nothing.
     until(|| {
         let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
         let row = store.control.standby().expect("read");
@@ -384,7 +384,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
         assert!(i64::try_from(second.samples().len()).expect("few") > n, "sample {n} is on both");
     }
     assert_eq!(second.append(1, 99_000, 2.0), Err(AppendError::Standby(StandbyRefusal::Follower)));
-    // The link breaks: what is under way fails after ten ticks, and so does its repetition.
+    // The link breaks: a waiting change fails after ten ticks, and so does its repetition.
     link.is_cut.store(true, Ordering::SeqCst);
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| primary.append(1, 60_000, 3.0));
@@ -723,7 +723,7 @@ fn a_deletion_that_the_follower_has_not_confirmed_is_hidden_everywhere() {
 fn an_older_copy_of_the_primary_is_noticed() {
     let (_dir, a, backup, second) = FollowedPrimary::start().stopped_and_copied();
     let primary = Store::open(&a);
-    // A stream without a record: only the link tells the copies apart.
+    // Only the link distinguishes the copies after a stream without a record.
     let (_stream, _) = begin(&primary.primary(false), &second.request()).expect("begun");
     catch_up(&primary, &second, &direct(&primary.primary(false)));
     let old = Store::open(&backup);

@@ -71,8 +71,8 @@ impl Task {
         Task::after(Duration::ZERO, name, period, context, tick)
     }
 
-    /// Like [`Task::start`], but the first call follows after `delay`, for work that was just done
-    /// otherwise.
+    /// Like [`Task::start`], but the first call follows after `delay`, for work that has just been
+    /// done in another way.
     ///
     /// # Errors
     /// The same as those of [`Task::start`].

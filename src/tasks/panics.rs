@@ -77,7 +77,7 @@ mod tests {
         for minute in [0, 10, 60, 70, 120, 130] {
             assert_eq!(panics.record("seal", at(minute)), Verdict::Continue, "minute {minute}");
         }
-        // One hour after the last but one, to the minute.
+        // The last panic but one was exactly an hour ago, so it no longer counts.
         assert_eq!(panics.record("upkeep", at(180)), Verdict::Continue);
         assert_eq!(panics.record("seal", at(189)), Verdict::TooMany);
         assert_eq!(panics.record("seal", at(190)), Verdict::TooMany, "as long as panics continue");

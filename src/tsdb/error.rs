@@ -82,7 +82,7 @@ pub enum CopyError {
         what: String,
     },
     /// The first wanted record is no longer in the log.
-    #[error("the log begins with record {first}, but record {wanted} is wanted")]
+    #[error("the log begins with record {first}, but record {wanted} was requested")]
     Trimmed {
         /// The first record that is left.
         first: u64,
@@ -197,7 +197,7 @@ pub enum OpenError {
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// The store has no folder, or must not write to it.
-    #[error("this store takes no checkpoints: {0}")]
+    #[error("this store cannot write checkpoints: {0}")]
     Closed(String),
     /// Less space is free than required (docs/storage.md section 12).
     #[error("too little free space for a checkpoint: {free} bytes free, {needed} needed")]
@@ -211,7 +211,7 @@ pub enum CheckpointError {
     #[error(transparent)]
     Disk(#[from] DiskError),
     /// A part could not be written.
-    #[error("head part could not be written")]
+    #[error("a part of the checkpoint could not be written")]
     Part(#[from] HeadError),
 }
 
@@ -246,7 +246,7 @@ pub enum TailError {
         lost_to: u64,
     },
     /// The wanted record is beyond the end of the log, which was rolled back or replaced.
-    #[error("log record {asked} is wanted, and the log ends with record {last}")]
+    #[error("log record {asked} was requested, but the log ends with record {last}")]
     Ahead {
         /// The wanted record.
         asked: u64,

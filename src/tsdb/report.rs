@@ -73,7 +73,7 @@ pub struct AppendReport {
     pub stored: u64,
     /// Samples refused.
     pub refused: u64,
-    /// Values of the request that are no numbers, which the decoder left out.
+    /// Values of the request that are not numbers, which the decoder left out.
     pub skipped: u64,
     /// Samples refused, by code.
     pub refused_by_code: SampleCounts,
@@ -151,7 +151,7 @@ pub struct LabelSummary {
 /// A name with a count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tally {
-    /// The name of what is counted.
+    /// The name of the counted items.
     pub name: std::sync::Arc<str>,
     /// The count.
     pub count: u64,
@@ -290,7 +290,7 @@ pub struct CheckpointReport {
 /// Whether the store accepts samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Writes {
-    /// It accepts samples.
+    /// The store accepts samples.
     #[default]
     Open,
     /// Refused until enough space is free.
@@ -315,7 +315,7 @@ pub enum Writes {
 pub struct LogRecord {
     /// Its number.
     pub seq: u64,
-    /// Its organisation; 0 in marks and switches.
+    /// The organisation; 0 in marks and switches.
     pub org: OrgId,
     /// The type code of its body, as in the log.
     pub kind: u8,

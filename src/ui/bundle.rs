@@ -89,9 +89,9 @@ pub(crate) fn split(
 /// A module of the bundle.
 struct Done {
     number: usize,
-    /// The names of the exports, and those that they have in the bundle.
+    /// The names of the exports, and their names in the bundle.
     exports: BTreeMap<String, String>,
-    /// The chunk that has it; none for the bundle itself.
+    /// The chunk that contains the module; `None` for the bundle itself.
     chunk: Option<usize>,
     imports: Vec<String>,
 }
@@ -154,7 +154,7 @@ impl<'a> Bundle<'a> {
         Ok(())
     }
 
-    /// Returns the chunks that have a module or what it imports.
+    /// Returns the chunks that contain a module or its imports.
     fn chunks_of(&self, name: &str) -> BTreeSet<usize> {
         let (mut seen, mut queue) = (BTreeSet::new(), vec![name]);
         let mut found = BTreeSet::new();
@@ -209,7 +209,7 @@ impl<'a> Bundle<'a> {
         }
         self.open.pop();
         let text = with_short_names(&format!("{head}{body}\nreturn{{{returned}}}"));
-        let text = text.map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+        let text = text.map_err(|offset| format!("{name}: the token at byte {offset} does not end"))?;
         let (number, chunk) = known.unwrap_or((self.done.len(), self.chunk));
         // Browsers compile a function in parentheses at once, instead of when it is called.
         match self.chunk {
@@ -294,7 +294,7 @@ fn dynamic_imports(name: &str, module: &str) -> Vec<Option<String>> {
 
 /// Returns the body of a module without the keyword `export`, and the exported names.
 fn exported(name: &str, body: &str) -> Result<(String, Vec<String>), String> {
-    let tokens = tokens(body).map_err(|offset| format!("{name}: no end of what begins at byte {offset}"))?;
+    let tokens = tokens(body).map_err(|offset| format!("{name}: the token at byte {offset} does not end"))?;
     let (mut exports, mut kept) = (Vec::new(), Vec::with_capacity(tokens.len()));
     let mut rest = tokens.iter();
     while let Some(token) = rest.next() {

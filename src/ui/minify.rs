@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(minified("if (a) { b(); c(); }"), "if(a){b();c()}");
         assert_eq!(minified("class A { b = 1; #c; d() { return; } }"), "class A{b=1;#c;d(){return}}");
         assert_eq!(minified("f(`${(() => { a(); })()}`)"), "f(`${(()=>{a()})()}`)");
-        // Holes of arrays, and statements without any text.
+        // Commas of array holes and semicolons of empty statements are kept.
         for source in
             ["[,]", "[a,,]", "{while(a());}", "{for(;;);}", "{for await(a of b);}", "{if(a);else;}", "{a:;}"]
         {

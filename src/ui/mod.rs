@@ -78,7 +78,7 @@ pub enum AssetKind {
     Image,
     /// JSON.
     Data,
-    /// Types of TypeScript, for people who save the file.
+    /// Types of TypeScript, for projects that copy the file.
     Types,
 }
 
@@ -537,7 +537,7 @@ macro_rules! bundles {
     };
 }
 
-/// The files with the modules, which the build script makes. `bundles.rs` says what each has.
+/// The files with the modules, which the build script makes. `bundles.rs` lists their contents.
 const BUNDLES: &[Embedded] = bundles! {
     own "app.js";
     own "app.parts.js";
@@ -573,7 +573,7 @@ pub fn bundles() -> impl Iterator<Item = &'static str> {
     BUNDLES.iter().flat_map(|file| file.paths.iter().copied())
 }
 
-/// Returns what the binary serves.
+/// Returns the bytes that the binary serves.
 fn served() -> impl Iterator<Item = &'static Embedded> {
     BUNDLES.iter().chain(FILES.iter().filter(|file| file.kind != AssetKind::Module))
 }
@@ -625,7 +625,7 @@ pub enum UiError {
         source: std::io::Error,
     },
     /// The file is larger than a UI file can reasonably be.
-    #[error("UI file {path} holds more than {allowed} bytes")]
+    #[error("UI file {path} has more than {allowed} bytes")]
     TooLarge {
         /// The file.
         path: PathBuf,

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::minify::joined;
 use super::tokens::{Kind, Token, tokens};
 
-/// Words that are no names, or not everywhere.
+/// Words that are not names, or not everywhere.
 const WORDS: [&str; 46] = [
     "arguments",
     "as",
@@ -65,7 +65,7 @@ const WORDS: [&str; 46] = [
 /// Returns the text of a function's body with short names. It has no import and no export.
 ///
 /// # Errors
-/// The byte offset of what has no end.
+/// The byte offset of the token that does not end.
 pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     let tokens = tokens(source)?;
     let module = Module::new(&tokens);
@@ -101,8 +101,8 @@ pub(crate) fn with_short_names(source: &str) -> Result<String, usize> {
     Ok(joined(tokens.iter().zip(written.iter().map(String::as_str))))
 }
 
-/// Gives each name a short one: the most used get the first ones. `name` returns nothing for a
-/// number whose name is taken.
+/// Assigns a short name to each name, the first ones to the names that are used most. `name`
+/// returns `None` for a number whose name is taken.
 fn numbered<'a>(
     uses: &BTreeMap<&'a str, usize>,
     name: impl Fn(usize) -> Option<String>,
@@ -152,7 +152,7 @@ enum Bracket {
 
 struct Module<'a> {
     tokens: &'a [Token<'a>],
-    /// The innermost bracket around each token: where it opens, and what it begins.
+    /// The innermost bracket around each token: its position and its kind.
     around: Vec<Option<(usize, Bracket)>>,
     /// Where the bracket of each opening token closes.
     closes: BTreeMap<usize, usize>,
@@ -206,7 +206,8 @@ impl<'a> Module<'a> {
         self.tokens.get(at).is_some_and(|token| token.is(text))
     }
 
-    /// Returns what the brace begins. `is_label`: whether the last colon ends a label or a case.
+    /// Returns the kind of block that the brace begins. `is_label`: whether the last colon ends a
+    /// label or a case.
     fn brace(&self, at: usize, is_label: bool) -> Bracket {
         let Some(before) = self.before(at) else { return Bracket::Block };
         let is_block = match before.kind {
@@ -237,7 +238,7 @@ impl<'a> Module<'a> {
                     Bracket::Block | Bracket::Other => false,
                 }
         };
-        // `async *` and the like before a name.
+        // Modifiers such as `async *` before a name.
         let mut first = at;
         while first > 0 && !begins(first) && self.is_modifier(first - 1) {
             first -= 1;

@@ -20,7 +20,7 @@ fn names_below(folder: &Path, prefix: &str, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The source of a file: what is served lacks comments and white space.
+/// The source of a file, because the served file has no comments and little white space.
 fn text(file: &Embedded) -> String {
     std::fs::read_to_string(assets().join(file.name)).unwrap()
 }
@@ -314,7 +314,7 @@ fn other_origins_load_the_element_for_dashboards_with_at_most_60_kb_and_its_part
     {
         let file = ui.file(chunk.paths[0]).unwrap().unwrap();
         assert!(file.any_origin && module.contains(&format!("'{}'", chunk.name)), "{}", chunk.name);
-        // Both files are of the same version wherever the first one comes from.
+        // Both files have the same version, from whichever path the first one was loaded.
         assert_eq!(below(chunk.name).bytes, file.bytes, "{}", chunk.name);
         let bytes = gzipped(&file.bytes);
         assert!(bytes <= 45_000, "{}: {bytes} bytes", chunk.name);

@@ -34,7 +34,7 @@ pub(crate) enum Gap {
 pub(crate) struct Token<'a> {
     pub(crate) kind: Kind,
     pub(crate) text: &'a str,
-    /// What is before it.
+    /// The white space and comments before the token.
     pub(crate) gap: Gap,
 }
 

@@ -170,7 +170,7 @@ fn check_quarantine(dir: &Path, findings: &mut Vec<Finding>) -> Result<(), TreeE
         if !quarantined.is_empty() {
             let bytes: u64 = quarantined.iter().map(|(_, bytes)| bytes).sum();
             let what = format!(
-                "{bytes} bytes that were found damaged or superfluous; remove them when you need them no more"
+                "{bytes} bytes of damaged or superfluous files; delete them when you no longer need them"
             );
             findings.push(Finding::new(Weight::Note, "quarantine", what).counting(quarantined.len() as u64));
         }

@@ -32,7 +32,7 @@ pub struct RepairReport {
 }
 
 /// Makes the data folder `to`, which must not exist or must be empty, from the intact data of
-/// `dir`. `scratch` has the same meaning as for a check.
+/// `dir`. `scratch` is the folder for temporary copies, as for a check.
 ///
 /// # Errors
 /// [`RepairError`]. `STORE` is written last, so a partial `to` is not a data folder.

@@ -31,7 +31,7 @@ pub enum RestoreError {
     #[error(transparent)]
     Tree(#[from] TreeError),
     /// Files of the backup are damaged or missing. Nothing was written.
-    #[error("the backup is damaged, nothing was restored:{}", list(what))]
+    #[error("the backup is damaged; nothing was restored:{}", list(what))]
     Damaged {
         /// Each damaged file with its damage.
         what: Vec<(PathBuf, String)>,

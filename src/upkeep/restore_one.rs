@@ -40,7 +40,7 @@ pub enum RestoreOneError {
         path: PathBuf,
     },
     /// The backup does not contain the file.
-    #[error("the backup of {made_at} holds no {}", path.display())]
+    #[error("the backup of {made_at} has no {}", path.display())]
     NotInBackup {
         /// The requested file.
         path: PathBuf,
@@ -48,7 +48,7 @@ pub enum RestoreOneError {
         made_at: String,
     },
     /// The backup belongs to another store.
-    #[error("the backup is of store {backup}, the folder holds store {folder}")]
+    #[error("the backup is of store {backup}, but the folder has store {folder}")]
     OtherStore {
         /// The store of the backup.
         backup: String,
@@ -56,7 +56,7 @@ pub enum RestoreOneError {
         folder: String,
     },
     /// The file of the backup is damaged.
-    #[error("the backup is damaged, nothing was restored: {}: {what}", path.display())]
+    #[error("the backup is damaged; nothing was restored: {}: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -71,11 +71,11 @@ pub enum RestoreOneError {
 /// The result of a restored segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RestoredOne {
-    /// Its size in bytes.
+    /// The size in bytes.
     pub bytes: u64,
     /// The time of the backup, RFC 3339.
     pub made_at: String,
-    /// Whether the file was intact, so that nothing was changed.
+    /// Whether the file in the folder was intact; then nothing was changed.
     pub was_whole: bool,
     /// The quarantine path of the file that was replaced, if there was one.
     pub quarantined: Option<PathBuf>,

@@ -51,8 +51,8 @@ pub(super) struct Breaker {
 pub(super) enum Outcome {
     Answered,
     Failed,
-    /// There was no response in time. This is a failure only if the server answered nothing else
-    /// meanwhile; otherwise the request is a slow one.
+    /// There was no response in time. This counts as a failure only if the server answered no other
+    /// request meanwhile; otherwise only this request was slow.
     TimedOut,
     /// The request was cancelled, or failed for a reason that says nothing about the server.
     Unknown,
@@ -170,7 +170,7 @@ mod tests {
             assert_eq!(breaker.admit(now), Err(at(expected)));
             now += at(expected);
         }
-        // A cancelled try lets the next request try.
+        // After a cancelled attempt the next request may try.
         let tried = breaker.admit(now).expect("a try");
         breaker.record(Outcome::Unknown, tried, now);
         assert!(breaker.admit(now).is_ok());

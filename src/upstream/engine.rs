@@ -29,7 +29,7 @@ const TELLING_TIMEOUT: Duration = Duration::from_secs(5);
 const ERROR_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a server's message that are passed on.
 const MESSAGE_BYTES_MAX: usize = 500;
-/// The delay after which a busy server is asked again, if it states none.
+/// The delay before the next request to a busy server that states none.
 const RETRY_DEFAULT: Duration = Duration::from_secs(1);
 /// The media type of forms.
 pub(super) const FORM: &str = "application/x-www-form-urlencoded";
@@ -67,10 +67,10 @@ impl FetchLimits {
     }
 }
 
-/// The reason why a server answers a read not at all.
+/// The reason why a server does not answer a read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UpstreamError {
-    /// It cannot be asked this: 422 `upstream_unsupported`.
+    /// The upstream does not support the request: 422 `upstream_unsupported`.
     #[error("the upstream cannot answer this: {0}")]
     Unsupported(String),
     /// The query has no result: 422 `query_failed`.
@@ -87,7 +87,7 @@ pub enum UpstreamError {
         /// The time after which a request may succeed.
         retry_after: Duration,
     },
-    /// It did not answer, or not as it should: 502 `upstream_error`.
+    /// The upstream did not respond, or its response is invalid: 502 `upstream_error`.
     #[error("the upstream failed: {0}")]
     Failed(#[from] TargetError),
 }
@@ -130,7 +130,7 @@ pub(super) struct Admitted {
 }
 
 impl Admitted {
-    /// Records a failure, and what it says about the server.
+    /// Records a failure, and its effect on the state of the upstream.
     fn fail(&mut self, error: &TargetError, timeout: Duration) {
         self.outcome = match error {
             TargetError::Timeout(_) if timeout < TELLING_TIMEOUT => Outcome::Unknown,
@@ -166,7 +166,7 @@ enum FetchedData {
 }
 
 impl FetchedAnswer {
-    /// Checks and sorts the answer, which takes longer than a network thread may.
+    /// Checks and sorts the answer, which takes too long for a network thread.
     ///
     /// # Errors
     /// [`UpstreamError`].

@@ -138,7 +138,7 @@ fn seconds(ms: i64) -> String {
 }
 
 /// Returns the name of a label in a path: as it is, or escaped as Prometheus 3 does it if it has
-/// characters that names of old did not have.
+/// characters outside of the classic character set.
 fn path_name(name: &str) -> String {
     let is_plain = |c: char| c == '_' || c.is_ascii_alphanumeric();
     if !name.starts_with(|c: char| c.is_ascii_digit()) && name.chars().all(is_plain) {
@@ -159,7 +159,7 @@ fn path_name(name: &str) -> String {
 }
 
 impl UpstreamRead {
-    /// Returns the request. One that must be whole asks for no partial answer.
+    /// Returns the request. A request that needs a complete answer forbids partial ones.
     pub(super) fn request(&self, is_whole: bool) -> ApiRequest {
         let mut form = Form::default();
         if is_whole {

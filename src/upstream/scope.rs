@@ -1,6 +1,6 @@
 //! The matchers that a caller cannot remove, as a part of the query that is sent.
 //!
-//! They stand before the matchers of the query: `absent` takes its labels from matchers for
+//! The scope's matchers precede those of the query: `absent` takes its labels from matchers for
 //! equality, and one that follows another of the same label would remove it.
 
 use crate::model::{METRIC_NAME, MatchOp, Matcher, NameGlob, Pattern, PatternError, Scope};
@@ -40,7 +40,7 @@ impl ForcedMatchers {
         &self.0
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the scope has no matchers.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -452,7 +452,7 @@ async fn introspection_reveals_nothing_about_tokens_of_other_organisations() {
     }
 }
 
-/// docs/specification.md C4, similar to F40: whoever knows a key's id cannot displace the
+/// docs/specification.md C4, similar to F40: a sender that knows a key's id cannot displace the
 /// organisation's audit log with invalid tokens.
 #[tokio::test]
 async fn a_flood_of_invalid_tokens_is_one_audit_entry_and_minting_is_recorded() {

@@ -569,7 +569,7 @@ async fn every_claim_of_a_token_is_checked() {
 #[tokio::test]
 async fn a_token_must_be_signed_by_a_key_of_the_issuer() {
     let (server, idp) = with_oidc(rules(&["example.com"], false)).await;
-    // The client secret is no signing key.
+    // The client secret is not a signing key.
     idp.script().algorithm = Algorithm::HS256;
     sign_in(&server, &idp).await.is(400, "oauth_error");
     idp.script().algorithm = Algorithm::RS256;

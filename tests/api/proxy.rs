@@ -72,7 +72,7 @@ async fn redirects_lead_below_the_path() {
 }
 
 /// docs/specification.md F45: the charged address and the local access never depend on a header
-/// that anybody can send.
+/// that any client can send.
 #[tokio::test]
 async fn f45_only_a_trusted_proxy_names_the_client() {
     let server = behind();

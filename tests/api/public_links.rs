@@ -304,7 +304,7 @@ async fn guesses_of_links_are_charged_to_their_address_and_uses_to_the_link() {
     }
     let (after, scope) = refused.expect("guessing is limited");
     assert!(after <= 400 && scope == "ip", "{after} {scope}");
-    // The pages are charged to the same address, so they are no way around.
+    // The pages are charged to the same address, so they cannot be used to avoid a limit.
     let page = ask_from("192.0.2.7:1", "GET", "/share?link=mpl_x", &Who::Nobody);
     let page = server.send(page.body(Body::empty()).expect("a request")).await;
     assert_eq!(page.status, 429, "{}", page.body);

@@ -53,7 +53,7 @@ fn write(server: &TestServer, job: &str, ago_s: i64, value: f64) {
     server.tsdb.append(org, &batch.batch(), now).expect("stored");
 }
 
-/// Moves the clock on and evaluates what is due.
+/// Advances the clock and evaluates the due groups.
 fn evaluate(server: &TestServer, seconds: u64) {
     server.pass(Duration::from_secs(seconds));
     server.rules.run_due(server.clock.now());

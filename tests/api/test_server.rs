@@ -119,7 +119,8 @@ impl Default for TestServerOptions {
     }
 }
 
-/// Routes that stand in for the data endpoints: they enter and say what they were given.
+/// Routes that stand in for the data endpoints: they enter the organisation and return the granted
+/// access.
 fn probes() -> Routes {
     async fn read(reader: QueryCaller, PathOf(slug): PathOf<String>) -> ApiResult<String> {
         reader.enter(&slug, Endpoint::Range).map(|entered| format!("{entered:?}"))

@@ -1,5 +1,5 @@
-//! `promlet agent` from outside: what it receives reaches its targets, whatever they answer and
-//! however it ends.
+//! `promlet agent` from outside: received samples reach its targets, whatever the responses of the
+//! targets are and however the agent ends.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

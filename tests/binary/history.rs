@@ -46,7 +46,7 @@ impl Kills {
         }
     }
 
-    /// Runs and kills a command several times, then runs it to its end. Returns what it prints.
+    /// Runs and kills a command several times, then runs it to its end. Returns its output.
     #[track_caller]
     fn run(&mut self, dir: &Path, args: &[&str]) -> String {
         let mut killed = 0;

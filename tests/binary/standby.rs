@@ -119,7 +119,8 @@ impl Place {
         self.begin(name, &["serve", "--checkpoint-every", "200ms"], mode)
     }
 
-    /// Starts without waiting for `/readyz`, which says 503 while a synchronous primary is alone.
+    /// Starts without waiting for `/readyz`, which is 503 while a synchronous primary has no
+    /// follower.
     fn begin(&self, name: &str, args: &[&str], mode: &str) -> Server {
         let token = self.token.display().to_string();
         let standby = [format!("--standby={mode}"), "--standby-token-file".to_owned(), token];

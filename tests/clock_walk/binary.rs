@@ -18,7 +18,7 @@ use crate::Lent;
 use crate::harness::{ORG, Server, percent, request};
 use steps::{DAY, Damage, DamageKind, Deletion, HOUR, JUMPS, MINUTE, SERIES, Sending, Step, Steps};
 
-/// How long a walk takes steps.
+/// The time after which a walk takes no further steps.
 const WALK: Duration = Duration::from_secs(60);
 /// Steps of one walk at most.
 const STEPS: u32 = 20_000;
@@ -29,10 +29,10 @@ const SENDING_ONE_OF: u64 = 12;
 const LED: i64 = 30 * MINUTE;
 /// No record of one sample ends with as many zeros.
 const RECORD_BYTES_MAX: usize = 64;
-/// Ticks of upkeep, which come every ten seconds, that are waited for.
+/// The number of ticks of upkeep that the walk waits for; one comes every ten seconds.
 const TICKS: u32 = 2;
 
-/// Where a record ends: its log file, and no more bytes of that than it needs.
+/// The end of a record: its log file, and the number of bytes up to the end.
 type LogEnd = (PathBuf, usize);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,7 @@ enum Fate {
     MayBeGone,
 }
 
-/// What survives a kill and damage, and what may be lost.
+/// The samples that survive a kill and damage, and those that may be lost.
 #[derive(Default)]
 struct Unsealed {
     /// Samples that were sealed before and not deleted since. One that is written again after its
@@ -72,7 +72,7 @@ fn value(series: u64, at_ms: i64) -> f64 {
     (at_ms % 1_000_003) as f64 * 1.1 + series as f64
 }
 
-/// Where the last log file ends, without the zeros behind its records.
+/// Returns the end of the last log file, without the zeros after its records.
 fn log_end(store: &Path) -> LogEnd {
     let (path, bytes) = last_log_file(store);
     (path, used(&bytes))
@@ -187,7 +187,7 @@ impl Walk {
         }
     }
 
-    /// What retention may have removed by now.
+    /// Marks the samples that retention may have removed by now.
     fn expire(&mut self) {
         let Some(age) = self.retention_ms else { return };
         let oldest = true_ms() + LED - age;

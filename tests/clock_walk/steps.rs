@@ -6,9 +6,9 @@ use super::Entropy;
 pub(super) const MINUTE: i64 = 60_000;
 pub(super) const HOUR: i64 = 60 * MINUTE;
 pub(super) const DAY: i64 = 24 * HOUR;
-/// Series that samples are sent of.
+/// The number of series.
 pub(super) const SERIES: u64 = 4;
-/// What the clock of a machine or of a sender may be off by.
+/// The errors that the clock of a machine or a sender may have, in milliseconds.
 pub(super) const JUMPS: [i64; 17] = [
     MINUTE,
     5 * MINUTE,
@@ -33,13 +33,13 @@ pub(super) const JUMPS: [i64; 17] = [
 /// a clock being corrected.
 const OFF: [i64; 6] = [0, 0, 90_000, 67 * MINUTE, 55 * HOUR, 30 * DAY + 11 * HOUR];
 
-/// What happens next.
+/// A step of a walk.
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     Send(Sending),
     /// A tick of upkeep.
     Tick,
-    /// The machine's clock is off by so much from here on.
+    /// The machine's clock has this error from now on, in milliseconds.
     Jump(i64),
     SealIfDue,
     Seal,
@@ -93,15 +93,15 @@ pub(super) struct Deletion {
     pub(super) length_ms: i64,
 }
 
-/// Damage of the log of a killed server, behind what is sealed.
+/// Damage of the log of a killed server, after the sealed part.
 #[derive(Clone, Debug)]
 pub(super) struct Damage {
-    /// What happens between the last seal and the kill: samples and deletions.
+    /// The steps between the last seal and the kill: samples and deletions.
     pub(super) before: Vec<Step>,
     /// Picks the byte.
     pub(super) pick: u64,
     pub(super) kind: DamageKind,
-    /// Mended with `promlet repair` instead of `serve --accept-loss`.
+    /// Whether `promlet repair` is used instead of `serve --accept-loss`.
     pub(super) repaired: bool,
 }
 
@@ -109,7 +109,7 @@ pub(super) struct Damage {
 pub(super) enum DamageKind {
     /// This bit of the byte is flipped.
     Flipped(u8),
-    /// Zeros from there on.
+    /// All bytes from there on become zeros.
     Zeros,
     /// The file ends there.
     Cut,

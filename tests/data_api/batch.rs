@@ -61,7 +61,7 @@ fn lines(reply: &Reply) -> BTreeMap<String, Value> {
     by_id
 }
 
-/// Checks that a line contains what the request for the same query returns.
+/// Checks that a line equals the response to a request for the same query.
 fn assert_equal(line: &Value, single: &Reply, about: &str) {
     let value = single.value();
     if single.status != 200 {

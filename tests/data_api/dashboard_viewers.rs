@@ -551,7 +551,7 @@ async fn filters_of_an_open_ad_hoc_variable_narrow_and_never_widen() {
         assert_eq!(ask(&open, wrong.clone()).await["code"], "embed_restricted", "{wrong}");
         assert_eq!(ask(&fixture.cabinet, wrong.clone()).await["code"], "invalid_parameter", "{wrong}");
     }
-    // Whoever may change the filters sees those that are saved; nobody else does.
+    // Only viewers who may change the filters see the saved ones.
     let view =
         async |who: &Who| fixture.server.get(&format!("{A}/view"), who).await.body.contains("\"filters\":[");
     assert!(view(&open).await && !view(&closed).await && !view(&listed).await);

@@ -300,7 +300,7 @@ async fn an_organisation_has_a_limit_of_live_queries() {
     let refused = fixture.get("query/live?expr=up%2B5000&step=1h").await;
     refused.is(503, "at_capacity");
     assert_eq!(refused.value()["limit"], 5_000);
-    // A further stream of queries that run is no further query.
+    // A further stream of running queries adds no query to the count.
     let one = open_set(&fixture, &fixture.cabinet, hundred(7)).await;
     fixture.server.pass(Duration::from_secs(1));
     let more = Stream::open(&fixture, &fixture.cabinet, &path("up + 7", "&step=1h")).await;

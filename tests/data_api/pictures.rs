@@ -149,7 +149,7 @@ async fn a_token_may_be_a_parameter_but_not_twice_and_not_beside_a_header() {
     let by_header = fixture.get_as(&token, &svg("")).await;
     assert_eq!((by_parameter.status.as_u16(), &by_parameter.body), (200, &by_header.body));
     assert!(!by_parameter.body.contains(&jwt));
-    // The better cookie does not help a token.
+    // A cookie of a member does not extend the access of a token.
     let scoped = "render.svg?expr=http_requests_total&start=now-15m&step=15";
     let cookie = format!("ms_session={}", fixture.cabinet.secret());
     let with_cookie =

@@ -449,7 +449,7 @@ impl LawTest {
     }
 
     fn check(&self, restrictions: &[Restriction; 2], exprs: &[String]) -> Result<(), TestCaseError> {
-        // The clock advances for rate limits between two cases. It stands still during the case.
+        // The clock advances between two cases, for the rate limits, and not during a case.
         self.fixture.server.pass(std::time::Duration::from_millis(400));
         let now_ms = self.fixture.server.clock.now().as_ms();
         let slug = format!("solo-{}", self.cases.get());

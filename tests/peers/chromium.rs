@@ -1,8 +1,8 @@
-//! Chromium and its driver, for the tests that look at pages.
+//! Chromium and its driver, for tests of pages.
 //!
 //! Chromium comes from apt, its driver (playwright-core) and axe-core from npm below `target/`; if
-//! one is unavailable, the test fails and reports it. What a browser and its scenario write lies in
-//! a folder of their own, which is removed however the scenario ends.
+//! one is unavailable, the test fails and reports it. The files that a browser and its scenario
+//! write are in a folder of their own, which is removed at the end, also after a failure.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ pub(crate) fn target() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("tmp lies in the target folder")
 }
 
-/// Runs one scenario of the driver; its words go to this test's output.
+/// Runs one scenario of the driver, and copies its output to that of the test.
 pub(crate) fn drive(scenario: &str, server: &str, more: &Json) -> Result<(), String> {
     let (chromium, module) = (installed("chromium", "chromium"), npm("browser", PLAYWRIGHT));
     let axe = npm("axe", AXE);

@@ -18,8 +18,8 @@ pub(crate) struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// Without the blocks reserved for root, because the tests run as root. Becomes read-only at
-    /// its first error, as Debian's installer configures it.
+    /// Creates and mounts the file system. It has no blocks reserved for root, because the tests
+    /// run as root. It becomes read-only at its first error, as Debian's installer configures it.
     pub(crate) fn make(dir: &Path, bytes: u64) -> LoopDisk {
         let (image, mount) = (dir.join("image"), dir.join("mount"));
         std::fs::create_dir(&mount).expect("made");
@@ -34,11 +34,11 @@ impl LoopDisk {
         done(Command::new("mount").args(["-t", "ext4", "-o", options]).arg(&self.image).arg(&self.mount));
     }
 
-    /// Mounts it again with these options, after what the file system's own check mends.
+    /// Repairs the file system with its own check, and mounts it again with these options.
     pub(crate) fn mount_again(&self, options: &str) {
         done(Command::new("umount").arg(&self.mount));
         let checked = Command::new("e2fsck").args(["-f", "-y"]).arg(&self.image).output().expect("runs");
-        // 1: it mended something, which after an error is its work.
+        // 1: the check repaired something, which is expected after an error.
         assert!(matches!(checked.status.code(), Some(0 | 1)), "{checked:?}");
         self.mount(options);
     }
@@ -59,13 +59,13 @@ impl LoopDisk {
         numbers[0] * numbers[1]
     }
 
-    /// Takes all but so many bytes. Others may be faster: then there is less to take.
+    /// Fills the disk up to `left` free bytes. Other programs may allocate some of them first.
     pub(crate) fn fill(&self, left: u64) {
         let ballast = self.mount.join("ballast");
         let have = std::fs::metadata(&ballast).map_or(0, |found| found.len());
         let wanted = have + self.free().saturating_sub(left);
         let length = wanted.to_string();
-        // What it could not get in one piece it has in part.
+        // A failed allocation has allocated a part of the length.
         let _ = Command::new("fallocate").args(["-l", &length]).arg(&ballast).output();
         if left == 0 {
             let mut file = std::fs::File::options().create(true).append(true).open(&ballast).expect("there");
@@ -73,7 +73,7 @@ impl LoopDisk {
         }
     }
 
-    /// Gives back so many bytes of what was filled.
+    /// Frees `bytes` of the filled space.
     pub(crate) fn free_of_ballast(&self, bytes: u64) {
         let ballast = std::fs::File::options().write(true).open(self.mount.join("ballast")).expect("there");
         let length = ballast.metadata().expect("read").len();
@@ -87,7 +87,7 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        // After a failure the server may hold it still: lazily, and without a second panic.
+        // After a failure the server may still use it: unmount lazily, without a second panic.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).status();
     }
 }

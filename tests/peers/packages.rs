@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Runs it to its end; what it prints.
+/// Runs a command to its end. Returns its standard output.
 pub(crate) fn run(command: &mut Command, why: &str) -> String {
     let shown = format!("{command:?}");
     let output = command.stdin(Stdio::null()).output();
@@ -19,7 +19,8 @@ pub(crate) fn run(command: &mut Command, why: &str) -> String {
     said
 }
 
-/// The folder of this name and its lock: no other process uses the folder while it is held.
+/// Returns the folder of this name and its lock. No other process uses the folder while the lock is
+/// held.
 fn alone(name: &str) -> (PathBuf, File) {
     let all = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::create_dir_all(all).expect("the target folder is ours");
@@ -28,7 +29,8 @@ fn alone(name: &str) -> (PathBuf, File) {
     (all.join(name), lock)
 }
 
-/// The folder of this name with what is wanted in it, which `fill` puts into an empty one.
+/// Returns the folder of this name, which contains `wanted`. If it does not yet, `fill` writes it
+/// into an empty folder.
 fn filled(name: &str, wanted: &str, fill: impl FnOnce(&Path)) -> PathBuf {
     let (folder, _lock) = alone(name);
     let ready = folder.join("ready");
@@ -43,14 +45,14 @@ fn filled(name: &str, wanted: &str, fill: impl FnOnce(&Path)) -> PathBuf {
     folder
 }
 
-/// Where `name` is on the path.
+/// Returns the path of the program `name` in `PATH`, if there is one.
 fn program(name: &str) -> Option<PathBuf> {
     let output = Command::new("sh").args(["-c", "command -v \"$0\"", name]).output().expect("a shell");
     let path = String::from_utf8_lossy(&output.stdout).trim().to_owned();
     (output.status.success() && !path.is_empty()).then(|| PathBuf::from(path))
 }
 
-/// The program `name`, installed from the Debian package of that name when it is missing.
+/// Returns the program `name`; installs the Debian package if it is missing.
 pub(crate) fn installed(name: &str, package: &str) -> PathBuf {
     let (_, _lock) = alone("apt");
     program(name).unwrap_or_else(|| {
@@ -59,7 +61,7 @@ pub(crate) fn installed(name: &str, package: &str) -> PathBuf {
         );
         let root = Command::new("id").arg("-u").output().is_ok_and(|id| id.stdout.starts_with(b"0"));
         for words in [&["update", "-qq"][..], &["install", "-y", "-qq", "--no-install-recommends", package]] {
-            // Without root only a sudo without password can help; anything else would prompt.
+            // Without root, only sudo without a password works; anything else would prompt.
             let mut command = Command::new(if root { "apt-get" } else { "sudo" });
             if !root {
                 command.args(["-n", "apt-get"]);
@@ -92,7 +94,7 @@ pub(crate) fn environment(name: &str, package: &str) -> PathBuf {
     folder.join("bin")
 }
 
-/// A package of npm and what it needs: the folder with `node_modules`.
+/// Installs a package of npm and its dependencies. Returns the folder with `node_modules`.
 pub(crate) fn npm(name: &str, package: &str) -> PathBuf {
     filled(name, package, |folder| {
         installed("node", "nodejs");
@@ -110,7 +112,7 @@ pub(crate) fn debian(name: &str, packages: &[&str]) -> PathBuf {
     unpacked(name, codename.expect("a release has a name").trim_matches('"'), packages)
 }
 
-/// Packages of Debian's latest: the stable release's are too old for what is compared.
+/// Unpacks packages of Debian sid, because those of the stable release are too old.
 pub(crate) fn latest_debian(name: &str, packages: &[&str]) -> PathBuf {
     unpacked(name, "sid", packages)
 }

@@ -131,8 +131,8 @@ fn a_range_query_of_any_expression_equals_its_instant_queries() {
     for _ in 0..1_200 {
         let range = Range { begin_ms: 0, end_ms: END_S * 1_000 };
         let text = Grammar::everything(&mut chance, range).expression(true).to_string();
-        // These have another meaning in an instant query by design, or add in another order because
-        // they sort.
+        // These functions have another meaning in an instant query by design, or sort, so that they
+        // add in another order.
         let others = ["start()", "end()", "range()", "step()", "sort", "topk", "bottomk"];
         let differs_by_design = others.iter().any(|word| text.contains(word));
         let printed = parse(&text, &caps()).unwrap_or_else(|e| panic!("{text}: {e}")).expr.to_string();

@@ -727,7 +727,7 @@ impl Replication {
                 state.repetitions += 1;
                 let request = state.requests[at];
                 let of = &state.nodes[request.node];
-                // Only a repetition of what is still there makes no record of its own.
+                // Only a repetition of samples that are still stored makes no record of its own.
                 let is_there = match (request.position, request.wrote) {
                     (Position::Log(log), Wrote::Record(record)) => of.log.get(log - 1) == Some(&record),
                     (Position::Accounts(accounts), Wrote::Change(change)) => {

@@ -86,7 +86,7 @@ impl AuthDeps {
         matches!(self.mail.mailer(), Mailer::Console)
     }
 
-    /// Returns 200 with a session, or with what is needed for one.
+    /// Returns 200 with a session, or with the next step of the login.
     fn outcome(&self, outcome: &LoginOutcome) -> Response {
         self.outcome_as(StatusCode::OK, outcome)
     }

@@ -326,7 +326,7 @@ impl AuthDeps {
         response
     }
 
-    /// Returns `LoginResult` and how it came about, or what is needed for a login.
+    /// Returns `LoginResult` and how the login was made, or the next step of the login.
     fn in_json(&self, outcome: &OauthOutcome, redirect: &str) -> Response {
         match &outcome.login {
             LoginOutcome::NeedsCode(pending) => code_needed(pending, redirect),
@@ -343,7 +343,8 @@ impl AuthDeps {
     /// Returns the continuing session in the same format.
     fn linked_json(&self, session: &Session, linked: bool, redirect: &str) -> ApiResult<Response> {
         let user = self.identity.user(session.user)?;
-        let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
+        let user =
+            user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account no longer exists"))?;
         let orgs = self.identity.memberships(user.id)?;
         Ok(Json(json!({
             "requires_2fa": false,

@@ -38,7 +38,7 @@ pub(super) async fn logout(State(deps): State<AuthDeps>, caller: AnyCaller) -> A
 /// Serves GET /auth/me.
 pub(super) async fn me(State(deps): State<AuthDeps>, cabinet: SessionCaller) -> ApiResult<Json<Value>> {
     let user = deps.identity.user(cabinet.user())?;
-    let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account is gone"))?;
+    let user = user.ok_or_else(|| ApiError::new(Code::SessionInvalid, "this account no longer exists"))?;
     let orgs = deps.identity.memberships(user.id)?;
     let twofa = deps.identity.twofa_status(user.id)?;
     let identities = deps.identity.identities(user.id)?;

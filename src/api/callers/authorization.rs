@@ -13,7 +13,7 @@ pub(super) const UNKNOWN_BEARER: &str = "this bearer is neither an API key, whic
                              nor an embed token, which is a JWT: three parts between dots";
 
 /// The message for an API key that was shortened or copied together with neighbouring text.
-pub(super) const INVALID_KEY_CHARACTER: &str = "this API key contains a character that no key has: keys are made of letters, digits and _; \
+pub(super) const INVALID_KEY_CHARACTER: &str = "this API key contains a character that no key has: keys consist of letters, digits and _; \
                                  copy the whole key";
 
 /// The credential in an `Authorization` header.
@@ -40,7 +40,7 @@ pub(super) fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeade
     let (scheme, rest) = text
         .trim_ascii()
         .split_once(' ')
-        .ok_or_else(|| invalid("the Authorization header holds no credential"))?;
+        .ok_or_else(|| invalid("the Authorization header has no credential"))?;
     let rest = rest.trim_ascii();
     if scheme.eq_ignore_ascii_case("bearer") {
         return Ok(bearer(rest));
@@ -54,7 +54,8 @@ pub(super) fn authorization(headers: &HeaderMap) -> ApiResult<AuthorizationHeade
             "the schemes are Bearer, Basic with an API key as password, and Token with an API key",
         ));
     }
-    let refused = || ApiError::new(Code::ApiKeyInvalid, "Basic takes an API key as password");
+    let refused =
+        || ApiError::new(Code::ApiKeyInvalid, "basic authentication needs an API key as the password");
     let decoded = BASE64
         .decode(rest.as_bytes())
         .ok()

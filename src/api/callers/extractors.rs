@@ -116,7 +116,7 @@ pub struct StandingCaller {
 pub(in crate::api) enum StandingKey {
     /// A session, and the slug of the organisation that it has entered.
     Session(SessionId, Box<str>),
-    /// The address of the key as it was when the token was verified, and what else is checked. The
+    /// The address in memory of the key that verified the token, and further checked data. The
     /// address belongs to no other key while a caller with this key exists.
     Token {
         /// The address of the key.
@@ -127,9 +127,9 @@ pub(in crate::api) enum StandingKey {
         issued_at: Option<Timestamp>,
         dashboard: Option<Box<str>>,
     },
-    /// The address of the key as it was.
+    /// The address in memory of the key when the request arrived.
     Key(usize),
-    /// The address of the public link as it was.
+    /// The address in memory of the public link when the request arrived.
     Link(usize),
 }
 
@@ -145,7 +145,10 @@ impl StandingCaller {
     /// Those of the credential. A caller that has entered an organisation has one.
     pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
         self.caller.0.credential()?;
-        self.caller.0.payer().ok_or_else(|| ApiError::internal("a valid credential counts for nobody"))
+        self.caller
+            .0
+            .payer()
+            .ok_or_else(|| ApiError::internal("a valid credential has no limit of connections"))
     }
 
     /// Returns the identity of the credential for [`StandingCaller::check`].
@@ -334,7 +337,7 @@ impl SessionCaller {
     pub fn require_instance_admin(&self) -> ApiResult<()> {
         match self.at.callers.identity.user(self.session.user)? {
             Some(user) if user.is_admin => Ok(()),
-            _ => Err(ApiError::new(Code::Forbidden, "this is for the administrator of the server")),
+            _ => Err(ApiError::new(Code::Forbidden, "this needs an administrator of the server")),
         }
     }
 

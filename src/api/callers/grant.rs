@@ -3,7 +3,7 @@
 //!
 //! Every read asks [`Grant::require`] for each [`Permission`] that it needs: for its endpoint when
 //! the caller enters the organisation, for its steps before it waits for a lane, and for its
-//! expression and windows once they are parsed. The series and the age of samples are no
+//! expression and windows once they are parsed. The series and the age of samples are not
 //! permissions: the snapshot hides what the scope excludes.
 
 use std::sync::Arc;
@@ -42,8 +42,9 @@ pub(in crate::api) enum Permission<'a> {
         /// not parse. Such an expression grants nothing.
         canonical: &'a dyn Fn(&str) -> Option<String>,
     },
-    /// To learn about the series behind a result. A token that lists expressions grants their
-    /// results, but not the names, the number or the exemplars of the series that they read.
+    /// To read names, number or exemplars of the series behind a result. A token that lists
+    /// expressions grants their results, but not the names, the number or the exemplars of the
+    /// series that they read.
     SeriesOfResults,
     /// To evaluate an expression at these steps.
     Steps(&'a Steps),

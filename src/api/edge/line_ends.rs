@@ -49,7 +49,7 @@ struct HeadFields {
     begun: bool,
     content_length: Option<u64>,
     chunked: bool,
-    /// The length of the body is stated in a way that not every reader understands alike.
+    /// The length of the body is stated in a form that other programs may read differently.
     ambiguous: bool,
 }
 

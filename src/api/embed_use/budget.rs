@@ -126,7 +126,8 @@ mod tests {
         assert!(wait > Duration::ZERO, "{wait:?}");
     }
 
-    /// The sum equals that of a plain list of charges, and a client that waits as told is admitted.
+    /// The sum equals that of a plain list of charges, and a client that waits for `Retry-After` is
+    /// admitted.
     #[test]
     fn the_window_equals_a_list_of_charges() {
         let mut random = 7_u64;

@@ -1,4 +1,4 @@
-//! The bounds of the table, and what a handle counts.
+//! The bounds of the table, and the counts of a handle.
 
 use serde_json::json;
 

@@ -59,8 +59,8 @@ impl From<AppendError> for ApiError {
             ApiError::new(Code::StorageDegraded, detail).with_retry_after(jittered_retry())
         };
         match &error {
-            AppendError::Fenced(_) => degraded("the store takes no samples until it is restarted"),
-            AppendError::ReadOnly(_) => degraded("the store takes no samples until it is repaired"),
+            AppendError::Fenced(_) => degraded("the store accepts no samples until it is restarted"),
+            AppendError::ReadOnly(_) => degraded("the store accepts no samples until it is repaired"),
             AppendError::DiskFull { .. } => degraded("the disk is full"),
             AppendError::OutOfResources(_) => {
                 degraded("the server has no file descriptors or no memory left")

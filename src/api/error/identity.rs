@@ -29,7 +29,7 @@ impl From<StoreError> for ApiError {
             return ApiError::new(Code::BodyTooLarge, detail);
         }
         tracing::error!("the account store failed: {}", with_sources(&error));
-        ApiError::new(Code::StorageDegraded, "the account store does not take changes at the moment")
+        ApiError::new(Code::StorageDegraded, "the account store accepts no changes at the moment")
             .with_retry_after(std::time::Duration::from_secs(5))
     }
 }
@@ -38,7 +38,7 @@ impl From<LoginError> for ApiError {
     fn from(error: LoginError) -> ApiError {
         match error {
             LoginError::InvalidCredentials => {
-                ApiError::new(Code::InvalidCredentials, "address and password do not belong together")
+                ApiError::new(Code::InvalidCredentials, "the address or the password is wrong")
             }
             LoginError::Throttled { retry_after } => {
                 ApiError::new(Code::LoginThrottled, error.to_string()).with_retry_after(retry_after)
@@ -184,7 +184,7 @@ impl From<ProviderError> for ApiError {
             }
             ProviderError::Misbehaved(_) => {
                 tracing::warn!("a sign-in failed: {error}");
-                ApiError::new(Code::IdpError, "the provider's answer does not fit; the log says how")
+                ApiError::new(Code::IdpError, "the provider's response is invalid; the log has the reason")
             }
         }
     }
@@ -209,7 +209,7 @@ impl From<LinkError> for ApiError {
             }
             LinkError::EmailRequired => {
                 ApiError::new(Code::EmailConfirmationRequired, "type the address that this link was sent to")
-                    .with_field("email", "required", "the link was asked for in another browser")
+                    .with_field("email", "required", "the link was requested in another browser")
             }
             LinkError::Store(error) => error.into(),
         }
@@ -556,7 +556,8 @@ impl From<MintError> for ApiError {
 impl From<TokenRefusal> for ApiError {
     fn from(error: TokenRefusal) -> ApiError {
         match error {
-            // Introspection reports which check failed; the holder of the token is not told.
+            // Introspection reports the check that failed; the response to the holder of the token
+            // does not.
             TokenRefusal::Invalid { .. } => {
                 let detail =
                     "the embed token is not valid: POST /orgs/{slug}/embed/introspect tells an editor why";

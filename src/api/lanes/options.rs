@@ -54,8 +54,8 @@ impl LanesOptions {
             query_threads_shared: cores.saturating_sub(1).max(1),
             ingest_threads_shared: cores.max(1),
             activity_window: Duration::from_secs(1),
-            // A connection has at most one chunk here, which takes about a millisecond. The queue
-            // has space for all connections.
+            // A connection has at most one chunk here, which takes about a millisecond. So one
+            // thread works a full queue off in about a second.
             answer: LaneOptions { threads_per_org: cores.div_ceil(2), ..lane(cores.max(2), 1_024, 60_000) },
             password: lane(cores.clamp(1, 4), 32, 2_000),
             // These threads wait for disk syncs, which the committer groups: more threads make

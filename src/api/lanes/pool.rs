@@ -4,14 +4,14 @@
 //! caller then waits for the reply, which arrives through a channel of its own. Three things end
 //! the wait of a job: a thread starts it, its caller abandons it (the future is dropped, or the job
 //! has waited too long), or the job of another organisation takes its place. [`LaneJobState`]
-//! decides between the first two. In the third case the job is dropped, and the closed channel
-//! tells the caller.
+//! decides between the first two. In the third case the job is dropped, and the caller finds the
+//! channel closed.
 //!
 //! No wake-up is lost, because a thread parks only after it has added itself to the list of idle
 //! threads, under the same lock under which it found no job. A caller that adds a job takes a
 //! thread from this list under that lock, too. If no thread is idle, the first thread whose job
-//! ends looks at the queue. A job may also wait because its organisation has its share of the
-//! threads, while other threads park. [`LaneShared::end`] then wakes one of them.
+//! ends takes the next job from the queue. A job may also wait because its organisation has its
+//! share of the threads, while other threads park. [`LaneShared::end`] then wakes one of them.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};

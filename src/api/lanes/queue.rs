@@ -34,8 +34,8 @@ pub(super) struct LaneQueue {
     arrivals: Arrivals<OrgId>,
     /// Whether more than one organisation was active at the last arrival.
     pub(super) is_shared: bool,
-    /// Twice the number of turns so far. A turn gets the next odd number, and so lies behind
-    /// organisations that came before the next turn.
+    /// Twice the number of turns so far. A turn gets the next odd number, and so comes after
+    /// organisations that were queued before the next turn.
     clock: u64,
     /// Parked threads. The last one was parked last and is woken first, because its buffers may
     /// still be in a cache.

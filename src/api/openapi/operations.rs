@@ -514,20 +514,20 @@ const ORGANISATIONS: &[Operation] = &[
         )])
         .errors(&[Code::NotFound]),
     at("DELETE /orgs/{slug}/alerts/{fingerprint}/acknowledgement").responses(DONE).errors(&[Code::NotFound]),
-    at("GET /orgs/{slug}/alertmanager/api/v2/status").responses(&[(200, "any", "The status, as Alertmanager has it")]),
+    at("GET /orgs/{slug}/alertmanager/api/v2/status").responses(&[(200, "any", "The status in Alertmanager's format")]),
     at("GET /orgs/{slug}/alertmanager/api/v2/receivers")
         .responses(&[(200, "{ name: string }[]", "The receivers")]),
     at("GET /orgs/{slug}/alertmanager/api/v2/alerts")
         .query(&[parameters::ALERTS])
-        .responses(&[(200, "any[]", "The firing alerts, as Alertmanager has them, each with its acknowledgement")])
+        .responses(&[(200, "any[]", "The firing alerts in Alertmanager's format, each with its acknowledgement")])
         .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("POST /orgs/{slug}/alertmanager/api/v2/alerts")
         .body("any[]")
-        .responses(&[(200, "", "The alerts are taken")])
+        .responses(&[(200, "", "The alerts are accepted")])
         .errors(&[Code::IngestThrottled]),
     at("GET /orgs/{slug}/alertmanager/api/v2/alerts/groups")
         .query(&[parameters::ALERTS])
-        .responses(&[(200, "any[]", "The groups with firing alerts, as Alertmanager has them")])
+        .responses(&[(200, "any[]", "The groups with firing alerts, in Alertmanager's format")])
         .errors(&[Code::InvalidParameter, Code::DuplicateParameter]),
     at("GET /orgs/{slug}/alertmanager/api/v2/silences")
         .query(&[parameters::SILENCES])
@@ -544,7 +544,7 @@ const ORGANISATIONS: &[Operation] = &[
         .responses(&[(200, "", "The silence has ended")])
         .errors(&[Code::NotFound]),
     at("GET /orgs/{slug}/prometheus/api/v1/alertmanagers")
-        .responses(&[(200, "any", "The Alertmanagers in use, as Prometheus has them")]),
+        .responses(&[(200, "any", "The Alertmanagers in use, in Prometheus' format")]),
     at("GET /orgs/{slug}/scrape-config")
         .responses(&[(200, "ScrapeConfig", "The configuration without its secrets, and the state of its jobs")])
         .errors(&[Code::NotFound, Code::OrgNotFound]),
@@ -647,7 +647,7 @@ const ORGANISATIONS: &[Operation] = &[
         .body("{| api_key_id?: string | null, ttl_s?: integer(0..) | null, sub?: string | null, ms?: Policy | null |}")
         .responses(&[(201, "{ token: string, expires_at: string(date-time), kid: string }", "The embed token")])
         .errors(&[Code::NotFound, Code::KeyIsAsymmetric, Code::Conflict, Code::Forbidden, Code::QueryTimeout]),
-    at("GET /orgs/{slug}/embeds").responses(&[(200, "Embeds", "The pages, the one that was seen last first")]),
+    at("GET /orgs/{slug}/embeds").responses(&[(200, "Embeds", "The pages, the most recently seen first")]),
     at("POST /orgs/{slug}/dashboards/{uid}/revoke-embeds").responses(DONE).errors(&[Code::NotFound]),
     at("POST /orgs/{slug}/embed/introspect")
         .body("{| token: string, origin?: string | null |}")
@@ -881,7 +881,7 @@ const fn import_without_counts(
     import(path, media, description, query).responses(&[(
         204,
         "",
-        "Every sample is stored; the header Durability is synced or buffered, and Skipped-Fields counts fields that are no numbers",
+        "Every sample is stored; the header Durability is synced or buffered, and Skipped-Fields counts fields that are not numbers",
     )])
 }
 

@@ -406,7 +406,7 @@ pub(super) const EVENTS: &[Parameter] = &[
     ),
 ];
 pub(super) const ALERTS: &[Parameter] = &[
-    p("active", FLAG, "Whether alerts that nothing holds back are included; true by default"),
+    p("active", FLAG, "Whether alerts that are neither silenced nor inhibited are included; true by default"),
     p("silenced", FLAG, "Whether silenced alerts are included; true by default"),
     p("inhibited", FLAG, "Whether inhibited alerts are included; true by default"),
     p("receiver", ParameterKind::Text, "Only alerts of receivers whose whole name this pattern matches"),

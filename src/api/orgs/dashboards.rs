@@ -39,7 +39,7 @@ use crate::model::OrgId;
 const READS: Auth = Auth::Member(Role::Viewer, Login::Any);
 const WRITES: Auth = Auth::Member(Role::Editor, Login::Any);
 
-/// The most bytes of a request beside the document itself.
+/// The most bytes of a request in addition to the document itself.
 const ENVELOPE_BYTES_MAX: usize = 64 * 1_024;
 
 /// The routes, relative to `/api/v1`.

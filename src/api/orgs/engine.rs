@@ -195,7 +195,7 @@ async fn probe(
     let stored = stored.as_ref().and_then(|engine| engine.target.clone());
     let target = match (&body.engine, stored) {
         (None, Some(stored)) => stored,
-        (None, None) => return wrong("engine", "there is no stored engine"),
+        (None, None) => return wrong("engine", "no engine is stored"),
         (Some(_), stored) => {
             body.kind()?;
             body.target(stored.as_ref())?

@@ -130,8 +130,8 @@ fn spec_of(org: OrgId, stored: &ForwardTarget) -> Result<ForwardSpec, String> {
     })
 }
 
-/// Makes what runs equal to what is stored: an enabled target runs, and any target keeps its place
-/// in the log. A failure is shown in its state. The caller holds [`Forwarders::changes`].
+/// Applies the stored target: an enabled target runs, and every target keeps its position in the
+/// log. A failure is shown in its state. The caller holds [`Forwarders::changes`].
 fn apply(forwarders: &Forwarders, org: OrgId, stored: &ForwardTarget) {
     let ForwardTarget { number, version, .. } = *stored;
     if !stored.enabled {
@@ -153,9 +153,9 @@ fn forget(forwarders: &Forwarders, tsdb: &Tsdb, org: OrgId, number: u32) {
 /// How often the positions of targets are stored with their rows, which a standby server copies.
 const POSITIONS_MS: u64 = 60_000;
 
-/// Makes what runs equal to what is stored, and removes the pins of targets that no longer exist.
-/// To be called at the start, and then from time to time, because organisations are removed in the
-/// background and causes of failures end.
+/// Applies all stored targets, and removes the pins of targets that no longer exist. To be called
+/// at the start, and then from time to time, because organisations are removed in the background
+/// and causes of failures end.
 pub fn reconcile(identity: &Identity, forwarders: &Forwarders, tsdb: &Tsdb, now: Timestamp) {
     let mut changes = forwarders.changes();
     let stored = match identity.all_forward_targets() {

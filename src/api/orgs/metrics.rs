@@ -1,7 +1,8 @@
 //! The native discovery endpoints: metrics, their labels, and label values (docs/specification.md
 //! C5).
 //!
-//! A listing reads the same scoped snapshot as a query, so it shows only what its caller can query.
+//! A listing reads the same scoped snapshot as a query, so it shows only metrics that its caller
+//! can query.
 
 use axum::extract::State;
 use axum::response::Response;

@@ -160,7 +160,7 @@ fn ttl_ms(request: &Request, default: Option<Duration>) -> ApiResult<Option<i64>
         Some(ms) if TTL_MS.contains(&ms) => Ok(Some(ms)),
         _ => Err(ApiError::invalid_parameter(
             "ttl",
-            format!("{text:?} is no duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
+            format!("{text:?} is not a duration from 1s to 10y, such as 90s or 1h30m; 0 means without end"),
         )),
     }
 }
@@ -345,8 +345,8 @@ impl PushDeps {
         }
     }
 
-    /// Repeats the samples of the groups that are due, and ends the groups whose time to live is
-    /// over. Blocks; called by a task.
+    /// Repeats the samples of the groups that are due, and ends expired groups. Blocks; called by a
+    /// task.
     pub fn repeat(&self, now: Timestamp) {
         if !self.identity.accepts_changes() {
             return;

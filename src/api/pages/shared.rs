@@ -130,8 +130,8 @@ fn frame_ancestors(lists: &[Vec<String>]) -> String {
     let Some(first) = restricting.next() else { return "*".to_owned() };
     let others: Vec<&Vec<String>> = restricting.collect();
     let common = first.iter().filter(|origin| others.iter().all(|list| list.contains(origin)));
-    // The origins of policies are validated when they are stored. A text that is no origin, which
-    // could end the directive, allows nothing.
+    // The origins of policies are validated when they are stored. A text that is not an origin,
+    // which could end the directive, allows nothing.
     let common: Vec<&str> = common.map(String::as_str).filter(|origin| is_source(origin)).collect();
     if common.is_empty() { "'none'".to_owned() } else { common.join(" ") }
 }

@@ -9,7 +9,7 @@ use crate::demo::ShopHistory;
 use crate::model::{Access, Matcher, OrgId, TimeRange, Timestamp};
 use crate::tsdb::{AppendError, SampleColumns, Tsdb};
 
-/// The shop from the end of its history on.
+/// The live samples of the shop, which continue its history.
 pub(super) struct Feed {
     tsdb: Arc<Tsdb>,
     org: OrgId,

@@ -49,7 +49,7 @@ const EXAMPLE_QUERIES: [(&str, &str); 4] = [
     ("Memory of this machine in use", "host_memory_used_bytes / host_memory_total_bytes"),
 ];
 
-/// Serves the demo until the process is told to stop.
+/// Serves the demo until the process receives a signal to stop.
 pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
     telemetry::start(&settings.log, settings.log_format)?;
     let mut rng = Entropy::system();

@@ -21,7 +21,7 @@ use symbols::SymbolTable;
 /// A version of the remote write protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteVersion {
-    /// 1.0: `prometheus.WriteRequest`. It has no start timestamps.
+    /// 1.0: `prometheus.WriteRequest`, which has no start timestamps.
     V1,
     /// 2.0: `io.prometheus.write.v2.Request`.
     V2,

@@ -8,8 +8,9 @@ use crate::ingest::put_bytes;
 /// Field `symbols` of `Request`.
 const SYMBOLS: u64 = 4;
 
-/// Texts and their numbers. The texts are stored as the encoded fields of the request. Texts are
-/// hashed with a random key, so that a sender of labels cannot choose texts that collide.
+/// The symbol table of a request: texts and their numbers. The texts are stored as the encoded
+/// fields of the request. Texts are hashed with a random key, so that a sender of labels cannot
+/// choose texts that collide.
 #[derive(Default)]
 pub(super) struct SymbolTable {
     /// Encoded fields, one after another.

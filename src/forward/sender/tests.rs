@@ -88,7 +88,7 @@ struct FakeTarget {
     most_samples: usize,
     /// Whether it understands version 2.0.
     is_new: bool,
-    /// Its answer to version 2.0 if it does not: 415 unless set.
+    /// The answer to version 2.0 if it does not: 415 unless set.
     unknown: Option<u16>,
     /// The times of samples with their start timestamps, of version 2.0.
     starts: Vec<(i64, i64)>,
@@ -143,7 +143,8 @@ impl FakeTarget {
     }
 }
 
-/// Runs the sender until everything is acknowledged. Time passes as the sender asks.
+/// Runs the sender until everything is acknowledged. The clock advances by the delay that the
+/// sender requests.
 fn drain(
     sender: &mut Sender,
     target: &mut FakeTarget,
@@ -232,7 +233,8 @@ proptest! {
                 write(&store.tsdb, OrgId(9), &[(1, ms, 1.0)]);
                 written.extend(samples);
             }
-            // Part of the work, then perhaps a kill: what is not acknowledged is sent again.
+            // After a part of the work the process may be killed; then all unacknowledged samples
+            // are sent again.
             running.fill(now).expect("read");
             running.flush();
             if let Some(request) = running.request(now, NOW) {

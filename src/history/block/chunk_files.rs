@@ -39,7 +39,7 @@ impl ChunkFiles {
             file.read(0, CHUNKS_HEADER_BYTES, &mut bytes)?;
             let mut header = ByteReader::new(&bytes);
             if header.u32() != Some(CHUNKS_MAGIC) || header.u8() != Some(CHUNKS_VERSION) {
-                return Err(file.damaged(0, "this is no file of chunks, or its version is unknown"));
+                return Err(file.damaged(0, "not a file of chunks, or of an unknown version"));
             }
             files.push(file);
         }

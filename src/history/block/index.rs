@@ -29,18 +29,18 @@ pub struct ChunkRef {
     pub last_ms: i64,
     /// The place of its file among the sorted files, from 0.
     pub file: u32,
-    /// Its position in the file in bytes.
+    /// The position in the file in bytes.
     pub offset: u32,
 }
 
 /// A series of a block.
 #[derive(Clone, Debug)]
 pub struct BlockSeries {
-    /// Its number in the block, to which tombstones refer.
+    /// The number in the block, to which tombstones refer.
     pub number: u64,
     /// The label set.
     pub labels: Labels,
-    /// Its chunks, in the order of their times.
+    /// The chunks, in the order of their times.
     pub chunks: Vec<ChunkRef>,
     /// The position of its entry in the index.
     pub(super) offset: u64,
@@ -72,7 +72,7 @@ impl BlockIndex {
         file.read(0, HEADER_BYTES, &mut bytes)?;
         let mut header = ByteReader::new(&bytes);
         if header.u32() != Some(INDEX_MAGIC) {
-            return Err(file.damaged(0, "this is no index"));
+            return Err(file.damaged(0, "not an index"));
         }
         match header.u8() {
             Some(INDEX_VERSION) => {}

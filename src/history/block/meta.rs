@@ -91,7 +91,7 @@ impl BlockMeta {
             return Err(file.damaged(0, format!("the format has version {}, only 1 is known", meta.version)));
         }
         if Ulid::parse(&meta.ulid).is_none() {
-            return Err(file.damaged(0, "the name of the block is no ULID"));
+            return Err(file.damaged(0, "the name of the block is not a ULID"));
         }
         if meta.min_time > meta.max_time {
             return Err(file.damaged(0, "the block ends before it begins"));

@@ -49,7 +49,7 @@ pub enum BlockError {
         /// The reason.
         source: std::io::Error,
     },
-    /// The bytes are not what the format allows.
+    /// The bytes violate the format.
     #[error("{} at byte {offset}: {reason}", file.display())]
     Damaged {
         /// The file.

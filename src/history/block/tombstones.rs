@@ -47,7 +47,7 @@ impl DeletedRanges {
             return Err(file.damaged(0, "the file is too short"));
         };
         if be_u32(header) != MAGIC || header.last() != Some(&VERSION) {
-            return Err(file.damaged(0, "this is no file of tombstones, or its version is unknown"));
+            return Err(file.damaged(0, "not a file of tombstones, or of an unknown version"));
         }
         if checksum(content) != sum {
             return Err(file.damaged(HEADER_BYTES as u64, "the tombstones have the wrong checksum"));

@@ -27,7 +27,8 @@ pub(super) struct IndexWriter {
     series_at: u64,
 }
 
-const UNKNOWN_SYMBOL: BlockError = BlockError::Limit("a series has a label that is no symbol of the block");
+const UNKNOWN_SYMBOL: BlockError =
+    BlockError::Limit("a series has a label that is not a symbol of the block");
 const TOO_LARGE: BlockError = BlockError::Limit("the index of the block would exceed 4 GiB in one section");
 
 /// Compares label sets as Prometheus does: label by label, by name and then by value.

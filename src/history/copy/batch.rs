@@ -154,7 +154,8 @@ impl CopyBatch {
                     });
                 }
                 None => {
-                    // Keeps the places of the others, which the following lists refer to.
+                    // An empty series keeps the indexes of the others, to which the following lists
+                    // refer.
                     batch.series.push(CopySeries::default());
                     batch.refuse(samples.len() as u64, "a label set is not valid".to_owned());
                 }
@@ -223,7 +224,7 @@ fn labels_of(pairs: &[(&[u8], &[u8])]) -> Option<Labels> {
     labels.is_sorted_by(|a, b| a.name < b.name).then(|| Labels::from_sorted(labels))
 }
 
-/// Adds the lines before a piece to the number of a line at the beginning of a reason.
+/// Adds `lines`, the number of lines before a piece, to the line number with which a reason begins.
 fn with_lines(reason: &str, lines: u64) -> String {
     let rest = reason.strip_prefix("line ");
     let parsed = rest.and_then(|rest| {

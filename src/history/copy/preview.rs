@@ -1,4 +1,5 @@
-//! A preview of a copy: what it would write, and where the destination has other values.
+//! A preview of a copy: the samples that it would write, and the times at which the destination has
+//! other values.
 
 use std::collections::{BTreeMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};

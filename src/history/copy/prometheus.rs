@@ -83,7 +83,7 @@ impl PrometheusSource {
     fn add_block(&mut self, folder: &Path) {
         match BlockMeta::read(folder) {
             Ok(meta) => self.blocks.push((meta, folder.to_owned())),
-            Err(error) => self.problems.push(format!("a block is left out: {error}")),
+            Err(error) => self.problems.push(format!("a block is skipped: {error}")),
         }
     }
 
@@ -106,7 +106,7 @@ impl PrometheusSource {
             match opened {
                 Ok(reader) => self.open = Some(OpenBlock { reader, current: None }),
                 Err(error) => {
-                    self.problems.push(format!("a block is left out: {error}"));
+                    self.problems.push(format!("a block is skipped: {error}"));
                     self.next_part();
                 }
             }
@@ -307,7 +307,7 @@ impl CopySource for PrometheusSource {
                 Ok(None) => self.next_part(),
                 Err(error @ BlockError::Damaged { .. }) => {
                     // The block was verified when it was opened, so it has changed since.
-                    self.problems.push(format!("the rest of a block is left out: {error}"));
+                    self.problems.push(format!("the rest of a block is skipped: {error}"));
                     self.next_part();
                 }
                 Err(error) => return Err(error.into()),

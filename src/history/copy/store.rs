@@ -47,7 +47,7 @@ impl CopySink for StoreSink<'_> {
             appended = self.import.append(&taken, self.clock.now());
         }
         let report = appended.map_err(|error| failed(&error))?;
-        // Also a batch without samples, which has descriptions.
+        // A batch without samples counts as one byte, because it has descriptions.
         self.unflushed_bytes = self.unflushed_bytes.saturating_add(batch.bytes()).saturating_add(1);
         if self.unflushed_bytes >= self.flush_bytes {
             self.seal()?;

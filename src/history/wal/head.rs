@@ -41,7 +41,7 @@ pub struct HeadReader {
 pub struct HeadSample<'h> {
     /// The labels of its series.
     pub labels: &'h Labels,
-    /// Its time in milliseconds.
+    /// The time in milliseconds.
     pub at_ms: i64,
     /// Its value.
     pub sample: ChunkSample,
@@ -116,7 +116,7 @@ impl HeadReader {
                 Ok(())
             }
             LogEntry::Unknown(kind) => {
-                let problem = format!("records of the type {kind} are not known here and were left out");
+                let problem = format!("records of the unknown type {kind} were skipped");
                 if !self.problems.contains(&problem) {
                     self.problems.push(problem);
                 }

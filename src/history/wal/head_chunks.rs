@@ -54,7 +54,7 @@ pub(super) fn read_chunks(
     let mut window = Window::default();
     let mut header = ByteReader::new(window.exactly(&file, 0, HEADER_BYTES)?);
     if header.u32() != Some(MAGIC) || header.u8() != Some(VERSION) {
-        return Err(file.damaged(0, "this is no file of head chunks, or its version is unknown"));
+        return Err(file.damaged(0, "not a file of head chunks, or of an unknown version"));
     }
     let mut at = HEADER_BYTES as u64;
     while at < file.len() {

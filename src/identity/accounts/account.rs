@@ -30,10 +30,10 @@ pub enum AccountChangeError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// The account is the only owner of an organisation: `last_owner`.
-    #[error("you are the only owner of the organisation {0}: make another one first, or delete it")]
+    #[error("you are the only owner of the organisation {0}: appoint another owner, or delete it first")]
     LastOwner(String),
     /// The account is the only administrator of the server: `conflict`.
-    #[error("you are the only administrator of this server: make another one first")]
+    #[error("you are the only administrator of this server: appoint another one first")]
     LastAdmin,
     /// The account no longer exists: `session_invalid`.
     #[error("no such account")]

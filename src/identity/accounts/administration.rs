@@ -29,7 +29,7 @@ pub struct UserSummary {
     pub last_seen_at: Option<Timestamp>,
     /// Number of live sessions.
     pub sessions: usize,
-    /// Its organisations, ordered by slug.
+    /// The organisations, ordered by slug.
     pub orgs: Vec<Membership>,
 }
 
@@ -80,7 +80,7 @@ pub struct InstanceCounts {
 #[derive(Debug, thiserror::Error)]
 pub enum AdministrationError {
     /// The actor does not administer the server any more: `forbidden`.
-    #[error("this is for the administrator of the server")]
+    #[error("this needs an administrator of the server")]
     Forbidden,
     /// `not_found`.
     #[error("no such account")]

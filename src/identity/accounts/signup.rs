@@ -127,7 +127,7 @@ impl PendingAccount {
 }
 
 impl Identity {
-    /// Returns who may create an account.
+    /// Returns the setting that says who may create an account.
     pub const fn signup_mode(&self) -> SignupMode {
         self.options.signup
     }

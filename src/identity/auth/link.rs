@@ -2,7 +2,7 @@
 //! secret, used once (docs/specification.md D5).
 //!
 //! Several mailed links of an address and a kind may be outstanding, so that another person's
-//! request does not void a link that the owner asked for. The use of one ends the others. Of
+//! request does not invalidate a link that the owner requested. The use of one ends the others. Of
 //! printed links and of links that prove a new address, only the newest is valid. A request for an
 //! address without an account stores a link as well, so that both requests do the same work. The
 //! person who opens a link proves that they requested it: by the cookie of the browser that did, or
@@ -76,7 +76,7 @@ pub enum LinkError {
     Store(#[from] StoreError),
 }
 
-/// Number of wrong addresses after which a link is burned.
+/// The number of wrong addresses after which a link becomes invalid.
 const WRONG_ADDRESSES_MAX: u8 = 5;
 /// Lifetime of links without a setting for it.
 pub const LINK_TTL: Duration = Duration::from_secs(600);
@@ -85,8 +85,8 @@ pub const LINK_TTL: Duration = Duration::from_secs(600);
 /// removed.
 ///
 /// The rate limits of mails admit fewer during the lifetime of a link; otherwise strangers could
-/// void the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an hour
-/// all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
+/// invalidate the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an
+/// hour all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
 /// known devices 5 and 20: 65. A restart refills both buckets: 25 more.
 pub const OUTSTANDING_LINKS_MAX: usize = 128;
 
@@ -279,7 +279,7 @@ impl Identity {
         let plain = self.sealing.open(sealed_for(&hash), sealed)?;
         String::from_utf8(plain)
             .map(Some)
-            .map_err(|_| StoreError::Inconsistent("a link's address is no text"))
+            .map_err(|_| StoreError::Inconsistent("the address of a link is not valid UTF-8"))
     }
 }
 

@@ -50,7 +50,7 @@ pub struct LoggedIn {
 pub struct PendingLogin {
     /// `tfp_...`.
     pub token: Secret,
-    /// Its lifetime: 300 s.
+    /// The lifetime: 300 s.
     pub expires_in: Duration,
 }
 
@@ -75,7 +75,7 @@ pub struct PasswordLogin<'a> {
 pub enum LoginError {
     /// Unknown address, account without password, wrong password, or disabled account: always
     /// `invalid_credentials`.
-    #[error("address and password do not belong together")]
+    #[error("the address or the password is wrong")]
     InvalidCredentials,
     /// Too many failures, decided before any hashing: `login_throttled`.
     #[error("too many failed logins, try again in {} s", retry_after.as_secs())]
@@ -105,7 +105,7 @@ pub struct CodeLogin<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum CodeError {
     /// Unknown, older than five minutes, used, or without tries left: `pending_login_invalid`.
-    #[error("this login is no longer valid, start again")]
+    #[error("this login is no longer valid; start again")]
     PendingInvalid,
     /// `invalid_code`.
     #[error("wrong code, {attempts_left} attempts left")]
@@ -116,7 +116,7 @@ pub enum CodeError {
         /// clients that passed the first factor.
         alarm: Option<Email>,
     },
-    /// The code is right, but was used before: `code_already_used`.
+    /// The code is correct, but was used before: `code_already_used`.
     #[error("this code was already used, wait for the next one")]
     AlreadyUsed {
         /// Time until the next code begins.

@@ -55,11 +55,11 @@ pub struct ExternalAccount {
 /// A linked identity, as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinkedIdentity {
-    /// Its id in the API.
+    /// The id in the API.
     pub id: IdentityId,
     /// Its provider.
     pub provider: Provider,
-    /// Its mail address, as the provider reported it last.
+    /// The mail address, as the provider reported it last.
     pub email: Option<String>,
     /// Time of linking.
     pub linked_at: Timestamp,

@@ -38,16 +38,16 @@ const COMMON: &str = include_str!("common_passwords.txt");
 /// Reasons to refuse a new password: `weak_password`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeakPassword {
-    /// It has fewer than eight characters.
+    /// Fewer than eight characters.
     #[error("a password has at least {PASSWORD_CHARS_MIN} characters")]
     TooShort,
-    /// It has more than 1,024 bytes.
+    /// More than 1,024 bytes.
     #[error("a password has at most {PASSWORD_BYTES_MAX} bytes")]
     TooLong,
-    /// It is in the list of common passwords.
+    /// The password is in the list of common passwords.
     #[error("this password is among the most common ones")]
     Common,
-    /// It equals the address or the name of the organisation.
+    /// The password equals the address or the name of the organisation.
     #[error("a password must not be the address or the organisation's name")]
     Personal,
 }

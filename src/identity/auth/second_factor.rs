@@ -148,11 +148,11 @@ impl RecoveryCodes {
 /// The result of checking a code.
 #[derive(Debug, PartialEq, Eq)]
 pub(in crate::identity) enum CodeCheck {
-    /// The code is right and now used.
+    /// The code is correct, and is used from now on.
     Accepted,
     /// The code is wrong; it was counted.
     Wrong,
-    /// The code is right, but its step was accepted before. The time until the next code begins.
+    /// The code is correct, but its step was accepted before. The time until the next code begins.
     AlreadyUsed(Duration),
     /// The code was not checked. The time until the next check.
     Throttled(Duration),

@@ -51,7 +51,7 @@ pub struct Client {
 /// A live session in memory. It is shared; its times are atomics.
 #[derive(Debug)]
 pub struct Session {
-    /// Its public id.
+    /// The public id.
     pub id: SessionId,
     /// Its owner.
     pub user: UserId,

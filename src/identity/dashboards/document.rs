@@ -86,7 +86,7 @@ impl DocumentError {
     }
 }
 
-/// A checked dashboard: the text as it came, and what the server reads from it.
+/// A checked dashboard: the text as received, and the parts that the server reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DashboardDocument {
     text: String,
@@ -140,7 +140,7 @@ impl DashboardDocument {
         Ok(DashboardDocument { uid, title, tags, panels, queries, variables, text })
     }
 
-    /// Returns the text as it came.
+    /// Returns the text as it was received.
     pub fn text(&self) -> &str {
         &self.text
     }

@@ -1,4 +1,4 @@
-//! Public links of dashboards (docs/specification.md C9): whoever has the address sees one
+//! Public links of dashboards (docs/specification.md C9): everyone who has the address can view one
 //! dashboard, without an account.
 //!
 //! A public link is a kind of API key with a secret, a policy, a rate and an expiry. It has a table

@@ -26,7 +26,7 @@ use crate::identity::tables::store::StoreError;
 /// An API key, as its administrators see it and as requests use it. It never holds the secret.
 #[derive(Debug)]
 pub struct ApiKey {
-    /// Its id in the API, and the `kid` of its tokens.
+    /// The id in the API, and the `kid` of its tokens.
     pub id: KeyId,
     /// The organisation that it belongs to.
     pub org: OrgId,
@@ -38,7 +38,7 @@ pub struct ApiKey {
     pub scopes: KeyScopes,
     /// A hint to the secret, such as `msk_…Kx3f`.
     pub hint: String,
-    /// Its creator; `None` if it was created on the command line.
+    /// The creator; `None` if it was created on the command line.
     pub created_by: Option<UserId>,
     /// Time of creation.
     pub created_at: Timestamp,
@@ -477,7 +477,7 @@ pub(super) fn validate(key: &mut NewApiKey, now: Timestamp) -> Result<(), KeyErr
         (TokenAlgorithm::Hs256, Some(_)) => found.require(
             false,
             "embed.public_key",
-            "HS256 signs with the key's secret and takes no public key",
+            "HS256 signs with the key's secret and does not use a public key",
         ),
         (_, None) => {
             found.require(false, "embed.public_key", "this algorithm needs a public key (SPKI PEM or JWK)")

@@ -64,7 +64,7 @@ pub(super) fn intersection(
     for (name, variable) in token.locked.iter().chain(&own.locked) {
         locked.insert(name.clone(), variable.values.clone());
     }
-    // The matchers of both apply, so the value to show is what they have in common.
+    // The matchers of both apply, so the value to show is their intersection.
     for (name, variable) in &token.locked {
         if let Some(own) = own.locked.get(name) {
             let both: Vec<String> =

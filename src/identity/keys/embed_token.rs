@@ -60,7 +60,8 @@ pub struct EmbedGrant {
     pub endpoints: Option<Vec<Endpoint>>,
     /// The only dashboard that may be shown. Its locked variables are in `scope`.
     pub dashboard: Option<DashboardGrant>,
-    /// What may be shown of alerts. `Some` only if both the key and the token name it.
+    /// The parts of alerts that may be shown. `Some` only if both the key and the token have
+    /// `alerts`.
     pub alerts: Option<AlertsPolicy>,
     /// Allow-lists of expressions. An expression must be in each list; compare after parsing and
     /// printing.
@@ -76,8 +77,8 @@ pub struct EmbedGrant {
     pub origins: Vec<Vec<String>>,
     /// The viewer, for the audit log.
     pub sub: Option<String>,
-    /// The date of the token, which a revocation is compared with; `None` for a credential that is
-    /// revoked by itself.
+    /// The issue date of the token, which is compared with the date of a revocation; `None` for a
+    /// credential that is revoked individually.
     pub issued_at: Option<Timestamp>,
     /// Expiry of the token.
     pub expires_at: Timestamp,
@@ -176,8 +177,8 @@ const fn invalid(reason: &'static str) -> TokenRefusal {
 /// the rest of its header.
 pub(in crate::identity) fn key_id(token: &str) -> Result<KeyId, TokenRefusal> {
     let header = header(token)?;
-    // The mere presence is refused: each of these asks the server to trust a key from the token or
-    // to understand an extension.
+    // A token with one of these members is refused: each requires the server to trust a key from
+    // the token or to support an extension.
     if ["crit", "jku", "jwk", "x5u", "x5c", "b64", "zip", "enc"].iter().any(|name| header.contains_key(*name))
     {
         return Err(invalid("header"));
@@ -419,7 +420,8 @@ fn min_time(max_lookback_s: Option<u64>, now: Timestamp) -> Option<Timestamp> {
 
 /// Returns the endpoints of a policy; `None` is all. A policy that lists no endpoints grants only
 /// the dashboard that it names, or else only the expressions that it lists: structured queries and
-/// listings would reveal what these hide. Alerts that it names are granted beside them.
+/// listings would reveal what these hide. The endpoint of alerts is granted in addition if the
+/// policy has `alerts`.
 fn granted_endpoints(policy: &EmbedPolicy) -> Option<Vec<Endpoint>> {
     let implied = match policy {
         EmbedPolicy { dashboard: Some(_), .. } => Some(Endpoint::Dashboard),

@@ -201,7 +201,7 @@ impl Identity {
 
     /// Loads all keys into a new ring, which replaces the present one only if it is complete.
     pub(in crate::identity) fn load_keys(&self) -> Result<(), StoreError> {
-        // Compile before the ring is locked: every request with a key or a token reads it.
+        // Compiled before the ring is locked, which every request with a credential reads.
         let ahead = self.rows::<KeyRow>(&())?.into_iter();
         let compiled = |policy: EmbedPolicy| (embed_token::compile_key_policy(&policy), policy);
         let mut ahead: HashMap<_, _> = ahead.map(|(key, row)| (key, compiled(row.embed.policy))).collect();
@@ -240,7 +240,7 @@ impl Identity {
         org: OrgId,
         id: KeyId,
     ) -> Result<Option<Arc<ApiKey>>, StoreError> {
-        // Compile before the ring is locked: every request with a key or a token reads it.
+        // Compiled before the ring is locked, which every request with a credential reads.
         let ahead = self.row::<KeyRow>(&(org, id))?.map(|row| row.embed.policy);
         let ahead = ahead.map(|policy| (embed_token::compile_key_policy(&policy), policy));
         let mut ring = self.keyring.write();

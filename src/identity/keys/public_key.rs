@@ -64,7 +64,7 @@ fn spki_of(alg: TokenAlgorithm, jwk: &Value) -> Result<Vec<u8>, String> {
         [0x30, 0x0d, 0x06, 0x09, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01, 0x05, 0x00];
     // Private members: `d` of every asymmetric key, `k` of a symmetric one, and the rest of RSA.
     if ["d", "k", "p", "q", "dp", "dq", "qi"].iter().any(|member| jwk.get(member).is_some()) {
-        return Err("holds a private key; upload the public part only".into());
+        return Err("contains a private key; upload only the public key".into());
     }
     let says = |member: &str| jwk.get(member).and_then(Value::as_str);
     if says("alg").is_some_and(|said| said != alg.as_str()) || says("use").is_some_and(|said| said != "sig") {
@@ -135,7 +135,7 @@ pub(in crate::identity) fn check(alg: TokenAlgorithm, pem: &str) -> Result<Decod
     }
     let wrong = |_| format!("is not a public key for {}", alg.as_str());
     let key = match alg {
-        TokenAlgorithm::Hs256 => return Err("HS256 takes no public key".into()),
+        TokenAlgorithm::Hs256 => return Err("HS256 does not use a public key".into()),
         TokenAlgorithm::EdDsa => DecodingKey::from_ed_pem(pem.as_bytes()).map_err(wrong)?,
         TokenAlgorithm::Es256 => DecodingKey::from_ec_pem(pem.as_bytes()).map_err(wrong)?,
         TokenAlgorithm::Rs256 => DecodingKey::from_rsa_pem(pem.as_bytes()).map_err(wrong)?,

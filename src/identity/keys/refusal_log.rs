@@ -1,9 +1,9 @@
 //! Rate limit of audit entries about tokens: one entry per key and kind of event each minute, with
 //! the number of suppressed events.
 //!
-//! A bad token fails with every request of every open page. Whoever knows a key's id, which is part
-//! of each of its tokens, can send bad tokens as fast as the rate limits allow. One row each would
-//! push all other entries out of the organisation's log.
+//! A bad token fails with every request of every open page. The id of a key is part of each of its
+//! tokens. A sender that knows it can send bad tokens as fast as the rate limits allow. One row
+//! each would push all other entries out of the organisation's log.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -65,8 +65,8 @@ impl Identity {
         }
     }
 
-    /// Records a minted token: each one that a person asked for, and at most one a minute that a
-    /// key minted itself. Only touches memory; the next tick writes the entry.
+    /// Records a minted token: each one that a person requested, and at most one a minute of those
+    /// that a key requested. Only touches memory; the next tick writes the entry.
     pub fn note_minted(&self, org: OrgId, key: KeyId, actor: Option<UserId>, now: Timestamp) {
         let suppressed = match actor {
             Some(_) => Some(0),

@@ -1,7 +1,8 @@
 //! The engine of an organisation: where its samples are read (docs/specification.md C10).
 //!
-//! Every read asks for it, so all engines are in memory. After every change an engine is loaded
-//! again from the store under the lock, so that the copy holds the later of two concurrent changes.
+//! Every read needs the engine, so all engines are in memory. After every change an engine is
+//! loaded again from the store under the lock, so that the copy holds the later of two concurrent
+//! changes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, RwLock, RwLockWriteGuard};
@@ -59,7 +60,9 @@ pub enum EngineError {
     #[error("no such organisation")]
     UnknownOrg,
     /// 409 `conflict`.
-    #[error("this organisation is being moved or is moved to another server, which its engine follows")]
+    #[error(
+        "the organisation is being moved, or is moved, to another server, so the move determines its engine"
+    )]
     Moved,
     /// 412 `version_conflict`.
     #[error("the engine has version {0}")]

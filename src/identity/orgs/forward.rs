@@ -80,7 +80,7 @@ pub enum ForwardTargetError {
     #[error("an organisation has at most {FORWARD_TARGETS_MAX} forwarding targets")]
     TooMany,
     /// 409 `conflict`.
-    #[error("this organisation is moved to the same target, which gets its samples already")]
+    #[error("this organisation is moved to the same target, which already gets its samples")]
     MovedThere,
     /// `storage_degraded`.
     #[error(transparent)]

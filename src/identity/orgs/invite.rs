@@ -95,7 +95,7 @@ pub enum InviteError {
     #[error("this needs the role {}", .0.as_str())]
     Forbidden(Role),
     /// The address belongs to a member: `already_member`.
-    #[error("{0} is a member already")]
+    #[error("{0} is already a member")]
     AlreadyMember(Email),
     /// `validation_failed`.
     #[error("an organisation has at most {INVITES_MAX} open invitations and {MEMBERS_MAX} members")]
@@ -145,7 +145,7 @@ pub enum AcceptError {
     #[error("this address has an account: log in with it, then accept")]
     LogInFirst,
     /// `PROMLET_SIGNUP=closed` and the address has no account: `signup_closed`.
-    #[error("this server takes no new accounts, not even by invitation (PROMLET_SIGNUP=closed)")]
+    #[error("this server does not allow new accounts, not even by invitation (PROMLET_SIGNUP=closed)")]
     SignupClosed,
     /// `weak_password`.
     #[error(transparent)]

@@ -44,7 +44,7 @@ pub enum MemberError {
     #[error("this is the last owner: appoint another owner first")]
     LastOwner,
     /// The account is a member already; only on the command line: `already_member`.
-    #[error("this account is a member already")]
+    #[error("this account is already a member")]
     AlreadyMember,
     /// `storage_degraded`.
     #[error(transparent)]

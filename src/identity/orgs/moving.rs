@@ -23,7 +23,7 @@ pub enum MoveStateError {
     #[error("the organisation no longer exists")]
     UnknownOrg,
     /// The organisation has a move that is not complete, or was moved and did not return.
-    #[error("this organisation has a move already")]
+    #[error("this organisation already has a move")]
     Exists,
     /// The move was stopped.
     #[error("this organisation has no move")]
@@ -34,7 +34,7 @@ pub enum MoveStateError {
     )]
     OtherEngine,
     /// The organisation forwards its samples to the same target.
-    #[error("this organisation forwards its samples to the target already, as {0:?}: disable that first")]
+    #[error("this organisation already forwards its samples to this target ({0:?}): disable that first")]
     Forwards(String),
     /// The store of accounts failed.
     #[error(transparent)]

@@ -61,7 +61,7 @@ pub enum NotificationsError {
     #[error("no such organisation")]
     UnknownOrg,
     /// 412 `version_conflict`.
-    #[error("version {stored} is stored, not the one that this change replaces")]
+    #[error("the stored version is {stored}, not the one that this change replaces")]
     Version {
         /// The stored version; 0 if none is stored.
         stored: u32,

@@ -18,7 +18,7 @@ use crate::identity::tables::user::UserRow;
 /// A request to create an organisation.
 #[derive(Clone, Debug)]
 pub struct NewOrg {
-    /// Its name in URLs, validated.
+    /// The name in URLs, validated.
     pub slug: OrgSlug,
     /// Display name; may be empty; at most 200 bytes.
     pub name: String,
@@ -29,7 +29,7 @@ pub struct NewOrg {
 pub enum OrgError {
     /// Only the instance administrator may create organisations (`org_create = admin`):
     /// `forbidden`.
-    #[error("only the instance administrator creates organisations here")]
+    #[error("only the instance administrator may create organisations")]
     Forbidden,
     /// Another organisation has or had this slug: `slug_taken`.
     #[error("the slug {0} is taken; slugs of deleted organisations are not reused")]

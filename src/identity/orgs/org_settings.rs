@@ -112,7 +112,7 @@ pub enum OrgChangeError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// Only the instance administrator raises a limit above the server's default: `forbidden`.
-    #[error("only the instance administrator raises {} above the server's default", .0.as_str())]
+    #[error("only the instance administrator may raise {} above the server's default", .0.as_str())]
     AboveDefault(Setting),
     /// `storage_degraded`.
     #[error(transparent)]

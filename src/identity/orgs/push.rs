@@ -62,7 +62,7 @@ fn assembled_groups(
     for ((org, number), mut parts) in found {
         match assembled(number, &mut parts) {
             Some(push) => orgs.entry(org).or_default().push(push),
-            None => tracing::warn!(org = org.0, number, "a pushed group is damaged and left out"),
+            None => tracing::warn!(org = org.0, number, "a pushed group is damaged and was skipped"),
         }
     }
     orgs

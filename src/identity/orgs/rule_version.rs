@@ -22,7 +22,8 @@ pub const RULE_VERSIONS_MAX: usize = 100;
 /// The most bytes of the replaced versions of all groups of an organisation, inclusive: their
 /// compressed texts, and [`VERSION_BYTES`] for each.
 pub const RULE_VERSIONS_BYTES_MAX: u64 = 16 << 20;
-/// The bytes that a version counts beside its text: an upper bound of its key and its entry.
+/// The bytes that a version counts in addition to its text: an upper bound of its key and its
+/// entry.
 const VERSION_BYTES: u64 = 512;
 /// The level of zstd.
 const LEVEL: i32 = 3;

@@ -50,7 +50,7 @@ pub enum ScrapeConfigChangeError {
     /// `not_found`.
     #[error("the organisation has no scrape configuration of its own")]
     NotFound,
-    /// `payload_too_large`.
+    /// 413 `body_too_large`.
     #[error("a scrape configuration has at most {SCRAPE_TEXT_BYTES_MAX} bytes")]
     TooLarge,
     /// `storage_degraded`.

@@ -155,7 +155,7 @@ pub struct EmbedPolicy {
 }
 
 /// What tokens may show of an alert beyond its labels, its state and its times. Rules are evaluated
-/// with the whole organisation, so both may tell of series that a token cannot read.
+/// with the whole organisation, so both may reveal series that a token cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AlertsPolicy {
     /// The names of the annotations; at most 16.
@@ -164,8 +164,8 @@ pub struct AlertsPolicy {
     pub value: bool,
 }
 
-/// A dashboard that tokens may show, and who chooses the values of its variables. A variable that
-/// is neither locked nor open has the value that is saved in the dashboard.
+/// A dashboard that tokens may show, and the party that chooses the value of each variable. A
+/// variable that is neither locked nor open has the value that is saved in the dashboard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DashboardPolicy {
     /// Uid of the dashboard.

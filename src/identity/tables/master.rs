@@ -23,7 +23,7 @@ pub(in crate::identity) struct SealingKey([u8; 32]);
 
 /// A sealed value that cannot be opened: another key, another record, or damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a sealed secret cannot be opened: another master key, or damage")]
+#[error("a sealed secret cannot be opened: it is damaged, or was sealed with another master key")]
 pub struct SealError;
 
 /// The record that a sealed value belongs to.

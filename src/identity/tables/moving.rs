@@ -1,9 +1,10 @@
 //! The stored state of a move: one row an organisation, from which a move continues after any
 //! interruption.
 //!
-//! Control table 0x34, key organisation. A row is stored before each request with what the request
-//! covers (`sending`), and the row of the next request acknowledges it. So after an interruption at
-//! most one batch is uncertain, and the target is asked which of its samples it has.
+//! Control table 0x34, key organisation. Before each request a row is stored that describes the
+//! samples of the request (`sending`), and the row of the next request acknowledges it. So after an
+//! interruption at most one batch is uncertain, and the samples of that batch are read back from
+//! the target.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +56,7 @@ pub enum MoveStep {
         /// The end of the batch that may have been sent.
         sending: Option<HistoryCursor>,
     },
-    /// Records of the log are sent, and what is at the target is compared with the store.
+    /// Records of the log are sent, and the samples of the target are compared with the store.
     Tail {
         /// As in `History`. A record with an earlier sample repeats or completes the history.
         cut_ms: i64,

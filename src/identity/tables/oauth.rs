@@ -35,7 +35,7 @@ struct ProviderRow {
 pub(in crate::identity) enum AddressTrust {
     /// Every address that it states to be verified.
     Verified,
-    /// Its own mailboxes and those of its customers. Of other addresses Google only knows that the
+    /// The own mailboxes and those of its customers. Of other addresses Google only knows that the
     /// person owned them at some time.
     GoogleMailboxes,
     /// Every address that it states to be verified, if the operator trusts it.

@@ -13,11 +13,12 @@ use crate::identity::tables::store::StoreError;
 pub enum Role {
     /// Read and query.
     Viewer,
-    /// Also import, and mint embed tokens.
+    /// Like viewers; also import, and mint embed tokens.
     Editor,
-    /// Also manage members, invitations, API keys and settings, and read the audit log.
+    /// Like editors; also manage members, invitations, API keys and settings, and read the audit
+    /// log.
     Admin,
-    /// Also delete the organisation and change owners.
+    /// Like administrators; also delete the organisation and change owners.
     Owner,
 }
 
@@ -46,17 +47,17 @@ impl Role {
 /// An organisation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Org {
-    /// Its number in the store; never reused.
+    /// The number in the store; never reused.
     pub id: OrgId,
-    /// Its public id.
+    /// The public id.
     pub key: OrgKey,
-    /// Its name in URLs; it never changes.
+    /// The name in URLs; it never changes.
     pub slug: OrgSlug,
     /// Display name; may be empty.
     pub name: String,
     /// Time of creation.
     pub created_at: Timestamp,
-    /// Its own limits.
+    /// The own limits.
     pub settings: OrgSettings,
 }
 
@@ -136,7 +137,8 @@ impl From<OrgSettingsV1> for OrgSettings {
     }
 }
 
-/// A user's membership in an organisation; it proves that the user may know of the organisation.
+/// A user's membership in an organisation; it proves that the user may know that the organisation
+/// exists.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
     /// The organisation.

@@ -77,7 +77,7 @@ impl TryFrom<u32> for AuthMethod {
 
     fn try_from(number: u32) -> Result<AuthMethod, String> {
         let found = AuthMethod::numbered().find(|(_, known)| *known == number);
-        found.map(|(method, _)| method).ok_or_else(|| format!("{number} is no method of a login"))
+        found.map(|(method, _)| method).ok_or_else(|| format!("{number} is not a login method"))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::identity::tables::master::SealError;
 
 /// A stored hash that is malformed, or that requires more than 1 GiB, 16 passes or 16 lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a stored password hash is damaged or costs too much")]
+#[error("a stored password hash is damaged, or its cost exceeds the limits")]
 pub struct BadHash;
 
 /// A failed change or read of the account store: 503 `storage_degraded`.

@@ -64,9 +64,9 @@ impl std::fmt::Display for Email {
 /// An account, as its owner sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its public id.
+    /// The public id.
     pub id: UserId,
-    /// Its address, which is unique.
+    /// The address, which is unique.
     pub email: Email,
     /// Display name; may be empty.
     pub name: String,

@@ -1,4 +1,5 @@
-//! Unproven addresses: whether identities may be linked to them, and what the first proof ends.
+//! Unproven addresses: whether identities may be linked to them, and the credentials that the first
+//! proof removes.
 
 use super::*;
 use crate::identity::tables::user::AddressProof;

@@ -1,4 +1,4 @@
-//! Dashboards in the database: what a restart, a crash and a removal leave.
+//! Dashboards in the database after a restart, a crash and a removal.
 
 use super::*;
 use crate::identity::tables::dashboard::{

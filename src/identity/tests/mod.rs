@@ -45,7 +45,7 @@ pub(super) const PASSWORD: &str = "correct horse battery";
 const CHEAP: Argon2Cost = Argon2Cost { memory_kib: 8, passes: 1, lanes: 1 };
 pub(super) const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
-/// An instance in its own temporary folder, with a clock that only moves when told to.
+/// An instance in its own temporary folder, with a clock that advances only on demand.
 pub(super) struct TestInstance {
     dir: tempfile::TempDir,
     pub(super) now: Timestamp,

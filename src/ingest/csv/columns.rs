@@ -20,7 +20,7 @@ pub enum ColumnsError {
     )]
     Column(String),
     /// A column number that is not a number from 1 to `COLUMN_MAX`.
-    #[error("{0:?} is not a column number: they go from 1 to 2048")]
+    #[error("{0:?} is not a column number from 1 to 2048")]
     Number(String),
     /// An unknown time format.
     #[error("{0:?} is not a time format: use unix_s, unix_ms, unix_ns or rfc3339")]

@@ -1,9 +1,9 @@
 //! Translation of exponential histograms to native histograms.
 //!
-//! A scale is a schema: the bounds are the powers of `2^(2^-scale)`. OTLP's bucket `i` lies above
-//! power `i`, Prometheus' bucket `i` below it, so the indices differ by one. Scales above 8 are
-//! reduced to schema 8: each run of 2^n neighbours becomes one bucket with the sum of their counts,
-//! which loses only the finer bounds.
+//! A scale is a schema: the bounds are the powers of `2^(2^-scale)`. Bucket `i` of OTLP is above
+//! power `i` of the base, and bucket `i` of Prometheus below it, so the indices differ by one.
+//! Scales above 8 are reduced to schema 8: each run of 2^n neighbours becomes one bucket with the
+//! sum of their counts, which loses only the finer bounds.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Conversion of OTLP in JSON to the same request in protobuf.
 //!
-//! One pass that keeps nothing but its output: the fields of a message are looked up in its table,
-//! each value is written as the kind of its field demands, and the length of a message is filled in
+//! The conversion takes one pass and keeps nothing but its output. Each message type has a table of
+//! its fields, whose kinds determine how values are written. The length of a message is written
 //! once the message has ended. As in protobuf's JSON mapping, names are in camel case or with
 //! underscores, 64-bit numbers are numbers or strings, doubles may be `"NaN"` or `"-Infinity"`,
 //! enums are numbers or names, `null` means absent, and unknown fields are skipped. As in OTLP's,

@@ -7,8 +7,8 @@
 //! * A name is split at every character other than a letter, digit or colon, and the words are
 //!   joined by one underscore.
 //! * The word of the unit is appended unless the name contains it: `By` is `bytes`, `By/s` is
-//!   `bytes` and then `per_second`. A part in braces states what is counted and is no unit; neither
-//!   is `1`.
+//!   `bytes` and then `per_second`. A part in braces states what is counted and is not a unit;
+//!   neither is `1`.
 //! * A counter ends in `_total`, a gauge with unit `1` in `_ratio`. If the name contains that word,
 //!   it moves to the end.
 //! * A leading digit gets an underscore before it.

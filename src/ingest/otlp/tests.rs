@@ -1,5 +1,5 @@
 //! Translates requests that an independent encoder writes in both encodings, and compares them with
-//! what the store would see.
+//! the expected samples of the store.
 
 mod json;
 mod laws;

@@ -144,7 +144,7 @@ pub(super) struct MetricNames {
     pub(super) family: String,
     /// The label `__name__` with the family name.
     pub(super) name: RenderedLabels,
-    /// The metric is no gauge, so its start timestamp is meaningful.
+    /// The metric is not a gauge, so its start timestamp is meaningful.
     pub(super) is_cumulative: bool,
 }
 

@@ -140,7 +140,7 @@ impl BitWriter {
         self.bits(value, 64);
     }
 
-    /// Appends a float as the difference to the one before it.
+    /// Appends a float as the difference to the previous one.
     pub(super) fn xor(&mut self, before: &mut XorState, bits: u64) {
         let delta = before.bits ^ bits;
         before.bits = bits;

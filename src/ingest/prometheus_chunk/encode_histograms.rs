@@ -20,7 +20,7 @@ pub(super) struct HistogramEncoder {
     counts: EncodedCounts,
 }
 
-/// The counts of the last sample, and what the next one refers to.
+/// The state to which the next sample refers, with the counts of the last one.
 #[derive(Clone, Debug)]
 enum EncodedCounts {
     Integer {

@@ -1,8 +1,8 @@
 //! Raw samples through the query API of Prometheus, for an upstream without remote read: the
 //! response to an instant query of a matrix selector, such as `{a="b"}[300001ms]`.
 //!
-//! This way loses what the query API does not return. Staleness markers are missing, so a series
-//! that ended seems to continue for the lookback. A NaN loses its payload. Native histograms come
+//! Data that the query API does not return is lost. Staleness markers are missing, so a series that
+//! ended seems to continue for the lookback. A NaN loses its payload. Native histograms come
 //! without their layout, so a response with any is refused.
 
 use std::borrow::Cow;
@@ -85,7 +85,7 @@ struct MatrixPoint(f64, #[serde(deserialize_with = "number")] f64);
 /// Reads a number that is written as a text.
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     let text = Cow::<'de, str>::deserialize(from)?;
-    text.parse().map_err(|_| D::Error::custom(format!("{text:?} is no number")))
+    text.parse().map_err(|_| D::Error::custom(format!("{text:?} is not a number")))
 }
 
 impl ReadDecoder<'_> {
@@ -146,5 +146,5 @@ fn invalid(error: &serde_json::Error) -> ReadError {
 fn milliseconds(seconds: f64) -> Result<i64, ReadError> {
     let ms = (seconds * 1_000.0).round();
     #[expect(clippy::cast_possible_truncation, reason = "whole numbers below 2^53")]
-    if ms.abs() < 9e15 { Ok(ms as i64) } else { Err(ReadError::Json(format!("{seconds} is no time"))) }
+    if ms.abs() < 9e15 { Ok(ms as i64) } else { Err(ReadError::Json(format!("{seconds} is not a time"))) }
 }

@@ -12,8 +12,8 @@
 //!   continue in the next frame. Chunks may contain samples outside of the requested range, which
 //!   are dropped here.
 //!
-//! Both have staleness markers, native histograms and their reset hints, so what a store gave out
-//! is exactly what is decoded. They have no start timestamps and no exemplars.
+//! Both have staleness markers, native histograms and their reset hints, so decoded samples equal
+//! the stored ones to the bit. They have no start timestamps and no exemplars.
 //!
 //! An upstream is not trusted: lengths are checked before memory is allocated, and the memory of
 //! all samples is charged while they are decoded.
@@ -44,7 +44,7 @@ pub const SAMPLES_TYPE: &str = "application/x-protobuf";
 /// The content type of a response of streamed chunks.
 pub const CHUNKS_TYPE: &str = "application/x-streamed-protobuf";
 
-/// The raw samples that a request asks for.
+/// The raw samples that a request selects.
 #[derive(Clone, Debug)]
 pub struct ReadQuery {
     /// The matchers; all must match.
@@ -232,7 +232,7 @@ pub struct ReadDecoder<'h> {
 
 /// Memory that is reserved at once.
 const HOLD_STEP: u64 = 64 << 10;
-/// The samples after which the caller is asked whether decoding may continue.
+/// The number of samples between two calls that ask the caller whether decoding may continue.
 const CHECK_SAMPLES: u64 = 1 << 16;
 /// The memory of a float and its time.
 const FLOAT_BYTES: usize = 4 * size_of::<u64>();

@@ -12,7 +12,7 @@
 //! Positions are taken modulo `POSITIONS`, so no access needs a bounds check of its own. An invalid
 //! element can only produce wrong output, which is detected because the last element then ends at
 //! the wrong position. Rare elements (long literals, offsets of four bytes, overlapping copies)
-//! take other paths. An invalid block is rejected without a reason; the caller then asks a decoder
+//! take other paths. An invalid block is rejected without a reason; the caller then uses a decoder
 //! that reports one.
 
 /// Positions of the work buffer at which a step may begin.

@@ -297,7 +297,7 @@ impl Committer {
         Ok(report)
     }
 
-    /// Copies the files from which control is rebuilt: a new export, the one before it, and the
+    /// Copies the files from which control is rebuilt: a new export, the previous one, and the
     /// journal.
     fn copy(&mut self, to: &Path) -> Result<ExportReport, ExportError> {
         let report = self.export()?;
@@ -317,7 +317,7 @@ impl Committer {
     }
 
     /// Runs a change on top of the group. If the change would exceed the group's limits, the group
-    /// is settled first; this does not change what the closure saw.
+    /// is settled first; this does not change the state that the closure read.
     fn admit(
         &mut self,
         run: Box<dyn FnOnce(&mut Txn<'_>) -> bool + Send>,

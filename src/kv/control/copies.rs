@@ -36,21 +36,22 @@ const WAIT_TICKS: u8 = 10;
 /// The role of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StandbyRole {
-    /// It accepts changes.
+    /// The store accepts changes.
     #[default]
     Primary,
-    /// It copies a primary.
+    /// The store copies a primary.
     Follower,
     /// Another store was promoted in its place.
     Fenced,
 }
 
-/// The role row: what a store must remember of standby.
+/// The role row: the state of standby that a store keeps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyRow {
     /// The role.
     pub role: StandbyRole,
-    /// It grows with each promotion; of a fenced store, the epoch that fenced it.
+    /// The epoch, which grows with each promotion. In a fenced store, the epoch of the promoted
+    /// one.
     pub epoch: u64,
     /// In a follower, the last copied account change, by the number of the primary.
     pub accounts: u64,
@@ -58,16 +59,16 @@ pub struct StandbyRow {
     pub accounts_check: u32,
     /// In a follower, whether only some rows of a full copy of the accounts are stored.
     pub incomplete: bool,
-    /// In a primary, the last log record that the follower is known to have, from which the log is
-    /// kept for it; 0: none is kept.
+    /// In a primary, the last log record that the follower has confirmed. The log is kept from
+    /// there on; 0 keeps nothing.
     pub hold: u64,
-    /// In a follower, whether it once had everything that its primary had since its base.
+    /// In a follower, whether it has caught up with its primary since its base.
     pub caught_up: bool,
     /// The random id of the last stream, the same in primary and follower. It changes with each
     /// stream, so that another follower, or a primary from an older backup, is noticed.
     pub link: u64,
-    /// In a primary, the id of the stream before, until the follower acknowledges something in the
-    /// last one and so proves that it knows it.
+    /// In a primary, the id of the previous stream, until the first acknowledgement in the last
+    /// stream proves that the follower has stored the new id.
     pub link_before: u64,
 }
 
@@ -97,9 +98,9 @@ impl Record for StandbyRow {
 /// An account change of the primary.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedChange {
-    /// Its number in the primary.
+    /// The number in the primary.
     pub seq: u64,
-    /// Its rows in the layout of the journal, without those of other tables.
+    /// The rows in the layout of the journal, without those of other tables.
     pub rows: Arc<[u8]>,
 }
 
@@ -120,7 +121,7 @@ pub fn no_rows_check() -> u32 {
 pub enum KnownChanges {
     /// The changes in order; there may be more after the last one.
     Changes(Vec<CopiedChange>),
-    /// The journal no longer leads to the present: all rows instead.
+    /// All rows, because the journal no longer has the changes after the position.
     Rows {
         /// The number of the last change in them.
         seq: u64,
@@ -267,7 +268,7 @@ impl Committer {
         self.shared.gate.note_progress();
     }
 
-    /// Answers a durable change of accounts, or lets it wait for the follower.
+    /// Completes a durable change of accounts, or makes it wait for the follower.
     pub(super) fn answer(&mut self, seq: u64, reply: ChangeReply) {
         match self.shared.gate.answer() {
             GateAnswer::Acknowledge => finish(&reply, Ok(())),
@@ -292,7 +293,7 @@ impl Committer {
         };
         while let Some(waiting) = self.waiting.0.pop_front_if(is_due) {
             match (release, self.shared.gate.answer()) {
-                // What the follower has is not lost, whatever has become of this process.
+                // The follower has the change, so it is not lost even if this process is fenced.
                 (Release::Confirmed(_), _) => finish(&waiting.reply, Ok(())),
                 (_, GateAnswer::Refuse(why)) => self.refuse(&waiting.reply, why),
                 _ => self.refuse(&waiting.reply, StandbyRefusal::Missing),
@@ -419,7 +420,8 @@ impl Committer {
         })
     }
 
-    /// Adds the rows of one value to a chunk, which is stored before if both exceed a change.
+    /// Adds the rows of one value to a chunk. If both together exceed the limits of a change,
+    /// stores the chunk first.
     fn add_value(&mut self, chunk: &mut RowChanges, value: RowChanges) -> Result<(), CommitFailure> {
         let bytes = journal::record_bytes(chunk) + journal::record_bytes(&value);
         if chunk.len() + value.len() >= CHANGE_ROWS_MAX || bytes > CHANGE_BYTES_MAX - 1_024 {
@@ -600,13 +602,14 @@ impl Control {
         let _ = self.jobs.as_ref().map(|jobs| jobs.send(CommitterRequest::Release(release)));
     }
 
-    /// Returns whether changes were stored whose callers got an error since the last call. What is
-    /// in memory may then differ from the stored rows.
+    /// Returns whether, since the last call, a change was stored although its caller got an error.
+    /// The caches may then differ from the stored rows.
     pub fn take_unconfirmed(&self) -> bool {
         self.shared.is_unconfirmed.swap(false, Ordering::SeqCst)
     }
 
-    /// Makes the next call of [`Control::take_unconfirmed`] return true: what it asked for failed.
+    /// Makes the next call of [`Control::take_unconfirmed`] return true, because the reload after
+    /// the last one failed.
     pub fn set_unconfirmed(&self) {
         self.shared.is_unconfirmed.store(true, Ordering::SeqCst);
     }

@@ -48,7 +48,7 @@ pub enum ExportError {
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The disk has not enough space for an export in addition to that for account changes.
-    #[error("{free} bytes are free, an export needs {needed}")]
+    #[error("an export needs {needed} bytes, but only {free} are free")]
     NoRoom {
         /// Free bytes.
         free: u64,

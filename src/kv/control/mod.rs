@@ -146,7 +146,7 @@ impl Control {
     ///
     /// `closure` runs on the committer's thread, in order with all others, and sees every earlier
     /// change. Its rows are stored if it returns `Ok`; the reply to an `Ok` without rows is sent
-    /// once what it saw is durable. The closure must be short and must not call control.
+    /// once the state that it read is durable. The closure must be short and must not call control.
     ///
     /// # Errors
     /// [`CommitError::Refused`] with the closure's own error; [`CommitError::Failed`] if the change
@@ -328,7 +328,7 @@ impl Control {
     }
 
     /// Copies the files from which control is rebuilt into `to`: `exports/` with a new export and
-    /// the one before it, and `journal/`. No change is made meanwhile; nothing in `to` is synced.
+    /// the previous one, and `journal/`. No change is made meanwhile; nothing in `to` is synced.
     ///
     /// # Errors
     /// [`ExportError`]; files already copied stay.

@@ -96,7 +96,7 @@ impl OfflineControl {
         self.store
     }
 
-    /// Returns the numbers of what was read.
+    /// Returns the counts of rows and changes that were read.
     pub fn facts(&self) -> OfflineFacts {
         self.facts
     }
@@ -237,7 +237,7 @@ impl OfflineReader<'_> {
             self.exports.iter().find(|(export, whole)| *whole && leads(export.seq) && !lost_end).cloned();
         let is_complete = from_control || from_export.is_some() || (leads(0) && !lost_end);
         self.describe_journal(known, is_complete);
-        // If nothing is complete: the latest available state, and the changes of the journal that
+        // If no state is complete, the latest one is used, with the changes of the journal that
         // follow it without a gap.
         let latest = self.exports.iter().find(|(_, whole)| *whole).cloned();
         let latest_seq = latest.as_ref().map_or(0, |(export, _)| export.seq);
@@ -278,7 +278,7 @@ impl OfflineReader<'_> {
             Ok(())
         });
         if let Err(bad) = read {
-            // It was intact a moment ago.
+            // The export was intact when it was listed.
             self.findings.push(Finding::new(Weight::Loss, self.relative(&export.path), with_sources(&bad)));
         }
         rows

@@ -457,7 +457,7 @@ fn a_change_refused_for_lack_of_resources_never_reappears() {
         let control = opened(&folder);
         put(&control, 1, user("before")).expect("put");
         let journal = folder.path().join("journal/00000001.jnl");
-        // The attempts to write, and one to clear what they left, which the next change then does.
+        // The writes and the clean-up after them fail; the next change repeats the clean-up.
         let failing = Failing::leaving_bytes(&journal, 9, errno.raw_os_error());
         let (open_gate, gate) = sync_channel::<()>(1);
         let gated = queue(&control, move |_| {
@@ -727,7 +727,8 @@ fn without_control_a_journal_that_lacks_confirmed_changes_is_refused_with_their_
         Err(OpenError::EndMissing { first, why }) => assert!((40..100).contains(&first), "{first}: {why}"),
         other => panic!("{:?}", other.map(|o| o.1)),
     }
-    // The name of an export tells how far the changes went, even if it is no longer readable.
+    // The name of an export has the number of its last change, even if its contents are not
+    // readable.
     restore(temp.path(), &folder, "journal");
     copy_tree(&temp.path().join("exports"), &folder.path().join("exports"));
     let export = folder.path().join("exports/control-0000000120.plx");

@@ -35,10 +35,10 @@ pub enum ChangeError {
         what: String,
     },
     /// More rows than one commit may have.
-    #[error("a change of more than {CHANGE_ROWS_MAX} rows")]
+    #[error("a change has more than {CHANGE_ROWS_MAX} rows")]
     TooManyRows,
     /// More bytes than one commit may have.
-    #[error("a change of {bytes} bytes, {CHANGE_BYTES_MAX} allowed")]
+    #[error("a change has {bytes} bytes; at most {CHANGE_BYTES_MAX} are allowed")]
     TooLarge {
         /// Size of the change in bytes.
         bytes: usize,

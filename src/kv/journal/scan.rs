@@ -294,7 +294,8 @@ pub(in crate::kv) struct JournalFile {
     /// Set if the file never had a record and cannot take one: its header is damaged, or it has
     /// bytes that are not a record.
     pub(in crate::kv) unusable: Option<&'static str>,
-    /// Its records verify with a secret (version 2). Nothing is appended to other files.
+    /// Whether the records of the file are keyed with a secret (version 2). Nothing is appended to
+    /// other files.
     pub(in crate::kv) is_keyed: bool,
 }
 

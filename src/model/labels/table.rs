@@ -83,7 +83,7 @@ impl LabelTable {
     /// Maximum number of columns: the number of bits of a mask.
     pub const COLUMNS_MAX: usize = 64;
 
-    /// Creates a table of `rows` rows. `ascends`: each row is greater than the one before.
+    /// Creates a table of `rows` rows. `ascends`: each row is greater than the previous one.
     ///
     /// Returns `None` if there are too many columns, or one does not have a text for every row.
     pub fn new(columns: Vec<LabelColumn>, rows: usize, ascends: bool) -> Option<LabelTable> {

@@ -23,9 +23,9 @@
 //! * each copy of a range in the program, forward and reverse, takes some 150 ns; a Unicode class
 //!   has up to 700 ranges.
 //!
-//! If a class has other items beside its ranges, the ranges become a nested class. The crate folds
-//! such a class once, and the union of folded classes not at all; otherwise `(?i)[\PLa]` would fold
-//! a million code points again.
+//! If a class has other items in addition to its ranges, the ranges become a nested class. The
+//! crate folds such a class once, and the union of folded classes not at all; otherwise
+//! `(?i)[\PLa]` would fold a million code points again.
 
 /// Go's limit for one repetition, and for the product of nested ones.
 const REPEAT_MAX: u32 = 1000;

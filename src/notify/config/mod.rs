@@ -42,7 +42,7 @@ pub struct AmConfig {
     pub timeout_ms: i64,
     /// The file of targets, by its name in the operator's folder, in place of a URL.
     pub file: Option<String>,
-    /// Whether targets of the file are reached by `https` unless they say otherwise.
+    /// Whether targets of the file without a scheme are reached by `https`.
     pub is_tls: bool,
 }
 
@@ -110,7 +110,7 @@ impl NotifyConfig {
     }
 }
 
-/// A document as it is stored, and what it means.
+/// A document as stored, and its parsed configuration.
 #[derive(Clone, Debug)]
 pub struct NotifyDocument {
     value: Value,

@@ -162,7 +162,7 @@ impl ReadReceivers {
             kind,
         };
         let kind = match list {
-            // Each recipient is notified, and tried again, on its own.
+            // Each recipient gets a notification of its own, with retries of its own.
             list if list == mails => {
                 let to = read_recipients(&section, problems)?;
                 let mail = |to: String| one(format!("{id}/{to}").into(), IntegrationKind::Mail { to });

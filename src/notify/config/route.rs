@@ -35,7 +35,7 @@ pub struct RouteTimes {
     pub repeat_interval_ms: i64,
 }
 
-/// A route of the tree, with what it inherits.
+/// A route of the tree, with the settings that it inherits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NotifyRoute {
     /// The path of matchers from the root, which identifies the route across configurations.

@@ -28,7 +28,7 @@ pub(super) const MAILS_WAITING_MAX: usize = 1_024;
 pub struct TestReport {
     /// The id of the integration.
     pub id: String,
-    /// Its kind, such as `webhook`.
+    /// The kind, such as `webhook`.
     pub kind: &'static str,
     /// The error; none if the receiver accepted the test.
     pub error: Option<String>,
@@ -61,7 +61,7 @@ impl RunningTests {
 /// Receives the outcome of a delivery.
 pub(super) type OnOutcome = Box<dyn FnOnce(DeliveryOutcome) + Send>;
 
-/// A mail, and what to do with its outcome.
+/// A mail, and the receiver of its outcome.
 pub(super) struct MailJob {
     mail: PlainMail,
     on_outcome: OnOutcome,
@@ -171,7 +171,7 @@ async fn exchange(client: TargetClient, request: NotifyRequest) -> DeliveryOutco
 fn failed(error: &TargetError, after_ms: Option<i64>) -> DeliveryOutcome {
     let text = error.to_string();
     match error {
-        // The receiver asks for another attempt.
+        // The receiver requests another attempt.
         TargetError::Refused { status: 408 | 425 | 429, .. } => {
             DeliveryOutcome::Retry { after_ms, error: text }
         }

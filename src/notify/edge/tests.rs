@@ -84,7 +84,7 @@ impl AlertMailer for MemoryMailer {
     }
 }
 
-/// A receiver: what it answers, and the bodies that it got.
+/// A receiver: its responses, and the bodies that it received.
 struct FakeReceiver {
     address: SocketAddr,
     bodies: Arc<Mutex<Vec<Value>>>,

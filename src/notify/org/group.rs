@@ -38,7 +38,7 @@ pub(in crate::notify) struct GroupIntegrationState {
     /// The index of the integration.
     pub(in crate::notify) integration: usize,
     pub(in crate::notify) id: Arc<str>,
-    /// The alerts whose last notification to the integration said that they fire.
+    /// The alerts that the integration was last notified of as firing.
     pub(in crate::notify) notified: NotifiedAlerts,
     /// Since when a notification waits to be sent.
     pub(in crate::notify) pending_since: Option<Timestamp>,

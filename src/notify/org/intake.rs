@@ -58,7 +58,7 @@ impl OrgNotifier {
             }
             return true;
         }
-        // Receivers know nothing about it.
+        // No receiver was notified about it.
         if entry.is_resolved {
             return false;
         }

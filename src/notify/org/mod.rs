@@ -97,7 +97,7 @@ pub struct OrgNotifier {
     silences: Silences,
     acknowledgements: BTreeMap<AlertFingerprint, AlertAcknowledgement>,
     inhibitors: Inhibitors,
-    /// When they were found; none after a change of an alert.
+    /// The time at which `inhibitors` was computed; `None` after a change of an alert.
     inhibitors_at: Option<Timestamp>,
     requests: BTreeMap<Arc<str>, IntegrationRequests>,
     alertmanagers: BTreeMap<String, AmQueue>,

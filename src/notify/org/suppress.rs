@@ -64,9 +64,9 @@ pub(in crate::notify) struct Inhibitors {
 
 #[derive(Debug, Default)]
 struct InhibitSources {
-    /// A source that is no target of the same rule.
+    /// A source that is not a target of the same rule.
     only_source: Option<AlertFingerprint>,
-    /// A source that is a target, too. It inhibits targets that are no sources.
+    /// A source that is a target, too. It inhibits targets that are not sources.
     both_sides: Option<AlertFingerprint>,
 }
 

@@ -43,7 +43,7 @@ pub struct GroupView {
     pub labels: AlertLabels,
     /// The name of its receiver.
     pub receiver: Arc<str>,
-    /// Its firing alerts.
+    /// The firing alerts.
     pub alerts: Vec<AlertView>,
 }
 

@@ -92,7 +92,7 @@ impl TargetServer {
             }
         }
         let Some(stream) = stream else { return Err(last) };
-        // Without it, small requests wait for the acknowledgement of the ones before.
+        // Without it, small requests wait for the acknowledgement of the previous ones.
         stream.set_nodelay(true).map_err(|error| TargetError::Unreachable(error.to_string()))?;
         let opened = match &self.tls {
             None => handshake_with_buffer(stream, self.buffer_bytes).await,

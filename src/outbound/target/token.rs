@@ -33,7 +33,7 @@ const FAILURE_KEPT: Duration = Duration::from_secs(1);
 /// Where tokens are requested, and with which credentials.
 pub(super) struct TokenOptions<'o> {
     pub(super) url: &'o TargetUrl,
-    /// Certificates (PEM) that are trusted beside those of public authorities.
+    /// Certificates (PEM) that are trusted in addition to those of public authorities.
     pub(super) roots: Option<&'o [u8]>,
     pub(super) client_id: &'o str,
     pub(super) client_secret: &'o TargetSecret,

@@ -1,4 +1,4 @@
-//! Cached results compared with evaluations, and what the cache stores and evicts.
+//! Cached results compared with evaluations, and the entries that the cache stores and evicts.
 
 mod subqueries;
 

@@ -361,7 +361,7 @@ impl RowTask {
         }
     }
 
-    /// Runs the part of the query's thread: computes batches into the result and copies those of
+    /// Runs on the query's thread: computes batches into the result, and copies the batches of
     /// workers.
     fn own_part(&self, targets: &mut [RowTarget<'_>], check: ContinueCheck<'_>) -> Result<(), Stopped> {
         let mut state = self.worker_state();

@@ -135,9 +135,9 @@ pub(super) struct RowCounts {
 /// How rows with equal labels are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Duplicates {
-    /// They are merged into one row; an error if both have a value at one step.
+    /// The rows are merged; an error if two of them have a value at one step.
     Merge,
-    /// They are an error, as in Prometheus for window functions.
+    /// Equal labels are an error, as in Prometheus for window functions.
     Refuse,
 }
 

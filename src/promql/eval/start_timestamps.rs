@@ -57,7 +57,8 @@ pub(super) struct TimedStart {
 /// Returns whether counting restarted between two consecutive samples.
 pub(super) fn restarted_between(previous: TimedStart, sample: TimedStart) -> bool {
     let TimedStart { at, start } = sample;
-    // A start at or after its own sample is invalid; one before the previous sample is no restart.
+    // A start at or after its own sample is invalid; one before the previous sample is not a
+    // restart.
     if start == 0 || start >= at || start < previous.at {
         return false;
     }

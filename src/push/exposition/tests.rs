@@ -1,4 +1,4 @@
-//! Bodies of pushes, what they are refused for, and their stored text.
+//! Bodies of pushes, the reasons of refusals, and the stored text.
 
 use proptest::prelude::*;
 

@@ -68,7 +68,7 @@ impl<'t> StoredTotals<'t> {
         let native = native.map(|(at, histogram)| {
             (*at, (!histogram.is_stale()).then(|| TotalValue::Native(Box::new(histogram.clone()))))
         });
-        // At the same time, a number counts.
+        // If both have a sample at the same time, the number counts.
         let (at_ms, value) = [native, number].into_iter().flatten().max_by_key(|(at_ms, _)| *at_ms)?;
         Some((id, Timestamp::from_ms(at_ms), value))
     }

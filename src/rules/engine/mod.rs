@@ -114,7 +114,7 @@ struct EngineState {
 struct GroupSlot {
     group: Arc<RuleGroup>,
     grid: RuleGrid,
-    /// The number of the current plan; earlier plans of the group are void.
+    /// The number of the current plan; earlier plans of the group are ignored.
     plan: u64,
     /// None while a thread evaluates the group.
     run: Option<Box<GroupRun>>,

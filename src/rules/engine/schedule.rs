@@ -6,13 +6,13 @@ use crate::model::Timestamp;
 /// The treatment of evaluations that are overdue by at least one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedPolicy {
-    /// They are skipped and counted, as in Prometheus.
+    /// Overdue evaluations are skipped and counted, as in Prometheus.
     #[default]
     Skip,
-    /// Those of the last `ms_max` milliseconds are made up for, one after another; older ones are
-    /// skipped and counted.
+    /// The overdue evaluations of the last `ms_max` milliseconds are run one after another; older
+    /// ones are skipped and counted.
     CatchUp {
-        /// How far back evaluations are made up for, in milliseconds.
+        /// The maximum age of an overdue evaluation that is run, in milliseconds.
         ms_max: i64,
     },
 }

@@ -1,5 +1,5 @@
-//! The past of rules: what a rule would have done over a range, and the series of a recording rule
-//! for times before it existed.
+//! Replays of rules: the alerts of a rule over a past range, and the series of a recording rule for
+//! times before it existed.
 //!
 //! The expression is evaluated as range queries of bounded slices, whose steps equal instant
 //! queries at the same times. An expression that depends on the range of its query (`start()`,
@@ -44,7 +44,7 @@ pub struct RulePreview {
 /// The reason why a replay has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReplayError {
-    /// The range and the step are no grid.
+    /// The range and the step do not form a grid.
     #[error(transparent)]
     Steps(#[from] StepsError),
     /// An evaluation failed.

@@ -14,8 +14,8 @@ use crate::tsdb::Snapshot;
 /// The label with the name of an alert.
 pub(in crate::rules) const ALERT_NAME: &str = "alertname";
 
-/// The texts of a rule that may be templates, in the order of their names. A text that is no valid
-/// template is the message that takes its place.
+/// The texts of a rule that may be templates, in the order of their names. A text that is not a
+/// valid template is the message that takes its place.
 type Templates = Vec<(Arc<str>, Result<Template, String>)>;
 
 /// A rule with its query and its templates.

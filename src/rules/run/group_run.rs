@@ -26,7 +26,7 @@ pub(in crate::rules) const WRITE_SAMPLES_MAX: usize = 50_000;
 /// The health of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RuleHealth {
-    /// It has not been evaluated.
+    /// The rule has not been evaluated.
     #[default]
     Unknown,
     /// The last evaluation succeeded.
@@ -196,7 +196,7 @@ impl GroupRun {
         }
     }
 
-    /// Ends the series of rules that are gone, unless a rule of the group has written them.
+    /// Ends the series of removed rules, unless a rule of the group has written them.
     fn end_leftover(&mut self, at: Timestamp, pending: &mut PendingSamples) {
         let sample_at = at.plus_ms(-self.offset_ms);
         for labels in std::mem::take(&mut self.leftover) {
@@ -214,7 +214,7 @@ impl GroupRun {
             self.fail(&rules, &text, |rule| refusal.series.contains(&format!("={:?}", rule.name())));
         }
         // Another rule may continue the series at the same time. Its value wins over the marker,
-        // and the refused marker is no error, as in Prometheus.
+        // and the refused marker is not an error, as in Prometheus.
         self.append(context, markers, &rules, now);
     }
 

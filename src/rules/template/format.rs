@@ -256,7 +256,7 @@ impl Formatter {
             text = text.to_ascii_uppercase();
         }
         if !float.is_finite() {
-            // A positive infinity always has its sign; a NaN only if a flag asks for it.
+            // A positive infinity always has its sign; a NaN only with a flag.
             let text = if float.is_nan() && spec.plus { "+NaN" } else { &text };
             return self.pad(FormatSpec { zero: false, ..spec }, text);
         }
@@ -333,7 +333,7 @@ struct FormatPrinter<'a> {
     values: &'a [TemplateValue],
     /// The index of the next value.
     next: usize,
-    /// Whether an index (`%[2]d`) was used, so that unused values are no error.
+    /// Whether an index (`%[2]d`) was used, so that unused values are not an error.
     reordered: bool,
 }
 

@@ -299,7 +299,7 @@ fn parse_duration_of(_: Context<'_, '_>, args: &[TemplateValue]) -> Outcome {
     Ok(TemplateValue::Float(sign * Timestamp::from_ms(ms).as_seconds()))
 }
 
-/// Returns Prometheus' message about a text that is no duration.
+/// Returns Prometheus' message about a text that is not a duration.
 fn duration_message(text: &str) -> String {
     let mut rest = text;
     while rest.starts_with(|c: char| c.is_ascii_digit()) {

@@ -39,7 +39,7 @@ pub struct UnitTestReport {
 /// The result of a test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitTestResult {
-    /// Its name, or `unnamed#` and its place in the file, from 0 on.
+    /// The name, or `unnamed#` and its place in the file, from 0 on.
     pub name: String,
     /// What differs from the expectations, in promtool's words. Empty: the test succeeded.
     pub failures: Vec<String>,

@@ -39,11 +39,11 @@ impl ScrapeConfig {
 pub struct ScrapeJob {
     /// The name, which is the default of the label `job`; not empty.
     pub name: Arc<str>,
-    /// The time from one scrape of a target to the next, in milliseconds, if its labels do not say
-    /// otherwise; at least 1.
+    /// The time from one scrape of a target to the next, in milliseconds, unless its labels set
+    /// another one; at least 1.
     pub interval_ms: i64,
-    /// The longest time of a scrape in milliseconds, if the labels of the target do not say
-    /// otherwise; from 1 to the interval, inclusive.
+    /// The longest time of a scrape in milliseconds, unless the labels of the target set another
+    /// one; from 1 to the interval, inclusive.
     pub timeout_ms: i64,
     /// The default path, such as `/metrics`.
     pub metrics_path: Arc<str>,
@@ -64,7 +64,7 @@ pub struct ScrapeJob {
     pub protocols: Vec<ScrapeProtocol>,
     /// The format of responses whose `Content-Type` is absent or unknown. `None` fails the scrape.
     pub fallback_protocol: Option<ScrapeProtocol>,
-    /// Whether classic buckets are stored beside native histograms of the same name.
+    /// Whether classic buckets are stored in addition to native histograms of the same name.
     pub classic_histograms: bool,
     /// How names and labels outside of the classic character set are handled.
     pub name_validation: NameValidation,

@@ -62,7 +62,7 @@ fn parse_size(text: &str) -> Option<u64> {
 /// Returns a factor in units of 1/1,000,000,000.
 ///
 /// # Errors
-/// [`ScrapeConfigError`] for a factor that is no number or not between 0 and [`FACTOR_MAX`].
+/// [`ScrapeConfigError`] for a factor that is not a number or not between 0 and [`FACTOR_MAX`].
 pub(super) fn factor_e9(value: Option<&Spanned<f64>>) -> Result<u64, ScrapeConfigError> {
     let Some(value) = value else { return Ok(0) };
     let is_valid = value.value.is_finite() && (0.0..=FACTOR_MAX).contains(&value.value);

@@ -62,7 +62,7 @@ pub trait ScrapeSink: Send + Sync + 'static {
         Ok(None)
     }
 
-    /// Returns the series that have all of these labels, and a sample since `since` that is no
+    /// Returns the series that have all of these labels, and a sample since `since` that is not a
     /// staleness marker. Runs on a thread of [`ScrapeSink::spawn`].
     fn live_series(&self, org: OrgId, labels: &Labels, since: Timestamp) -> Vec<ScrapeLiveSeries>;
 }

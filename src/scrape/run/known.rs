@@ -84,11 +84,11 @@ enum KnownPlace {
 /// The result of looking up a series of a scrape whose series changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recall {
-    /// It is new and must be relabelled.
+    /// The series is new and must be relabelled.
     New,
-    /// It was in the last scrape.
+    /// The series was in the last scrape.
     Known(KnownFate),
-    /// It occurred before in this scrape.
+    /// The series occurred before in this scrape.
     Repeated(KnownFate),
 }
 

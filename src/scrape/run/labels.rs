@@ -14,11 +14,11 @@ const EXPORTED: &str = "exported_";
 /// The result of relabelling a series.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum SeriesFate<'a> {
-    /// Its labels are those of its line and those of the target, without a change.
+    /// The labels are those of the line and of the target, unchanged.
     Plain,
-    /// It has these labels.
+    /// Relabelling changed the labels to these.
     Changed(LabelPairs<'a>),
-    /// Relabelling dropped it.
+    /// Relabelling dropped the series.
     Dropped,
 }
 

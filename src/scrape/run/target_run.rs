@@ -47,7 +47,7 @@ pub struct ScrapeRunSettings {
     /// Whether the series `scrape_timeout_seconds`, `scrape_sample_limit` and
     /// `scrape_body_size_bytes` are stored, too.
     pub extra_metrics: bool,
-    /// The limits of one response, which hold beside those of the job.
+    /// The limits of one response, in addition to those of the job.
     pub limits: DecodeLimits,
     /// The metadata of all targets.
     pub metadata: ScrapeMetadataPool,

@@ -1,4 +1,5 @@
-//! Tests of the configurations of organisations: what runs, what is shown, and what is remembered.
+//! Tests of the configurations of organisations: the targets that run, their status, and the stored
+//! state.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::scrape::run::{ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork}
 
 const ORG: OrgId = OrgId(1);
 
-/// Records what is stored, asked and remembered.
+/// A sink and a memory that record the requested and the remembered label sets.
 #[derive(Default)]
 struct Recorder {
     before: Vec<Labels>,

@@ -29,11 +29,11 @@ const INTERNAL_PREFIX: &str = "__";
 /// The result of relabelling a discovered target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetOutcome {
-    /// It is scraped.
+    /// The target is scraped.
     Active(Box<ScrapeTarget>),
-    /// A relabelling rule dropped it.
+    /// A relabelling rule dropped the target.
     Dropped,
-    /// The labels after relabelling are no target, for this reason.
+    /// The labels after relabelling are not a valid target, for this reason.
     Invalid(String),
 }
 

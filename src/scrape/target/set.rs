@@ -41,9 +41,9 @@ pub struct JobTargets {
     pub invalid: Vec<InvalidScrapeTarget>,
     /// The number of targets that are not valid.
     pub invalid_count: usize,
-    /// The labels before relabelling of the first targets that are the same as one before.
+    /// The labels before relabelling of the first targets that equal an earlier one.
     pub duplicates: Vec<Labels>,
-    /// The number of targets that are the same as one before.
+    /// The number of targets that equal an earlier one.
     pub duplicate_count: usize,
     /// The first label sets that several active targets with different URLs share, so that their
     /// samples contradict each other.

@@ -177,7 +177,8 @@ fn a_uid_belongs_to_the_file_that_shows_it() {
     fs::rename(folder.path("c.json"), folder.path("0.json")).expect("renamed");
     assert_eq!(folder.settle(), Vec::<String>::new());
     folder.assert_shown(&[("x", "C3"), ("y", "A3")]);
-    // A new file takes the uid that another one gives up without getting its next one.
+    // A new file gets the uid that another file no longer has, although that file does not get its
+    // next uid.
     folder.dashboard("a.json", "x", "A4");
     folder.dashboard("d.json", "y", "D");
     assert_eq!(folder.settle(), ["a.json has the uid x of 0.json"]);

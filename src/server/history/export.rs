@@ -18,13 +18,13 @@ use crate::model::{Access, TimeRange, percent_encoded};
 /// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportOutcome {
-    /// Samples; 0 if the server wrote them.
+    /// The number of samples; 0 if the server wrote them.
     pub samples: u64,
-    /// New blocks.
+    /// The number of new blocks.
     pub blocks: u64,
-    /// Bytes of text.
+    /// The number of bytes of text.
     pub bytes: u64,
-    /// Native histograms that the format cannot have.
+    /// The number of native histograms that were left out, because the format has none.
     pub left_out: u64,
 }
 

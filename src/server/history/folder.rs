@@ -44,7 +44,7 @@ impl HistoryFolder {
         self.store.tsdb()
     }
 
-    /// Writes what is in memory to segments, and closes the folder.
+    /// Writes the samples in memory to segments, and closes the folder.
     pub(super) fn close(self, has_changed: bool) -> Result<(), String> {
         if has_changed {
             self.store.seal().map(drop)?;

@@ -30,7 +30,7 @@ enum Destination {
     Server(Box<RemoteServer>),
 }
 
-/// Runs an import, its preview, or a comparison with what is stored.
+/// Runs an import, its preview, or a comparison with stored samples.
 ///
 /// # Errors
 /// A sentence. An interrupted import continues with the same command.

@@ -54,7 +54,7 @@ impl Moves {
                 let is_running = self.jobs().get(&org.id).is_some_and(MoveJob::is_running);
                 if is_renewed || accepts || !is_running {
                     self.stop_one(org.id);
-                    let row = self.stored(org)?.ok_or("the move is gone")?;
+                    let row = self.stored(org)?.ok_or("the move no longer exists")?;
                     let accept_differences = row.accept_differences || accepts;
                     let row = MoveRow { accept_differences, ..row };
                     self.identity.save_move(org.id, &row).map_err(|error| with_sources(&error))?;
@@ -67,7 +67,7 @@ impl Moves {
                 if !self.renew(org, &row, command)? {
                     return Err(format!("{} is moved already: `--back` moves it back", org.slug));
                 }
-                self.run(org.id, self.stored(org)?.ok_or("the move is gone")?)?;
+                self.run(org.id, self.stored(org)?.ok_or("the move no longer exists")?)?;
             }
             (None, false) => {
                 let target = self.found_target(org, command)?;
@@ -156,7 +156,7 @@ impl Moves {
     /// Starts to move an organisation back. Its log is sent to the other engine until the switch.
     fn turn_back(&self, org: &Org, command: &MoveCommand) -> Result<(), String> {
         self.stop_one(org.id);
-        let row = self.stored(org)?.ok_or("the move is gone")?;
+        let row = self.stored(org)?.ok_or("the move no longer exists")?;
         let (next, sending) = row.step.log_position().ok_or("the log is not sent")?;
         // Every later sample is stored here.
         let until_ms = self.clock.now().plus_ms(AHEAD_MAX_MS).as_ms();
@@ -266,8 +266,8 @@ impl Moves {
         }))
     }
 
-    /// Returns what `--back` would not return after `--drop-local`, which changes nothing without
-    /// `--yes`.
+    /// Returns the data that `--back` could not return after `--drop-local`. Without `--yes`, the
+    /// command only shows this.
     fn before_drop(&self, org: &Org) -> Result<Value, String> {
         let row = self.switched(org)?;
         let stats = self.tsdb.stats().orgs.into_iter().find(|one| one.org == org.id);

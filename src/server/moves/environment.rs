@@ -77,7 +77,8 @@ enum QueryFailure {
 const SIZE_WORDS: [&str; 4] = ["too many samples", "too long", "too large", "exceeds the limit"];
 
 impl QueryFailure {
-    /// Returns whether the target will never answer the query, but perhaps a smaller one.
+    /// Returns whether the target refuses the query because of its size, so that a smaller one may
+    /// succeed.
     fn is_too_large(&self) -> bool {
         match self {
             QueryFailure::Status { status: 422 | 413, .. } | QueryFailure::TooLarge => true,

@@ -32,8 +32,8 @@ const SETTLE_S: u16 = 1;
 /// VictoriaMetrics keeps the empty result of a search for new series for some seconds.
 const SETTLE_VICTORIA_S: u16 = 15;
 
-/// The ends of the paths for remote write, and what the query API has in their place: Prometheus
-/// and VictoriaMetrics, Mimir, a VictoriaMetrics cluster, and this server.
+/// The ends of the paths for remote write, and the ends that replace them for the query API:
+/// Prometheus and VictoriaMetrics, Mimir, a VictoriaMetrics cluster, and this server.
 const WRITE_PATHS: [(&str, &str); 4] = [
     ("/api/v1/push", "/prometheus"),
     ("/api/v1/receive", ""),

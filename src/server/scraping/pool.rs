@@ -1,6 +1,6 @@
 //! The threads that decode and store what targets responded.
 //!
-//! They are not those of the ingest lane, because each waits for a sync of the disk: a server with
+//! They are separate from the ingest lane, because each waits for a sync of the disk: a server with
 //! many targets would delay the samples of other senders.
 
 use std::collections::VecDeque;

@@ -26,7 +26,7 @@ impl Appending {
         self
     }
 
-    /// Adds values that the decoder left out because they are no numbers.
+    /// Adds values that the decoder left out because they are not numbers.
     #[must_use]
     pub fn with_skipped(mut self, values: u64) -> Appending {
         self.context.report.skipped += values;
@@ -52,7 +52,7 @@ impl Appending {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "the caller takes the batch out at once")]
 pub enum GuessOutcome {
-    /// The guess is right. The batch is ready to be logged.
+    /// The guess is correct. The batch is ready to be logged.
     Ready(Appending),
     /// The guess may be wrong. Nothing was prepared, and the body must be decoded completely.
     Doubtful,

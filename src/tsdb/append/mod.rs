@@ -400,7 +400,7 @@ const BATCH_SERIES: usize = 512;
 /// A series of a batch that has no id yet.
 #[derive(Clone, Copy)]
 struct Unresolved {
-    /// Its index in the batch.
+    /// The index in the batch.
     place: usize,
     /// Whether it has a sample that is accepted. Only such a series is registered, so that refused
     /// samples do not add names.
@@ -641,7 +641,7 @@ fn duplicate(store: &OrgStore, refused: &RefusedSample) -> Refusal {
     let sample = Sample { at: Timestamp::from_ms(refused.at_ms), value: f64::from_bits(refused.bits) };
     let have = f64::from_bits(refused.have);
     let at = sample.at.as_ms();
-    let reason = format!("the series has {have} at {at}, and {} came: the first is kept", sample.value);
+    let reason = format!("the series has {have} at {at}, so the new value {} was refused", sample.value);
     refusal(store, refused.series, DUPLICATE, reason)
 }
 

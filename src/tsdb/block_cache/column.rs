@@ -173,7 +173,7 @@ pub fn non_decreasing(values: &[f64]) -> bool {
     values.first().is_none_or(|first| !first.is_nan()) && simd_dispatch!(is_in_order(values))
 }
 
-/// Returns whether each value is at least the one before. A comparison with NaN is false.
+/// Returns whether each value is at least the previous one. A comparison with NaN is false.
 #[inline(always)]
 fn is_in_order(values: &[f64]) -> bool {
     // Values are compared in chunks, without a branch for each.

@@ -26,11 +26,11 @@ pub struct LogTail(RawTail);
 /// A record of the log.
 #[derive(Clone, Copy, Debug)]
 pub struct TailRecord<'a> {
-    /// Its number: that of the record before plus 1.
+    /// The number: that of the record before plus 1.
     pub seq: u64,
-    /// Its organisation; 0 for marks and switches.
+    /// The organisation; 0 for marks and switches.
     pub org: OrgId,
-    /// Its type, which includes the version of the body.
+    /// The type, which includes the version of the body.
     pub kind: RecordKind,
     /// The body as the log holds it.
     pub body: &'a [u8],

@@ -127,7 +127,7 @@ impl Head {
     /// Follows the chains of records of some series, to load them into the processor's cache, and
     /// returns the number of records.
     ///
-    /// The records are scattered, and each has the link to the one before it. Chains are followed
+    /// The records are scattered, and each has the link to the previous one. Chains are followed
     /// in turns, so that several loads overlap.
     pub(super) fn touch(&self, series: &[u32]) -> usize {
         let number = |series: &u32| series / STRIPE_SERIES;

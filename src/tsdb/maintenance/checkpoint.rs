@@ -234,8 +234,8 @@ pub(in crate::tsdb) fn append_registry(
     folder: &Folder,
     store: &OrgStore,
 ) -> Result<registry::End, DiskError> {
-    // The lock is held from the check of what is missing until it is recorded, since a checkpoint
-    // and a seal may run at the same time.
+    // The lock is held from the check for missing parts until the checkpoint is recorded, since a
+    // checkpoint and a seal may run at the same time.
     let mut end = store.registry();
     let mut records = Vec::new();
     store.take_durable();
@@ -273,7 +273,7 @@ pub(in crate::tsdb) fn append_registry(
         metadata.unregistered.len()
     };
     *end = registry::append(&folder.series, folder.store, store.org, *end, &records)?;
-    // Definitions that arrived meanwhile come after these.
+    // Definitions that arrived meanwhile follow these.
     store.table_mut().unregistered.drain(..series);
     store.metadata_mut().unregistered.drain(..metrics);
     Ok(*end)

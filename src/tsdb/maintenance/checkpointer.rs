@@ -1,4 +1,4 @@
-//! The only writer of checkpoints: when one is due, and the counts.
+//! The only writer of checkpoints. It decides when one is due, and counts them.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

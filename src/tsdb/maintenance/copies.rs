@@ -1,8 +1,8 @@
 //! The store as primary or follower of a standby (docs/standby.md): records are read for the
-//! follower, or stored as they come from the primary.
+//! follower, or records of the primary are stored unchanged.
 //!
 //! A follower makes no records. It seals by the barriers that copied seal records raise, and stores
-//! the tombstone of a deletion before it goes on after its record.
+//! the tombstone of a deletion before it applies the next record.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl LogCopies {
     /// [`Tsdb::last_stored_record`]: none at all, or at least one and about `bytes_max` bytes.
     ///
     /// # Errors
-    /// [`CopyError`]: the records are gone or cannot be read.
+    /// [`CopyError`]: the records were removed or cannot be read.
     pub fn read(&mut self, tsdb: &Tsdb, limit: u64, bytes_max: usize) -> Result<Vec<LogRecord>, CopyError> {
         self.0.read(tsdb.copied_log()?, limit.min(tsdb.last_stored_record()), bytes_max)
     }
@@ -107,7 +107,7 @@ impl Tsdb {
     /// its file, without marks and switches; 0 for record 0.
     ///
     /// # Errors
-    /// [`CopyError`]: the record is gone or cannot be read.
+    /// [`CopyError`]: the record was removed or cannot be read.
     pub fn log_check(&self, seq: u64) -> Result<u32, CopyError> {
         if seq == 0 { Ok(0) } else { CopyReader::check(self.copied_log()?, seq) }
     }

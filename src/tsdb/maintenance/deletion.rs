@@ -8,7 +8,7 @@
 //! A deletion without a response may have removed the samples that only the head had.
 //!
 //! The number of pending deletions is bounded. A deletion that covers an earlier one replaces it.
-//! The samples are gone from the disk within a day (`compact::deletions`).
+//! The samples are removed from the disk within a day (`compact::deletions`).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -75,11 +75,11 @@ pub enum DeleteError {
 
 /// The record of a deletion.
 pub(in crate::tsdb) enum DeletionRecord {
-    /// It is to be made.
+    /// The record is to be created.
     New,
-    /// It is to be stored as it came from the primary.
+    /// A record from the primary, which is stored unchanged.
     Copied(CopiedRecord),
-    /// It is in the log, with this number, and applied.
+    /// The record with this number is in the log and applied.
     Logged(u64),
 }
 

@@ -12,8 +12,8 @@ use crate::tsdb::wal::sink::Sink;
 
 impl Tsdb {
     /// Keeps the log from record `from` on for a consumer, durably. Records from there on that were
-    /// removed already count as lost. A consumer that has a pin keeps it as it is. Returns the
-    /// position from which the consumer continues.
+    /// removed already count as lost. An existing pin is not changed. Returns the position from
+    /// which the consumer continues.
     ///
     /// # Errors
     /// [`PinError`]. No pin is stored then.
@@ -47,7 +47,7 @@ impl Tsdb {
         self.pins.advance(consumer, to.0);
     }
 
-    /// Removes a pin, durably. A consumer without a pin is no error.
+    /// Removes a pin, durably. A consumer without a pin is not an error.
     ///
     /// # Errors
     /// [`PinError::Manifest`]: the pin remains.

@@ -433,8 +433,8 @@ impl Tsdb {
 
     /// Seals the organisations of a follower whose window was closed by a copied record.
     ///
-    /// The state (S, U), with the present barrier U and the last applied record S, says what a seal
-    /// record at S with the same U would say.
+    /// The state (S, U), with the present barrier U and the last applied record S, is equivalent to
+    /// a seal record at S with the same U.
     fn seal_copied(
         &self,
         context: &SealContext<'_>,
@@ -658,8 +658,8 @@ impl Tsdb {
         let known = self.pins.sealed_seq.load(Ordering::Relaxed);
         let mut sealed = 0;
         for file in &full {
-            // The file with the last record says how far the log was. A follower may stop between
-            // a switch and the mark after it.
+            // The file with the last record states how far the log is durable. A follower may stop
+            // between a switch and the mark after it.
             if file.last_seq >= last_seq || (file.last_seq > known && !self.is_sealed(file)?) {
                 break;
             }
@@ -784,7 +784,7 @@ fn has_unsealed(store: &OrgStore, until: i64, log: &Log) -> bool {
     due::has_work(store, until, log) || store.last_seq.load(Ordering::Acquire) > store.segments().seal_seq
 }
 
-/// Returns the end of the last window that is over by the clock, in ms.
+/// Returns the end of the last window that has ended by the clock, in ms.
 fn window_end(now: Timestamp) -> i64 {
     now.as_ms().div_euclid(due::WINDOW_MS).saturating_mul(due::WINDOW_MS)
 }

@@ -94,7 +94,7 @@ pub(in crate::tsdb) fn recover(
     let log_is_covered = recovery.is_covered(&folder, done.as_ref(), end.last_seq);
     stores.set_starting(false);
     for store in stores.all() {
-        // A seal in progress at the last stop is over.
+        // A seal that was in progress at the last stop has ended.
         store.reopen();
     }
     recovery.count(&stores);
@@ -105,8 +105,8 @@ pub(in crate::tsdb) fn recover(
         None
     } else {
         for (path, end) in cuts {
-            // Data that a checkpoint relied on and that cannot be read is no torn tail, so a copy
-            // is kept.
+            // Data that a checkpoint relied on and that cannot be read is not a torn tail, so a
+            // copy is kept.
             if !recovery.report.notes.is_empty() {
                 recovery.keep(&path, false)?;
             }
@@ -769,7 +769,7 @@ impl Recovery {
             return Ok(());
         }
         match self.put_aside(path, moved) {
-            // The file stays in place. That is no reason not to serve the readable data.
+            // The file stays in place. The readable data is served all the same.
             Err(e) if kv::is_no_room(&e.source) => {
                 tracing::warn!("no room for a copy in quarantine: {}", e.line());
                 Ok(())
@@ -814,7 +814,7 @@ impl Recovery {
     fn resume(&mut self, wal: &Path, end: LogEnd, key: RecordKey) -> Result<Option<Resume>, DiskError> {
         for path in &end.trimmed {
             if let Err(e) = disk::remove_file(path) {
-                // The file is no longer part of the log, so this is no reason not to start.
+                // The file is no longer part of the log, so the start continues.
                 let text = format!("cannot remove a log file that is no longer needed: {}", e.line());
                 self.note(Weight::Note, path, text);
                 continue;

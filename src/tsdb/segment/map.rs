@@ -148,7 +148,7 @@ impl Map {
         // A thread that has read a byte of such a page sees the record: it is stored before the
         // zeros are mapped, and an acquire fence orders the reads before it with the load after it.
         // A full fence would also wait for the stores of this thread, so that each series would
-        // wait for the one before.
+        // wait for the previous one.
         fence(Ordering::Acquire);
         self.slot.failed.load(Ordering::Acquire).checked_sub(1)
     }

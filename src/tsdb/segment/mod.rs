@@ -70,7 +70,7 @@ impl SegmentMeta {
     }
 }
 
-/// A segment whose bytes differ from what was written.
+/// A segment whose bytes differ from the written ones.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}, byte {offset}: {what}", path.display())]
 pub(in crate::tsdb) struct SegmentDamage {
@@ -88,13 +88,13 @@ pub(in crate::tsdb) enum SegmentError {
     /// The segment is listed, but its file does not exist.
     #[error("{} is missing", path.display())]
     Missing { path: PathBuf },
-    /// The file does not hold what was written.
+    /// The contents of the file differ from the written ones.
     #[error(transparent)]
     Damaged(#[from] SegmentDamage),
     /// The file belongs to another store or organisation, or is another segment.
     #[error("{}: {what}", path.display())]
     Foreign { path: PathBuf, what: String },
-    /// The file was written by a newer version. It is left as it is.
+    /// The file was written by a newer version. The file is not changed.
     #[error("{} has version {version}, the newest known version is {known}", path.display())]
     Newer { path: PathBuf, version: u16, known: u16 },
 }
@@ -114,5 +114,6 @@ pub(in crate::tsdb) enum SegmentWriteError {
     TooLarge { what: &'static str, found: u64, allowed: u64 },
 }
 
-/// The greatest size of a segment. [`SegmentWriter::is_full`] tells when to begin the next one.
+/// The greatest size of a segment. [`SegmentWriter::is_full`] returns true when the next segment
+/// must begin.
 pub(in crate::tsdb) const FILE_BYTES_MAX: u64 = 4 << 30;

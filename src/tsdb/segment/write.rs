@@ -299,7 +299,7 @@ impl SegmentWriter {
         without_blocks(self.put_parts_numbered(id, numbers, &[SeriesPart::Samples { times, bits }]))
     }
 
-    /// Adds a series in parts, which may be blocks of other segments. On an error nothing of the
+    /// Adds a series in parts, which may be blocks of other segments. On an error no part of the
     /// series is written.
     pub(in crate::tsdb) fn put_parts(
         &mut self,

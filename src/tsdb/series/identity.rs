@@ -50,7 +50,7 @@ pub(super) const fn home(hash: u32, slots: usize) -> usize {
 /// An id that no series has.
 const NO_ID: u32 = u32::MAX;
 
-/// A hash table of ids with slots of 8 bytes. The caller compares what the ids stand for.
+/// A hash table of ids with slots of 8 bytes. The caller compares the texts of the ids.
 ///
 /// Robin Hood hashing with linear probing: an insertion takes the first slot whose content is
 /// nearer to its home than the new id would be, and moves that content on. So a lookup ends at the

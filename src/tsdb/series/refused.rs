@@ -51,9 +51,9 @@ const CODES: [&str; 10] = [
 /// The reason why a series has no id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum Cause {
-    /// Its labels are invalid. Contains the code of the refusal.
+    /// The labels are invalid. Contains the code of the refusal.
     Invalid(&'static str),
-    /// Its labels are valid, but no series has them.
+    /// The labels are valid, but no series has them.
     Unknown,
 }
 

@@ -199,7 +199,7 @@ impl RowJoiner {
     /// which is in segments.
     ///
     /// # Errors
-    /// [`Damage`] if it is not a part, or does not continue the one before.
+    /// [`Damage`] if it is not a part, or does not continue the previous one.
     pub(in crate::tsdb) fn add(
         &mut self,
         head: RowHead,

@@ -1,5 +1,5 @@
 //! Chunks of native histograms of one series and one shape. Each histogram is stored as its
-//! difference from the one before.
+//! difference from the previous one.
 //!
 //! ```text
 //! u8 kind (0 integers, 1 floats), i8 schema, u64 zero threshold (bit pattern),
@@ -136,7 +136,7 @@ impl HistogramEncoder {
     }
 }
 
-/// Encodes the difference between a pattern and the one before; 0 if they are equal.
+/// Encodes the difference between a pattern and the previous one; 0 if they are equal.
 const fn difference(float: bool, before: u64, now: u64) -> u64 {
     if float { (now ^ before).reverse_bits() } else { zigzag(now.wrapping_sub(before).cast_signed()) }
 }
@@ -185,7 +185,7 @@ fn put_same(out: &mut Vec<u8>, same: &mut u64) {
     }
 }
 
-/// Decodes a chunk row by row. It holds one row and the shape.
+/// Decodes a chunk row by row, and keeps only the last row and the shape in memory.
 #[derive(Debug)]
 pub(in crate::tsdb) struct HistogramDecoder<'a> {
     reader: Reader<'a>,

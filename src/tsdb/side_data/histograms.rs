@@ -268,7 +268,7 @@ impl Histograms {
     /// in order of time, late ones last.
     ///
     /// # Errors
-    /// [`Damage`] if it is not a chunk, or does not follow the one before.
+    /// [`Damage`] if it is not a chunk, or does not follow the previous one.
     pub(in crate::tsdb) fn load_chunk(
         &mut self,
         late: bool,

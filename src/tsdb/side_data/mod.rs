@@ -213,7 +213,7 @@ impl SideTable {
     /// each new histogram.
     ///
     /// # Errors
-    /// [`Damage`] if the body does not have the format of its kind, though its checksum is right.
+    /// [`Damage`] if the body does not have the format of its kind, although its checksum matches.
     pub(super) fn apply(
         &self,
         record: SideRecord<'_>,
@@ -242,8 +242,8 @@ impl SideTable {
                 let mut dropped = 0;
                 self.change_exemplars(|exemplars| {
                     record::decode_exemplars(body, |series, exemplar| {
-                        // A duplicate changes nothing, so there is no need to know what a
-                        // checkpoint has.
+                        // A duplicate changes nothing, so items of the checkpoint may be applied
+                        // again.
                         if !knows(series) {
                             outcome.orphans += u64::from(!skip(series, exemplar.at.as_ms()));
                         } else if exemplars.has(series, &exemplar) || exemplars.put(series, exemplar) {

@@ -144,7 +144,7 @@ pub(in crate::tsdb) fn read_histograms(
     Ok(())
 }
 
-/// Appends the histograms of a damaged run from blocks whose own checksum is right, as far as the
+/// Appends the histograms of a damaged run from blocks whose own checksum matches, as far as the
 /// items can be followed. The other content of such a run has no checksum of its own.
 pub(in crate::tsdb) fn salvage_histograms(run: &[u8], out: &mut HistogramColumns) {
     let mut reader = Reader::new(run);

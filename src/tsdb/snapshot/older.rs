@@ -11,7 +11,8 @@
 //! afterwards is read from the older source only, as if its samples had arrived after the query.
 //!
 //! **Scope.** Series outside the scope are dropped when the samples are attached. The scope's time
-//! clips every read. The organisation's retention does not: it concerns only what is stored here.
+//! clips every read. The organisation's retention does not: it applies only to samples that are
+//! stored here.
 //!
 //! **Limits.** The caller bounds the samples in bytes and charges them to the memory of the query.
 //! Start timestamps and exemplars do not exist in the older source.

@@ -69,8 +69,8 @@ impl Deletion {
     }
 
     /// Removes the samples from the head, except for series whose checkpoint rows (`floats`,
-    /// `side_data`) already include this deletion. `exemplars` tells whether the present exemplars
-    /// are older than the deletion.
+    /// `side_data`) already include this deletion. `exemplars` is whether the present exemplars are
+    /// older than the deletion.
     pub(in crate::tsdb) fn apply(
         &self,
         store: &OrgStore,

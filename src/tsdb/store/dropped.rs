@@ -13,7 +13,7 @@ use crate::sync::IgnorePoison as _;
 pub(super) struct DroppedOrg {
     /// Whether its rows and files are removed.
     finished: bool,
-    /// Its former state, which a running seal may still use.
+    /// The former state, which a running seal may still use.
     store: Option<Arc<OrgStore>>,
 }
 

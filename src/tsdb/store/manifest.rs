@@ -217,7 +217,7 @@ impl Record for Tombstone {
 /// A segment file that is removed once it has no reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::tsdb) struct ObsoleteRow {
-    /// Its file in `segments/<org>`.
+    /// The file in `segments/<org>`.
     pub(in crate::tsdb) file: String,
     /// The reason, for the log line of the removal.
     pub(in crate::tsdb) reason: String,

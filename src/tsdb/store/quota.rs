@@ -3,11 +3,11 @@
 //!
 //! **Memory.** All organisations share one budget. An organisation may grow while it uses less than
 //! three times the remaining budget, and always up to a 256th of the budget. So a single
-//! organisation gets three quarters. N organisations that all want everything get `3 / (1 + 3 N)`
-//! each once their samples are sealed, and none can take the last memory of another. The memory of
-//! names (dictionaries and series) is not released while the process lives, so names may take half
-//! of the budget by the same rule. Beyond that, new series are refused permanently, while samples
-//! of known ones wait for the next seal.
+//! organisation gets three quarters. N organisations that all use as much as they can get `3 / (1 +
+//! 3 N)` each once their samples are sealed, and none can take the last memory of another. The
+//! memory of names (dictionaries and series) is not released while the process lives, so names may
+//! take half of the budget by the same rule. Beyond that, new series are refused permanently, while
+//! samples of known ones wait for the next seal.
 //!
 //! **Disk.** Counts segments, the registry, and the records logged since the last seal.
 //!
@@ -28,8 +28,7 @@ use crate::tsdb::store::{OrgStore, Stores};
 
 /// An organisation may use at most this many times the remaining budget.
 const SHARE_OF_FREE: u64 = 3;
-/// The divisor of the budget that gives what an organisation may always use, however late it
-/// starts.
+/// The divisor of the budget that gives the memory that every organisation may always use.
 const FLOOR_PART: u64 = 256;
 /// The divisor of the memory that gives the part for names.
 const NAMES_PART: u64 = 2;
@@ -340,7 +339,7 @@ impl<'s> Gate<'s> {
             }
             Some(ReachedLimit::Rate) => {
                 let rate = self.rate.unwrap_or_default();
-                format!("more than {rate} new series per second came (max_new_series_per_s)")
+                format!("more than {rate} new series per second arrived (max_new_series_per_s)")
             }
             Some(ReachedLimit::Series) | None => {
                 let (live, allowed) = (table.live(), self.series_max);

@@ -3,7 +3,7 @@
 //!
 //! A set is immutable. A change publishes the next set (`OrgStore::publish`) after control has
 //! committed the same change, and a reader keeps its set. An unlisted segment stays in [`Obsolete`]
-//! until its last reader is gone. Its file is then unlinked.
+//! until its last reader has been dropped. Its file is then unlinked.
 
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};

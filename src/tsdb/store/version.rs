@@ -1,10 +1,10 @@
-//! The version of an organisation's samples, which tells caches what changed.
+//! The version of an organisation's samples, by which caches detect changes.
 //!
 //! Every change of the readable samples (samples stored, samples deleted, a segment dropped for its
 //! bytes) increments the version and leaves a mark with the least time that it touched. A reader
 //! that remembers a version can later ask for the least time that changed since: everything before
 //! it is unchanged. A change is recorded before it becomes visible and again after it is done. So a
-//! reader in between learns of it from the second mark, and a check in between from the first.
+//! reader in between notices the change by the second mark, and a check in between by the first.
 //!
 //! ```text
 //! marks  (version, least time): both ascend. The least time since version v is that of the first

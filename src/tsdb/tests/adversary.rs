@@ -138,7 +138,7 @@ enum Fate {
 /// The end of a record: its log file, and an upper bound of the offset in it.
 type RecordEnd = (PathBuf, usize);
 
-/// What survives a kill and damage, and what may be lost.
+/// The samples that survive a kill and damage, and those that may be lost.
 #[derive(Default)]
 struct Unsealed {
     /// Samples that were sealed before and not deleted since. One that is written again after its

@@ -19,7 +19,7 @@ fn new_series_are_limited_by_rate_and_known_ones_are_accepted() {
     let report = many(&tsdb, ORG, 0..25, NOW);
     assert_eq!((report.stored, report.refused), (20, 5), "ten seconds' worth at once");
     assert_eq!(report.refused_by_code, [("new_series_rate", 5)]);
-    assert_eq!(report.refusals[0].reason, "more than 2 new series per second came (max_new_series_per_s)");
+    assert_eq!(report.refusals[0].reason, "more than 2 new series per second arrived (max_new_series_per_s)");
     let later = NOW.plus_ms(1_500);
     let report = many(&tsdb, ORG, 0..25, later);
     assert_eq!((report.stored, report.refused), (23, 2), "twenty known ones and three new");

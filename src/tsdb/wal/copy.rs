@@ -39,7 +39,7 @@ impl CopiedRecord {
         let invalid = |what: &str| CopyError::Invalid { seq, what: what.to_owned() };
         let kind = RecordKind::of(kind, version).ok_or_else(|| invalid("its kind is unknown"))?;
         if matches!(kind, RecordKind::RegistrySeries | RecordKind::RegistryMetadata) || body.is_empty() {
-            return Err(invalid("it is no record of a log"));
+            return Err(invalid("it is not a record of a log"));
         }
         Ok(CopiedRecord { seq, org, kind, next_file_bytes, body })
     }

@@ -78,8 +78,8 @@ impl Draft {
         Draft { org, kind, body, samples: Vec::new(), greatest_ms: i64::MIN, is_copied: false }
     }
 
-    /// Returns whether the record does not wait for a follower. Nobody waits for seals and drops,
-    /// which the store makes itself, and a deletion waits once it has its tombstone.
+    /// Returns whether the record does not wait for a follower. No caller waits for seals and
+    /// drops, which the store makes itself, and a deletion waits once its tombstone is stored.
     fn is_internal(&self) -> bool {
         matches!(self.kind, RecordKind::Seal | RecordKind::SealAll | RecordKind::Delete | RecordKind::Dropped)
     }
@@ -236,7 +236,7 @@ pub(in crate::tsdb) struct FullFile {
     pub(in crate::tsdb) bytes: u64,
     pub(in crate::tsdb) first_seq: u64,
     pub(in crate::tsdb) last_seq: u64,
-    /// Its content per organisation; none if it must be read from the file.
+    /// The content per organisation; none if it must be read from the file.
     pub(in crate::tsdb) spans: Option<Vec<OrgSpan>>,
 }
 
@@ -697,7 +697,7 @@ impl Log {
     }
 
     /// Unlinks the first files, up to and excluding number `end`. The caller has durably recorded
-    /// that the log begins there. From then on they are no part of the log, and a file that cannot
+    /// that the log begins there. From then on they are not part of the log, and a file that cannot
     /// be unlinked does not count in its size.
     pub(in crate::tsdb) fn remove_before(&self, end: u64) -> Removed {
         let mut full = lock(&self.shared.full);

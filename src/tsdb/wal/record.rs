@@ -23,8 +23,8 @@
 //! 22 u16 lag = seq - last seq known durable when this was written (65,535 = that or more)
 //! 24 body
 //! ```
-//! A valid record that states "s was durable" (`seq - lag >= s`) proves that damage at s is no torn
-//! tail.
+//! A valid record that states "s was durable" (`seq - lag >= s`) proves that damage at s is not a
+//! torn tail.
 //!
 //! The log never appends samples to a file of version 1. The first write after a start leaves such
 //! a file, with a switch, for a file of version 2.
@@ -422,7 +422,7 @@ pub(in crate::tsdb) enum ParsedRecord<'a> {
     Unreadable(RecordHeader, usize),
     /// The end of the written records.
     End,
-    /// Bytes that are no record and not the end, and the reason.
+    /// Bytes that are neither a record nor the end of the log, and the reason.
     Bad(&'static str),
 }
 
@@ -475,7 +475,7 @@ pub(in crate::tsdb) struct FileHeader {
     pub(in crate::tsdb) layout: Layout,
 }
 
-/// The reason why bytes are no valid file header.
+/// The reason why bytes are not a valid file header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::tsdb) enum BadHeader {
     /// Damaged, or of another program.

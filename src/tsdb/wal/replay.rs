@@ -99,7 +99,7 @@ pub(in crate::tsdb) struct LogEnd {
     pub(in crate::tsdb) full: Vec<FullFile>,
     /// The first record of the tail's file; without one, the next.
     pub(in crate::tsdb) first_seq: u64,
-    /// Files from before the log's beginning: what was left of a trimming.
+    /// Files from before the log's beginning, which an interrupted trimming left.
     pub(in crate::tsdb) trimmed: Vec<PathBuf>,
     pub(in crate::tsdb) damage: Option<LogDamage>,
 }

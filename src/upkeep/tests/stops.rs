@@ -159,8 +159,8 @@ fn damage_log(dir: &Path) {
     fs::write(log, bytes).expect("written");
 }
 
-/// Makes a folder with a damaged log. Returns what a read-only start shows, and what a start shows
-/// that accepts the loss.
+/// Makes a folder with a damaged log. Returns the samples of a read-only start, and those of a
+/// start that accepts the loss.
 fn damaged(dir: &Path) -> (FolderContents, FolderContents) {
     let held = make(dir);
     damage_log(dir);

@@ -16,7 +16,7 @@ use crate::tsdb::SeriesExemplars;
 /// The most labels of a series, inclusive.
 const LABELS_MAX: usize = 1_024;
 
-/// Reads elements, and counts what they hold.
+/// Reads elements, and counts their contents.
 #[derive(Debug)]
 pub(super) struct ElementReader {
     /// A label that is removed.

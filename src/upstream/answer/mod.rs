@@ -19,7 +19,7 @@ use split::{Malformed, Splitter};
 
 use super::request::UpstreamRead;
 
-/// The most bytes of a response beside its list. Metadata has no list.
+/// The most bytes of a response in addition to its list. Metadata has no list.
 const ENVELOPE_BYTES_MAX: usize = 1 << 20;
 /// The most bytes of one element of the list. An element is parsed at once.
 const ELEMENT_BYTES_MAX: usize = 32 << 20;
@@ -76,7 +76,7 @@ pub struct QueryAnswer {
 pub struct RawAnswer {
     /// The content type of the response.
     pub content_type: String,
-    /// Its whole body.
+    /// The whole body.
     pub body: Bytes,
 }
 
@@ -97,20 +97,20 @@ pub enum AnswerData {
     Raw(RawAnswer),
     /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
     NoRemoteRead,
-    /// The server cannot be asked this. The caller of a split evaluates it another way.
+    /// The upstream does not support the request. The caller of a split evaluates it another way.
     Unsupported(String),
 }
 
-/// The reason why a response is of no use.
+/// The reason why a response cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(super) enum AnswerError {
-    /// It is not what Prometheus' API returns.
+    /// The response does not have the format of Prometheus' API.
     #[error("{0}")]
     Invalid(String),
     /// The server reports an error.
     #[error("{0}")]
     Reported(String),
-    /// It has values that promlet cannot pass on.
+    /// The response has values that promlet cannot return.
     #[error("{0}")]
     Unsupported(String),
     /// A limit of the query.
@@ -344,7 +344,7 @@ fn value(
             }
             if series.windows(2).any(|pair| pair[0].labels == pair[1].labels) {
                 if hides_label {
-                    // The query may have set the label, so this is no fault of the server.
+                    // The query may have set the label, so this is not a fault of the server.
                     let why = "series of the result differ only in the label of the tenant, which is removed";
                     return Err(AnswerError::Unsupported(why.to_owned()));
                 }

@@ -7,10 +7,10 @@
 /// The deepest nesting of a response.
 const DEPTH_MAX: usize = 64;
 
-/// A response that is not what it should be.
+/// A response that violates the format of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Malformed {
-    /// It is not the JSON that is expected.
+    /// The text is not the expected JSON.
     Text(String),
     /// One element has more than this many bytes.
     ElementTooLarge(usize),
@@ -20,7 +20,7 @@ fn malformed<T>(why: impl Into<String>) -> Result<T, Malformed> {
     Err(Malformed::Text(why.into()))
 }
 
-/// A member of the response that leads to the list.
+/// A member of the response on the path to the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum PathMember {
     #[default]
@@ -141,7 +141,7 @@ impl Splitter {
             return malformed("something follows the JSON object");
         }
         if self.envelope.len() >= self.envelope_max {
-            return malformed(format!("more than {} bytes beside the list", self.envelope_max));
+            return malformed(format!("more than {} bytes in addition to the list", self.envelope_max));
         }
         self.envelope.push(byte);
         if self.in_string {

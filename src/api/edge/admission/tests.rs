@@ -1,4 +1,4 @@
-//! Which connections are admitted, and what they count for.
+//! The admission of connections, and the limits that they count for.
 
 use super::*;
 use crate::api::host::{Network, TrustedProxies};
@@ -103,7 +103,7 @@ fn key_of(org: u32, n: u8) -> Payer {
     Payer::Key(OrgId(org), KeyId::from_bytes([n; 10]))
 }
 
-/// An office behind one address: whoever is logged in takes no place of the address.
+/// In an office behind one address, connections of logged-in users do not count for the address.
 #[test]
 fn known_connections_take_no_place_of_their_address() {
     let limiter = limiter(EdgeOptions::default());

@@ -41,7 +41,8 @@ pub(super) fn routes() -> Routes<OrgDeps> {
         )
 }
 
-/// Lists the links, the oldest first. Those of a file that is gone can still be listed and deleted.
+/// Lists the links, the oldest first. Links to the dashboard of a removed file can still be listed
+/// and deleted.
 async fn list(
     State(deps): State<OrgDeps>,
     caller: MemberCaller,

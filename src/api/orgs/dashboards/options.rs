@@ -34,12 +34,12 @@ struct OptionsBody {
     end: Option<Parameter>,
 }
 
-/// What to list.
+/// The source of the options.
 #[derive(Clone)]
 enum Wanted {
-    /// These values, which the token lists.
+    /// The values that the token lists.
     Given(Vec<String>),
-    /// The answer to a query.
+    /// The result of a query.
     Asked(VariableQuery),
 }
 

@@ -296,7 +296,7 @@ impl<'r> Viewing<'r> {
     }
 }
 
-/// Returns who chooses the value of a variable. Members choose all of them.
+/// Returns how the value of a variable is chosen. Members choose all values.
 pub(super) fn access_of<'g>(grant: &'g Grant) -> impl Fn(&str) -> VariableAccess<'g> + Copy {
     move |name| match grant.dashboard() {
         None if grant.is_token() => VariableAccess::Fixed,

@@ -16,7 +16,7 @@ use crate::outbound::{Mailer, PlainMail};
 pub struct AccountsNotifyStore {
     /// The accounts.
     pub identity: Arc<Identity>,
-    /// The prefix of links.
+    /// The public URL of the server, with which links in notifications begin.
     pub public_url: Arc<str>,
 }
 

@@ -46,7 +46,7 @@ const GROUPING_MAX: Duration = Duration::from_millis(50);
 /// How often the texts of a body are in memory: as they were sent, as members, as parameters, and
 /// printed while equal queries are looked for.
 const TEXT_COPIES: usize = 4;
-/// The bytes that one query takes beside its texts.
+/// The bytes of memory that are counted for one query in addition to its texts.
 const QUERY_BYTES: usize = 1_024;
 
 /// The route, relative to `/api/v1`.

@@ -78,8 +78,8 @@ impl FromRequest<ReadDeps> for LiveRequest {
     }
 }
 
-/// Returns the step in the header `Last-Event-ID`. Text that is no id of ours is ignored: proxies
-/// and clients may have streams of others.
+/// Returns the step in the header `Last-Event-ID`. Text that is not an id of ours is ignored:
+/// proxies and clients may have streams of others.
 pub(in crate::api::orgs) fn last_event(headers: &HeaderMap) -> Option<Timestamp> {
     let id = headers.get("last-event-id")?.to_str().ok()?.parse().ok()?;
     Some(Timestamp::from_ms(id))
@@ -99,8 +99,8 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     let query = prepare(query, &mut params, now, &access.grant)?;
     let queries = vec![StreamQuery { id: None, query }];
     let share = deps.live.join(&deps, &access, read.standing(), queries)?;
-    // The first evaluation also finds what is wrong with the query, while there is a status to
-    // report it.
+    // The first evaluation also finds errors of the query, while they can still be reported by the
+    // status.
     if let (Some(member), Some(at)) = (share.feed.members.first(), share.place.positions.first()) {
         member.query.at(*at).await.0?;
     }

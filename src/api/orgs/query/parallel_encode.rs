@@ -1,9 +1,9 @@
 //! Encodes the beginning of a result with two threads if a core is free.
 //!
 //! The query's thread encodes series from the front into the body. A worker encodes pieces from the
-//! back into buffers, which are appended when the two have met. The text is the same as that of one
-//! thread. Only the part that is sent at once is encoded in parallel; the rest is encoded while the
-//! client reads it.
+//! back into buffers, which are appended when both threads reach the same piece. The text is the
+//! same as that of one thread. Only the part that is sent at once is encoded in parallel; the rest
+//! is encoded while the client reads it.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

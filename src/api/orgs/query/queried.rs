@@ -1,11 +1,11 @@
 //! When metrics were queried last, for the view of cardinality: a bounded table in memory.
 //!
-//! A query counts for each metric that one of its selectors names (`up`, `{__name__="up"}`),
-//! whoever sent it and whether or not its result was cached. Nothing is written to disk, so the
-//! table begins again when the server starts. A table that is full forgets the metrics that were
-//! queried least recently, those of the organisation with the most metrics first. For each
-//! organisation it knows since when it forgot none, so a metric that it does not list was not
-//! queried since.
+//! A query counts for each metric that one of its selectors names (`up`, `{__name__="up"}`), for
+//! every caller, and whether or not its result was cached. Nothing is written to disk, so the table
+//! begins again when the server starts. A table that is full forgets the metrics that were queried
+//! least recently, those of the organisation with the most metrics first. For each organisation it
+//! knows the time of the last eviction, so a metric that is not listed was not queried since that
+//! time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -141,8 +141,8 @@ impl QueriedMetrics {
         }
     }
 
-    /// Returns since when every query of the organisation is known, and when these metrics were
-    /// queried last.
+    /// Returns the time since which every query of the organisation is known, and when these
+    /// metrics were queried last.
     pub(in crate::api::orgs) fn last<'n>(
         &self,
         org: OrgId,
@@ -212,7 +212,8 @@ mod tests {
         query(&table, OrgId(3), "y", 1_100);
         query(&table, OrgId(3), "z", 1_101);
         assert_eq!(table.table().metrics, 5, "all organisations together");
-        // One organisation too many: all are forgotten, and the time says so.
+        // With one organisation too many, all are forgotten, and the time since which queries are
+        // known moves on.
         query(&table, OrgId(4), "y", 1_200);
         assert_eq!(last(&table, OrgId(2), "x"), (1_101, None));
         assert_eq!(last(&table, OrgId(4), "y"), (1_101, Some(1_200)));

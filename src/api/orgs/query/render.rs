@@ -305,7 +305,8 @@ impl Drawing {
         let (mut infos, mut results) = (Vec::new(), Vec::new());
         let (mut total, mut drawn) = (0, 0);
         for NamedQuery { query, legend } in queries {
-            // A token that does not know the expression learns nothing from what is noted about it.
+            // A token that does not know the expression gets no warnings and infos, which could
+            // reveal it.
             let is_hidden = query.hides_expression;
             let window = QueryWindow { steps: self.steps, limit: usize::MAX };
             let prepared = PreparedQuery { params: query, window, timeout: self.timeout, unused: Vec::new() };
@@ -362,8 +363,7 @@ impl Drawing {
         Ok(Picture { body, coding, tag })
     }
 
-    /// Returns the queries of the source. Those of a panel come with what the panel states about
-    /// its look.
+    /// Returns the queries of the source. Queries of a panel have the display options of the panel.
     fn queries(&mut self, deps: &ViewerDeps, run: &QueryRun) -> ApiResult<Vec<NamedQuery>> {
         let source = match &self.source {
             Source::Query(query) => {

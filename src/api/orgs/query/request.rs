@@ -159,13 +159,13 @@ impl QueryRequest {
         self.caller
     }
 
-    /// Returns what the caller may do.
+    /// Returns the permissions of the caller.
     pub(in crate::api::orgs) fn grant(&self) -> &Grant {
         &self.caller.grant
     }
 
     /// Returns the organisation if the caller sees its scraped targets: its access is unrestricted,
-    /// and it is no embed token.
+    /// and it is not an embed token.
     pub(in crate::api::orgs) fn org_of_targets(&self) -> Option<OrgId> {
         let sees_targets = self.caller.access.scope.is_whole() && !self.caller.grant.is_token();
         sees_targets.then_some(self.caller.access.org)

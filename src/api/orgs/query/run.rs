@@ -385,8 +385,8 @@ impl QueryRun {
         Ok(parsed)
     }
 
-    /// Returns since when all queries of the organisation are known, and when these metrics were
-    /// queried last; `None` for a token, which learns nothing about other callers.
+    /// Returns the time since which all queries of the organisation are known, and when these
+    /// metrics were queried last; `None` for a token, which learns nothing about other callers.
     pub(in crate::api::orgs) fn last_queried<'n>(
         &self,
         names: impl Iterator<Item = &'n str>,

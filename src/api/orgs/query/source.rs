@@ -2,7 +2,7 @@
 //!
 //! A run does no I/O. If it needs an answer that it does not have, it records the read and ends;
 //! [`ReadDeps::run`] then fetches the answer, and runs the same work again with it. Each answer is
-//! stored with its read. If an execution reads something else than the one before it, for example
+//! stored with its read. If an execution reads something else than the previous one, for example
 //! because a dashboard was saved meanwhile, the answers from there on are fetched again.
 
 use std::cell::{Cell, RefCell};
@@ -96,7 +96,7 @@ impl UpstreamRun {
         self.fetched.get() == 0
     }
 
-    /// Drops the answers from a place on, and what was decoded from them.
+    /// Drops the answers from an index on, and the samples that were decoded from them.
     fn forget_from(&self, place: usize) {
         self.answers.borrow_mut().truncate(place);
         if let Some(split) = &self.split {
@@ -173,11 +173,11 @@ impl ReadDeps {
             else {
                 return done;
             };
-            // The lease of the run is that of its evaluation, beside which answers are held.
+            // The lease of the run is that of its evaluation; answers have leases of their own.
             let lease = Arc::new(memory.lease(org));
             let limits = run.fetch_limits(&lease);
             let fetched = {
-                // The server works for the key of a token meanwhile.
+                // The time of the upstream counts for the key of a token.
                 let _evaluation = run.usage.as_ref().map(EmbedUsage::begin);
                 tokio::select! {
                     biased;
@@ -319,7 +319,7 @@ impl QueryRun {
         let (steps, instant, lookback_ms) = (query.steps, query.instant, Some(options.lookback_ms));
         let answer = run.answer(UpstreamRead::Query { expr, steps, instant, lookback_ms })?;
         let AnswerData::Query(found) = &answer.data else { return Err(other_answer()) };
-        // The answer is held until the run ends, beside the copy.
+        // The answer is held until the run ends, in addition to the copy.
         self.charge(usize::try_from(answer.bytes).unwrap_or(usize::MAX))?;
         let (warnings, infos) = (answer.warnings.clone(), answer.infos.clone());
         Ok(QueryResult {
@@ -564,7 +564,7 @@ impl QueryRun {
         items.truncate(limit);
         self.take_warnings(&answer);
         if self.split().is_some() {
-            // What senders described here counts more than what the server knows.
+            // Metadata that was stored here precedes that of the upstream.
             let local = self.paced(|paced| paced.metadata(metric, limit))?;
             items.retain(|one| !local.items.iter().any(|own| own.name == one.name));
             items.extend(local.items);

@@ -10,7 +10,7 @@
 //! queries are not cached, because changes on the server are unknown here.
 //!
 //! The matchers of the caller's scope are sent with those of each selector. The snapshot applies
-//! the scope again to what the server answers.
+//! the scope again to the samples of the upstream.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -72,7 +72,7 @@ impl SplitRun {
         SplitRun { border, lease, decoded: RefCell::default(), is_lossy: Cell::new(false) }
     }
 
-    /// Drops what was decoded from the answers from a place on.
+    /// Drops the samples that were decoded from the answers from an index on.
     pub(super) fn forget_from(&self, place: usize) {
         self.decoded.borrow_mut().split_off(&place);
     }
@@ -127,7 +127,7 @@ impl QueryRun {
         let older = match split.side(reads, &self.access.scope, forced.matchers()) {
             Side::Here => return self.evaluate_here(query, &self.snapshot, &options, eval),
             Side::Upstream => match self.evaluate_upstream(run, query, &options) {
-                // What the server cannot be asked is evaluated here.
+                // Queries that the upstream cannot answer are evaluated here.
                 Err(refused) if refused.code() == Code::UpstreamUnsupported && !run.is_waiting() => {
                     let reads = self.within(|budget| promql::raw_reads(query, &options, budget))?;
                     let scope = &self.access.scope;

@@ -1,14 +1,15 @@
-//! The alerts of an organisation for pages (docs/specification.md C5), and what an embed token sees
-//! of them.
+//! The alerts of an organisation for pages (docs/specification.md C5), and the part of them that an
+//! embed token sees.
 //!
 //! A token sees an alert if it grants alerts, and if it could read the alert's series `ALERTS` by
 //! its name and its labels. Every label that the scope restricts must be there: `env!="dev"` hides
 //! an alert without `env`, whose rule may have aggregated that label away.
 //!
 //! A rule reads the whole organisation, so its name in a listing of rules, its expression, its
-//! value and its annotations may tell of series outside of the scope. Tokens get the labels, the
-//! state and its times, and else what the policy names. Everything of a response, its order, its
-//! counts, its cursor and its tag included, depends on visible alerts only.
+//! value and its annotations may reveal series outside of the scope. Tokens get the labels, the
+//! state and its times, and the value and the annotations that the policy grants. Everything of a
+//! response, its order, its counts, its cursor and its tag included, depends on visible alerts
+//! only.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -92,8 +93,8 @@ impl<'a> VisibleAlerts<'a> {
         })
     }
 
-    /// Returns a visible alert without what the caller does not see. A hidden value is that of the
-    /// series `ALERTS`, which is 1.
+    /// Returns a visible alert without the members that the caller may not see. A hidden value is
+    /// that of the series `ALERTS`, which is 1.
     pub(super) fn shown(&self, alert: &RuleAlert) -> RuleAlert {
         let mut shown = alert.clone();
         if self.token.is_some() {

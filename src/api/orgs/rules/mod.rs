@@ -151,7 +151,7 @@ fn discard(
 }
 
 /// Returns whether the rules of an organisation are evaluated here: it is not deleted, this process
-/// is no replica, and the samples are not on another server.
+/// is not a replica, and the samples are not on another server.
 fn evaluates(identity: &Identity, org: OrgId) -> bool {
     !identity.is_replica() && identity.engine(org).is_none() && exists(identity, org)
 }

@@ -1,5 +1,5 @@
-//! The past of a rule: what it would have done, and the series of a recording rule for times before
-//! it existed.
+//! Replays of a rule: the alerts that it would have fired, and the series of a recording rule for
+//! times before it existed.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

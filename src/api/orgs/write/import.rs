@@ -123,7 +123,7 @@ pub(in crate::api) async fn import_as(
     respond(&outcome, format, reply)
 }
 
-/// The number of fields of a request that are no numbers, if there are any.
+/// The number of fields of a request that are not numbers, if there are any.
 const SKIPPED: HeaderName = HeaderName::from_static("skipped-fields");
 
 /// Content types that name no format: no content type, curl's default, and arbitrary bytes.

@@ -45,7 +45,7 @@ pub struct IdTokenCheck<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdTokenError {
     /// The set has no key with the token's `kid`. The key may be new: fetch the set and retry.
-    #[error("the ID token names a key that the issuer's set does not hold")]
+    #[error("the ID token names a key that is not in the issuer's key set")]
     UnknownKey,
     /// The token fails any other check; the field names the check.
     #[error("the ID token is refused ({0})")]

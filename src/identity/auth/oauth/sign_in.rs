@@ -53,10 +53,10 @@ pub struct OauthOutcome {
 #[derive(Debug, thiserror::Error)]
 pub enum OauthError {
     /// The state was already used: `invalid_state`.
-    #[error("this sign-in was used already, start again")]
+    #[error("this sign-in was already used; start again")]
     InvalidState,
     /// `signup_closed`.
-    #[error("no account belongs to this identity, and none is made for it: {0}")]
+    #[error("no account is linked to this identity, and none is created for it: {0}")]
     SignupClosed(&'static str),
     /// `domain_not_allowed`.
     #[error("accounts of this domain or organisation may not sign in here")]
@@ -75,7 +75,7 @@ pub enum OauthError {
     #[error("this account is disabled")]
     Disabled,
     /// The account to link to no longer exists: `session_invalid`.
-    #[error("this account is gone")]
+    #[error("this account no longer exists")]
     UnknownUser,
     /// The session that started the linking has ended: `session_invalid`.
     #[error("the session has ended")]

@@ -322,8 +322,8 @@ impl Identity {
     /// Returns the dashboard that a page may show with a public link. Records no use.
     ///
     /// # Errors
-    /// [`PublicLinkRefusal`]; [`PublicLinkRefusal::Unknown`] also if the file of the dashboard is
-    /// gone.
+    /// [`PublicLinkRefusal`]; [`PublicLinkRefusal::Unknown`] also if the file of the dashboard was
+    /// removed.
     pub fn shared_by_link(&self, secret: &str, now: Timestamp) -> Result<SharedDashboard, PublicLinkRefusal> {
         let link = self.find_public_link(secret, now)?;
         // If the row cannot be read, the requests of the page report the error.

@@ -74,8 +74,8 @@ impl From<AlertsClaim> for AlertsPolicy {
     }
 }
 
-/// The field names of [`TokenRestrictions`]. As claims beside `ms`, each would be ignored and so
-/// grant more access.
+/// The field names of [`TokenRestrictions`]. As a claim outside of `ms`, each would be ignored and
+/// so grant more access.
 const MS_FIELDS: [&str; 10] = [
     "endpoints",
     "metrics",

@@ -23,7 +23,7 @@ pub(in crate::identity) struct TokenKey {
     pub(in crate::identity) restriction: KeyRestriction,
 }
 
-/// The compiled part of a key's policy: what it restricts in every selection of series.
+/// The compiled part of a key's policy: its restrictions of every selection of series.
 #[derive(Debug)]
 pub(in crate::identity) struct KeyRestriction {
     pub(super) matchers: Arc<[Matcher]>,

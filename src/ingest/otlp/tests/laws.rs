@@ -1,4 +1,5 @@
-//! Properties: both encodings translate alike, and no input panics or exceeds the limits.
+//! Properties: both encodings translate to the same batch, and no input panics or exceeds the
+//! limits.
 
 #![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails")]
 

@@ -68,7 +68,7 @@ pub(super) fn fill(
 ) {
     queue.clear();
     // Monotonic queue: indices of values of which none is better than an earlier one. The first
-    // `gone` entries lie before the window.
+    // `gone` entries are before the window.
     let mut gone = 0;
     let mut next = 0;
     for (range, out) in windows.all().iter().zip(row) {

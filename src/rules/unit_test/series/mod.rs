@@ -37,7 +37,7 @@ pub struct DescribedSeries {
 /// Parses a description.
 ///
 /// # Errors
-/// The message for a text that is no description, or that describes more than
+/// The message for a text that is not a description, or that describes more than
 /// [`UNIT_TEST_SAMPLES_MAX`] samples.
 pub fn parse(line: &str) -> Result<DescribedSeries, String> {
     let mut parser = SeriesParser { rest: line.trim() };

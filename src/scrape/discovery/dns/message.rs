@@ -50,8 +50,8 @@ pub(super) enum DnsError {
     /// The name is not valid.
     #[error("the name is not a valid domain name")]
     InvalidName,
-    /// The response is shorter than it says.
-    #[error("the response is cut")]
+    /// The response is shorter than its counts and lengths.
+    #[error("the response is truncated")]
     Cut,
     /// A name in the response is not valid.
     #[error("the response contains an invalid name")]

@@ -1,4 +1,4 @@
-//! Scrapes of one target with an injected clock: what each response and failure stores.
+//! Scrapes of one target with an injected clock: the samples that each response and failure stores.
 
 use std::sync::Mutex;
 

@@ -72,8 +72,8 @@ impl PendingDeletions {
         }
     }
 
-    /// Returns the last log record with deleted samples that should be gone by now; none if there
-    /// is no such record, or if the last check is less than an hour ago.
+    /// Returns the last log record with deleted samples that should be removed by now; `None` if
+    /// there is no such record, or if the last check is less than an hour ago.
     pub(super) fn due_in_log(&mut self, stores: &[Arc<OrgStore>], begin: u64, now: Timestamp) -> Option<u64> {
         if self.log_at.is_some_and(|at| !passed(at, now, LOG_MS)) {
             return None;

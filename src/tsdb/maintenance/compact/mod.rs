@@ -458,7 +458,8 @@ impl Tsdb {
     }
 }
 
-/// Queues the files of unlisted segments for removal. Each is removed when its last reader is gone.
+/// Queues the files of unlisted segments for removal. Each is removed when its last reader has been
+/// dropped.
 pub(in crate::tsdb) fn retire(
     store: &OrgStore,
     folder: &Folder,

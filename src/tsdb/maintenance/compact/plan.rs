@@ -119,7 +119,7 @@ fn day_job(input: PlanInput<'_>, day: i64, urgency: Urgency) -> Option<MergeJob>
         let late: Vec<&&SegmentMeta> = members.iter().filter(|meta| meta.flags & LATE != 0).collect();
         let all: u64 = members.iter().map(|meta| meta.file_bytes).sum();
         let late_bytes: u64 = late.iter().map(|meta| meta.file_bytes).sum();
-        // Several outputs of one job for a day are no reason to merge, unless other segments
+        // Several outputs of one job for a day do not justify a merge, unless other segments
         // overlap with them.
         members.iter().any(|meta| meta.level < 2 && meta.flags & LATE == 0)
             || late.len() >= LATE_MANY

@@ -1,6 +1,6 @@
 //! Decodes columns of integers; [`super::integers`] describes and encodes them.
 //!
-//! Nearly all integers that stand for doubles are below 2^52 and near the one before. Their
+//! Nearly all integers that stand for doubles are below 2^52 and near the previous one. Their
 //! distances sum up in 32 bits, and are converted to doubles in vectors without any rounding.
 
 use super::integers::{CHANGE, DIFFERENCE, FACTOR, GRID, LEVEL, SPARSE};

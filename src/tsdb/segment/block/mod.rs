@@ -185,7 +185,7 @@ pub(super) fn values_within(
     taken
 }
 
-/// Returns the block if its checksum is right. Required before it is copied to another segment.
+/// Returns the block if its checksum matches. Required before it is copied to another segment.
 ///
 /// # Errors
 /// [`Damage`] if the bytes are not a block of `count` values of that series.

@@ -142,13 +142,13 @@ pub(super) struct ValueBuffers {
 impl Decimals {
     /// Sets the decimals of these values. Returns whether most of them are decimals.
     fn set(&mut self, values: &[u64]) -> bool {
-        // A sample of sixteen values rules out blocks that are no decimals.
+        // A sample of sixteen values rules out blocks that are not decimals.
         let stride = values.len().div_ceil(16).max(1);
         let tried = values.len().div_ceil(stride);
         let mut exponent = 0;
         let mut strange = 0;
         for pattern in values.iter().step_by(stride) {
-            // Most values have as many digits as the ones before.
+            // Most values have as many digits as the previous ones.
             let known =
                 POWERS.get(usize::from(exponent)).is_some_and(|power| scaled(*pattern, *power).is_some());
             if known {
@@ -283,7 +283,7 @@ fn put_body(out: &mut Vec<u8>, values: &[u64], turns: bool, scratch: &mut ValueB
     for plan in by_decimals.map(|(plan, _)| plan).into_iter().chain(by_bits) {
         integers.recycle(plan);
     }
-    // The bytes before a backward body count as well.
+    // A backward body has 7 bytes (kind, checksum, length of the head) that are not in `out` yet.
     let before = if head.is_some() { 7 } else { 0 };
     if before + out.len() - start > 1 + values.len() * 8 {
         out.truncate(start);

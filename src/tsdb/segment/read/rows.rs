@@ -47,7 +47,7 @@ pub(in crate::tsdb) struct TimelineRow<'r> {
 #[derive(Debug)]
 pub(super) struct RowLocation<'a> {
     pub(super) id: u32,
-    /// Its time blocks, as a range of the list of blocks of all timelines.
+    /// The time blocks, as a range of the list of blocks of all timelines.
     pub(super) list: Range<usize>,
     /// Offset of the region in DATA.
     pub(super) start: usize,

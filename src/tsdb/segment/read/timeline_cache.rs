@@ -251,7 +251,7 @@ impl TimelineBuilder<'_> {
     }
 }
 
-/// Returns whether the value at this index is not less than the one before.
+/// Returns whether the value at this index is not less than the previous one.
 pub(in crate::tsdb) fn non_decreasing_at(values: &[f64], index: usize) -> bool {
     let before = index.checked_sub(1).and_then(|before| values.get(before));
     before.zip(values.get(index)).is_none_or(|(before, value)| before <= value)

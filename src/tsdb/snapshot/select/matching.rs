@@ -69,7 +69,7 @@ pub(in crate::tsdb::snapshot) fn locate_rows<'t>(
 
 /// A family and the rows of its series that match.
 pub(in crate::tsdb::snapshot) struct FamilyMatch {
-    /// Its number in the table.
+    /// The number in the table.
     pub(in crate::tsdb::snapshot) number: u32,
     pub(in crate::tsdb::snapshot) rows: MatchedRows,
     /// [`Family::moved`] when the rows were found.

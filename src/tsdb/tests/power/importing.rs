@@ -1,4 +1,4 @@
-//! Imports on a disk that loses power at any time: what a flush has made durable stays.
+//! Imports on a disk that loses power at any time: samples before a completed flush survive.
 
 use super::sealing::judge_sealed;
 use super::*;

@@ -540,8 +540,7 @@ impl Committer {
         }
         match self.switch(false) {
             Ok(()) => {
-                // A file is the only one of the log only with a record that says how far the log
-                // was.
+                // The only file of a log must have a record that states how far the log is durable.
                 let orgs = self.first_mark.clone().unwrap_or_default();
                 let mark = Mark { durable: self.durable, orgs }.encode();
                 if self.put_mark(&mark) {

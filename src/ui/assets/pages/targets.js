@@ -47,7 +47,7 @@ const howTo = () =>
     { class: 'card part', 'aria-labelledby': 'scrape-title' },
     h('h2', { id: 'scrape-title', text: 'Nothing is scraped yet' }),
     h('p', {
-      text: 'This server can collect metrics by itself. Write the targets into a file as Prometheus has them:',
+      text: 'This server can collect metrics by itself. Write the targets into a file in the format of Prometheus:',
     }),
     h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Example of a file', text: EXAMPLE }),
     h('p', { text: 'Start the server with it. A prometheus.yml that you have works as it is.' }),
@@ -260,7 +260,7 @@ export function targetsPage({ org, role, me, signedOut }) {
   const configuration = () =>
     card({
       heading: 'Configuration of this organisation',
-      intro: 'Jobs as Prometheus has them in scrape_configs. They are scraped beside those of the file of the server.',
+      intro: 'Jobs in the format of scrape_configs in Prometheus. They are scraped in addition to those in the file of the server.',
       fill: (part) => scrapeConfig({ base: orgPath(org), example: EXAMPLE }, part),
       signedOut,
     });

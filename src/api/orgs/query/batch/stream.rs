@@ -83,7 +83,7 @@ impl BatchStream {
     }
 
     /// Returns the text of the lines that are ready, about [`CHUNK_BYTES`] at most. An empty text
-    /// stands for none.
+    /// means none.
     fn ready_text(&mut self, context: &mut Context<'_>) -> Result<Vec<u8>, StreamError> {
         let mut text = Vec::new();
         while text.len() < CHUNK_BYTES {

@@ -24,8 +24,8 @@ use crate::sync::IgnorePoison as _;
 const RESULTS_MAX: usize = 64;
 /// The most bytes of the results of one query that are kept; the newest is always kept.
 const RESULTS_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of results and events that all live queries of one organisation keep, beside the
-/// newest of each.
+/// The most bytes of results and events that all live queries of one organisation keep, in addition
+/// to the newest of each.
 const ORG_BYTES_MAX: usize = 64 << 20;
 
 /// Everything that the result of a query depends on, except the time. Queries with equal keys have

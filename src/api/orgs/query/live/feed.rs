@@ -30,7 +30,7 @@ const BATCHES_MAX: usize = 16;
 const BATCHES_BYTES_MAX: usize = 1 << 20;
 /// The longest time that a result waits for the others of its step.
 const GRACE: Duration = Duration::from_millis(100);
-/// The longest sleep between two looks at the wall clock, which may change.
+/// The longest sleep between two reads of the wall clock, which may change.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Streams are woken after as long without a batch, so that they send a comment.
 pub(super) const QUIET_PERIOD: Duration = Duration::from_secs(15);
@@ -308,7 +308,7 @@ impl Feed {
         let mut text = self.write(&events, complete_before);
         let lease = self.memory.lease(self.org);
         if lease.grow_to(text.len() as u64, &|| false).is_err() {
-            // Streams learn which steps they miss.
+            // Error events name the steps that streams miss.
             for event in &mut events {
                 if let EventContent::Result(result) = &mut event.content {
                     *result = StepResult(Err(ApiError::new(Code::Busy, "there is no memory for the events")));

@@ -131,7 +131,7 @@ export function snapshotTab({ org, range, dashboard }) {
       text:
         'It shows the dashboard with the range and values that you see now, in any browser and without a network. ' +
         'It contains the results of the queries, names and labels included, but no query and no token. ' +
-        'Whoever has the file has the data; it cannot be revoked.',
+        'Everyone who has the file has the data; it cannot be revoked.',
     }),
     h('div', { class: 'row' }, save),
     alert,
