@@ -410,6 +410,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/arrival.js" => ["/model/arrival.js"];
     Module own "model/attempt.js" => ["/model/attempt.js"];
     Module own "model/backend_snippets.js" => ["/model/backend_snippets.js"];
+    Module own "model/bar_rows.js" => ["/model/bar_rows.js"];
     Module own "model/audit.js" => ["/model/audit.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
     Module own "model/cardinality.js" => ["/model/cardinality.js"];
