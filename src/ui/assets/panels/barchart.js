@@ -7,6 +7,9 @@ import { barChart } from '../plot/bars.js';
 import { legendOf, legendPlace, valueText } from '../plot/legend.js';
 import { fitted, formatIn } from '../plot/values.js';
 
+/** The unit of dates without another one. */
+const ISO = 'dateTimeAsIso';
+
 /**
  * @param {HTMLElement} box
  * @param {import('./kinds.js').View} view
@@ -23,12 +26,20 @@ export function draw(box, view) {
   const { category, numbers, from, to } = rows;
   const columnOf = (/** @type {(row: number) => any} */ value) =>
     Array.from({ length: to - from }, (_, at) => value(from + at));
-  const categories = columnOf((row) => {
-    const value = category?.values[row];
-    if (category?.type !== 'time') return String(value ?? row + 1);
-    const { prefix, text, suffix } = displayValue(category, value, formatIn(view.timeZone), { theme });
-    return prefix + text + suffix;
-  });
+  const isTime = category?.type === 'time';
+  const namesIn = (/** @type {import('../model/fields.js').Formatter} */ format) =>
+    columnOf((row) => {
+      const value = category?.values[row];
+      if (!isTime) return String(value ?? row + 1);
+      const { prefix, text, suffix } = displayValue(category, value, format, { theme });
+      return prefix + text + suffix;
+    });
+  const format = formatIn(view.timeZone);
+  const categories = namesIn(format);
+  // Seconds would leave room for few dates.
+  const ticks = isTime
+    ? namesIn((value, unit, decimals) => format(value, unit === ISO ? 'time:MM-DD HH:mm' : unit, decimals))
+    : undefined;
   /** @type {Set<string>} */
   const hidden = memory.get('hidden') ?? new Set();
   memory.set('hidden', hidden);
@@ -58,6 +69,7 @@ export function draw(box, view) {
         width: plot.clientWidth,
         height: plot.clientHeight,
         categories,
+        ticks,
         series,
         stacked: options.stacking === 'normal' || options.stacking === 'percent',
         theme,
