@@ -411,6 +411,7 @@ const FILES: &[Embedded] = files! {
     Module own "model/attempt.js" => ["/model/attempt.js"];
     Module own "model/backend_snippets.js" => ["/model/backend_snippets.js"];
     Module own "model/audit.js" => ["/model/audit.js"];
+    Module own "model/bar_rows.js" => ["/model/bar_rows.js"];
     Module own "model/buckets.js" => ["/model/buckets.js"];
     Module own "model/cardinality.js" => ["/model/cardinality.js"];
     Module own "model/color.js" => ["/model/color.js"];

@@ -211,6 +211,25 @@ async function variablesFlow() {
   await page.getByText('Applied.').waitFor();
 }
 
+async function typedFlow() {
+  await page.goto(address(''));
+  await button('Resume').click();
+  await page.locator('.edit-bar').waitFor();
+  await page.locator('.panel').first().focus();
+  await page.keyboard.press('e');
+  await drawn('timeseries');
+  const before = asked.length;
+  const query = page.locator('[data-focus="expr A"]');
+  await query.fill('sum(shop_queue_depth) +');
+  check(!(await button('Apply').isDisabled()), 'a query that is typed is a change');
+  await page.waitForTimeout(300);
+  check(asked.length === before, 'half a query is not asked');
+  await page.reload();
+  await button('Resume').click();
+  await query.waitFor();
+  check((await query.inputValue()) === 'sum(shop_queue_depth) +', 'the draft has the query that was typed');
+}
+
 await run(async () => {
   await start();
-}, [previewFlow, kindsFlow, listsFlow, rangeFlow, applyFlow, variablesFlow]);
+}, [previewFlow, kindsFlow, listsFlow, rangeFlow, applyFlow, variablesFlow, typedFlow]);

@@ -21,6 +21,15 @@ test('every snippet has the address and the key, and says so while there is none
   for (const text of texts('')) assert.ok(text.includes(NO_KEY), text);
 });
 
+test('snippets_for_influx_write_to_the_path_of_the_organisation', () => {
+  const found = sources({ base, key: 'msk_abc-1' }).find(({ id }) => id === 'influx');
+  const [telegraf, lines] = found.snippets.map(({ text }) => text);
+  // Telegraf adds /api/v2/write.
+  assert.ok(telegraf.includes(`urls = ["${base}/influx"]\n  token = "msk_abc-1"\n`), telegraf);
+  assert.ok(lines.includes(`'Authorization: Token msk_abc-1'`) && lines.includes(`'${base}/influx/write?db=lab'`), lines);
+  assert.ok(lines.includes("--data-binary @- \\\n  '"), 'the line goes on after a backslash');
+});
+
 test('a text that a shell or YAML would read otherwise is no key', () => {
   for (const text of ["a'b", 'a b', 'a\nb', '$(x)', 'a"b', '', 'x'.repeat(201)]) {
     assert.equal(isKey(text), false, text);

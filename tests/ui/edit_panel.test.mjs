@@ -3,6 +3,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
+import { Draft } from '../../src/ui/assets/components/panel_editor/draft.js';
 import {
   addTarget, findPanel, freeRefId, getAt, jsonError, mappingRows, mappingsOf, moved, queryType, setAt, sortedSteps,
   switchKind, targetsOf,
@@ -191,4 +192,24 @@ test('the panels and variables that use a variable are named', () => {
   const { panels, variables } = usesOf(root, 'job');
   assert.deepEqual(panels.filter((title) => title !== 'Panel 4'), ['One', 'Two', 'Five [[job]]']);
   assert.deepEqual(variables, ['pod']);
+});
+
+test('a_text_that_is_typed_is_part_of_the_draft_before_it_runs_and_one_step_of_undo', (context) => {
+  context.mock.timers.enable({ apis: ['Date'] });
+  /** @type {[boolean, boolean][]} */
+  const calls = [];
+  const draft = new Draft({ expr: '' }, (rebuild, typing) => void calls.push([rebuild, typing]));
+  for (const expr of ['u', 'up', 'up{']) {
+    draft.set({ expr }, { typing: true, merge: '0 expr 0' });
+    // Slower than edits that are merged otherwise.
+    context.mock.timers.tick(60_000);
+  }
+  assert.deepEqual([draft.raw, draft.dirty], [{ expr: 'up{' }, true]);
+  assert.deepEqual(calls, [[false, true], [false, true], [false, true]]);
+  draft.set({ expr: 'up + 1' }, { typing: true, merge: '0 expr 1' });
+  draft.undo();
+  assert.deepEqual(draft.raw, { expr: 'up{' });
+  draft.undo();
+  assert.deepEqual([draft.raw, draft.canUndo, draft.dirty], [{ expr: '' }, false, false]);
+  assert.deepEqual(calls.at(-1), [true, false]);
 });

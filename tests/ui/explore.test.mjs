@@ -8,7 +8,7 @@ import { costText } from '../../src/ui/assets/model/cost.js';
 import { readDashboard } from '../../src/ui/assets/model/dashboard.js';
 import { planRows } from '../../src/ui/assets/model/explain.js';
 import {
-  moved, rangeChange, readAddress, spanOf, widened, writeAddress,
+  moved, newestSpan, rangeChange, readAddress, spanOf, widened, writeAddress,
 } from '../../src/ui/assets/model/explore_state.js';
 import {
   csvCell, csvOf, curlOf, fileName, panelOf, withPanel,
@@ -24,6 +24,20 @@ test('an address keeps the state, and what it does not understand is the default
   assert.deepEqual(readAddress('?tab=__proto__&range=x&start=5&end=3'), {
     org: '', expr: '', range: '1h', zoom: null, tab: 'chart',
   });
+});
+
+test('the_newest_sample_is_offered_only_if_the_range_lacks_it', () => {
+  const now = 1_000_000;
+  const hour = { range: '1h', zoom: null };
+  assert.equal(newestSpan(now - 60, hour, now), null);
+  assert.equal(newestSpan(now - 3600, hour, now), null, 'the start is inclusive');
+  assert.equal(newestSpan(now + 2, hour, now), null, 'it arrived after the query');
+  assert.deepEqual(newestSpan(now - 7200, hour, now), { start: now - 7200 - 2700, end: now - 7200 + 900 });
+  assert.deepEqual(newestSpan(now - 4000, { range: '1d', zoom: null }, now), null);
+  assert.equal(newestSpan(150, { range: '1h', zoom: { start: 100, end: 200 } }, now), null);
+  // The range ends now at the latest, and contains the sample.
+  const late = newestSpan(now - 10, { range: '1h', zoom: { start: 100, end: 200 } }, now);
+  assert.deepEqual(late, { start: now - 10 - 2700, end: now });
 });
 
 test('a range moves by half, widens around its middle, and never ends after now', () => {

@@ -212,3 +212,17 @@ test('a value is shown mapped, in its unit, as text, or as the text for none', (
   const time = { ...field('t', []), type: /** @type {const} */ ('time') };
   assert.equal(displayValue(time, 5, format).suffix, ' dateTimeAsIso');
 });
+
+test('a_time_field_is_shown_as_a_date_whatever_the_unit_of_the_panel_is', () => {
+  const format = (/** @type {number} */ value, /** @type {string | undefined} */ unit) =>
+    ({ text: `${value}`, suffix: ` ${unit}` });
+  const suffix = (/** @type {any} */ defaults, /** @type {string} */ type) => {
+    const [{ fields: [made] }] = applyFieldConfig([frame([field('Time', [5], { type })])], { defaults });
+    return displayValue(made, 5, format).suffix;
+  };
+  for (const unit of ['s', 'bytes', 'short', 'percentunit', 'euros', undefined, { $ne: 1 }]) {
+    assert.equal(suffix({ unit }, 'time'), ' dateTimeAsIso', String(unit));
+  }
+  for (const unit of ['dateTimeFromNow', 'dateTimeAsUS', 'time:YYYY']) assert.equal(suffix({ unit }, 'time'), ` ${unit}`);
+  assert.equal(suffix({ unit: 's' }, 'number'), ' s');
+});

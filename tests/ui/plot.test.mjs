@@ -6,7 +6,7 @@ import { applyFieldConfig } from '../../src/ui/assets/model/fields.js';
 import { framesOf } from '../../src/ui/assets/model/frame.js';
 import { heatGrid } from '../../src/ui/assets/plot/heat_grid.js';
 import { tickTexts, valueScale } from '../../src/ui/assets/plot/scale.js';
-import { extent, fillTarget, plotData, stack } from '../../src/ui/assets/plot/series.js';
+import { extent, fillTarget, isPercent, plotData, softLimits, stack } from '../../src/ui/assets/plot/series.js';
 
 test('an axis has a tenth more than the values, and ends at zero rather than beyond it', () => {
   const scale = valueScale(0.5, 20, 5, {});
@@ -90,8 +90,31 @@ test('a hidden series leaves the stack', () => {
 test('a stack in percent ends at one', () => {
   const percent = { defaults: { custom: { stacking: { mode: 'percent', group: 'A' } } }, overrides: [] };
   const { series, times } = plotData(framesFrom({ a: [1, 0], b: [3, 0] }, percent), 'light');
-  assert.equal(stack(series, times.length), true);
+  stack(series, times.length);
   assert.deepEqual([...series[1].drawn], [1, 0]);
+});
+
+test('the_axis_of_a_stack_in_percent_ends_at_zero_and_one_unless_limits_are_set', () => {
+  const axis = (custom, values) => {
+    const { series, times } = plotData(
+      framesFrom(values, { defaults: { custom: { stacking: { mode: 'percent', group: 'A' }, ...custom } } }),
+      'light',
+    );
+    stack(series, times.length);
+    assert.equal(isPercent(series), true);
+    const { low, high } = valueScale(...extent(series), 5, softLimits(series));
+    return [low, high];
+  };
+  // The parts of these add up to 0.9999999999999999 or 1.0000000000000002 without rounding.
+  const many = Object.fromEntries(Array.from({ length: 49 }, (_, at) => [`s${at}`, [at * 0.1 + 0.3, at + 7 / 3]]));
+  assert.deepEqual(axis({}, many), [0, 1]);
+  assert.deepEqual(axis({}, { a: [1, 0], b: [3, 0] }), [0, 1]);
+  assert.ok(axis({ axisSoftMax: 2 }, { a: [1], b: [3] })[1] >= 1.1);
+  assert.deepEqual(softLimits([]), { softMin: undefined, softMax: undefined });
+  const [plain] = plotData(framesFrom({ a: [1] }, stacked), 'light').series;
+  assert.deepEqual([isPercent([plain]), softLimits([plain])], [false, { softMin: undefined, softMax: undefined }]);
+  // Hard limits still count.
+  assert.equal(valueScale(0, 1, 5, { softMin: 0, softMax: 1, max: 1.5 }).high, 1.5);
 });
 
 test('points further apart than one and a half steps are not connected, unless the dashboard says so', () => {

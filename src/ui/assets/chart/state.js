@@ -73,7 +73,7 @@ export function showState(box, { state, hasData, infinite, messages, problem, wo
   } else if (state === 'drawn' && infinite) {
     box.replaceChildren(
       h('strong', { text: 'Every value is infinite' }),
-      h('p', { text: 'An infinite value has no place on the axis. The legend and the table show it.' }),
+      h('p', { text: 'An infinite value has no place on the axis. Point at the chart to see its sign.' }),
     );
   } else {
     box.replaceChildren();

@@ -3,7 +3,9 @@
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { send } from '../client/server.js';
+import { errorText } from '../model/error_text.js';
 import { field, form } from './form.js';
+import { signOut } from './menu.js';
 
 let count = 0;
 
@@ -54,8 +56,27 @@ export function confirmed({ heading, loss, action }) {
 }
 
 /**
- * Asks for the password or a code, where an action needs a recent login. Returns whether the login
- * succeeded.
+ * The way out for people without a password that they know: the page loads again without a session, asks
+ * for the sign-in, and then shows the same address.
+ */
+function signInAgain() {
+  const alert = h('p', { class: 'alert', role: 'alert' });
+  const button = h('button', { type: 'button', text: 'Sign out and sign in again' });
+  button.addEventListener('click', async () => {
+    button.disabled = true;
+    try {
+      await signOut(() => location.reload());
+    } catch (error) {
+      button.disabled = false;
+      alert.textContent = errorText(error);
+    }
+  });
+  return h('div', { class: 'stack' }, button, alert);
+}
+
+/**
+ * Asks for the password or a code, where an action needs a recent login; a new sign-in works, too. Returns
+ * whether the login succeeded.
  * @param {import('../client/types.js').Me} me
  * @returns {Promise<boolean>}
  */
@@ -69,7 +90,7 @@ function reauthenticate(me) {
       class: 'hint',
       text: possible
         ? 'Your last login is older than fifteen minutes.'
-        : 'Your last login is older than fifteen minutes: sign out and in again.',
+        : 'Your last login is older than fifteen minutes. Sign out and in again; this page comes back.',
     }),
     possible
       ? form(
@@ -84,6 +105,8 @@ function reauthenticate(me) {
           given,
         )
       : null,
+    possible && h('p', { class: 'hint', text: 'Or sign out and sign in again; this page comes back.' }),
+    signInAgain(),
     h('button', { type: 'button', class: 'plain', text: 'Cancel', on: { click: () => close(false) } }),
   ]);
 }

@@ -112,7 +112,8 @@ export class EditMode {
     this.#draft = new DraftKeeper({
       org: host.org,
       uid: stored.uid,
-      draft: () => (this.dirty ? { ...this.#history.state, version: this.version } : null),
+      draft: () => ({ ...this.#history.state, version: this.version }),
+      dirty: () => this.dirty,
       kept: (text) => this.#showState(text),
     });
     this.#showState();
@@ -196,6 +197,8 @@ export class EditMode {
       tab,
       view: this.#host.view(),
       panel: (id, raw) => this.#commit(edits.replacePanel(this.document, id, raw), `edit ${this.#name(id)}`),
+      unapplied: (id, raw) =>
+        this.#draft.unapplied(raw && ((document) => edits.replacePanel(document, id, raw))),
       variables: (list) =>
         this.#commit(edits.replaceVariables(this.document, list), 'edit the variables', { what: 'variables' }),
       json: (json) => this.#commit(prepareForEditing(json).document, 'edit the JSON', { what: 'variables' }),

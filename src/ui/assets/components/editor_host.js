@@ -17,6 +17,8 @@ import { lines } from './form.js';
  * @property {string} tab `variables` or `json`
  * @property {EditorView} view
  * @property {(id: number, raw: Json) => void} panel applies an edited panel
+ * @property {(id: number, raw: Json | null) => void} unapplied gets a panel with changes that were not applied, or
+ *   null once there are none
  * @property {(list: unknown[]) => void} variables
  * @property {(json: unknown) => void} json applies another document
  * @property {() => void} close leaves the editor
@@ -47,13 +49,15 @@ export async function openEditor(node, wanted) {
     }
     if (panelId !== null && !panelById(document, panelId)) throw new Error('The dashboard has no such panel');
     const common = { document, org, host: node, range: view.range, close };
-    const apply = (/** @type {Json} */ raw) => wanted.panel(/** @type {number} */ (panelId), raw);
+    const id = Number(panelId);
+    const apply = (/** @type {Json} */ raw) => wanted.panel(id, raw);
+    const edited = (/** @type {Json | null} */ raw) => wanted.unapplied(id, raw);
     if (panelId === null) {
       const { openVariableEditor } = await import('./variable_editor.js');
       return ended(await openVariableEditor({ ...common, apply: wanted.variables }));
     }
     const { openPanelEditor } = await import('./panel_editor.js');
-    return ended(await openPanelEditor({ ...common, ...view, panelId, apply }));
+    return ended(await openPanelEditor({ ...common, ...view, panelId, apply, edited }));
   } catch (error) {
     node.replaceChildren(
       h(

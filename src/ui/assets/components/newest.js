@@ -3,6 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
 import { readOrg } from '../client/server.js';
+import { newestSpan } from '../model/explore_state.js';
 import { metricsOf } from '../model/promql.js';
 
 /** The most metrics of an expression that are looked up. */
@@ -10,10 +11,11 @@ const METRICS_MAX = 5;
 
 /**
  * The hint for an expression without data; null if none of its metrics ever had a sample.
- * @param {{org: string, expr: string, seconds: number, show: (range: {start: number,
- *   end: number}) => void}} options `seconds` is the length of the range to show
+ * @param {{org: string, state: Pick<import('../model/explore_state.js').State, 'expr' | 'range' | 'zoom'>,
+ *   show: (range: import('../model/explore_state.js').Span) => void}} options
  */
-export async function newestHint({ org, expr, seconds, show }) {
+export async function newestHint({ org, state, show }) {
+  const { expr } = state;
   // With a start the listing has metrics of any age; without one, only those of the last day.
   const names = metricsOf(expr).slice(0, METRICS_MAX);
   const found = await Promise.all(
@@ -27,11 +29,11 @@ export async function newestHint({ org, expr, seconds, show }) {
   const newest = Math.max(0, ...found.map((metric) => metric?.last_seen ?? 0));
   const name = found.find((metric) => metric?.last_seen === newest)?.name;
   if (newest === 0 || !name) return null;
-  // The sample is three quarters into the range, which ends now at the latest.
-  const start = Math.floor(newest - seconds * 0.75);
-  const end = Math.ceil(Math.min(newest + seconds * 0.25, Math.max(Date.now() / 1000, newest + 1)));
+  const span = newestSpan(newest, state, Date.now() / 1000);
+  // An offset or a condition left nothing of the samples that are there.
+  if (!span) return [h('p', { text: `${name} has samples in this range, but the expression has no result in it.` })];
   return [
     h('p', { text: `The newest sample of ${name} is from ${formatMoment(newest)}.` }),
-    h('button', { type: 'button', text: 'Go to the newest sample', on: { click: () => show({ start, end }) } }),
+    h('button', { type: 'button', text: 'Go to the newest sample', on: { click: () => show(span) } }),
   ];
 }

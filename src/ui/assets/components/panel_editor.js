@@ -23,13 +23,17 @@ import { tabList } from './tabs.js';
  * Fills `host` with the editor of one panel.
  * @param {{document: any, panelId: number | string, host: HTMLElement, org: string,
  *   selections: import('../model/interpolate.js').Selections, range: import('../model/time.js').Range,
- *   theme: Theme | (() => Theme), now: number, apply: (panel: Json) => void, close: () => void}} options
- *   `document` is the stored dashboard, `now` in milliseconds; `apply` gets the whole panel
+ *   theme: Theme | (() => Theme), now: number, apply: (panel: Json) => void,
+ *   edited?: (panel: Json | null) => void, close: () => void}} options
+ *   `document` is the stored dashboard, `now` in milliseconds; `apply` gets the whole panel, and `edited` the one
+ *   that is not applied yet, or null once there is none
  * @returns {{destroy: () => void, follow?: (view: {range: import('../model/time.js').Range, now: number}) => void,
  *   leaves?: () => Promise<boolean>}} `destroy` ends the requests and listeners of the editor; `follow` shows another
  *   time range; `leaves` asks whether changes that were not applied are lost
  */
-export function openPanelEditor({ document: stored, panelId, host, org, selections, range, theme, now, apply, close }) {
+export function openPanelEditor({
+  document: stored, panelId, host, org, selections, range, theme, now, apply, edited = () => {}, close,
+}) {
   const found = findPanel(stored, panelId);
   if (!found) {
     host.replaceChildren(h('p', { class: 'alert', role: 'alert', text: 'The dashboard has no such panel.' }),
@@ -61,6 +65,7 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
   const use = textButton('Apply', () => {
     apply(structuredClone(draft.raw));
     draft.applied();
+    edited(null);
     show();
     status.textContent = 'Applied.';
     heading.focus({ preventScroll: true });
@@ -85,11 +90,13 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
 
   async function leaves() {
     if (!draft.dirty) return true;
-    return confirmed({
+    const sure = await confirmed({
       heading: 'Discard the changes?',
       loss: 'The changes of this panel since the last Apply will be lost.',
       action: 'Discard changes',
     });
+    if (sure) edited(null);
+    return sure;
   }
 
   async function leave() {
@@ -119,6 +126,8 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
     if (chosen instanceof HTMLElement) chosen.focus();
   }
 
+  const queryHost = { org, run: () => preview.run(), update: () => preview.update() };
+
   function fillTab() {
     const list = tabsOf();
     if (!list.some(([id]) => id === tab)) tab = list[0][0];
@@ -134,7 +143,7 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
     tabs = made.list;
     body.setAttribute('aria-labelledby', `editor-tab-${tab}`);
     draft.arrived = () => {};
-    body.replaceChildren(...(tab === 'queries' ? queriesTab(draft, { org, run: () => preview.run() })
+    body.replaceChildren(...(tab === 'queries' ? queriesTab(draft, queryHost)
       : tab === 'transformations' ? transformationsTab(draft) : jsonTab(draft)));
   }
 
@@ -161,11 +170,12 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
     status.textContent = draft.dirty ? 'Not applied yet' : '';
   }
 
-  /** @param {boolean} again whether the forms are made again */
-  function changed(again) {
+  /** @param {boolean} again whether the forms are made again @param {boolean} typing whether a query is typed */
+  function changed(again, typing) {
     show();
+    edited(draft.dirty ? draft.raw : null);
     if (again) rebuild();
-    preview.update();
+    if (!typing) preview.update();
   }
 
   const isText = (/** @type {EventTarget | null} */ target) =>
@@ -195,6 +205,7 @@ export function openPanelEditor({ document: stored, panelId, host, org, selectio
     leaves,
     follow: (view) => preview.follow(view.range, view.now),
     destroy() {
+      edited(null);
       document.removeEventListener('keydown', keys);
       removeEventListener('beforeunload', unload);
       scheme.removeEventListener('change', redraw);

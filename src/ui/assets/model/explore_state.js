@@ -67,6 +67,23 @@ export function spanOf({ range, zoom }, now) {
 }
 
 /**
+ * A range of the same length with the newest sample three quarters into it; it ends now at the latest.
+ * Returns null if the range that is shown has that sample, so that no other range shows more.
+ * @param {number} newest unix seconds
+ * @param {Pick<State, 'range' | 'zoom'>} state
+ * @param {number} now unix seconds
+ * @returns {Span|null}
+ */
+export function newestSpan(newest, { range, zoom }, now) {
+  const shown = spanOf({ range, zoom }, now);
+  // A sample may have arrived after a query that ended then.
+  if (newest >= shown.start && (!zoom || newest <= shown.end)) return null;
+  const seconds = parseDuration(range) ?? 3600;
+  const end = Math.ceil(Math.min(newest + seconds * 0.25, Math.max(now, newest + 1)));
+  return { start: Math.floor(newest - seconds * 0.75), end };
+}
+
+/**
  * The range moved by a part of its length, 0.5 for later by half; it ends now at the latest.
  * @param {Span} span
  * @param {number} by

@@ -183,6 +183,15 @@ function plainText(value) {
 }
 
 /**
+ * Returns the unit of the values of a field. Times are dates: a panel's unit is that of its numbers,
+ * and counts for a time field only if it is a date unit, too.
+ * @param {Field} field
+ * @returns {string | undefined}
+ */
+const unitOf = ({ type, config: { unit } }) =>
+  (type === 'time' && !/^(?:dateTime|time:)/.test(unit ?? '') ? 'dateTimeAsIso' : unit);
+
+/**
  * Returns how a value is shown: its mapping, or the number in its unit, or `noValue` for none.
  * @param {Field} field as `applyFieldConfig` leaves it
  * @param {any} value
@@ -191,7 +200,8 @@ function plainText(value) {
  * @returns {Display}
  */
 export function displayValue(field, value, format, { theme = 'light', seriesIndex = 0 } = {}) {
-  const { unit, decimals, mappings, noValue } = field.config;
+  const { decimals, mappings, noValue } = field.config;
+  const unit = unitOf(field);
   const mapped = mapValue(value, mappings);
   const spelled = typeof value === 'string' && value.trim() !== '' && !Number.isNaN(Number(value)) && Boolean(unit);
   const number = typeof value === 'number' ? value : spelled ? Number(value) : null;
@@ -204,8 +214,7 @@ export function displayValue(field, value, format, { theme = 'light', seriesInde
   if (typeof mapped?.icon === 'string') shown.icon = mapped.icon;
   if (typeof mapped?.text === 'string') return { ...shown, text: mapped.text };
   if (number !== null) {
-    const { prefix = '', text, suffix = '' } =
-      format(number, unit ?? (field.type === 'time' ? 'dateTimeAsIso' : undefined), decimals);
+    const { prefix = '', text, suffix = '' } = format(number, unit, decimals);
     return { ...shown, text, prefix, suffix };
   }
   const text = plainText(value);

@@ -136,6 +136,30 @@ export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative
       ],
     },
     {
+      id: 'influx',
+      label: 'Influx',
+      snippets: [
+        {
+          title: 'Telegraf',
+          note: 'The bucket becomes the label db. Any organization will do.',
+          text: `[[outputs.influxdb_v2]]
+  urls = ["${base}/influx"]
+  token = "${secret}"
+  organization = "promlet"
+  bucket = "telegraf"
+`,
+        },
+        {
+          title: 'Line protocol',
+          note: 'For programs that write to InfluxDB 1 or 2: each field is a metric, here room_temperature.',
+          text: `echo 'room,floor=2 temperature=21.5' |
+  curl -H 'Authorization: Token ${secret}' --data-binary @- \\
+  '${base}/influx/write?db=lab'
+`,
+        },
+      ],
+    },
+    {
       id: 'curl',
       label: 'curl',
       snippets: [
@@ -165,6 +189,18 @@ export OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE=cumulative
     },
   ];
 }
+
+/** Targets that the server collects samples from by itself, without a key. @type {Snippet} */
+export const SCRAPE = {
+  title: 'scrape_configs',
+  note: 'This server collects the samples by itself, as Prometheus does. No key is needed.',
+  text: `scrape_configs:
+  - job_name: app
+    scrape_interval: 15s
+    static_configs:
+      - targets: ['app.example:8080']
+`,
+};
 
 /**
  * Snippets for readers and for embed tokens, by the purpose of a key.

@@ -304,9 +304,8 @@ export function explore({ state, role, signedOut }) {
 
   /** Offers the newest sample of the query's metrics. @param {string} expr */
   async function offerNewest(expr) {
-    const seconds = parseDuration(state.range) ?? 3600;
     const { newestHint } = await import('../components/newest.js');
-    const found = await newestHint({ org, expr, seconds, show: (zoom) => navigate({ zoom }) });
+    const found = await newestHint({ org, state: { ...state }, show: (zoom) => navigate({ zoom }) });
     if (found && expr === state.expr) hint.replaceChildren(...found);
   }
 

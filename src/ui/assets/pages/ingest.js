@@ -9,7 +9,8 @@ import { keyCard } from '../components/ingest/key_card.js';
 import { stylesheet } from '../components/stylesheet.js';
 import { tabsWithContent } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
-import { sources } from '../model/snippets.js';
+import { permits } from '../model/routes.js';
+import { SCRAPE, sources } from '../model/snippets.js';
 
 /** @typedef {import('../model/snippets.js').Snippet} Snippet */
 
@@ -33,6 +34,17 @@ const blocks = (snippets) =>
         shown,
       );
     }),
+  );
+
+/** How the server collects samples by itself. @param {string} org @param {boolean} configures */
+const scraping = (org, configures) =>
+  h(
+    'div',
+    { class: 'stack' },
+    blocks([SCRAPE]),
+    configures
+      ? h('p', {}, h('a', { href: pageUrl('/targets', { org, tab: 'configuration' }), text: 'Targets: Configuration' }))
+      : h('p', { class: 'hint', text: 'An administrator writes it on the page Targets.' }),
   );
 
 /** The card that writes the samples of the demo shop. @param {string} org */
@@ -72,24 +84,28 @@ function demoCard(org) {
 
 /**
  * @param {{org: string, role: import('../client/types.js').Role, user: string,
- *   signedOut: () => void}} options
+ *   me: import('../client/types.js').Me, signedOut: () => void}} options
  * @returns {{node: HTMLElement, start: () => void, stop: () => void}}
  */
-export function ingestPage({ org, role }) {
+export function ingestPage({ org, role, me }) {
   stylesheet('data.css');
   document.title = 'Add data · promlet';
   const base = `${location.origin}${ROOT}/api/v1${orgPath(org)}`;
   let key = '';
   const first = sources({ base, key });
+  const configures = me.user.is_admin || permits(role, 'admin');
   const tabs = tabsWithContent({
     label: 'Ways to send samples',
     chosen: new URLSearchParams(location.search).get('from') ?? '',
     change: (id) => history.replaceState(null, '', pageUrl('/ingest', { org, from: id })),
-    tabs: first.map(({ id, label }, at) => ({
-      id,
-      text: label,
-      content: () => blocks(sources({ base, key })[at].snippets),
-    })),
+    tabs: [
+      ...first.map(({ id, label }, at) => ({
+        id,
+        text: label,
+        content: () => blocks(sources({ base, key })[at].snippets),
+      })),
+      { id: 'scrape', text: 'Scrape', content: () => scraping(org, configures) },
+    ],
   });
   const writes = role !== 'viewer';
   const arrival = arrivalCard({ org, role });

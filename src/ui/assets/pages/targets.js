@@ -3,7 +3,7 @@
 import { h } from '../chart/dom.js';
 import { formatValue } from '../chart/scale.js';
 import { readPools, readSteps, readTargets } from '../client/alerting.js';
-import { orgPath } from '../client/server.js';
+import { orgPath, pageUrl } from '../client/server.js';
 import { textButton } from '../components/buttons.js';
 import { ago, chips, filterBar, live, liveList, nextId, setText, stateBadge, unfolding } from '../components/live.js';
 import { card } from '../components/parts.js';
@@ -40,17 +40,29 @@ const STATES = [
   { id: 'up', text: 'Up' },
 ];
 
-/** What the page shows while nothing is scraped. */
-const howTo = () =>
+/**
+ * What the page shows while nothing is scraped.
+ * @param {string} org
+ * @param {boolean} configures whether the person may use the tab Configuration
+ */
+const howTo = (org, configures) =>
   h(
     'section',
     { class: 'card part', 'aria-labelledby': 'scrape-title' },
     h('h2', { id: 'scrape-title', text: 'Nothing is scraped yet' }),
-    h('p', {
-      text: 'This server can collect metrics by itself. Write the targets into a file in the format of Prometheus:',
-    }),
+    configures
+      ? h(
+          'p',
+          {},
+          'This server can collect metrics by itself. Write the targets in the format of Prometheus on the tab ',
+          h('a', { href: pageUrl('/targets', { org, tab: 'configuration' }), text: 'Configuration' }),
+          ', or into a file:',
+        )
+      : h('p', {
+          text: 'This server can collect metrics by itself. Write the targets into a file in the format of Prometheus:',
+        }),
     h('pre', { class: 'snippet', tabindex: '0', role: 'group', 'aria-label': 'Example of a file', text: EXAMPLE }),
-    h('p', { text: 'Start the server with it. A prometheus.yml that you have works as it is.' }),
+    h('p', { text: 'Start the server with the file. A prometheus.yml that you have works as it is.' }),
     h('pre', {
       class: 'snippet',
       tabindex: '0',
@@ -215,7 +227,8 @@ export function targetsPage({ org, role, me, signedOut }) {
   let loaded = null;
   const pools = h('div', { class: 'stack' });
   const total = h('p', { class: 'hint' });
-  const empty = howTo();
+  const configures = me.user.is_admin || permits(role, 'admin');
+  const empty = howTo(org, configures);
   empty.hidden = true;
   const showPools = liveList(
     pools,
@@ -256,7 +269,6 @@ export function targetsPage({ org, role, me, signedOut }) {
     },
   });
   const shown = [...refreshing.nodes, filter.node, empty, pools];
-  const configures = me.user.is_admin || permits(role, 'admin');
   const configuration = () =>
     card({
       heading: 'Configuration of this organisation',

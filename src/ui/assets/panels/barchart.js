@@ -1,14 +1,14 @@
-// The bar chart panel: one group of bars a row, its name from the first text field.
+// The bar chart panel: one group of bars a row, named by a text or by its time.
 
 import { h } from '../chart/dom.js';
-import { colorOf } from '../model/fields.js';
-import { display } from '../model/units.js';
+import { barRows } from '../model/bar_rows.js';
+import { colorOf, displayValue } from '../model/fields.js';
 import { barChart } from '../plot/bars.js';
 import { legendOf, legendPlace, valueText } from '../plot/legend.js';
-import { fitted } from '../plot/values.js';
+import { fitted, formatIn } from '../plot/values.js';
 
-/** Most groups of bars. */
-const GROUPS_MAX = 200;
+/** The unit of dates without another one. */
+const ISO = 'dateTimeAsIso';
 
 /**
  * @param {HTMLElement} box
@@ -18,36 +18,40 @@ const GROUPS_MAX = 200;
 export function draw(box, view) {
   const { panel, theme, memory } = view;
   const { options } = panel;
-  const frame = view.frames.find(({ fields, length }) => length > 0 && fields.some(({ type }) => type === 'number'));
-  if (!frame) {
+  const rows = barRows(view.frames, options.xField);
+  if (!rows) {
     box.replaceChildren(h('p', { class: 'panel-quiet', text: 'No data' }));
     return {};
   }
-  const named = (/** @type {import('../model/frame.js').Field} */ field) => field.config.displayName || field.name;
-  const category =
-    frame.fields.find((field) => field.name === options.xField || named(field) === options.xField) ??
-    frame.fields.find(({ type }) => type === 'string') ??
-    frame.fields.find(({ type }) => type === 'time');
-  const numbers = frame.fields.filter(
-    (field) => field.type === 'number' && field !== category && field.config.custom?.hideFrom?.viz !== true,
-  );
-  const count = Math.min(frame.length, GROUPS_MAX);
-  const categories = Array.from({ length: count }, (_, row) => {
-    const value = category?.values[row];
-    return category?.type === 'time'
-      ? display(Number(value), category.config.unit ?? 'dateTimeAsIso')
-      : String(value ?? row + 1);
-  });
+  const { category, numbers, from, to } = rows;
+  const columnOf = (/** @type {(row: number) => any} */ value) =>
+    Array.from({ length: to - from }, (_, at) => value(from + at));
+  const isTime = category?.type === 'time';
+  const namesIn = (/** @type {import('../model/fields.js').Formatter} */ format) =>
+    columnOf((row) => {
+      const value = category?.values[row];
+      if (!isTime) return String(value ?? row + 1);
+      const { prefix, text, suffix } = displayValue(category, value, format, { theme });
+      return prefix + text + suffix;
+    });
+  const format = formatIn(view.timeZone);
+  const categories = namesIn(format);
+  // Seconds would leave room for few dates.
+  const ticks = isTime
+    ? namesIn((value, unit, decimals) => format(value, unit === ISO ? 'time:MM-DD HH:mm' : unit, decimals))
+    : undefined;
   /** @type {Set<string>} */
   const hidden = memory.get('hidden') ?? new Set();
   memory.set('hidden', hidden);
-  const all = numbers.map((field, index) => ({
-    key: named(field),
-    name: named(field),
-    field,
-    values: field.values,
-    color: colorOf(field, undefined, index, { theme, name: named(field) }),
-  }));
+  /** @type {Map<string, number>} */
+  const seen = new Map();
+  const all = numbers.map((field, index) => {
+    const name = field.config.displayName || field.name;
+    const count = seen.get(name) ?? 0;
+    seen.set(name, count + 1);
+    const color = colorOf(field, undefined, index, { theme, name });
+    return { key: count === 0 ? name : `${name} ${count}`, name, field, values: field.values, color };
+  });
   const first = numbers[0];
   const plot = h('div', { class: 'plot' });
   const paint = () => {
@@ -57,14 +61,15 @@ export function draw(box, view) {
       .map(({ name, field, color }) => ({
         name,
         color,
-        values: Array.from({ length: count }, (_, row) => Number(field.values[row])),
-        texts: Array.from({ length: count }, (_, row) => valueText(field, field.values[row])),
+        values: columnOf((row) => Number(field.values[row] ?? NaN)),
+        texts: columnOf((row) => valueText(field, field.values[row])),
       }));
     plot.replaceChildren(
       barChart({
         width: plot.clientWidth,
         height: plot.clientHeight,
         categories,
+        ticks,
         series,
         stacked: options.stacking === 'normal' || options.stacking === 'percent',
         theme,
@@ -91,6 +96,9 @@ export function draw(box, view) {
       }
     },
   });
-  box.replaceChildren(h('div', { class: `plotted legend-${legendPlace(options.legend ?? {})}` }, plot, legend));
+  box.replaceChildren(
+    h('div', { class: `plotted legend-${legendPlace(options.legend ?? {})}` }, plot, legend),
+    h('p', { class: 'hint', text: rows.note }),
+  );
   return fitted(plot, paint);
 }

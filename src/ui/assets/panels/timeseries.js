@@ -9,7 +9,7 @@ import { paintSeries } from '../plot/lines.js';
 import { INKS, clipToPlot, layOut, paintAxes, paintEvents, paintThresholds } from '../plot/paint.js';
 import { valueScale } from '../plot/scale.js';
 import { objectOf } from '../model/limits.js';
-import { extent, fillTarget, plotData, SERIES_MAX, stack } from '../plot/series.js';
+import { extent, fillTarget, isPercent, plotData, SERIES_MAX, softLimits, stack } from '../plot/series.js';
 
 /**
  * @typedef {import('./kinds.js').View} View
@@ -43,12 +43,11 @@ export function draw(box, view) {
   memory.set('hidden', hidden);
   /** @type {string | null} */
   let lit = null;
-  let percent = false;
   /** @type {PlotSeries[]} */
   let shown = [];
   const choose = () => {
     shown = series.filter(({ key }) => !hidden.has(key));
-    percent = stack(shown, times.length);
+    stack(shown, times.length);
   };
   choose();
 
@@ -66,16 +65,12 @@ export function draw(box, view) {
     const tops = own.flatMap(({ field }) => (Number.isFinite(field.config.max) ? [field.config.max] : []));
     const [low, high] = extent(own, base > 1);
     const scale = valueScale(low, high, Math.max(2, Math.round(height / 32)), {
-      unit:
-        percent && !own.some(({ custom: { stacking } }) => objectOf(stacking).mode !== 'percent')
-          ? 'percentunit'
-          : config.unit,
+      unit: isPercent(own) ? 'percentunit' : config.unit,
       decimals: config.decimals,
       log: base,
       min: bounds.length ? Math.min(...bounds) : undefined,
       max: tops.length ? Math.max(...tops) : undefined,
-      softMin: softOf(own, 'axisSoftMin', Math.min),
-      softMax: softOf(own, 'axisSoftMax', Math.max),
+      ...softLimits(own),
       centered: custom.axisCenteredZero === true,
       zero: own.some(({ custom: { drawStyle } }) => drawStyle === 'bars'),
     });
@@ -173,12 +168,6 @@ export function draw(box, view) {
 
 /** Paints stacks from the top down, so that no area hides a line. @param {PlotSeries[]} series */
 const stackedLast = (series) => (series.some(({ base }) => base) ? [...series].reverse() : series);
-
-/** @param {PlotSeries[]} series @param {string} name @param {(...values: number[]) => number} pick */
-function softOf(series, name, pick) {
-  const values = series.flatMap(({ custom }) => (Number.isFinite(custom[name]) ? [Number(custom[name])] : []));
-  return values.length > 0 ? pick(...values) : undefined;
-}
 
 /** @param {PlotSeries[]} series */
 function thresholdsOf(series) {

@@ -11,7 +11,8 @@ import { INKS } from './paint.js';
 /**
  * @param {{width: number, height: number, categories: string[], series: BarSeries[], stacked: boolean,
  *   theme: 'light' | 'dark', unit?: string, decimals?: number, min?: number, max?: number, gap?: number,
- *   opacity?: number, label: string}} options sizes in CSS pixels; `gap`: the part of a category without bars
+ *   opacity?: number, label: string, ticks?: string[]}} options sizes in CSS pixels; `gap`: the part of a category
+ *   without bars; `ticks`: texts of the axis in place of the categories, left out where they would overlap
  * @returns {SVGElement}
  */
 export function barChart({
@@ -28,6 +29,7 @@ export function barChart({
   gap = 0.2,
   opacity = 0.8,
   label,
+  ticks,
 }) {
   const inks = INKS[theme];
   let [low, high] = [0, 0];
@@ -44,7 +46,9 @@ export function barChart({
   const left = Math.min(width * 0.35, Math.max(...scale.texts.map((text) => text.length * 6.2), 10) + 10);
   const [right, top] = [width - 6, 8];
   const wide = (right - left) / Math.max(1, categories.length);
-  const turned = wide < Math.max(...categories.map((text) => Math.min(text.length, 24) * 6), 1);
+  const names = ticks ?? categories;
+  const longest = Math.max(...names.map((text) => Math.min(text.length, 24) * 6), 1);
+  const turned = !ticks && wide < longest;
   const bottom = height - (turned ? Math.min(80, height * 0.35) : 22);
   const y = (/** @type {number} */ value) => bottom - Math.min(1, Math.max(0, scale.at(value))) * (bottom - top);
   /** @type {SVGElement[]} */
@@ -60,7 +64,7 @@ export function barChart({
       ),
     );
   });
-  const every = Math.max(1, Math.ceil(14 / Math.max(1, wide)));
+  const every = Math.max(1, Math.ceil((ticks ? longest + 14 : 14) / Math.max(1, wide)));
   categories.forEach((name, at) => {
     const from = left + at * wide + (wide * gap) / 2;
     const each = (wide * (1 - gap)) / (stacked ? 1 : Math.max(1, series.length));
@@ -88,7 +92,9 @@ export function barChart({
     });
     if (at % every > 0) return;
     const x = left + (at + 0.5) * wide;
-    const text = name.length > 24 ? `${name.slice(0, 23)}…` : name;
+    // A text at the edge of the drawing would be cut.
+    if (ticks && (x - longest / 2 < 0 || x + longest / 2 > width)) return;
+    const text = names[at].length > 24 ? `${names[at].slice(0, 23)}…` : names[at];
     shapes.push(
       svg(
         'text',

@@ -29,7 +29,8 @@ import { objectOf } from '../model/limits.js';
 
 /** More lines are not drawn: they would be unreadable. */
 export const SERIES_MAX = 500;
-
+/** A sum of parts this near to one is one. */
+const WHOLE_ERROR = 1e-9;
 
 /**
  * @param {Frame[]} frames
@@ -174,12 +175,33 @@ export function stack(shown, count) {
       one.drawn = one.values.map((value, index) => {
         if (!Number.isFinite(value)) return NaN;
         sum[index] += percent ? (total[index] === 0 ? 0 : value / total[index]) : value;
+        // Parts of a whole add up to one, whatever rounding left of it.
+        if (percent && Math.abs(Math.abs(sum[index]) - 1) < WHOLE_ERROR) sum[index] = Math.sign(sum[index]);
         return sum[index];
       });
     }
   }
-  return [...groups.values()].some(({ percent }) => percent);
 }
+
+/**
+ * The ends that an axis has at least, from the configuration of its series: `softMin` and `softMax` as in
+ * `valueScale`. Stacks in percent have 0 and 1 by default.
+ * @param {PlotSeries[]} series
+ */
+export function softLimits(series) {
+  const soft = (/** @type {string} */ name) =>
+    series.flatMap(({ custom }) => (Number.isFinite(custom[name]) ? [Number(custom[name])] : []));
+  const [bottoms, tops] = [soft('axisSoftMin'), soft('axisSoftMax')];
+  const parts = isPercent(series);
+  return {
+    softMin: bottoms.length > 0 ? Math.min(...bottoms) : parts ? 0 : undefined,
+    softMax: tops.length > 0 ? Math.max(...tops) : parts ? 1 : undefined,
+  };
+}
+
+/** Whether all series are stacked in percent. @param {PlotSeries[]} series */
+export const isPercent = (series) =>
+  series.length > 0 && series.every(({ custom }) => objectOf(custom.stacking).mode === 'percent');
 
 /**
  * The series down to which another one is filled (`fillBelowTo`): a name or `/expression/`.

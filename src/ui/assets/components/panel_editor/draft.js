@@ -4,8 +4,9 @@ import { getAt, setAt } from '../../model/edit_panel.js';
 import { sameJson } from '../../model/limits.js';
 
 /** @typedef {import('../../model/limits.js').Json} Json */
-/** @typedef {{rebuild?: boolean, merge?: string}} How `rebuild`: forms are made again; `merge`: edits
- *   with the same name within MERGE_MS are one step of undo */
+/** @typedef {{rebuild?: boolean, merge?: string, typing?: boolean}} How `rebuild`: forms are made again; `merge`:
+ *   edits with the same name within MERGE_MS are one step of undo; `typing`: the edit continues, so queries
+ *   do not run yet, and it is one step of undo with the last edit of that name at any time */
 
 /** Steps of undo that are kept. */
 const STEPS_MAX = 200;
@@ -30,7 +31,7 @@ export class Draft {
 
   /**
    * @param {Json} raw
-   * @param {(rebuild: boolean) => void} changed
+   * @param {(rebuild: boolean, typing: boolean) => void} changed
    */
   constructor(raw, changed) {
     this.#raw = raw;
@@ -66,15 +67,16 @@ export class Draft {
   }
 
   /** @param {Json} next @param {How} [how] */
-  set(next, { rebuild = false, merge = '' } = {}) {
+  set(next, { rebuild = false, merge = '', typing = false } = {}) {
     if (sameJson(next, this.#raw)) return;
     const now = Date.now();
-    const merged = merge !== '' && !rebuild && merge === this.#last.merge && now - this.#last.at < MERGE_MS;
+    const isSoon = typing || now - this.#last.at < MERGE_MS;
+    const merged = merge !== '' && !rebuild && merge === this.#last.merge && isSoon;
     if (!merged) this.#past = [...this.#past.slice(1 - STEPS_MAX), this.#raw];
     this.#last = { merge, at: now };
     this.#future = [];
     this.#raw = next;
-    this.#changed(rebuild);
+    this.#changed(rebuild, typing);
   }
 
   undo() {
@@ -95,7 +97,7 @@ export class Draft {
   #return(raw) {
     this.#last = { merge: '', at: 0 };
     this.#raw = raw;
-    this.#changed(true);
+    this.#changed(true, false);
   }
 
   /** Marks the current state as the one that was applied. */

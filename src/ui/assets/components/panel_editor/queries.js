@@ -29,12 +29,16 @@ const ALL_OPTIONS = [
   { path: 'timeShift', label: 'Time shift', control: 'text', placeholder: 'e.g. 1d', hint: 'Moves the range back.' },
 ];
 
+/** Counts the texts that were typed to their end: each one is a step of undo. */
+let texts = 0;
+
 /**
  * @param {import('./draft.js').Draft} draft
- * @param {{org: string, run: () => void}} host
+ * @param {{org: string, run: () => void, update: () => void}} host `run` runs the queries, `update` only those
+ *   that changed
  * @returns {HTMLElement[]}
  */
-export function queriesTab(draft, { org, run }) {
+export function queriesTab(draft, { org, run, update }) {
   const targets = targetsOf(draft.raw);
   const write = (/** @type {import('../../model/limits.js').Json[]} */ next) =>
     draft.setAt('targets', next, { rebuild: true });
@@ -54,29 +58,32 @@ export function queriesTab(draft, { org, run }) {
       id: `query-${at}`,
       label: `Query ${refId}`,
       describedBy: 'editor-query-hint',
-      edited: (/** @type {string} */ text) => pending.set(text),
+      edited: (/** @type {string} */ text) => type(text),
       run: (/** @type {string} */ text) => {
-        pending.set(text);
-        pending.commit();
+        type(text);
+        commit();
         input.record(text);
         run();
       },
     };
-    const pending = {
-      text: textOf(target.expr),
-      set(/** @type {string} */ text) {
-        this.text = text;
-      },
-      // Half an expression is not asked: the text counts with Enter, or when the field is left.
-      commit() {
-        if (this.text !== textOf(get('expr'))) set('expr', this.text);
-      },
+    let typing = false;
+    // Half an expression is part of the draft, but does not run before Enter, or before the field is left.
+    const type = (/** @type {string} */ text) => {
+      if (text === textOf(get('expr'))) return;
+      set('expr', text, { typing: true, merge: `${at} expr ${texts}` });
+      typing = true;
+    };
+    const commit = () => {
+      if (!typing) return;
+      typing = false;
+      texts += 1;
+      update();
     };
     const input = queryInput(options);
-    input.set(pending.text);
+    input.set(textOf(target.expr));
     input.input.setAttribute('data-focus', `expr ${refId}`);
-    input.input.addEventListener('blur', () => pending.commit());
-    const type = {
+    input.input.addEventListener('blur', commit);
+    const kind = {
       path: 'type', label: 'Type', control: /** @type {const} */ ('select'),
       choices: /** @type {import('./controls.js').Choice[]} */ ([
         ['range', 'Range'], ['instant', 'Instant'], ['both', 'Both']]),
@@ -90,7 +97,7 @@ export function queriesTab(draft, { org, run }) {
         h('strong', { text: refId }),
         off && h('span', { class: 'hint', text: 'Hidden: it is not asked.' }),
         iconButton(off ? '○' : '●', off ? `Show query ${refId}` : `Hide query ${refId}`, () => {
-          pending.commit();
+          commit();
           set('hide', off ? undefined : true, { rebuild: true });
         }, { 'data-focus': `hide ${refId}` }),
         listButtons(`query ${refId}`, at, targets.length, {
@@ -108,7 +115,7 @@ export function queriesTab(draft, { org, run }) {
             get: () => get(option.path),
             set: (value) => set(option.path, value),
           })),
-        control(type, {
+        control(kind, {
           get: () => queryType(targetsOf(draft.raw)[at] ?? {}),
           set: (value) => {
             const next = { ...targetsOf(draft.raw)[at], instant: value !== 'range', range: value !== 'instant' };
