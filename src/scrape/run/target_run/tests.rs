@@ -1,5 +1,7 @@
 //! Scrapes of one target with an injected clock: what each response and failure stores.
 
+mod ahead;
+
 use std::sync::Mutex;
 
 use super::*;
