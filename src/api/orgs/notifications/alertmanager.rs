@@ -371,6 +371,7 @@ impl PostedAlert {
             value: 0.0,
             starts_at,
             ends_at,
+            has_own_end: end.is_some(),
             resolved: ends_at <= now,
             expr: String::new(),
         })
