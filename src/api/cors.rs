@@ -33,7 +33,7 @@ pub(super) fn is_open(path: &str) -> bool {
             !matches!(below, Some("admin" | "write" | "import"))
         }
         ErrorFormat::Problem => is_picture(path),
-        ErrorFormat::Otlp(_) => false,
+        ErrorFormat::Alertmanager | ErrorFormat::Otlp(_) => false,
     }
 }
 

@@ -218,6 +218,9 @@ struct Refused {
     headers: Vec<(header::HeaderName, HeaderValue)>,
 }
 
+/// The header with the code of an error whose body has another format.
+const ERROR_CODE: header::HeaderName = header::HeaderName::from_static("x-error-code");
+
 /// The result of a handler.
 pub type ApiResult<T> = Result<T, ApiError>;
 
@@ -311,21 +314,26 @@ impl ApiError {
     /// Renders the response in one of the formats.
     pub fn render(&self, form: ErrorFormat, request_id: Option<&str>) -> Response {
         let code = self.0.code;
+        let status = form.status(code);
         let text = |body: Value| body.to_string().into_bytes();
         let (media, body) = match form {
             ErrorFormat::Prometheus => ("application/json", text(self.prometheus_body())),
+            ErrorFormat::Alertmanager => ("application/json", text(json!(self.0.detail))),
             ErrorFormat::Problem => ("application/problem+json", text(self.problem_body(request_id, false))),
             ErrorFormat::Data => ("application/problem+json", text(self.problem_body(request_id, true))),
             ErrorFormat::Otlp(encoding) => (encoding.content_type(), otlp::status(encoding, self.detail())),
         };
         let mut response = Response::new(Body::from(body));
-        *response.status_mut() = code.status();
+        *response.status_mut() = status;
         let headers = response.headers_mut();
+        if form == ErrorFormat::Alertmanager {
+            headers.insert(ERROR_CODE, HeaderValue::from_static(code.as_str()));
+        }
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
         if let Some(after) = self.0.retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(after)));
         }
-        if code.status() == StatusCode::UNAUTHORIZED {
+        if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, self.challenge());
         }
         for (name, value) in &self.0.headers {
@@ -438,6 +446,9 @@ pub enum ErrorFormat {
     Data,
     /// Prometheus' own error body: its mount (docs/specification.md C6).
     Prometheus,
+    /// The sentence as a string of JSON, as Alertmanager has it, and the code in the header
+    /// `x-error-code`: its API (docs/specification.md C14).
+    Alertmanager,
     /// A `google.rpc.Status` in the encoding of the request: OTLP/HTTP (docs/specification.md C7).
     Otlp(otlp::Encoding),
 }
@@ -454,6 +465,14 @@ impl ErrorFormat {
             .map_or_else(|| ErrorFormat::of_path(path), ErrorFormat::Otlp)
     }
 
+    /// Returns the status of an error. Clients of Alertmanager know 400, 404 and 500 only, and show
+    /// no text of an error with another status.
+    pub fn status(self, code: Code) -> StatusCode {
+        let status = code.status();
+        let is_of_body = matches!(status, StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY);
+        if self == ErrorFormat::Alertmanager && is_of_body { StatusCode::BAD_REQUEST } else { status }
+    }
+
     /// Returns the format of errors of a path.
     pub fn of_path(path: &str) -> ErrorFormat {
         let Some(parts) = of_org(path) else { return ErrorFormat::Problem };
@@ -462,6 +481,7 @@ impl ErrorFormat {
             // Without a known encoding the sender is no OTLP client.
             (Some("prometheus"), Some("api"), Some("v1"), Some("otlp")) => ErrorFormat::Problem,
             (Some("prometheus"), ..) => ErrorFormat::Prometheus,
+            (Some("alertmanager"), ..) => ErrorFormat::Alertmanager,
             (Some("metrics" | "labels" | "query"), ..)
             | (Some("dashboards"), Some(_), Some("view" | "data" | "options" | "live"), None) => {
                 ErrorFormat::Data
@@ -502,6 +522,7 @@ mod tests {
             ("/api/v1/orgs/acme/query/range", ErrorFormat::Data),
             ("/api/v1/orgs/acme/prometheus/api/v1/query", ErrorFormat::Prometheus),
             ("/api/v1/orgs/acme/prometheus/api/v1/write", ErrorFormat::Prometheus),
+            ("/api/v1/orgs/acme/alertmanager/api/v2/silences", ErrorFormat::Alertmanager),
             ("/api/v1/orgs/acme/write", ErrorFormat::Problem),
         ];
         for (path, form) in cases {

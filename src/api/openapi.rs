@@ -399,7 +399,8 @@ fn responses(row: &RouteDoc, described: Option<&Operation>) -> Value {
     }
     let mut by_status: BTreeMap<u16, Vec<Code>> = BTreeMap::new();
     for code in refusals(row, described) {
-        by_status.entry(code.status().as_u16()).or_default().push(code);
+        let status = ErrorFormat::of_path(&row.path).status(code);
+        by_status.entry(status.as_u16()).or_default().push(code);
     }
     for (status, codes) in by_status {
         let mut refused = refused(row, &codes);
@@ -428,6 +429,7 @@ fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
         ErrorFormat::Prometheus => {
             ("application/json", json!({ "$ref": "#/components/schemas/PrometheusError" }))
         }
+        ErrorFormat::Alertmanager => ("application/json", json!({ "type": "string" })),
         ErrorFormat::Problem | ErrorFormat::Data | ErrorFormat::Otlp(_) => (
             "application/problem+json",
             json!({ "allOf": [
@@ -444,8 +446,12 @@ fn refused(row: &RouteDoc, codes: &[Code]) -> Value {
         refused["content"]["application/json"] = json!({ "schema": shape("{ message: string }") });
         refused["content"]["application/x-protobuf"] = binary();
     }
+    if ErrorFormat::of_path(&row.path) == ErrorFormat::Alertmanager {
+        let schema = json!({ "type": "string", "enum": words });
+        refused["headers"]["x-error-code"] = json!({ "schema": schema, "description": "The code" });
+    }
     if codes.iter().any(|code| matches!(code.status().as_u16(), 429 | 503)) {
-        refused["headers"] = json!({ "Retry-After": { "schema": { "type": "integer", "minimum": 1 }, "description": "The seconds after which the client may retry" } });
+        refused["headers"]["Retry-After"] = json!({ "schema": { "type": "integer", "minimum": 1 }, "description": "The seconds after which the client may retry" });
     }
     refused
 }

@@ -683,7 +683,7 @@ impl OwnMetrics {
             ),
             family(
                 "promlet_scrape_refused_samples_total",
-                "Scraped samples that the store refused.",
+                "Scraped samples that were not stored.",
                 |totals| totals.refused,
             ),
             family(

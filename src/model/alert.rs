@@ -19,6 +19,9 @@ pub struct Alert {
     /// The end: for a firing alert, the time after which it counts as resolved unless it is sent
     /// again; for a resolved one, when it was resolved.
     pub ends_at: Timestamp,
+    /// Whether its sender set the end of a firing alert. Otherwise the end follows from the time at
+    /// which it was sent.
+    pub has_own_end: bool,
     /// Whether the alert is resolved.
     pub resolved: bool,
     /// The expression of the rule.

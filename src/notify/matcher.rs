@@ -100,9 +100,11 @@ impl AlertMatchers {
         self.0.iter().all(|one| one.matches(labels.get(one.name()).map_or("", String::as_str)))
     }
 
-    /// Returns whether the matchers match alerts that have none of the labels.
-    pub fn match_without_labels(&self) -> bool {
-        self.0.iter().all(|one| one.matches(""))
+    /// Returns whether all matchers are `=` or `=~` and match the empty text, so that they select
+    /// next to every alert. As in Alertmanager, `!=` and `!~` are exempt.
+    pub fn select_nothing(&self) -> bool {
+        let is_positive = |one: &Matcher| matches!(one.op(), MatchOp::Equal | MatchOp::Regex);
+        self.0.iter().all(|one| is_positive(one) && one.matches(""))
     }
 
     /// Returns the memory of the compiled matchers, in bytes.
@@ -265,7 +267,17 @@ mod tests {
         assert!(matchers.matches(&labels(&[("a", "xy")])));
         assert!(!matchers.matches(&labels(&[("a", "xyz")])));
         assert!(!matchers.matches(&labels(&[("a", "xy"), ("b", "1")])));
-        assert!(parsed(r#"a="",b!="1""#).expect("valid").match_without_labels());
+        for (text, expected) in [
+            (r#"a="""#, true),
+            (r#"a=~".*""#, true),
+            (r#"a="",b=~"x|""#, true),
+            (r#"a="",b="x""#, false),
+            (r#"a!="x""#, false),
+            (r#"a!~".*""#, false),
+            (r#"a="",b!="1""#, false),
+        ] {
+            assert_eq!(parsed(text).expect("valid").select_nothing(), expected, "{text}");
+        }
         let mut json = AlertMatchers::default();
         for one in matchers.to_json().as_array().expect("a list") {
             json.push_json(one).expect("valid");

@@ -125,7 +125,7 @@ impl NewSilence {
         if self.matchers.is_empty() {
             return invalid("matchers", "at least one matcher is required");
         }
-        if self.matchers.match_without_labels() {
+        if self.matchers.select_nothing() {
             return invalid("matchers", "at least one matcher must not match the empty text");
         }
         if self.ends_at <= self.starts_at {

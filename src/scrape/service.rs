@@ -3,6 +3,8 @@
 //! An organisation has up to two configurations: that of `--scrape-config` and one that was set by
 //! the API. Each has its own discoveries and its own fleet of targets.
 
+mod problems;
+
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -16,6 +18,7 @@ use super::target::JobTargets;
 use crate::entropy::Entropy;
 use crate::model::{Labels, OrgId};
 use crate::sync::IgnorePoison as _;
+use problems::ReportedProblems;
 
 /// The origin of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,6 +76,7 @@ struct ConfiguredSource {
     version: u32,
     /// `None` until the targets are published for the first time.
     targets: Option<DiscoveredTargets>,
+    problems: ReportedProblems,
 }
 
 #[derive(Debug)]
@@ -184,12 +188,14 @@ impl Scrapers {
         if let Some(known) = sources.get_mut(&source) {
             known.config = Arc::clone(&config);
             known.version = version;
+            known.problems = ReportedProblems::default();
             known.discovery.configure(config);
             return Ok(());
         }
         let discovery = Arc::new(self.start_discovery(org, source, rng)?);
         discovery.configure(Arc::clone(&config));
-        sources.insert(source, ConfiguredSource { discovery, config, version, targets: None });
+        let problems = ReportedProblems::default();
+        sources.insert(source, ConfiguredSource { discovery, config, version, targets: None, problems });
         Ok(())
     }
 
@@ -215,7 +221,7 @@ impl Scrapers {
         let mut sources = scrapes.sources.lock().ignore_poison();
         // The source may have been removed meanwhile.
         let Some(known) = sources.get_mut(&source) else { return };
-        report_problems(&targets);
+        known.problems.report(&targets);
         let plans = plans_of(&targets);
         known.targets = Some(targets);
         scrapes.fleet(source).apply(plans);
@@ -338,39 +344,6 @@ impl Scrapers {
 impl Drop for Scrapers {
     fn drop(&mut self) {
         self.stop_all();
-    }
-}
-
-/// Reports problems of targets in the log of the program.
-fn report_problems(targets: &DiscoveredTargets) {
-    for job in &targets.jobs {
-        let name = &*job.job.name;
-        if let Some(failure) = &job.failure {
-            tracing::warn!(job = name, "every scrape of this job fails: {failure}");
-        }
-        if let Some(first) = job.invalid.first() {
-            let count = job.invalid_count;
-            tracing::warn!(job = name, count, "targets are not valid; the first one: {}", first.reason);
-        }
-        if let Some(first) = job.duplicates.first() {
-            let (count, address) = (job.duplicate_count, first.value("__address__"));
-            tracing::warn!(
-                job = name,
-                count,
-                address,
-                "targets are given more than once; each is scraped once"
-            );
-        }
-        if let Some(first) = job.shared_labels.first() {
-            tracing::warn!(
-                job = name,
-                labels = %first,
-                "several targets have the same labels, so their samples contradict each other"
-            );
-        }
-        if job.excess_count > 0 {
-            tracing::warn!(job = name, count = job.excess_count, "targets beyond the limit are not scraped");
-        }
     }
 }
 

@@ -51,7 +51,7 @@ pub use maintenance::copies::LogCopies;
 pub use maintenance::deletion::{DeleteError, DeleteReport, DeletedSamples};
 pub use maintenance::seal::{SealError, SealReport};
 pub use open_progress::{OpenControl, OpenStep, Phase, ProgressObserver};
-pub use options::{Durability, Elapsed, Home, Options, OrgLimits};
+pub use options::{AHEAD_MAX, Durability, Elapsed, Home, Options, OrgLimits};
 pub use recovery::check::{CheckProgress, Checked, check};
 pub use recovery::prefetch::{Prefetch, prefetch_program};
 pub use recovery::repair::{RepairError, Repaired, accept_loss, repair};

@@ -22,6 +22,10 @@ pub struct Home<'a> {
     pub control: Arc<Control>,
 }
 
+/// How far a sample may be ahead of the clock, inclusive, unless [`Options::ahead_max`] sets another
+/// limit.
+pub const AHEAD_MAX: Duration = Duration::from_secs(600);
+
 /// The tolerance beyond [`Options::ahead_max`] within which a sample ahead of the clock does not
 /// show that a clock is wrong.
 const AHEAD_SLACK: Duration = Duration::from_secs(600);
@@ -158,7 +162,7 @@ impl Default for Options {
         Options {
             durability: Durability::Synced,
             limits: OrgLimits::default(),
-            ahead_max: Some(Duration::from_secs(600)),
+            ahead_max: Some(AHEAD_MAX),
             head_bytes_max: 4 << 30,
             decoded_bytes_max: 32 << 20,
             warm_bytes_max: 0,

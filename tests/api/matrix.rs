@@ -332,7 +332,7 @@ const FOR_WHO_THEY_ARE: [Code; 14] = [
 /// What is wrong with an answer, if anything.
 fn wrong(row: &RouteDoc, expected: AccessOutcome, reply: &Reply) -> Option<String> {
     let body: Value = serde_json::from_str(&reply.body).unwrap_or_default();
-    let mount = row.path.contains("/prometheus");
+    let mount = row.path.contains("/prometheus") || row.path.contains("/alertmanager");
     let fits = match expected {
         AccessOutcome::Refused(code) => reply.refuses(code) && (mount || body["request_id"].is_string()),
         AccessOutcome::Served => {

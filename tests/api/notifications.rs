@@ -273,14 +273,23 @@ async fn clients_of_alertmanager_read_with_a_key_and_write_with_another() {
     assert_eq!(groups.as_array().map(Vec::len), Some(2), "{groups}");
     assert_eq!(groups[0]["receiver"]["name"], "team");
     for path in [&alerts, &format!("{MOUNT}/alerts/groups")] {
-        server.get(&format!("{path}?active=x"), &reader).await.is(400, "invalid_parameter");
-        server.get(&format!("{path}?active=1&active=0"), &reader).await.is(400, "duplicate_parameter");
+        server
+            .get(&format!("{path}?active=x"), &reader)
+            .await
+            .refuses_as_alertmanager(400, "invalid_parameter");
+        server
+            .get(&format!("{path}?active=1&active=0"), &reader)
+            .await
+            .refuses_as_alertmanager(400, "duplicate_parameter");
     }
-    server.post(&alerts, &writer, json!([{ "labels": {} }])).await.is(422, "validation_failed");
-    server.post(&alerts, &writer, json!("x")).await.is(400, "invalid_json");
+    server
+        .post(&alerts, &writer, json!([{ "labels": {} }]))
+        .await
+        .refuses_as_alertmanager(400, "validation_failed");
+    server.post(&alerts, &writer, json!("x")).await.refuses_as_alertmanager(400, "invalid_json");
     let text = ask("POST", &alerts, &writer).header(header::CONTENT_TYPE, "text/plain");
     let text = server.send(text.body(Body::from("[]")).expect("a request")).await;
-    text.is(415, "unsupported_media_type");
+    text.refuses_as_alertmanager(415, "unsupported_media_type");
     silences_of_clients(&server, &reader, &silencer).await;
     let events = server.get(&format!("{ORG}/audit?action=silence.*"), &owner).await.value();
     // Events of the same millisecond have any order.
@@ -312,28 +321,37 @@ async fn silences_of_clients(server: &TestServer, reader: &Who, writer: &Who) {
     assert_eq!(server.get(&one, reader).await.value()["createdBy"], "ada");
     let listed = server.get(&format!("{silences}?filter=job%3D%22x%22"), reader).await.value();
     assert_eq!(listed.as_array().map(Vec::len), Some(1));
-    server.get(&format!("{silences}?filter=x"), reader).await.is(400, "invalid_parameter");
+    server
+        .get(&format!("{silences}?filter=x"), reader)
+        .await
+        .refuses_as_alertmanager(400, "invalid_parameter");
     let held = server.get(&format!("{MOUNT}/alerts?active=false"), reader).await.value();
     assert_eq!(
         (&held[0]["status"]["state"], &held[0]["status"]["silencedBy"]),
         (&json!("suppressed"), &json!([id]))
     );
     body["id"] = json!("none");
-    server.post(&silences, writer, body.clone()).await.is(404, "not_found");
+    server.post(&silences, writer, body.clone()).await.refuses_as_alertmanager(404, "not_found");
     // Clients send an empty id with a new silence.
     body["id"] = json!("");
     assert_eq!(server.post(&silences, writer, body.clone()).await.status, 200);
-    server.post(&silences, writer, json!({ "matchers": [] })).await.is(422, "validation_failed");
+    server
+        .post(&silences, writer, json!({ "matchers": [] }))
+        .await
+        .refuses_as_alertmanager(400, "validation_failed");
     for (text, media, status, code) in
         [("{", "application/json", 400, "invalid_json"), ("{}", "text/plain", 415, "unsupported_media_type")]
     {
         let request = ask("POST", &silences, writer).header(header::CONTENT_TYPE, media);
-        server.send(request.body(Body::from(text)).expect("a request")).await.is(status, code);
+        server
+            .send(request.body(Body::from(text)).expect("a request"))
+            .await
+            .refuses_as_alertmanager(status, code);
     }
     assert_eq!(server.delete(&one, writer).await.status, 200);
     let none = format!("{MOUNT}/silence/none");
-    server.get(&none, reader).await.is(404, "not_found");
-    server.delete(&none, writer).await.is(404, "not_found");
+    server.get(&none, reader).await.refuses_as_alertmanager(404, "not_found");
+    server.delete(&none, writer).await.refuses_as_alertmanager(404, "not_found");
 }
 
 #[tokio::test]
@@ -344,11 +362,11 @@ async fn a_key_that_sends_too_often_is_throttled_with_alerts_too() {
     let busy = Who::Bearer(server.key(&owner, slow).await.1);
     let alerts = format!("{MOUNT}/alerts");
     assert_eq!(server.post(&alerts, &busy, json!([])).await.status, 200);
-    server.post(&alerts, &busy, json!([])).await.is(503, "ingest_throttled");
+    server.post(&alerts, &busy, json!([])).await.refuses_as_alertmanager(503, "ingest_throttled");
     let slow = json!({ "scopes": ["read", "alerting"], "read": { "rate_limit_rps": 1 } });
     let busy = Who::Bearer(server.key(&owner, slow).await.1);
-    server.delete(&format!("{MOUNT}/silence/none"), &busy).await.is(404, "not_found");
-    server.delete(&format!("{MOUNT}/silence/none"), &busy).await.is(429, "rate_limited");
+    server.delete(&format!("{MOUNT}/silence/none"), &busy).await.refuses_as_alertmanager(404, "not_found");
+    server.delete(&format!("{MOUNT}/silence/none"), &busy).await.refuses_as_alertmanager(429, "rate_limited");
 }
 
 /// Keys that write lie on many machines.
@@ -392,7 +410,53 @@ async fn embed_tokens_see_no_alerts_and_no_silences() {
         assert_eq!(server.get(&format!("{MOUNT}/{path}"), &token).await.value(), json!([]), "{path}");
     }
     let one = format!("{MOUNT}/silence/{}", made["id"].as_str().expect("an id"));
-    server.get(&one, &token).await.is(404, "not_found");
+    server.get(&one, &token).await.refuses_as_alertmanager(404, "not_found");
+}
+
+#[tokio::test]
+async fn posted_alerts_are_checked_one_by_one_as_alertmanager_does() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let now = server.clock.now();
+    let (later, past) = (now.plus_ms(600_000).to_rfc3339(), now.plus_ms(-1_000).to_rfc3339());
+    let alerts = format!("{MOUNT}/alerts");
+    let label = |name: &str| json!({ name: "x" });
+    let sent = json!([
+        { "labels": label("good"), "annotations": { "": "" } },
+        { "labels": label("") },
+        { "labels": { "a": "1", "": "" } },
+        { "labels": label("a"), "startsAt": later },
+        { "labels": label("a"), "startsAt": now.to_rfc3339(), "endsAt": past },
+        { "labels": { "a": "" } },
+        { "labels": label("a"), "annotations": { "": "x" } },
+    ]);
+    let reply = server.post(&alerts, &owner, sent).await;
+    reply.refuses_as_alertmanager(400, "validation_failed");
+    let order = "start time must be before end time";
+    let expected = format!(
+        "invalid label set: invalid name \"\"; {order}; {order}; at least one label pair required; \
+         invalid annotations: invalid name \"\""
+    );
+    assert_eq!(reply.value(), json!(expected));
+    until(&server, &alerts, &owner, has_alerts(2)).await;
+    let wrong = json!([{ "labels": label("b") }, { "labels": label("c"), "startsAt": "x" }]);
+    server.post(&alerts, &owner, wrong).await.refuses_as_alertmanager(400, "validation_failed");
+}
+
+/// Alertmanager refuses a silence only if all matchers are `=` or `=~` and match the empty text.
+#[tokio::test]
+async fn silences_with_negative_matchers_alone_are_accepted() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let silences = format!("{MOUNT}/silences");
+    let negative = json!({ "name": "alertname", "value": "Watchdog", "isRegex": false, "isEqual": false });
+    let empty = json!({ "name": "a", "value": ".*", "isRegex": true });
+    let body = |matchers: Value| json!({ "matchers": matchers, "endsAt": soon(&server), "comment": "c" });
+    assert_eq!(server.post(&silences, &owner, body(json!([negative]))).await.status, 200);
+    assert_eq!(server.post(SILENCES, &owner, body(json!([empty, negative]))).await.status, 201);
+    let refused = server.post(&silences, &owner, body(json!([empty]))).await;
+    refused.refuses_as_alertmanager(400, "validation_failed");
+    assert_eq!(refused.value(), json!("at least one matcher must not match the empty text"));
 }
 
 #[tokio::test]

@@ -244,12 +244,13 @@ async fn a_key_with_forced_labels_changes_no_rules_alerts_and_silences() {
     assert_eq!(server.delete(&format!("{RULER}/infra"), &key).await.status, 403);
     let alerts = "/api/v1/orgs/acme/alertmanager/api/v2/alerts";
     let posted = server.post(alerts, &key, json!([{ "labels": { "alertname": "Mine" } }])).await;
-    posted.is(403, "forbidden");
+    posted.refuses_as_alertmanager(403, "forbidden");
     let matcher = json!({ "name": "alertname", "value": ".*", "isRegex": true });
     let silence = json!({ "matchers": [matcher], "endsAt": "2099-01-01T00:00:00Z", "comment": "all" });
     let silences = "/api/v1/orgs/acme/alertmanager/api/v2/silences";
-    server.post(silences, &key, silence).await.is(403, "forbidden");
-    server.delete("/api/v1/orgs/acme/alertmanager/api/v2/silence/none", &key).await.is(403, "forbidden");
+    server.post(silences, &key, silence).await.refuses_as_alertmanager(403, "forbidden");
+    let none = "/api/v1/orgs/acme/alertmanager/api/v2/silence/none";
+    server.delete(none, &key).await.refuses_as_alertmanager(403, "forbidden");
 }
 
 #[tokio::test]

@@ -498,7 +498,7 @@ impl Reply {
         let body: Value = serde_json::from_str(&self.body).unwrap_or_default();
         let word = &body["code"];
         self.refused == Some(code)
-            && self.status == code.status()
+            && (self.status == code.status() || self.header("x-error-code") == code.as_str())
             && (!word.is_string() || word == code.as_str())
             && (!body["errorType"].is_string() || body["errorType"] == code.error_type())
     }
@@ -552,6 +552,17 @@ impl Reply {
         assert_eq!(body["request_id"].as_str().expect("a request id"), self.header("x-request-id"));
         assert!(body["title"].is_string() && body["detail"].is_string());
         assert_eq!(self.headers.contains_key(header::WWW_AUTHENTICATE), status == 401);
+    }
+}
+
+impl Reply {
+    /// Checks an error of Alertmanager's API: a string as body, and the code in a header.
+    #[track_caller]
+    pub(crate) fn refuses_as_alertmanager(&self, status: u16, code: &str) {
+        let found = (self.status.as_u16(), self.header("x-error-code"), self.refused.map(Code::as_str));
+        assert_eq!(found, (status, code, Some(code)), "{}", self.body);
+        assert_eq!(self.header("content-type"), "application/json");
+        assert!(self.value().is_string(), "{}", self.body);
     }
 }
 

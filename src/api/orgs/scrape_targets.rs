@@ -128,7 +128,7 @@ fn target_json(report: &ScrapeTargetReport) -> Value {
         "scrapePool": &*target.job.name,
         "scrapeUrl": target.url,
         "globalUrl": target.url,
-        "lastError": status.last_error.as_deref().unwrap_or_default(),
+        "lastError": status.shown_error(),
         "lastScrape": time_text(status.last_scrape),
         "lastScrapeDuration": status.last_duration_s,
         "health": status.health.as_str(),

@@ -179,6 +179,7 @@ impl HubWorld {
     fn fire(&self, org: u32, name: &str) {
         let now = Clock::System.now();
         let alert = Alert {
+            has_own_end: false,
             labels: [("alertname".to_owned(), name.to_owned())].into(),
             annotations: BTreeMap::new(),
             value: 1.0,

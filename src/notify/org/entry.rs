@@ -8,8 +8,9 @@ use crate::notify::labels::{AlertLabels, pairs_bytes};
 use crate::notify::limits::{ALERT_BYTES_MAX, ALERT_PAIRS_MAX};
 use crate::notify::rows::StoredAlert;
 
-/// How long a firing alert stays valid after a start, unless rules send it again, in milliseconds.
-const RESTORED_VALIDITY_MS: i64 = 300_000;
+/// The longest time for which a firing alert stays valid after a start without being sent again, in
+/// milliseconds.
+const RESTORED_VALIDITY_MAX_MS: i64 = 86_400_000;
 
 /// An alert, and the counts of its uses.
 #[derive(Clone, Debug)]
@@ -23,6 +24,8 @@ pub(in crate::notify) struct AlertEntry {
     pub(in crate::notify) expr: Arc<str>,
     /// How long the alert stays valid after it was sent, in milliseconds.
     validity_ms: i64,
+    /// Whether `ends_at` is the end that the sender wants, also if it does not send the alert again.
+    has_own_end: bool,
     /// The number of groups that contain it.
     pub(in crate::notify) groups: u32,
     /// The number of pairs of a group and an integration to which it was reported as firing.
@@ -34,7 +37,8 @@ pub(in crate::notify) struct AlertEntry {
 impl AlertEntry {
     /// Returns the entry of a new alert; none if the alert is larger than the limits.
     pub(in crate::notify) fn new(alert: Alert, now: Timestamp) -> Option<AlertEntry> {
-        let Alert { mut labels, mut annotations, starts_at, ends_at, resolved, expr, .. } = alert;
+        let Alert { mut labels, mut annotations, starts_at, ends_at, has_own_end, resolved, expr, .. } =
+            alert;
         labels.retain(|_, value| !value.is_empty());
         annotations.retain(|_, value| !value.is_empty());
         let bytes = pairs_bytes(&labels) + pairs_bytes(&annotations) + expr.len();
@@ -51,6 +55,7 @@ impl AlertEntry {
             is_resolved: resolved,
             expr: expr.into(),
             validity_ms: ends_at.ms_since(now).max(0),
+            has_own_end,
             groups: 0,
             notified: 0,
             silenced: (0, Vec::new()),
@@ -60,7 +65,8 @@ impl AlertEntry {
     /// Takes a newer state of the same alert. A firing alert that overlaps the known one keeps the
     /// earlier start. Returns whether the stored form has to be written again.
     pub(in crate::notify) fn update(&mut self, newer: AlertEntry, now: Timestamp) -> bool {
-        let before = (self.starts_at, self.is_resolved);
+        let own_end = |entry: &AlertEntry| entry.has_own_end.then_some(entry.ends_at);
+        let before = (self.starts_at, self.is_resolved, own_end(self));
         let was_firing = self.is_firing(now);
         if newer.is_resolved {
             // A late message about an earlier alert with these labels.
@@ -72,6 +78,7 @@ impl AlertEntry {
         } else {
             self.starts_at = if was_firing { self.starts_at.min(newer.starts_at) } else { newer.starts_at };
             self.is_resolved = false;
+            self.has_own_end = newer.has_own_end && (!was_firing || self.keeps_own_end(&newer));
             self.ends_at = newer.ends_at;
             self.validity_ms = newer.validity_ms;
         }
@@ -80,7 +87,17 @@ impl AlertEntry {
         }
         self.expr = newer.expr;
         self.updated_at = now;
-        self.notified > 0 && before != (self.starts_at, self.is_resolved)
+        self.notified > 0 && before != (self.starts_at, self.is_resolved, own_end(self))
+    }
+
+    /// Returns whether a newer state of this firing alert has an end that its sender wants. Senders
+    /// such as Prometheus set an end that moves with each sending: they will send the alert again,
+    /// and moving ends are not stored each time.
+    fn keeps_own_end(&self, newer: &AlertEntry) -> bool {
+        if newer.ends_at == self.ends_at {
+            return self.has_own_end;
+        }
+        self.validity_ms.abs_diff(newer.validity_ms) > newer.validity_ms.unsigned_abs() / 8
     }
 
     /// Returns whether the alert fires. One that was not sent again in time is resolved.
@@ -111,17 +128,21 @@ impl AlertEntry {
             starts_at_ms: self.starts_at.as_ms(),
             ends_at_ms: self.ends_at.as_ms(),
             validity_ms: self.validity_ms,
+            has_own_end: self.has_own_end,
             resolved: self.is_resolved,
             expr: self.expr.to_string(),
         }
     }
 
-    /// Returns a stored alert after a start. A firing one gets time to be sent again.
+    /// Returns a stored alert after a start. An end that the sender set stays. Another firing alert
+    /// stays valid for as long after the start as it was after it was sent, so that it can be sent
+    /// again.
     pub(in crate::notify) fn from_stored(stored: StoredAlert, now: Timestamp) -> AlertEntry {
-        let validity_ms = stored.validity_ms.clamp(RESTORED_VALIDITY_MS, 86_400_000);
-        let ends_at = match stored.resolved {
-            true => Timestamp::from_ms(stored.ends_at_ms),
-            false => now.plus_ms(validity_ms),
+        let validity_ms = stored.validity_ms.clamp(0, RESTORED_VALIDITY_MAX_MS);
+        let ends_at = Timestamp::from_ms(stored.ends_at_ms);
+        let ends_at = match stored.resolved || stored.has_own_end {
+            true => ends_at,
+            false => ends_at.max(now.plus_ms(validity_ms)),
         };
         AlertEntry {
             labels: Arc::new(stored.labels),
@@ -132,6 +153,7 @@ impl AlertEntry {
             is_resolved: stored.resolved,
             expr: stored.expr.into(),
             validity_ms: stored.validity_ms,
+            has_own_end: stored.has_own_end,
             groups: 0,
             notified: 0,
             silenced: (0, Vec::new()),

@@ -259,6 +259,41 @@ fn a_restart_repeats_nothing_and_loses_no_resolved_message() {
 }
 
 #[test]
+fn an_end_that_a_client_set_survives_a_restart() {
+    let mut world = World::new(&one_hook());
+    world.post_until("A", 900);
+    world.run(0..100);
+    world.kill_and_restart();
+    assert_eq!(world.end_s(), 900);
+    world.post_until("A", 1_500);
+    world.run(100..200);
+    world.kill_and_restart();
+    assert_eq!(world.end_s(), 1_500, "the changed end");
+    world.run(200..4_000);
+    let seen = world.seen("hook", "A");
+    let resolved = seen.last().expect("resolved");
+    assert!(resolved.resolved.len() == 1 && resolved.at_s >= 1_500, "{seen:?}");
+}
+
+#[test]
+fn after_a_restart_an_alert_without_an_own_end_stays_valid_as_long_as_after_it_was_sent() {
+    let mut world = World::new(&one_hook());
+    world.fire("A", &[], 0..20_000);
+    world.run(0..200);
+    world.kill_and_restart();
+    assert_eq!(world.end_s(), 190 + 240);
+    // A client whose end moves with each sending.
+    let mut world = World::new(&one_hook());
+    for start in [0, 60, 120, 180] {
+        world.run(start..start + 60);
+        world.post_until("A", start + 50 + 240);
+    }
+    world.run(240..270);
+    world.kill_and_restart();
+    assert_eq!(world.end_s(), 260 + 240);
+}
+
+#[test]
 fn an_hour_that_the_clock_jumps_neither_resolves_nor_delays_alerts() {
     for jump in [-3_600, 3_600] {
         let mut world = World::new(&one_hook());

@@ -113,6 +113,27 @@ impl RuleEngine {
         }
     }
 
+    /// Ends the series of removed groups and rules that wait for their end.
+    pub(super) fn end_removed(&self, now: Timestamp) {
+        let mut waiting = Vec::new();
+        for (key, slot) in &mut self.lock().slots {
+            let has_leftover = slot.run.as_ref().is_some_and(|run| !run.leftover.is_empty());
+            if slot.removed || has_leftover {
+                waiting.extend(slot.run.take().map(|run| (key.org, slot.removed, run)));
+            }
+        }
+        for (org, is_removed, mut run) in waiting {
+            let (settings, tsdb) = (&self.parts.settings, &self.parts.tsdb);
+            let context = RuleContext { settings, tsdb, org, cancel: None, since: None };
+            let Some(last_at) = run.last_at else { continue };
+            let at = now.max(last_at.plus_ms(1));
+            match is_removed {
+                true => run.end(context, at, now),
+                false => run.end_removed_rules(context, at, now),
+            }
+        }
+    }
+
     fn send_alerts(&self, job: &mut RuleJob, at: Timestamp, now: Timestamp) {
         let Some(sink) = &self.parts.sink else { return };
         let delay_ms = self.parts.resend_delay_ms;

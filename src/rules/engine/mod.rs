@@ -182,7 +182,8 @@ impl RuleEngine {
         Ok(())
     }
 
-    /// Stops the threads: running queries are cancelled, and the call waits for their end.
+    /// Stops the threads: running queries are cancelled, and the call waits for their end. Series of
+    /// removed groups and rules end now, because after a start nothing knows of them.
     pub fn stop(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake.notify_all();
@@ -191,6 +192,7 @@ impl RuleEngine {
             // A panic of the thread has been reported by the hook.
             let _ = thread.join();
         }
+        self.end_removed(self.parts.clock.now());
     }
 
     /// Replaces all groups of a source. Groups of the same name keep their state; the series of the

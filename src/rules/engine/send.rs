@@ -38,6 +38,7 @@ fn sent_alert(alert: &RuleAlert, expr: &str, valid_until: Timestamp) -> Alert {
         value: alert.value,
         starts_at: alert.fired_at.unwrap_or(alert.active_at),
         ends_at: alert.resolved_at.filter(|_| resolved).unwrap_or(valid_until),
+        has_own_end: false,
         resolved,
         expr: expr.to_owned(),
     }

@@ -161,6 +161,24 @@ fn the_series_of_a_removed_group_end_unless_another_group_continues_them() {
 }
 
 #[test]
+fn series_of_removed_groups_and_rules_end_when_the_engine_stops_before() {
+    for (change, is_edit) in [(&[][..], false), (&["{name: g, interval: 10s, rules: []}"][..], true)] {
+        let bench = Bench::new(MissedPolicy::Skip);
+        bench.put("x", 0, 7.0);
+        bench.set(&[RECORD]);
+        bench.run(0);
+        let first = first_after(0);
+        bench.run(first);
+        bench.run(first + 3);
+        bench.set(change);
+        bench.engine.stop();
+        assert_eq!(bench.samples(ORG, "y"), [(first, 7.0), (first + 3, -1.0)], "edit: {is_edit}");
+        bench.engine.stop();
+        assert_eq!(bench.samples(ORG, "y").len(), 2);
+    }
+}
+
+#[test]
 fn alerts_are_sent_each_minute_while_they_fire_and_for_15_minutes_after_their_end() {
     let bench = Bench::new(MissedPolicy::Skip);
     bench.set(&["{name: g, interval: 10s, rules: [{alert: A, expr: x > 0, annotations: {a: b}}]}"]);

@@ -206,6 +206,18 @@ impl GroupRun {
         }
     }
 
+    /// Ends the series of rules that an edit removed, without waiting for the next evaluation.
+    pub(in crate::rules) fn end_removed_rules(
+        &mut self,
+        context: RuleContext<'_>,
+        at: Timestamp,
+        now: Timestamp,
+    ) {
+        let mut pending = PendingSamples::default();
+        self.end_leftover(at, &mut pending);
+        self.write(context, &mut pending, now);
+    }
+
     fn write(&mut self, context: RuleContext<'_>, pending: &mut PendingSamples, now: Timestamp) {
         let PendingSamples { samples, rules } = std::mem::take(pending);
         let (markers, values): (Vec<_>, Vec<_>) = samples.into_iter().partition(RuleSample::is_marker);

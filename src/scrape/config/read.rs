@@ -237,20 +237,19 @@ impl JobDefaults {
         let own = values::validation(yaml.metric_name_validation_scheme.as_ref())?;
         let validation = own.or(self.validation).unwrap_or_default();
         let own = values::escaping(yaml.metric_name_escaping_scheme.as_ref())?;
-        let default = match validation {
+        // As in Prometheus, the default follows from the validation of `global`, not of the job.
+        let default = match self.validation.unwrap_or_default() {
             NameValidation::Utf8 => NameEscaping::AllowUtf8,
             NameValidation::Legacy => NameEscaping::Underscores,
         };
         let escaping = own.or(self.escaping).unwrap_or(default);
-        match (validation, escaping, &yaml.metric_name_escaping_scheme) {
-            (NameValidation::Legacy, NameEscaping::AllowUtf8, Some(given)) => {
-                refuse(given, "utf8 names requested but validation scheme is not set to UTF8")
-            }
-            (NameValidation::Legacy, NameEscaping::AllowUtf8, None) => {
-                Ok((validation, NameEscaping::Underscores))
-            }
-            _ => Ok((validation, escaping)),
+        if (validation, escaping) != (NameValidation::Legacy, NameEscaping::AllowUtf8) {
+            return Ok((validation, escaping));
         }
+        let given = yaml.metric_name_escaping_scheme.as_ref();
+        let given = given.or(yaml.metric_name_validation_scheme.as_ref()).or(yaml.job_name.as_ref());
+        let message = "utf8 names requested but validation scheme is not set to UTF8".to_owned();
+        Err(ScrapeConfigError { file: None, position: given.map(position), message })
     }
 }
 

@@ -227,6 +227,13 @@ fn wrong_configurations_are_refused_with_line_and_column() {
             own("metric_name_validation_scheme: legacy\n  metric_name_escaping_scheme: allow-utf-8"),
             "utf8 names requested",
         ),
+        (own("metric_name_validation_scheme: legacy"), "utf8 names requested"),
+        (
+            "global: {metric_name_validation_scheme: legacy, metric_name_escaping_scheme: allow-utf-8}\n\
+             scrape_configs:\n- job_name: a\n"
+                .to_owned(),
+            "line 3, column 13: utf8 names requested",
+        ),
         ("scrape_configs:\n- {}\n".to_owned(), "line 2, column 3: job_name is empty"),
         ("scrape_configs: [null]\n".to_owned(), "empty or null scrape config section"),
         (

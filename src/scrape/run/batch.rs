@@ -3,12 +3,15 @@
 
 use std::ops::Range;
 
+use super::edge::{ScrapeRefusal, ScrapeStored};
+use super::known::next_record;
 use super::response::NO_TIME;
 use crate::ingest::Translated;
 use crate::model::{
-    BatchBuilder, Histogram, HistogramSample, METRIC_NAME, Sample, Timestamp, WriteBatch, WriteExemplar,
-    WriteSeries, WriteStart, stale_nan,
+    BatchBuilder, Histogram, HistogramSample, METRIC_NAME, Refusal, Sample, Timestamp, WriteBatch,
+    WriteExemplar, WriteSeries, WriteStart, stale_nan,
 };
+use crate::tsdb::AHEAD_MAX;
 
 /// The index of a series that is not in the batch, because it is not stored.
 const NOWHERE: u32 = u32::MAX;
@@ -31,6 +34,8 @@ pub struct ScrapeBatch {
     places: Vec<u32>,
     /// Whether the metadata of the response is stored.
     pub(super) with_metadata: bool,
+    /// The samples that were left out because of their time.
+    left_out: ScrapeStored,
 }
 
 /// Appends a label in the encoding of [`BatchBuilder`].
@@ -41,6 +46,18 @@ pub(super) fn put_label(out: &mut Vec<u8>, name: &str, value: &str) {
         out.extend_from_slice(&length.to_le_bytes());
         out.extend_from_slice(text.as_bytes());
     }
+}
+
+/// Returns whether a time is later than the store accepts at the time of a scrape.
+pub(super) fn is_too_far_ahead(at: Timestamp, scraped_at: Timestamp) -> bool {
+    at > scraped_at.plus(AHEAD_MAX)
+}
+
+/// Returns the names and values of labels in the encoding of [`BatchBuilder`].
+fn pairs_of(labels: &[u8]) -> impl Iterator<Item = (&str, &str)> {
+    let mut at = 0;
+    let mut text = move || std::str::from_utf8(next_record(labels, &mut at)?).ok();
+    std::iter::from_fn(move || Some((text()?, text()?)))
 }
 
 impl ScrapeBatch {
@@ -55,6 +72,7 @@ impl ScrapeBatch {
             histograms: Vec::new(),
             places: Vec::new(),
             with_metadata: false,
+            left_out: ScrapeStored::default(),
         }
     }
 
@@ -91,6 +109,32 @@ impl ScrapeBatch {
     /// Skips a series of the response.
     pub(super) fn skip_series(&mut self) {
         self.places.push(NOWHERE);
+    }
+
+    /// Returns whether a sample of this time may be stored. One that is more than [`AHEAD_MAX`] after
+    /// the scrape is left out and counted: shortly after a start, the store refuses a whole batch
+    /// with such a time, because the time of the server may be wrong instead.
+    pub(super) fn admits(&mut self, at: Timestamp) -> bool {
+        if !is_too_far_ahead(at, self.at) {
+            return true;
+        }
+        self.left_out.refused += 1;
+        if self.left_out.reason.is_none() {
+            let labels = self.series.last().map(|(labels, _)| labels.clone()).unwrap_or_default();
+            let series = Refusal::series_text(pairs_of(self.labels(labels)));
+            let (ms, ahead) = (at.as_ms(), at.ms_since(self.at));
+            let text = format!(
+                "{series}: the sample's time {ms} is {ahead} ms ahead of the scrape, at most {} ms are allowed",
+                AHEAD_MAX.as_millis()
+            );
+            self.left_out.reason = Some(ScrapeRefusal { code: "too_far_in_future", text });
+        }
+        false
+    }
+
+    /// Returns the samples that [`ScrapeBatch::admits`] has left out, and resets their count.
+    pub(super) fn take_left_out(&mut self) -> ScrapeStored {
+        std::mem::take(&mut self.left_out)
     }
 
     /// Adds a sample to the last series.

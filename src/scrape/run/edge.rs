@@ -73,7 +73,16 @@ pub struct ScrapeStored {
     /// The samples that the store refused.
     pub refused: u64,
     /// The first reason.
-    pub reason: Option<String>,
+    pub reason: Option<ScrapeRefusal>,
+}
+
+/// The reason why samples were not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScrapeRefusal {
+    /// Its stable code.
+    pub code: &'static str,
+    /// A sentence with the series.
+    pub text: String,
 }
 
 /// A series of the store.

@@ -84,8 +84,12 @@ impl ScrapeError {
 
     /// Formats the error in at most 1,024 bytes of printable text.
     pub fn shown(&self) -> String {
-        let text = self.to_string();
-        let cut = text.get(..text.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or_default();
-        cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+        shown(&self.to_string())
     }
+}
+
+/// Returns at most 1,024 bytes of a text, with spaces instead of control characters.
+pub(super) fn shown(text: &str) -> String {
+    let cut = text.get(..text.floor_char_boundary(SHOWN_BYTES_MAX)).unwrap_or_default();
+    cut.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

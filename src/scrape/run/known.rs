@@ -312,7 +312,8 @@ fn record_at(records: &[u8], at: u32) -> &[u8] {
     next_record(records, &mut at).unwrap_or_default()
 }
 
-fn next_record<'r>(records: &'r [u8], at: &mut usize) -> Option<&'r [u8]> {
+/// Returns the record at a place, and advances the place behind it.
+pub(super) fn next_record<'r>(records: &'r [u8], at: &mut usize) -> Option<&'r [u8]> {
     let (length, rest) = records.get(*at..)?.split_first_chunk()?;
     let length = usize::try_from(u32::from_le_bytes(*length)).ok()?;
     *at += 4 + length;

@@ -22,13 +22,14 @@ mod response;
 mod samples;
 mod schedule;
 mod status;
+mod store_errors;
 mod target_run;
 mod template;
 
 pub use batch::ScrapeBatch;
 pub use edge::{
-    ScrapeDeps, ScrapeFleet, ScrapeLiveSeries, ScrapePlan, ScrapeSink, ScrapeStored, ScrapeTargetReport,
-    ScrapeWork,
+    ScrapeDeps, ScrapeFleet, ScrapeLiveSeries, ScrapePlan, ScrapeRefusal, ScrapeSink, ScrapeStored,
+    ScrapeTargetReport, ScrapeWork,
 };
 pub use error::ScrapeError;
 pub use metadata::{ScrapeMetadata, ScrapeMetadataEntry, ScrapeMetadataPool};

@@ -49,7 +49,10 @@ impl ScrapeBody<'_> {
         match translated.refusals.first() {
             None => Ok(translated),
             Some(refusal) => {
-                Err(ScrapeError::Invalid { reason: refusal.reason.clone(), series: refusal.series.clone() })
+                // Unlike a pushed body, a scrape with an error is stored in no part.
+                let reason = refusal.reason.strip_suffix(text::COMPLETE_LINES_STORED);
+                let reason = reason.unwrap_or(&refusal.reason).to_owned();
+                Err(ScrapeError::Invalid { reason, series: refusal.series.clone() })
             }
         }
     }

@@ -45,7 +45,12 @@ impl SampleSink<'_> {
         for sample in series.samples {
             self.counts.kept += 1;
             match counts(sample.at) {
-                true => self.batch.sample(self.batch.time(sample.at), sample.value),
+                true => {
+                    let at = self.batch.time(sample.at);
+                    if self.batch.admits(at) {
+                        self.batch.sample(at, sample.value);
+                    }
+                }
                 false => self.counts.duplicates += 1,
             }
         }
@@ -55,7 +60,10 @@ impl SampleSink<'_> {
             match counts(one.at) {
                 true => {
                     let histogram = limited(histogram.clone(), &self.job.limits)?;
-                    self.batch.histogram(self.batch.time(one.at), histogram);
+                    let at = self.batch.time(one.at);
+                    if self.batch.admits(at) {
+                        self.batch.histogram(at, histogram);
+                    }
                 }
                 false => self.counts.duplicates += 1,
             }

@@ -39,7 +39,7 @@ pub struct ScrapeStatus {
     pub last_duration_s: f64,
     /// The error of the last scrape; `None` if it succeeded.
     pub last_error: Option<String>,
-    /// The reason why the store refused samples of the last scrape.
+    /// The reason why samples of the last scrape were not stored; `None` if all were.
     pub store_error: Option<String>,
     /// Samples of the last scrape before relabelling.
     pub samples_scraped: u64,
@@ -55,10 +55,19 @@ pub struct ScrapeStatus {
     pub failures: u64,
     /// Samples since the start that a scrape had twice without a timestamp. The first one counts.
     pub duplicates: u64,
-    /// Samples that the store refused since the start.
+    /// Samples that were not stored since the start, because of their time, their series or a limit.
     pub refused: u64,
     /// Panics since the start.
     pub panics: u64,
     /// The type, help and unit of the target's metrics.
     pub metadata: Arc<ScrapeMetadata>,
+}
+
+impl ScrapeStatus {
+    /// Returns the error of the last scrape, and the reason why samples of it were not stored.
+    /// Empty if there is neither.
+    pub fn shown_error(&self) -> String {
+        let errors: Vec<&str> = self.last_error.iter().chain(&self.store_error).map(String::as_str).collect();
+        errors.join("; ")
+    }
 }

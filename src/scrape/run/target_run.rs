@@ -16,6 +16,7 @@ use super::response::{NO_TIME, ScrapeBody};
 use super::samples::{DecodedSeries, SampleSink, ScrapeCounts, series_of};
 use super::schedule::ScrapeSchedule;
 use super::status::{ScrapeHealth, ScrapeStatus};
+use super::store_errors::StoreErrors;
 use super::template::{BodyTemplate, TEMPLATES_BYTES_MAX, TemplateBackoff};
 use crate::ingest::{DecodeError, DecodeLimits, Translated};
 use crate::model::{ByteBudget, MetricKind, Timestamp, WriteBatch};
@@ -106,6 +107,9 @@ pub struct ScrapeRun {
     metadata_at: Option<Timestamp>,
     has_reported: bool,
     status: ScrapeStatus,
+    /// The samples of the last scrape that are not in its batch because of their time.
+    left_out: ScrapeStored,
+    store_errors: StoreErrors,
 }
 
 impl ScrapeRun {
@@ -125,6 +129,8 @@ impl ScrapeRun {
             metadata_at: None,
             has_reported: false,
             status: ScrapeStatus::default(),
+            left_out: ScrapeStored::default(),
+            store_errors: StoreErrors::default(),
             target,
             settings,
         }
@@ -138,6 +144,7 @@ impl ScrapeRun {
         // Without a scrape since the last change, all series are still those that were inherited.
         self.inherited = before.inherited.or(Some(before.known));
         self.status = before.status;
+        self.store_errors = before.store_errors;
         self.has_reported = before.has_reported;
     }
 
@@ -184,24 +191,32 @@ impl ScrapeRun {
             batch = ScrapeBatch::new(at, self.target.job.honor_timestamps);
             self.known.fail(|labels, is_histogram| batch.mark(labels, is_histogram));
         }
+        self.left_out = batch.take_left_out();
         self.mark_inherited(&mut batch);
         self.report(&mut batch, facts, counts, error.as_ref());
         self.update_status(facts, counts, error.as_ref());
         ScrapeOutcome { batch, error }
     }
 
-    /// Records the result of storing the batch of the last scrape.
-    pub fn stored(&mut self, stored: Result<ScrapeStored, String>) {
-        match stored {
+    /// Records the result of storing the batch of the last scrape. Returns a sentence that has to
+    /// be logged, if samples were not stored for a reason that was not logged recently.
+    pub fn stored(&mut self, stored: Result<ScrapeStored, String>) -> Option<String> {
+        let at = self.status.last_scrape.unwrap_or_default();
+        let mut all = std::mem::take(&mut self.left_out);
+        let error = match stored {
             Ok(ScrapeStored { refused, reason }) => {
-                self.status.refused = self.status.refused.saturating_add(refused);
-                self.status.store_error = reason;
+                all.refused = all.refused.saturating_add(refused);
+                all.reason = all.reason.or(reason);
+                self.store_errors.refused(&all, at)
             }
             Err(error) => {
-                self.status.store_error = Some(error);
                 self.metadata_at = None;
+                Some(self.store_errors.failed(&error, at))
             }
-        }
+        };
+        self.status.refused = self.status.refused.saturating_add(all.refused);
+        self.status.store_error = error.as_ref().map(|error| error.text.clone());
+        error.filter(|error| error.is_due).map(|error| error.text)
     }
 
     /// Returns the staleness markers of all series of a removed target.

@@ -12,7 +12,7 @@ use crate::model::{
     Access, HistogramColumns, Labels, MatchOp, Matcher, OrgId, TimeRange, Timestamp, WriteBatch, is_stale,
 };
 use crate::scrape::ScrapeMemory;
-use crate::scrape::run::{ScrapeLiveSeries, ScrapeSink, ScrapeStored, ScrapeWork};
+use crate::scrape::run::{ScrapeLiveSeries, ScrapeRefusal, ScrapeSink, ScrapeStored, ScrapeWork};
 use crate::tsdb::{AppendReport, KeyedBatch, LabelsKey, SampleColumns, Tsdb};
 
 /// The most series of a lost target that get markers, inclusive.
@@ -45,7 +45,10 @@ impl StoreSink {
 }
 
 fn stored(report: &AppendReport) -> ScrapeStored {
-    let reason = report.refusals.first().map(|refusal| refusal.reason.to_string());
+    let reason = report.refusals.first().map(|refusal| ScrapeRefusal {
+        code: refusal.code,
+        text: format!("{}: {}", refusal.series, refusal.reason),
+    });
     ScrapeStored { refused: report.refused, reason }
 }
 

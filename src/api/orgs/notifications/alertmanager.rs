@@ -347,7 +347,11 @@ struct PostedAlert {
 }
 
 impl PostedAlert {
-    fn alert(self, now: Timestamp) -> ApiResult<Alert> {
+    /// Returns the alert, with its times.
+    ///
+    /// # Errors
+    /// [`Code::ValidationFailed`], if a time has another form.
+    fn alert(mut self, now: Timestamp) -> ApiResult<Alert> {
         let time = |field, text: Option<String>| -> ApiResult<Option<Timestamp>> {
             // The zero time of Alertmanager's language stands for none.
             let Some(text) = text.filter(|text| !text.is_empty() && !text.starts_with("0001-")) else {
@@ -357,13 +361,8 @@ impl PostedAlert {
             Timestamp::from_rfc3339(&text).map(Some).ok_or_else(wrong)
         };
         let (start, end) = (time("startsAt", self.starts_at)?, time("endsAt", self.ends_at)?);
-        if !self.labels.values().any(|value| !value.is_empty()) {
-            return Err(ApiError::invalid_field("labels", "invalid", "at least one label is required"));
-        }
+        self.labels.retain(|_, value| !value.is_empty());
         let starts_at = start.or(end.map(|end| end.min(now))).unwrap_or(now);
-        if end.is_some_and(|end| end < starts_at) {
-            return Err(ApiError::invalid_field("endsAt", "invalid", "must not be before startsAt"));
-        }
         let ends_at = end.unwrap_or_else(|| now.plus_ms(RESOLVE_TIMEOUT_MS));
         Ok(Alert {
             labels: self.labels,
@@ -371,10 +370,25 @@ impl PostedAlert {
             value: 0.0,
             starts_at,
             ends_at,
+            has_own_end: end.is_some(),
             resolved: ends_at <= now,
             expr: String::new(),
         })
     }
+}
+
+/// Returns why an alert is refused, in the words of Alertmanager.
+fn refusal_of(alert: &Alert) -> Option<&'static str> {
+    if alert.ends_at < alert.starts_at {
+        return Some("start time must be before end time");
+    }
+    if alert.labels.is_empty() {
+        return Some("at least one label pair required");
+    }
+    if alert.labels.contains_key("") {
+        return Some("invalid label set: invalid name \"\"");
+    }
+    alert.annotations.contains_key("").then_some("invalid annotations: invalid name \"\"")
 }
 
 async fn post_alerts(
@@ -394,16 +408,20 @@ async fn post_alerts(
         return Err(ApiError::new(Code::ValidationFailed, detail));
     }
     let now = deps.orgs.clock.now();
-    let mut alerts = Vec::with_capacity(posted.len());
-    for one in posted {
-        let mut alert = one.alert(now)?;
+    let mut alerts = posted.into_iter().map(|one| one.alert(now)).collect::<ApiResult<Vec<Alert>>>()?;
+    let refused: Vec<&str> = alerts.iter().filter_map(refusal_of).collect();
+    // As in Alertmanager, the others are taken.
+    alerts.retain(|alert| refusal_of(alert).is_none());
+    for alert in &mut alerts {
         for (name, value) in &access.forced_labels {
             alert.labels.insert(name.to_string(), value.to_string());
         }
-        alerts.push(alert);
     }
     deps.hub.send(access.org, alerts, now);
-    Ok(StatusCode::OK.into_response())
+    match refused.is_empty() {
+        true => Ok(StatusCode::OK.into_response()),
+        false => Err(ApiError::new(Code::ValidationFailed, refused.join("; "))),
+    }
 }
 
 async fn alertmanagers(

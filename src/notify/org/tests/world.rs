@@ -141,10 +141,33 @@ impl World {
             value: 1.0,
             starts_at: at(start),
             ends_at: at(end.unwrap_or(self.now_s + VALIDITY_S)),
+            has_own_end: false,
             resolved: end.is_some(),
             expr: format!("up{{job=\"{name}\"}}"),
         };
         self.notifier.offer(alert, self.now());
+    }
+
+    /// Sends a firing alert whose end the sender sets.
+    pub(super) fn post_until(&mut self, name: &str, end_s: i64) {
+        let alert = Alert {
+            labels: labels(name, &[]),
+            annotations: AlertLabels::new(),
+            value: 0.0,
+            starts_at: at(0),
+            ends_at: at(end_s),
+            has_own_end: true,
+            resolved: false,
+            expr: String::new(),
+        };
+        self.notifier.offer(alert, self.now());
+    }
+
+    /// Returns the end of the only alert, in seconds.
+    pub(super) fn end_s(&self) -> i64 {
+        let alerts = self.notifier.alerts(self.now());
+        assert_eq!(alerts.len(), 1);
+        alerts[0].ends_at.as_ms() / 1_000
     }
 
     /// Sends what rules send at this moment.

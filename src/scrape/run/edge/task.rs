@@ -115,9 +115,8 @@ impl TargetTask {
             finish(&mut run, scrape, org, &deps);
         });
         if done.await.is_err() {
-            self.status.lock().ignore_poison().store_error =
-                Some("the scrape was not stored, because too many responses wait".to_owned());
-            return;
+            let mut run = self.run.lock().ignore_poison();
+            record(&mut run, Err("too many responses wait".to_owned()), self.org);
         }
         *self.status.lock().ignore_poison() = self.run.lock().ignore_poison().status().clone();
     }
@@ -224,7 +223,7 @@ fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, org: OrgId, deps: &ScrapeD
         let outcome = run.finish(facts, body);
         let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
         let is_stored = stored.is_ok();
-        run.stored(stored);
+        record(run, stored, org);
         if is_stored && run.wants_keys() {
             run.set_keys(deps.sink.series_keys(org, &outcome.batch.batch()));
         }
@@ -232,7 +231,15 @@ fn finish(run: &mut ScrapeRun, scrape: FetchedScrape, org: OrgId, deps: &ScrapeD
     if worked.is_err() {
         let outcome = run.finish(ScrapeFacts { at, duration, body_bytes: 0 }, Err(ScrapeError::Panicked));
         let stored = commit(&*deps.sink, org, &outcome.batch, deps.clock.now());
-        run.stored(stored);
+        record(run, stored, org);
+    }
+}
+
+/// Records the result of storing a scrape, and logs a new reason why samples were not stored.
+fn record(run: &mut ScrapeRun, stored: Result<ScrapeStored, String>, org: OrgId) {
+    if let Some(reason) = run.stored(stored) {
+        let (job, instance) = (&*run.target().job.name, run.target().labels.value("instance"));
+        tracing::warn!(org = org.0, job, instance, "{reason}");
     }
 }
 
@@ -250,7 +257,7 @@ fn repeat(
         return false;
     };
     run.repeated(facts);
-    run.stored(stored);
+    record(run, stored, org);
     true
 }
 

@@ -2,13 +2,14 @@
 
 use super::{ScrapeFacts, ScrapeRun};
 use crate::model::{Sample, WriteBatch};
+use crate::scrape::run::batch::is_too_far_ahead;
 use crate::scrape::run::response::{NO_TIME, ScrapeBody};
 use crate::scrape::run::template::{BodyTemplate, DecodedScrape, TemplateBackoff};
 use crate::tsdb::{KeyedBatch, LabelsKey};
 
 impl ScrapeRun {
     /// Reads a body by the template of the last one. `None` if it has another template or if
-    /// metadata is due: then the scrape ends with [`ScrapeRun::finish`]. The batch has the samples
+    /// metadata is due, or if a sample is too far ahead of the scrape: then the scrape ends with [`ScrapeRun::finish`]. The batch has the samples
     /// that `finish` would return.
     pub fn repeat(&self, facts: ScrapeFacts, body: ScrapeBody<'_>) -> Option<KeyedBatch<'_>> {
         let template = self.template.as_ref().filter(|template| !template.keys.is_empty())?;
@@ -22,6 +23,9 @@ impl ScrapeRun {
             if sample.at == NO_TIME || !job.honor_timestamps {
                 sample.at = facts.at;
             }
+        }
+        if samples.iter().any(|sample| is_too_far_ahead(sample.at, facts.at)) {
+            return None;
         }
         let starts = template.starts(&samples);
         let reports = self.report_values(facts, template.counts(), None).into_iter();
