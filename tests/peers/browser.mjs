@@ -457,6 +457,10 @@ const scenarios = {
     await everyLook(page, 'fixed-range');
     await page.getByText('Back to the last 1h').click();
     await page.getByText('Go to the newest sample').waitFor();
+    // A range that has the newest sample already is not offered.
+    await open({ org: 'demo', expr: 'new_metric offset 400d', range: '1h' });
+    await page.getByText('the expression has no result in it').waitFor();
+    check(await page.getByText('Go to the newest sample').count() === 0, 'the same range is not offered again');
     // Infinities are named.
     await open({ org: 'demo', expr: 'infinite_metric', range: '15m' });
     await settled(page);
@@ -1093,6 +1097,7 @@ const scenarios = {
     }), { times: 1 });
     await keys.getByText('Rotate').click();
     await shown(page, 'dialog', 'older than fifteen minutes');
+    check(await page.getByRole('button', { name: 'Sign out and sign in again' }).isVisible(), 'a new sign-in is offered to people who do not know the password');
     await picture(page, 'organisation-is-it-you');
     await page.fill('dialog [name="password"]', given.password);
     await page.click('dialog >> text=Continue');
