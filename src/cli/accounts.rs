@@ -1,12 +1,13 @@
 //! `promlet user`, `org`, `key`, `token`, `login-link`: run by the running server, or on a stopped
 //! folder.
 
-use std::io::{BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::process::{Command as Process, Stdio};
 
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::Value;
 
+use super::output::{print, remark, remark_line};
 use super::table::{TableColumn, facts, table};
 use super::{dashboards, moves};
 use crate::clock::Clock;
@@ -20,7 +21,7 @@ pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) 
     let view = ResultView::of(&command);
     if let AccountCommand::Dashboard(command) = command {
         let text = dashboards::run(settings, command, json)?;
-        return std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output");
+        return print(text);
     }
     complete(settings, &mut command)?;
     let waits = match &command {
@@ -34,11 +35,11 @@ pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) 
     let text = if json { format!("{answer:#}\n") } else { view.text(&answer) };
     // Remarks go to standard error, so that standard output has the result only.
     if !json {
-        eprint!("{}", view.before);
+        remark(view.before);
     }
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    print(text)?;
     if !json {
-        eprint!("{}", view.after);
+        remark(view.after);
     }
     Ok(())
 }
@@ -114,7 +115,7 @@ fn line(what: &str, hidden: bool) -> anyhow::Result<String> {
     let asks = std::io::stdin().is_terminal();
     let _quiet = (asks && hidden).then(Quiet::new);
     if asks {
-        eprint!("{what}: ");
+        remark(format_args!("{what}: "));
     }
     let mut text = String::new();
     std::io::stdin()
@@ -123,7 +124,7 @@ fn line(what: &str, hidden: bool) -> anyhow::Result<String> {
         .read_line(&mut text)
         .context("cannot read standard input")?;
     if asks && hidden {
-        eprintln!();
+        remark_line("");
     }
     let text = text.strip_suffix('\n').map_or(text.as_str(), |text| text.strip_suffix('\r').unwrap_or(text));
     if text.contains('\u{3}') {
@@ -155,7 +156,7 @@ impl Drop for Quiet {
 fn terminal(how: &[&str]) {
     let done = Process::new("stty").args(how).stdin(Stdio::inherit()).stderr(Stdio::null()).status();
     if !done.is_ok_and(|status| status.success()) {
-        eprintln!("promlet: stty does not work here: your input is visible");
+        remark_line("promlet: stty does not work here: your input is visible");
     }
 }
 

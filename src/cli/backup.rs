@@ -4,6 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
+use super::output::{print, print_line};
 use super::progress::{Line, number, size};
 use crate::clock::Clock;
 use crate::entropy::Entropy;
@@ -40,17 +41,21 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
         }
         Err(error) => return Err(error.into()),
     };
-    println!("backed up {} files, {}, to {}", number(report.files), size(report.bytes), out.display());
-    println!(
-        "  everything acknowledged before {}: account changes to {}, log records to {}",
-        staged.made_at, staged.account_changes, staged.log_records
+    let mut text = format!(
+        "backed up {} files, {}, to {}\n  everything acknowledged before {}: account changes to {}, log records to {}\n",
+        number(report.files),
+        size(report.bytes),
+        out.display(),
+        staged.made_at,
+        staged.account_changes,
+        staged.log_records
     );
     if !with_key {
-        println!(
-            "  without master.key: keep a copy of it elsewhere (or --with-key); the backup is useless without it"
+        text.push_str(
+            "  without master.key: keep a copy of it elsewhere (or --with-key); the backup is useless without it\n",
         );
     }
-    Ok(())
+    print(text)
 }
 
 /// An error of a closure whose caller also returns errors as text.
@@ -64,8 +69,21 @@ impl From<String> for CopyError {
 
 fn copy(staged: &Staged, out: &Path, with_key: bool) -> anyhow::Result<BackupReport> {
     let mut line = Line::new("backing up");
-    upkeep::finish_backup(&staged.dir, out, &staged.facts(with_key), &mut |progress| line.show(progress))
-        .context("the backup was not finished; remove it and try again")
+    let had_files = has_files(out);
+    let finished =
+        upkeep::finish_backup(&staged.dir, out, &staged.facts(with_key), &mut |progress| line.show(progress));
+    let report = finished.map_err(|error| match !had_files && has_files(out) {
+        true => anyhow!(error).context("the backup was not finished; remove it and try again"),
+        // Nothing of this backup was written: the folder may have another one.
+        false => anyhow!(error),
+    });
+    drop(line);
+    report
+}
+
+/// Returns whether a folder exists and has any entry.
+fn has_files(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 /// Restores a data folder from a backup.
@@ -73,21 +91,24 @@ pub(super) fn restore(dir: &Path, from: &Path) -> anyhow::Result<()> {
     let mut line = Line::new("restoring");
     let report = upkeep::restore(dir, from, &mut |progress| line.show(progress))?;
     drop(line);
-    println!(
-        "restored {} files, {}, of {} to {}",
+    let mut text = format!(
+        "restored {} files, {}, of {} to {}\n",
         number(report.files),
         size(report.bytes),
         report.made_at,
         dir.display()
     );
     if !report.with_key {
-        println!("  the backup has no master.key: put yours into {} before the first start", dir.display());
+        text.push_str(&format!(
+            "  the backup has no master.key: put yours into {} before the first start\n",
+            dir.display()
+        ));
     }
-    println!(
-        "  the first start builds the accounts from their export: promlet serve --data-dir {}",
+    text.push_str(&format!(
+        "  the first start builds the accounts from their export: promlet serve --data-dir {}\n",
         dir.display()
-    );
-    Ok(())
+    ));
+    print(text)
 }
 
 /// Restores one segment of a backup into a stopped folder.
@@ -97,13 +118,13 @@ pub(super) fn restore_one(dir: &Path, from: &Path, file: &Path, scratch: &Path) 
     let paths = SegmentPaths { dir, backup: from, file };
     let done = upkeep::restore_one(paths, scratch, now, &mut rng, &mut |progress| line.show(progress))?;
     drop(line);
+    let (file, dir) = (file.display(), dir.display());
     if done.was_whole {
-        println!("{} is as it was backed up on {}: nothing to do", file.display(), done.made_at);
-        return Ok(());
+        return print_line(format_args!("{file} is as it was backed up on {}: nothing to do", done.made_at));
     }
-    println!("restored {}, {}, of {} to {}", file.display(), size(done.bytes), done.made_at, dir.display());
+    let mut text = format!("restored {file}, {}, of {} to {dir}\n", size(done.bytes), done.made_at);
     if let Some(kept) = done.quarantined {
-        println!("  the replaced file is kept in {}", kept.display());
+        text.push_str(&format!("  the replaced file is kept in {}\n", kept.display()));
     }
-    Ok(())
+    print(text)
 }

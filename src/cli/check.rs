@@ -1,12 +1,12 @@
 //! `promlet check` and `promlet repair`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::output::{print, remark_line};
 use super::progress::{Line, number};
 use crate::config::MasterKeySetting;
 use crate::entropy::Entropy;
@@ -33,13 +33,13 @@ pub(super) fn run(
     let report = upkeep::check(dir, &options, &mut |progress| line.show(progress))?;
     drop(line);
     let text = if json { format!("{:#}\n", as_json(dir, &report)) } else { as_text(dir, deep, &report) };
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    print(text)?;
     Ok(code(report.weight()))
 }
 
 /// Reports a folder that cannot be checked: a server runs on it, or could not start on it.
 pub(super) fn cannot(error: &anyhow::Error) -> ExitCode {
-    eprintln!("promlet: {error:#}");
+    remark_line(format_args!("promlet: {error:#}"));
     code(Weight::Loss)
 }
 
@@ -140,24 +140,24 @@ pub(super) fn repair(dir: &Path, to: &Path, scratch: &Path) -> anyhow::Result<()
     let report =
         upkeep::repair(dir, to, scratch, &mut Entropy::system(), &mut |progress| line.show(progress))?;
     drop(line);
-    println!("saved to {}", to.display());
+    let mut text = format!("saved to {}\n", to.display());
     for seen in &report.saved {
-        println!("  {:9} {}", seen.part, seen.what);
+        text.push_str(&format!("  {:9} {}\n", seen.part, seen.what));
     }
     if report.lost.is_empty() {
-        println!("nothing is lost");
+        text.push_str("nothing is lost\n");
     }
     for (title, is_loss) in [("Lost", true), ("Not copied", false)] {
         let mut of_it =
             report.lost.iter().filter(|finding| (finding.weight == Weight::Loss) == is_loss).peekable();
         if of_it.peek().is_some() {
-            println!("\n{title}");
+            text.push_str(&format!("\n{title}\n"));
         }
-        of_it.for_each(|finding| print!("{}", describe(finding)));
+        of_it.for_each(|finding| text.push_str(&describe(finding)));
     }
-    println!(
-        "\nCheck it (promlet check --deep {0}), then serve it: promlet serve --data-dir {0}",
+    text.push_str(&format!(
+        "\nCheck it (promlet check --deep {0}), then serve it: promlet serve --data-dir {0}\n",
         to.display()
-    );
-    Ok(())
+    ));
+    print(text)
 }

@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 
 use super::accounts::perform;
+use super::output::{print, remark_line};
 use super::table::{TableColumn, table};
 use crate::clock::Clock;
 use crate::config::{AccountCommand, DashboardCommand, Settings};
@@ -51,7 +52,7 @@ pub(super) fn run(settings: &Settings, command: DashboardCommand, json: bool) ->
                     Ok(row) => rows.push(row),
                     Err(error) => {
                         refused += 1;
-                        eprintln!("promlet: {}: {error:#}", file.display());
+                        remark_line(format_args!("promlet: {}: {error:#}", file.display()));
                     }
                 }
             }
@@ -59,7 +60,7 @@ pub(super) fn run(settings: &Settings, command: DashboardCommand, json: bool) ->
             match refused {
                 0 => Ok(text),
                 _ => {
-                    print!("{text}");
+                    print(text)?;
                     bail!("{refused} of {} files were not imported", files.len())
                 }
             }
@@ -70,7 +71,7 @@ pub(super) fn run(settings: &Settings, command: DashboardCommand, json: bool) ->
             let text = rendered(&rows, CHECKED, json);
             let refused = rows.iter().filter(|row| row["result"] != "ok").count();
             if refused > 0 {
-                print!("{text}");
+                print(text)?;
                 bail!("this server cannot show {refused} of {} files", rows.len());
             }
             Ok(text)

@@ -1,11 +1,11 @@
 //! `promlet doctor`.
 
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::output::print;
 use crate::clock::Clock;
 use crate::config::Settings;
 use crate::server::{Diagnoses, Diagnosis, Severity, diagnose};
@@ -14,7 +14,7 @@ use crate::server::{Diagnoses, Diagnosis, Severity, diagnose};
 pub(super) fn run(settings: &Settings, json: bool) -> anyhow::Result<ExitCode> {
     let diagnoses = diagnose(settings, Clock::System.now());
     let text = if json { format!("{:#}\n", as_json(&diagnoses)) } else { as_text(&diagnoses) };
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    print(text)?;
     Ok(ExitCode::from(match diagnoses.severity() {
         Severity::Pass => 0,
         Severity::Warn => 1,

@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use serde::Deserialize;
 
+use super::output::{print_line, remark_line};
 use super::progress;
 use crate::clock::Clock;
 use crate::config::Settings;
@@ -23,12 +24,12 @@ pub(super) fn run(settings: Settings) -> anyhow::Result<()> {
         opened => opened.context("cannot open the data folder")?,
     };
     server.listen()?;
-    eprintln!(
+    remark_line(format_args!(
         "promlet {} · data {} · standby on {}",
         env!("CARGO_PKG_VERSION"),
         server.data_dir().display(),
         server.public_url(),
-    );
+    ));
     server.run().context("the server ended early")
 }
 
@@ -46,6 +47,5 @@ pub(super) fn promote(dir: &Path, accepts_loss: bool) -> anyhow::Result<()> {
         Err(AdminError::NotRunning { .. }) => promote_stopped(dir, accepts_loss, &Clock::System)?,
         Err(error) => return Err(error.into()),
     };
-    println!("promoted: this is the primary of epoch {epoch}");
-    Ok(())
+    print_line(format_args!("promoted: this is the primary of epoch {epoch}"))
 }

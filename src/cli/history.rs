@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 
+use super::output::{print, remark_line};
 use super::progress::{number, size};
 use crate::clock::Stopwatch;
-use crate::config::{ExportCommand, ImportCommand, Settings};
+use crate::config::{ExportCommand, ExportKind, ImportCommand, Settings};
 use crate::history::copy::{CopyPreview, CopyTotals, VerifyReport};
 use crate::server::history::{self, HistoryProgress, ImportOutcome};
 
@@ -17,7 +18,8 @@ const PERIOD: Duration = Duration::from_millis(200);
 /// The columns of the progress bar.
 const BAR: u64 = 20;
 
-/// Runs an import, its preview, or a comparison. The exit code is 1 if series differ.
+/// Runs an import, its preview, or a comparison. The exit code is 1 if samples were left out or
+/// series differ.
 pub(super) fn import(
     settings: &Settings,
     command: &ImportCommand,
@@ -31,21 +33,15 @@ pub(super) fn import(
     let mut line = HistoryLine::new(doing);
     let outcome = history::import(settings, command, verifies, &mut |progress| line.show(progress));
     line.clear();
-    match outcome.map_err(|error| anyhow!(error))? {
-        ImportOutcome::Imported(totals) => {
-            print_totals(&totals);
-            Ok(ExitCode::SUCCESS)
-        }
-        ImportOutcome::Previewed(preview) => {
-            print_preview(&preview);
-            Ok(ExitCode::SUCCESS)
-        }
+    let (text, is_fine) = match outcome.map_err(|error| anyhow!(error))? {
+        ImportOutcome::Imported(totals) => (totals_text(&totals), totals.is_complete()),
+        ImportOutcome::Previewed(preview) => (preview_text(&preview), true),
         ImportOutcome::Verified(report) => {
-            print_report(&report);
-            let is_equal = report.different == 0 && report.problems.is_empty();
-            Ok(if is_equal { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            (report_text(&report), report.different == 0 && report.problems.is_empty())
         }
-    }
+    };
+    print(text)?;
+    Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs an export.
@@ -64,63 +60,68 @@ pub(super) fn export(settings: &Settings, command: &ExportCommand) -> anyhow::Re
     if done.bytes > 0 {
         parts.push(size(done.bytes));
     }
-    eprintln!("exported {} to {}", parts.join(", "), command.out.display());
+    remark_line(format_args!("exported {} to {}", parts.join(", "), command.out.display()));
     if done.left_out > 0 {
-        eprintln!("  {} native histograms were left out, which only blocks can have", number(done.left_out));
+        remark_line(format_args!(
+            "  {} native histograms were left out, which only blocks can have",
+            number(done.left_out)
+        ));
+    }
+    // A server writes the text itself, and does not report the number.
+    if command.place.url.is_some() && !matches!(command.kind, ExportKind::PrometheusBlocks) {
+        remark_line("  native histograms are left out, which only blocks can have");
     }
     Ok(())
 }
 
-fn print_totals(totals: &CopyTotals) {
-    println!("imported {} samples, {} refused", number(totals.stored), number(totals.refused));
-    for reason in &totals.reasons {
-        println!("  {reason}");
-    }
+fn totals_text(totals: &CopyTotals) -> String {
+    let mut text =
+        format!("imported {} samples, {} refused\n", number(totals.stored), number(totals.refused));
+    totals.reasons.iter().for_each(|reason| text.push_str(&format!("  {reason}\n")));
+    text
 }
 
-fn print_preview(preview: &CopyPreview) {
-    println!("{} series, {} samples", number(preview.series), number(preview.samples));
+fn preview_text(preview: &CopyPreview) -> String {
+    let mut text = format!("{} series, {} samples\n", number(preview.series), number(preview.samples));
     if let Some(range) = preview.range {
-        println!("from {} to {}", range.start.to_rfc3339(), range.end.to_rfc3339());
+        text.push_str(&format!("from {} to {}\n", range.start.to_rfc3339(), range.end.to_rfc3339()));
     }
     for (what, listed) in
         [("metrics with the most series", &preview.metrics), ("labels with the most values", &preview.labels)]
     {
-        println!("{what}:");
+        text.push_str(&format!("{what}:\n"));
         for (name, count) in listed {
-            println!("  {:>12}  {name}", number(*count));
+            text.push_str(&format!("  {:>12}  {name}\n", number(*count)));
         }
     }
-    println!(
-        "{} samples are stored already, {} have another value there",
+    text.push_str(&format!(
+        "{} samples are stored already, {} have another value there\n",
         number(preview.known),
         number(preview.conflicts)
-    );
+    ));
     for (labels, at_ms) in &preview.conflicts_listed {
-        println!("  {labels} at {at_ms} ms");
+        text.push_str(&format!("  {labels} at {at_ms} ms\n"));
     }
-    println!("{} samples cannot be read", number(preview.refused));
-    for reason in &preview.reasons {
-        println!("  {reason}");
-    }
+    text.push_str(&format!("{} samples cannot be read\n", number(preview.refused)));
+    preview.reasons.iter().for_each(|reason| text.push_str(&format!("  {reason}\n")));
+    text
 }
 
-fn print_report(report: &VerifyReport) {
-    println!(
-        "compared {} samples of {} parts of series: {} parts differ",
+fn report_text(report: &VerifyReport) -> String {
+    let mut text = format!(
+        "compared {} samples of {} parts of series: {} parts differ\n",
         number(report.samples),
         number(report.compared),
         number(report.different)
     );
     for (labels, here, there) in &report.listed {
-        println!(
-            "  {labels}: source {} samples {:016x}, stored {} samples {:016x}",
+        text.push_str(&format!(
+            "  {labels}: source {} samples {:016x}, stored {} samples {:016x}\n",
             here.count, here.hash, there.count, there.hash
-        );
+        ));
     }
-    for problem in &report.problems {
-        println!("  {problem}");
-    }
+    report.problems.iter().for_each(|problem| text.push_str(&format!("  {problem}\n")));
+    text
 }
 
 /// A progress bar with samples per second and the remaining time.

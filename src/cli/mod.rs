@@ -6,6 +6,10 @@
 //! loss, a folder that the server refuses, or one that cannot be read. `doctor` returns 0 if
 //! everything is in order, 1 for warnings, 2 for a part that does not work.
 
+// The macros of the standard library panic when the output is closed; `output` has functions that
+// do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 use std::process::ExitCode;
 
 use crate::config::{self, Invocation};
@@ -20,6 +24,7 @@ mod doctor;
 mod follow;
 mod history;
 mod moves;
+mod output;
 mod progress;
 mod rules;
 mod rules_backfill;
@@ -64,7 +69,7 @@ pub fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("promlet: {error:#}");
+            output::remark_line(format_args!("promlet: {error:#}"));
             ExitCode::FAILURE
         }
     }

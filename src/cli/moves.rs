@@ -9,6 +9,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::accounts::{ResultView, confirm, perform};
+use super::output::remark;
 use super::progress::number;
 use super::table::TableColumn;
 use crate::config::{AccountCommand, MoveCommand, OrgCommand, SecretSetting, Settings};
@@ -62,7 +63,7 @@ pub(super) fn view(command: &MoveCommand) -> ResultView {
 pub(super) fn complete(settings: &Settings, command: &mut MoveCommand) -> anyhow::Result<()> {
     if command.drop_local && !command.yes {
         let ask = AccountCommand::Org(OrgCommand::Move(Box::new(command.clone())));
-        eprint!("{}", ResultView::rows(BEFORE_DROP).text(&perform(settings, ask)?));
+        remark(format_args!("{}", ResultView::rows(BEFORE_DROP).text(&perform(settings, ask)?)));
         confirm(&command.slug, "removing the samples from this server", "these samples will be removed")?;
         command.yes = true;
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
+use super::output::{print, print_line};
 use crate::config::RulesCommand;
 use crate::rules::{RuleFileOptions, group_text};
 use crate::server::rules::{RuleFile, list_rule_files, read_rule_file, read_rule_files};
@@ -12,8 +13,11 @@ use crate::server::rules::{RuleFile, list_rule_files, read_rule_file, read_rule_
 pub(super) fn run(command: &RulesCommand) -> anyhow::Result<ExitCode> {
     let is_fine = match command {
         RulesCommand::Check { files } => {
-            let checked: Vec<bool> = files.iter().map(|file| check(file)).collect();
-            checked.iter().all(|fine| *fine)
+            let mut is_fine = true;
+            for file in files {
+                is_fine &= check(file)?;
+            }
+            is_fine
         }
         RulesCommand::Test(command) => super::rules_test::run(command)?,
         RulesCommand::Diff { before, after } => diff(before, after)?,
@@ -22,44 +26,46 @@ pub(super) fn run(command: &RulesCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Checks a file, or each file of a folder, and prints the result as promtool does.
-fn check(path: &Path) -> bool {
+fn check(path: &Path) -> anyhow::Result<bool> {
     let options = RuleFileOptions::default();
     let files = match list_rule_files(path) {
         Ok(files) => files,
         Err(error) => {
-            println!("  FAILED:\n{error}\n");
-            return false;
+            print_line(format_args!("  FAILED:\n{error}\n"))?;
+            return Ok(false);
         }
     };
     let mut is_fine = true;
     for file in files {
-        println!("Checking {}", file.display());
+        print_line(format_args!("Checking {}", file.display()))?;
         match read_rule_file(&file, options) {
-            Ok(read) => report(&read),
+            Ok(read) => print(report(&read))?,
             Err(error) => {
-                println!("  FAILED:\n{error}\n");
+                print_line(format_args!("  FAILED:\n{error}\n"))?;
                 is_fine = false;
             }
         }
     }
-    is_fine
+    Ok(is_fine)
 }
 
-fn report(file: &RuleFile) {
+fn report(file: &RuleFile) -> String {
     let rules: usize = file.groups.iter().map(|group| group.rules.len()).sum();
     let mut seen: BTreeMap<String, usize> = BTreeMap::new();
     for rule in file.groups.iter().flat_map(|group| &group.rules) {
         *seen.entry(format!("{} {:?}", rule.name(), rule.labels)).or_default() += 1;
     }
     let duplicates: Vec<_> = seen.into_iter().filter(|(_, count)| *count > 1).collect();
+    let mut text = String::new();
     if !duplicates.is_empty() {
-        println!("{} duplicate rule(s) found.", duplicates.len());
+        text.push_str(&format!("{} duplicate rule(s) found.\n", duplicates.len()));
         for (rule, _) in duplicates {
-            println!("{rule}");
+            text.push_str(&format!("{rule}\n"));
         }
-        println!("Might cause inconsistency while recording expressions");
+        text.push_str("Might cause inconsistency while recording expressions\n");
     }
-    println!("  SUCCESS: {rules} rules found\n");
+    text.push_str(&format!("  SUCCESS: {rules} rules found\n\n"));
+    text
 }
 
 /// Prints the groups that differ. Returns true if none differ.
@@ -78,13 +84,17 @@ fn diff(before: &Path, after: &Path) -> anyhow::Result<bool> {
             (_, None) => '-',
             _ => '~',
         };
-        println!("{sign} {}", name.1);
+        print_line(format_args!("{sign} {}", name.1))?;
         let lines = |text: Option<&String>| -> Vec<String> {
             text.iter().flat_map(|text| text.lines()).map(str::to_owned).collect()
         };
         let (old, new) = (lines(old), lines(new));
-        without(&old, &new).iter().for_each(|line| println!("  - {line}"));
-        without(&new, &old).iter().for_each(|line| println!("  + {line}"));
+        for line in without(&old, &new) {
+            print_line(format_args!("  - {line}"))?;
+        }
+        for line in without(&new, &old) {
+            print_line(format_args!("  + {line}"))?;
+        }
     }
     Ok(is_same)
 }

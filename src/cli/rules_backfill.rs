@@ -7,6 +7,7 @@
 
 use anyhow::{Context as _, anyhow, bail};
 
+use super::output::print_line;
 use super::progress::number;
 use crate::clock::Clock;
 use crate::config::{RulesBackfillCommand, Settings};
@@ -111,8 +112,7 @@ impl Writer {
             let Some(next_ms) = part.next_ms else { break };
             (request.start_ms, request.continues) = (next_ms, true);
         }
-        println!("{name}: {} samples, {} refused", number(stored), number(refused));
-        Ok(())
+        print_line(format_args!("{name}: {} samples, {} refused", number(stored), number(refused)))
     }
 
     fn write(&mut self, request: &BackfillRequest) -> anyhow::Result<BackfillPart> {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 
+use super::output::{print_line, remark_line};
 use crate::clock::Clock;
 use crate::config::RulesTestCommand;
 use crate::model::{Pattern, Timestamp};
@@ -28,7 +29,7 @@ pub(super) fn run(command: &RulesTestCommand) -> anyhow::Result<bool> {
     for file in &command.files {
         let begun = Clock::System.now();
         let report = run_unit_test_file(file, &options);
-        print(&report, command.debug);
+        show(&report, command.debug)?;
         is_fine &= report.failures().is_empty();
         if junit.is_some() {
             write_suite(&mut suites, file, begun, &report);
@@ -52,27 +53,27 @@ fn names(texts: &[String]) -> anyhow::Result<Option<Pattern>> {
     Ok(Some(Pattern::new(&found_anywhere).with_context(|| format!("--run {joined}"))?))
 }
 
-fn print(report: &UnitTestReport, debug: bool) {
+fn show(report: &UnitTestReport, debug: bool) -> anyhow::Result<()> {
     for warning in &report.warnings {
-        eprintln!("  WARNING: {warning}");
+        remark_line(format_args!("  WARNING: {warning}"));
     }
     for test in report.tests.iter().filter(|_| debug) {
-        println!("DEBUG: Starting test {}", test.name);
+        print_line(format_args!("DEBUG: Starting test {}", test.name))?;
         if let Some(dump) = &test.dump {
-            println!("DEBUG: {dump}");
+            print_line(format_args!("DEBUG: {dump}"))?;
         }
-        println!("DEBUG: Test {} finished, took {:?}", test.name, test.took);
+        print_line(format_args!("DEBUG: Test {} finished, took {:?}", test.name, test.took))?;
     }
     let failures = report.failures();
     if failures.is_empty() {
-        println!("  SUCCESS");
+        print_line("  SUCCESS")?;
     } else {
-        eprintln!("  FAILED:");
+        remark_line("  FAILED:");
         for failure in failures {
-            eprintln!("{failure}\n");
+            remark_line(format_args!("{failure}\n"));
         }
     }
-    println!();
+    print_line("")
 }
 
 /// Adds the results of a file to a document in JUnit's format. An error of the file is the result

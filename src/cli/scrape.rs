@@ -1,11 +1,10 @@
 //! `promlet scrape check`: reads a scrape configuration and prints its targets.
 
-use std::io::Write as _;
 use std::path::Path;
 
-use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::output::print;
 use crate::api::views::labels::labels_json;
 use crate::clock::Clock;
 use crate::scrape::config::ScrapeConfig;
@@ -30,7 +29,7 @@ pub(super) fn check(file: &Path, json: bool) -> anyhow::Result<()> {
     let targets = manager.changed_targets().unwrap_or_default();
     let report = CheckedScrape { config, targets, not_asked, failed };
     let text = if json { format!("{:#}\n", report.as_json()) } else { report.as_text() };
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?;
+    print(text)?;
     match report.failed.is_empty() {
         true => Ok(()),
         false => anyhow::bail!("{} of the files with targets cannot be read", report.failed.len()),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
+use super::output::print_line;
 use super::progress::number;
 use crate::clock::Clock;
 use crate::server::{AdminClient, AdminError, AdminRequest, OpenStore, Sealed};
@@ -16,8 +17,8 @@ pub(super) fn run(dir: &Path) -> anyhow::Result<()> {
         Err(AdminError::NotRunning { .. }) => stopped(dir)?,
         Err(error) => return Err(error.into()),
     };
-    println!("sealed {} samples into {} segments", number(sealed.samples), number(sealed.segments));
-    Ok(())
+    let (samples, segments) = (number(sealed.samples), number(sealed.segments));
+    print_line(format_args!("sealed {samples} samples into {segments} segments"))
 }
 
 fn stopped(dir: &Path) -> anyhow::Result<Sealed> {

@@ -215,7 +215,7 @@ pub(super) struct Flags {
     /// it again
     #[arg(long, env = "PROMLET_SCRAPE_CONFIG", value_name = "FILE")]
     pub(super) scrape_config: Option<PathBuf>,
-    /// The organisation that gets the samples of --scrape-config [default: the only one]
+    /// The organisation that gets the samples of --scrape-config [default: the first one]
     #[arg(long, env = "PROMLET_SCRAPE_ORG", value_name = "SLUG")]
     pub(super) scrape_org: Option<String>,
     /// `on` stores the metrics of this server and of its machine (jobs `promlet` and `host`) in the

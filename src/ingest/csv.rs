@@ -126,15 +126,16 @@ impl<'l> CsvDecoder<'l> {
                 continue;
             }
             match (number::parse_value(text), &at) {
-                (Some(value), Ok(at)) => self.add(Sample { at: *at, value })?,
-                (None, _) => self.refuse(record, "invalid_value", || {
+                (Ok(value), Ok(at)) => self.add(Sample { at: *at, value })?,
+                (Err(error), _) => self.refuse(record, "invalid_value", || {
                     format!(
-                        "column {}: {:?} is not a number",
+                        "column {}: {:?} {}",
                         index.saturating_add(1),
-                        truncated(text, CELL_QUOTED_MAX)
+                        truncated(text, CELL_QUOTED_MAX),
+                        error.message()
                     )
                 }),
-                (Some(_), Err((index, time))) => self.refuse(record, "invalid_time", || {
+                (Ok(_), Err((index, time))) => self.refuse(record, "invalid_time", || {
                     let cell = truncated(record.cell(*index), CELL_QUOTED_MAX);
                     format!(
                         "column {}: {cell:?} is not a time in {}",

@@ -82,9 +82,8 @@ fn sample<'a>(
     let Some(value) = words.next() else {
         return Err(wrong("a line is: path value time".to_owned()));
     };
-    let Some(number) = number::parse_value(value) else {
-        return Err(wrong(format!("{:?} is not a number", truncated(value, QUOTED_MAX))));
-    };
+    let number = number::parse_value(value)
+        .map_err(|error| wrong(format!("{:?} {}", truncated(value, QUOTED_MAX), error.message())))?;
     let at = match words.next() {
         None | Some("-1") => default_at,
         Some(time) => time_of(time).ok_or_else(|| {
@@ -102,7 +101,7 @@ fn time_of(text: &str) -> Option<Timestamp> {
     if let Ok(seconds) = text.parse::<i64>() {
         return seconds.checked_mul(1_000).map(Timestamp::from_ms);
     }
-    let seconds = number::parse_value(text).filter(|seconds| seconds.is_finite())?;
+    let seconds = number::parse_value(text).ok().filter(|seconds| seconds.is_finite())?;
     let ms = (seconds * 1_000.0).round();
     #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]
     (ms.abs() < 9e15).then_some(ms as i64).map(Timestamp::from_ms)
@@ -153,7 +152,7 @@ mod tests {
     #[test]
     fn invalid_lines_are_refused_with_their_number() {
         let (stored, refused) = rows(
-            "a\nb x 1\nc 1 x\nd;t 1 1\ne;t=1;t=2 1 1\n;t=1 1 1\nf 1 1 1\nf 1 99999999999999999\ng 1 1\n",
+            "a\nb x 1\nc 1 x\nd;t 1 1\ne;t=1;t=2 1 1\n;t=1 1 1\nf 1 1 1\nf 1 99999999999999999\ng 1 1\nh 1e400 1\n",
         );
         assert_eq!(stored, ["__name__=g 1@1000"]);
         assert_eq!(
@@ -167,6 +166,7 @@ mod tests {
                 "line 6: the series has no metric name",
                 "line 7: \"1\" follows the time",
                 "line 8: \"99999999999999999\" is not a time in seconds since 1970",
+                "line 10: \"1e400\" is out of range: the greatest value is about 1.8e308",
             ]
         );
     }

@@ -12,8 +12,9 @@
 //! A backslash before a comma, a space or an equals sign is removed in names and tags; before other
 //! characters it is text. Strings may contain line ends. A tag without a value makes no label.
 
+use super::number::{self, ValueError};
 use super::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, truncated};
-use super::{DecodeError, DecodeLimits, Translated, lines, number};
+use super::{DecodeError, DecodeLimits, Translated, lines};
 use crate::model::{METRIC_NAME, Refusal, Sample, Timestamp};
 
 /// The most bytes of one string, inclusive, as in InfluxDB. The search for its end stops there.
@@ -303,11 +304,15 @@ impl<'a> InfluxLine<'a> {
             } else {
                 let length = value.find([',', ' ']).unwrap_or(value.len());
                 let (text, after) = value.split_at_checked(length).unwrap_or((value, ""));
-                let Some(value) = value_of(text) else {
+                let value = value_of(text).map_err(|error| {
                     let text = truncated(text, QUOTED_MAX);
-                    let kinds = "a number, a number with i or u, true, false, or a string in quotes";
-                    return Err(LineError::invalid(format!("{text:?} is not {kinds}")));
-                };
+                    LineError::invalid(match error {
+                        ValueError::NotANumber => format!(
+                            "{text:?} is not a number, a number with i or u, true, false, or a string in quotes"
+                        ),
+                        ValueError::OutOfRange => format!("{text:?} {}", error.message()),
+                    })
+                })?;
                 if self.fields.len() >= FIELDS_MAX {
                     return Err(LineError::invalid(format!("more than {FIELDS_MAX} fields")));
                 }
@@ -365,20 +370,20 @@ fn token<'a>(rest: &mut &'a str, ends: &[u8], unescaped: &mut LabelPairs<'a>) ->
     })
 }
 
-/// Parses the value of a field; `None` if it is neither a number nor a boolean.
-fn value_of(text: &str) -> Option<f64> {
+/// Parses the value of a field, a number or a boolean.
+fn value_of(text: &str) -> Result<f64, ValueError> {
     match text {
-        "t" | "T" | "true" | "True" | "TRUE" => return Some(1.0),
-        "f" | "F" | "false" | "False" | "FALSE" => return Some(0.0),
+        "t" | "T" | "true" | "True" | "TRUE" => return Ok(1.0),
+        "f" | "F" | "false" | "False" | "FALSE" => return Ok(0.0),
         _ => {}
     }
     #[expect(clippy::cast_precision_loss, reason = "a sample is a double: the nearest one")]
-    let whole = match text.as_bytes().last()? {
-        b'i' => text.strip_suffix('i')?.parse::<i64>().ok()? as f64,
-        b'u' => text.strip_suffix('u')?.parse::<u64>().ok()? as f64,
-        _ => return number::parse_value(text),
+    let whole = match (text.strip_suffix('i'), text.strip_suffix('u')) {
+        (Some(digits), _) => digits.parse::<i64>().ok().map(|whole| whole as f64),
+        (_, Some(digits)) => digits.parse::<u64>().ok().map(|whole| whole as f64),
+        (None, None) => return number::parse_value(text),
     };
-    Some(whole)
+    whole.ok_or(ValueError::NotANumber)
 }
 
 #[cfg(test)]

@@ -18,8 +18,9 @@ use std::fmt;
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::number::{self, ValueError};
 use super::pairs::{LABELS_PARSED_MAX, LabelPairs, LabelSetError, TextSlice, truncated};
-use super::{DecodeError, DecodeLimits, Translated, lines, number};
+use super::{DecodeError, DecodeLimits, Translated, lines};
 use crate::model::{Refusal, Sample, Timestamp};
 
 /// Decodes a decompressed body. Cost: one pass; per line, only the contents of the batch and
@@ -357,8 +358,14 @@ impl<'a> Deserialize<'a> for SampleValue {
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<SampleValue, E> {
-                let unexpected = || E::invalid_value(serde::de::Unexpected::Str(truncated(text, 40)), &self);
-                number::parse_value(text).map(SampleValue).ok_or_else(unexpected)
+                number::parse_value(text).map(SampleValue).map_err(|error| match error {
+                    ValueError::NotANumber => {
+                        E::invalid_value(serde::de::Unexpected::Str(truncated(text, 40)), &self)
+                    }
+                    ValueError::OutOfRange => {
+                        E::custom(format_args!("{:?} {}", truncated(text, 40), error.message()))
+                    }
+                })
             }
         }
 

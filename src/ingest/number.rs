@@ -11,16 +11,45 @@ const EXACT_DIGITS: usize = 15;
 const POWERS: [f64; 16] =
     [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
 
-/// Parses a sample value: `12`, `-1.5e-3`, `.5`, `NaN`, `+Inf`, `infinity` in any letter case.
-/// Rejects `0x10` and `1_000`. The result is the nearest double.
-#[inline]
-pub(super) fn parse_value(text: &str) -> Option<f64> {
-    if let Some(value) = parse_short(text.as_bytes()) {
-        return Some(value);
+/// The reason why a text is not a sample value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueError {
+    NotANumber,
+    /// The number is finite, and its absolute value is above that of the greatest double.
+    OutOfRange,
+}
+
+impl ValueError {
+    /// Returns the end of a sentence about the text.
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            ValueError::NotANumber => "is not a number",
+            ValueError::OutOfRange => "is out of range: the greatest value is about 1.8e308",
+        }
     }
-    // The standard library has the same grammar and rounds to the nearest double.
-    let value: f64 = text.parse().ok()?;
-    Some(if value.is_nan() { NORMAL_NAN } else { value })
+}
+
+/// Parses a sample value: `12`, `-1.5e-3`, `.5`, `NaN`, `+Inf`, `infinity` in any letter case.
+/// Rejects `0x10`, `1_000` and `1e999`. The result is the nearest double.
+///
+/// # Errors
+/// [`ValueError`].
+#[inline]
+pub(super) fn parse_value(text: &str) -> Result<f64, ValueError> {
+    match parse_short(text.as_bytes()) {
+        Some(value) => Ok(value),
+        None => parse_long(text),
+    }
+}
+
+fn parse_long(text: &str) -> Result<f64, ValueError> {
+    // The standard library has the same grammar and rounds to the nearest double, which is infinite
+    // for numbers out of range.
+    let value: f64 = text.parse().map_err(|_| ValueError::NotANumber)?;
+    if value.is_infinite() && text.bytes().any(|byte| byte.is_ascii_digit()) {
+        return Err(ValueError::OutOfRange);
+    }
+    Ok(if value.is_nan() { NORMAL_NAN } else { value })
 }
 
 /// Parses up to 15 digits with an optional point; returns `None` for anything else. The digits form
@@ -144,7 +173,6 @@ mod tests {
             ("5.", 5.0),
             ("-1.7560473e+07", -1.756_047_3e7),
             ("4.7e-324", 4.7e-324),
-            ("1e999", f64::INFINITY),
             ("+Inf", f64::INFINITY),
             ("-inf", f64::NEG_INFINITY),
             ("Infinity", f64::INFINITY),
@@ -153,14 +181,24 @@ mod tests {
             ("9007199254740993", 9_007_199_254_740_992.0),
         ];
         for (text, expected) in cases {
-            assert_eq!(parse_value(text).map(f64::to_bits), Some(f64::to_bits(expected)), "{text}");
+            assert_eq!(parse_value(text).map(f64::to_bits), Ok(f64::to_bits(expected)), "{text}");
         }
         for text in ["NaN", "nan", "-NaN"] {
-            assert_eq!(parse_value(text).map(f64::to_bits), Some(NORMAL_NAN.to_bits()), "{text}");
+            assert_eq!(parse_value(text).map(f64::to_bits), Ok(NORMAL_NAN.to_bits()), "{text}");
         }
         for text in ["", "-", ".", "-.", "1.2.3", "0x10", "1_000", "1e", "e5", "--1", "1 ", "in", "١"] {
-            assert_eq!(parse_value(text), None, "{text}");
+            assert_eq!(parse_value(text), Err(ValueError::NotANumber), "{text}");
         }
+    }
+
+    #[test]
+    fn a_finite_number_out_of_range_is_no_infinity() {
+        let digits = "9".repeat(400);
+        for text in ["1e999", "-1e400", "1.8e308", "+2E308", &digits] {
+            assert_eq!(parse_value(text), Err(ValueError::OutOfRange), "{text}");
+        }
+        assert_eq!(parse_value("1.7976931348623157e308"), Ok(f64::MAX));
+        assert_eq!(parse_value("1e-999"), Ok(0.0));
     }
 
     #[test]
@@ -200,13 +238,13 @@ mod tests {
             let double = f64::from_bits(bits);
             prop_assume!(!double.is_nan());
             for text in [format!("{double}"), format!("{double:e}")] {
-                prop_assert_eq!(parse_value(&text).map(f64::to_bits), Some(bits), "{}", text);
+                prop_assert_eq!(parse_value(&text).map(f64::to_bits), Ok(bits), "{}", text);
             }
         }
 
         #[test]
         fn short_numbers_parse_as_in_the_standard_library(text in "-?[0-9]{0,8}\\.?[0-9]{0,8}") {
-            let expected = text.parse::<f64>().ok();
+            let expected = text.parse::<f64>().map_err(|_| ValueError::NotANumber);
             prop_assert_eq!(parse_value(&text).map(f64::to_bits), expected.map(f64::to_bits));
         }
 

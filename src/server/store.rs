@@ -17,7 +17,7 @@ use crate::config::{AccountCommand, Settings};
 use crate::entropy::Entropy;
 use crate::identity::{Identity, USERS_TABLE};
 use crate::kv::{Control, ControlOptions, DataFolder, FolderError, LastStop, with_sources};
-use crate::model::{OrgId, Timestamp};
+use crate::model::{OrgId, StoreId, Timestamp};
 use crate::rules::{RuleFileOptions, RuleSettings};
 use crate::standby;
 use crate::tsdb::{self, Tsdb};
@@ -95,6 +95,11 @@ impl OpenStore {
     /// Returns the samples.
     pub fn tsdb(&self) -> &Tsdb {
         &self.context.tsdb
+    }
+
+    /// Returns the id of the store, which differs from that of every other folder.
+    pub fn store_id(&self) -> StoreId {
+        self.context.folder.store_id()
     }
 
     /// Writes a part of a backfill of an organisation that [`OpenAccounts::admit_backfill`]

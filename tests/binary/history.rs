@@ -103,6 +103,14 @@ fn run_killed(dir: &Path, args: &[&str], after_ms: u64) -> bool {
     has_ended
 }
 
+/// Runs a command that fails with exit code 1. Returns what it prints.
+#[track_caller]
+fn fail(dir: &Path, args: &[&str]) -> String {
+    let output = promlet(dir, args).output().expect("it runs");
+    assert_eq!(output.status.code(), Some(1), "{args:?}: {}", shown(&output));
+    shown(&output)
+}
+
 /// Writes OpenMetrics with [`SERIES`] series of [`SAMPLES`] samples.
 fn write_samples(path: &Path) {
     let mut text = "# TYPE load gauge\n# HELP load The load.\n".to_owned();
@@ -188,11 +196,100 @@ fn samples_are_imported_into_and_exported_from_a_running_server_by_its_url() {
             "{compared}"
         );
     }
-    on(&["export", "prometheus-blocks", "blocks", "--from", "1790000000", "--to", "1790100000"]);
+    on(&["export", "prometheus-blocks", "blocks", "--from", "0", "--to", "1790100000"]);
     let compared = on(&["verify-import", "prometheus-blocks", "blocks"]);
     assert!(compared.contains("0 parts differ"), "{compared}");
     // The folder is in use.
     let refused =
         promlet(dir, &["import", "openmetrics", "samples.om", "--org", ORG]).output().expect("it runs");
     assert!(!refused.status.success() && shown(&refused).contains("--url"), "{}", shown(&refused));
+}
+
+#[test]
+fn blocks_of_two_folders_in_one_folder_have_the_samples_of_both() {
+    let (one, other) = (stopped(), stopped());
+    let out = scratch::temporary_folder().expect("a folder");
+    let blocks = out.path().join("blocks").display().to_string();
+    for (dir, job) in [(one.path(), "one"), (other.path(), "other")] {
+        let text = format!("load{{job=\"{job}\"}} 1 1790000000\n# EOF\n");
+        std::fs::write(dir.join("samples.om"), text).expect("written");
+        run(dir, &["import", "openmetrics", "samples.om", "--org", ORG]);
+        let exported = run(dir, &["export", "prometheus-blocks", &blocks, "--org", ORG]);
+        assert!(exported.contains("1 blocks"), "{exported}");
+    }
+    for dir in [one.path(), other.path()] {
+        run(dir, &["import", "prometheus-blocks", &blocks, "--org", ORG]);
+        assert_eq!(exported_lines(dir).len(), 2);
+    }
+}
+
+#[test]
+fn an_import_that_leaves_something_out_ends_with_an_error_after_the_rest_is_stored() {
+    let folder = stopped();
+    let dir = folder.path();
+    for (text, reason) in [
+        ("a 1 1790000000\n# EOF\nb 1 1790000000\n", "line 3: the 1 lines after `# EOF` are not read"),
+        ("a 1 1790000000\n", "without `# EOF`"),
+        ("a 1 1790000000\na 1e400 1790000060\n# EOF\n", "\"1e400\" is out of range"),
+    ] {
+        std::fs::write(dir.join("samples.om"), text).expect("written");
+        let imported = fail(dir, &["import", "openmetrics", "samples.om", "--org", ORG]);
+        assert!(imported.contains("imported 1 samples") && imported.contains(reason), "{imported}");
+    }
+    let missing = ["import", "openmetrics", "samples.om", "--org", ORG, "--progress", "missing/p.json"];
+    assert!(fail(dir, &missing).contains("progress file"));
+}
+
+#[test]
+fn an_export_replaces_an_old_file_also_without_samples_and_refuses_a_wrong_destination_at_once() {
+    let folder = stopped();
+    let dir = folder.path();
+    for (format, expected) in [
+        ("openmetrics", "# EOF\n"),
+        ("jsonl", ""),
+        ("csv", "time:unix_ms,metric,value\n"),
+        ("prometheus", ""),
+    ] {
+        std::fs::write(dir.join("out"), "old").expect("written");
+        run(dir, &["export", format, "out", "--org", ORG]);
+        assert_eq!(std::fs::read_to_string(dir.join("out")).expect("an export"), expected, "{format}");
+    }
+    let refused = fail(dir, &["export", "jsonl", "store", "--org", ORG]);
+    assert!(refused.contains("store is a folder: name a file"), "{refused}");
+    let refused = fail(dir, &["export", "prometheus-blocks", "-", "--org", ORG]);
+    assert!(refused.contains("cannot go to standard output"), "{refused}");
+    assert!(!dir.join("store.incomplete").exists() && !dir.join("-").exists());
+}
+
+#[test]
+fn a_command_whose_standard_output_cannot_be_written_reports_it() {
+    let folder = stopped();
+    let dir = folder.path();
+    std::fs::write(dir.join("samples.om"), "a 1 1790000000\n# EOF\n").expect("written");
+    std::fs::write(dir.join("rules.yml"), "groups: []\n").expect("written");
+    for args in [
+        &["rules", "check", "rules.yml"][..],
+        &["rules", "check", "missing.yml"],
+        &["import", "openmetrics", "samples.om", "--org", ORG],
+        &["seal"],
+        &["backup", "backup"],
+        &["check", "store"],
+    ] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let output = promlet(dir, args).stdout(writer).output().expect("it runs");
+        let text = shown(&output);
+        assert!(matches!(output.status.code(), Some(1 | 2)), "{args:?}: {text}");
+        assert!(text.contains("cannot write to standard output"), "{args:?}: {text}");
+    }
+}
+
+#[test]
+fn a_backup_into_another_backup_advises_no_removal() {
+    let folder = stopped();
+    let dir = folder.path();
+    run(dir, &["backup", "backup"]);
+    let refused = fail(dir, &["backup", "backup"]);
+    assert!(refused.contains("is not empty") && !refused.contains("remove it"), "{refused}");
+    run(dir, &["check", "--deep", "backup"]);
 }

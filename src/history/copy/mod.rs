@@ -144,6 +144,9 @@ pub enum SampleCopyError {
     /// The destination does not accept the samples.
     #[error("the destination does not accept samples: {0}")]
     Sink(String),
+    /// The stored samples cannot be read.
+    #[error("the stored samples cannot be read: {0}")]
+    Lookup(String),
     /// The progress file cannot be written.
     #[error("the progress file {file}: {source}")]
     Progress {

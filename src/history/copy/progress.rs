@@ -59,6 +59,17 @@ impl ProgressFile {
         Ok(stored.map(|stored| (stored.position, stored.totals)))
     }
 
+    /// Checks that the file can be written, so that a copy does not fail after hours of work.
+    ///
+    /// # Errors
+    /// [`SampleCopyError::Progress`].
+    pub fn check_writable(&self) -> Result<(), SampleCopyError> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let temporary = path.with_extension("tmp");
+        let tried = std::fs::File::create(&temporary).and_then(|_| std::fs::remove_file(&temporary));
+        tried.map_err(|error| self.failed(error))
+    }
+
     /// Stores a position. Either the old or the new one survives an interruption.
     ///
     /// # Errors

@@ -27,6 +27,11 @@ pub struct CopyTotals {
 }
 
 impl CopyTotals {
+    /// Returns whether no sample, line or part of the source was left out.
+    pub fn is_complete(&self) -> bool {
+        self.refused == 0 && self.reasons.is_empty()
+    }
+
     fn add_refused(&mut self, samples: u64, reasons: &[String]) {
         self.refused = self.refused.saturating_add(samples);
         for reason in reasons {
@@ -74,6 +79,7 @@ pub fn copy(
         source.resume(position)?;
         totals = known;
     }
+    progress.check_writable()?;
     let reader = &mut *source;
     std::thread::scope(|scope| {
         let (sender, batches) = sync_channel(BATCHES_WAITING);

@@ -96,7 +96,7 @@ impl CopyLookup for StoreLookup {
             Some(one) => read_series(&self.snapshot, &one, range),
             None => undamaged(&self.snapshot, RawSeries::new(labels.clone())),
         };
-        read.map_err(SampleCopyError::Sink)
+        read.map_err(SampleCopyError::Lookup)
     }
 }
 

@@ -168,6 +168,26 @@ fn a_file_without_its_end_is_copied_and_reported() {
     assert!(totals.reasons[0].contains("# EOF"), "{:?}", totals.reasons);
 }
 
+#[test]
+fn lines_after_the_end_of_openmetrics_are_refused_and_counted() {
+    let body = "m 1 1\n# EOF\n\n# TYPE b gauge\nb 1 1\n  \nb 2 2\n# EOF";
+    let (found, totals) = copied(body, TextFormat::OpenMetrics);
+    assert_eq!((found.len(), totals.stored, totals.refused), (1, 1, 4));
+    assert_eq!(totals.reasons, ["line 4: the 4 lines after `# EOF` are not read"]);
+    assert!(!totals.is_complete());
+    for body in ["m 1 1\n# EOF", "m 1 1\n# EOF\n", "m 1 1\n# EOF\n\n \t\r\n"] {
+        assert!(copied(body, TextFormat::OpenMetrics).1.is_complete(), "{body:?}");
+    }
+    // An interrupted copy continues behind the end as well.
+    let mut first = text(body, TextFormat::OpenMetrics);
+    first.next().expect("read").expect("the lines before the end");
+    let mut second = text(body, TextFormat::OpenMetrics);
+    second.resume(first.position()).expect("continued");
+    let batch = second.next().expect("read").expect("the lines after the end");
+    assert_eq!((batch.refused, batch.sample_count()), (4, 0));
+    assert!(second.next().expect("read").is_none());
+}
+
 /// Several pieces of 2 MiB.
 fn long_csv() -> (String, usize) {
     let mut body = "time:unix_ms,metric,value,host,note\n".to_owned();
@@ -277,6 +297,17 @@ fn a_progress_file_of_another_copy_and_a_damaged_one_are_not_used() {
     assert_eq!(progress.load().expect("read"), None);
     progress.remove().expect("removed");
     assert_eq!(progress.load().expect("read"), None);
+}
+
+#[test]
+fn a_progress_file_that_cannot_be_written_is_reported_before_anything_is_copied() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let progress = ProgressFile::new(&dir.path().join("missing/p.json"), "one".to_owned());
+    let mut sink = WaitingSink::default();
+    let mut source = text("m 1 1\n", TextFormat::Prometheus);
+    let copied = copy(&mut source, &CopyFilter::default(), &mut sink, &progress, &mut |_| true);
+    assert!(matches!(copied, Err(SampleCopyError::Progress { .. })), "{copied:?}");
+    assert_eq!((sink.durable, sink.waiting), (0, 0));
 }
 
 #[test]

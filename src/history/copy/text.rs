@@ -145,7 +145,7 @@ impl<R: Read> TextSource<R> {
             }
             let line = piece.get(start..).unwrap_or_default();
             match self.format {
-                TextFormat::OpenMetrics => self.has_eof = line.trim_ascii_end() == EOF,
+                TextFormat::OpenMetrics => self.has_eof = is_eof(line),
                 TextFormat::Csv(_) => is_quoted = csv::ends_in_quotes(line, is_quoted),
                 TextFormat::Influx { .. } => {
                     is_quoted = influx::ends_in_string(piece.get(record..).unwrap_or_default());
@@ -194,6 +194,36 @@ impl<R: Read> TextSource<R> {
         Ok(CopyBatch::of_text(&decoded, lines))
     }
 
+    /// Reads the lines after `# EOF`. Returns a batch that refuses those that are not blank; none
+    /// if there are no such lines.
+    fn refuse_rest(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
+        let (mut lines, mut first, mut is_blank) = (0_u64, None, true);
+        loop {
+            let buffer = self.input.fill_buf().map_err(|error| unreadable(&error))?;
+            if buffer.is_empty() {
+                break;
+            }
+            for byte in buffer {
+                if *byte == b'\n' {
+                    self.position.lines = self.position.lines.saturating_add(1);
+                    is_blank = true;
+                } else if is_blank && !byte.is_ascii_whitespace() {
+                    is_blank = false;
+                    lines = lines.saturating_add(1);
+                    first.get_or_insert(self.position.lines.saturating_add(1));
+                }
+            }
+            let read = buffer.len();
+            self.input.consume(read);
+            self.position.offset = self.position.offset.saturating_add_unsigned(read as u64);
+        }
+        Ok(first.map(|first| {
+            let mut batch = CopyBatch::default();
+            batch.refuse(lines, format!("line {first}: the {lines} lines after `# EOF` are not read"));
+            batch
+        }))
+    }
+
     /// Keeps the comments of the family that the next piece may continue.
     fn keep_comments(&mut self, piece: &[u8]) {
         if !matches!(self.format, TextFormat::OpenMetrics | TextFormat::Prometheus) {
@@ -216,6 +246,11 @@ impl<R: Read> TextSource<R> {
     }
 }
 
+/// Returns whether a line ends a file of OpenMetrics.
+fn is_eof(line: &[u8]) -> bool {
+    line.trim_ascii_end() == EOF
+}
+
 fn unreadable(error: &std::io::Error) -> SampleCopyError {
     SampleCopyError::Source(format!("the file cannot be read: {error}"))
 }
@@ -229,6 +264,7 @@ impl<R: Read + Send> CopySource for TextSource<R> {
     fn resume(&mut self, position: CopyPosition) -> Result<(), SampleCopyError> {
         let skipped = position.offset.saturating_sub(self.position.offset);
         let skipped = u64::try_from(skipped).unwrap_or_default();
+        let is_open = matches!(self.format, TextFormat::OpenMetrics);
         let mut left = usize::try_from(skipped).unwrap_or(usize::MAX);
         let mut piece = Vec::new();
         let mut buffer = vec![0; 64 << 10];
@@ -250,8 +286,10 @@ impl<R: Read + Send> CopySource for TextSource<R> {
                 let rest = piece.split_off(whole);
                 let lines = std::mem::replace(&mut piece, rest);
                 self.keep_comments(&lines);
+                self.has_eof |= is_open && lines.split(|byte| *byte == b'\n').any(is_eof);
             }
         }
+        self.has_eof |= is_open && is_eof(&piece);
         self.position = position;
         Ok(())
     }
@@ -259,6 +297,9 @@ impl<R: Read + Send> CopySource for TextSource<R> {
     fn next(&mut self) -> Result<Option<CopyBatch>, SampleCopyError> {
         loop {
             let piece = self.read_piece()?;
+            if piece.is_empty() && self.has_eof {
+                return self.refuse_rest();
+            }
             if piece.is_empty() {
                 if matches!(self.format, TextFormat::OpenMetrics) && !self.has_eof && self.problems.is_empty()
                 {

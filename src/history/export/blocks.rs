@@ -254,6 +254,30 @@ pub fn used_range<E>(
     Ok(Some(TimeRange::new(Timestamp::from_ms(start), Timestamp::from_ms(end.saturating_neg()))))
 }
 
+/// Returns a range without its first windows of `block_ms` milliseconds that have no samples; none
+/// if there are no samples. The windows are those of [`export_blocks`]. `exists` reports whether
+/// there are samples in a range, and is called at most 66 times.
+///
+/// # Errors
+/// Those of `exists`.
+pub fn without_empty_start<E>(
+    range: TimeRange,
+    block_ms: i64,
+    exists: impl Fn(TimeRange) -> Result<bool, E>,
+) -> Result<Option<TimeRange>, E> {
+    let (first_ms, last_ms, block_ms) = (range.start.as_ms(), range.end.as_ms(), block_ms.max(1));
+    if first_ms > last_ms || !exists(range)? {
+        return Ok(None);
+    }
+    let window_of = |ms: i64| ms.checked_div_euclid(block_ms).unwrap_or_default();
+    let window = least(window_of(first_ms), window_of(last_ms), |window| {
+        let end_ms = window.saturating_add(1).saturating_mul(block_ms).saturating_sub(1).min(last_ms);
+        exists(TimeRange::new(range.start, Timestamp::from_ms(end_ms)))
+    })?;
+    let start_ms = window.saturating_mul(block_ms).max(first_ms);
+    Ok(Some(TimeRange::new(Timestamp::from_ms(start_ms), range.end)))
+}
+
 /// Returns the least number from `low` to `high` that `holds`, which holds for `high` and for all
 /// numbers after the least one.
 fn least<E>(mut low: i64, mut high: i64, holds: impl Fn(i64) -> Result<bool, E>) -> Result<i64, E> {

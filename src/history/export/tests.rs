@@ -103,9 +103,36 @@ fn every_text_is_imported_again_with_the_same_samples() {
 
 #[test]
 fn a_label_whose_name_has_another_meaning_in_csv_is_found() {
-    let series = [Labels::from_pairs([("__name__", "m"), ("Value", "x")])];
-    assert_eq!(ExportWriter::new(ExportFormat::Csv, &series).impossible_column(), Some("Value"));
+    for name in ["Value", "time:unix_s", "Timestamp:rfc3339", "time:zone", " host", "host\t"] {
+        let series = [Labels::from_pairs([("__name__", "m"), (name, "x")])];
+        assert_eq!(ExportWriter::new(ExportFormat::Csv, &series).impossible_column(), Some(name));
+    }
+    let series = [Labels::from_pairs([("__name__", "m"), ("job:time", "x"), ("value:a", "x")])];
+    assert_eq!(ExportWriter::new(ExportFormat::Csv, &series).impossible_column(), None);
+    let series = [Labels::from_pairs([("__name__", "m"), ("value", "x")])];
     assert_eq!(ExportWriter::new(ExportFormat::JsonLines, &series).impossible_column(), None);
+}
+
+#[test]
+fn the_windows_before_the_first_sample_are_found_with_few_requests() {
+    let hour_ms = 3_600_000;
+    let at = Timestamp::from_ms;
+    for (first_ms, start_ms) in [(1_795_000_000_000, 1_794_960_000_000), (5, 0), (-1, -18 * hour_ms)] {
+        let asked = std::cell::Cell::new(0);
+        let exists = |range: TimeRange| {
+            asked.set(asked.get() + 1);
+            Ok::<_, ()>(range.contains(at(first_ms)))
+        };
+        let range = TimeRange::new(Timestamp::MIN, NOW);
+        let found = without_empty_start(range, 18 * hour_ms, exists).expect("answered");
+        assert_eq!(found, Some(TimeRange::new(at(start_ms), NOW)));
+        assert!(asked.get() < 66, "{} requests", asked.get());
+        let range = TimeRange::new(at(start_ms + 1), NOW);
+        let found = without_empty_start(range, 18 * hour_ms, exists).expect("answered");
+        assert_eq!(found, Some(range), "the range begins within the window");
+        let range = TimeRange::new(at(first_ms + 1), NOW);
+        assert_eq!(without_empty_start(range, 18 * hour_ms, exists), Ok(None));
+    }
 }
 
 fn filled() -> Tsdb {

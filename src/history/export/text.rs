@@ -9,10 +9,9 @@ use std::io::Write;
 
 use super::ExportSource;
 use super::blocks::first_part;
+use super::families::{description_of, family_of, text_order};
 use crate::history::copy::SampleCopyError;
-use crate::model::{
-    Labels, METRIC_NAME, MetricKind, MetricMetadata, RawSeries, TimeRange, families_of, is_stale,
-};
+use crate::model::{Labels, METRIC_NAME, MetricMetadata, RawSeries, TimeRange, families_of, is_stale};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +38,11 @@ impl ExportFormat {
         })
     }
 
+    /// Returns whether the format describes families of metrics.
+    const fn has_types(self) -> bool {
+        matches!(self, ExportFormat::OpenMetrics | ExportFormat::Prometheus)
+    }
+
     /// Returns the content type.
     pub const fn content_type(self) -> &'static str {
         match self {
@@ -61,8 +65,9 @@ pub struct ExportWriter {
     left_out: u64,
 }
 
-/// The names of columns that have another meaning.
-const RESERVED_COLUMNS: [&str; 4] = ["time", "timestamp", "value", "metric"];
+/// The names of columns that have another meaning, and those that may have a format behind a colon.
+const RESERVED_COLUMNS: [&str; 2] = ["value", "metric"];
+const TIME_COLUMNS: [&str; 2] = ["time", "timestamp"];
 
 impl ExportWriter {
     /// Creates a writer of the series with these labels. Only CSV needs them, for its columns.
@@ -84,10 +89,15 @@ impl ExportWriter {
     }
 
     /// Returns the label that cannot be a column of CSV because its name has another meaning
-    /// there.
+    /// there: a reserved word, a time with a format such as `time:unix_s`, or a name with white
+    /// space around it, which is trimmed.
     pub fn impossible_column(&self) -> Option<&str> {
-        let is_reserved =
-            |name: &&String| RESERVED_COLUMNS.iter().any(|word| word.eq_ignore_ascii_case(name));
+        let is_reserved = |name: &&String| {
+            let word = name.split_once(':').map_or(name.as_str(), |(word, _)| word);
+            name.trim() != name.as_str()
+                || RESERVED_COLUMNS.iter().any(|reserved| reserved.eq_ignore_ascii_case(name))
+                || TIME_COLUMNS.iter().any(|reserved| reserved.eq_ignore_ascii_case(word))
+        };
         self.columns.iter().find(is_reserved).map(String::as_str)
     }
 
@@ -129,7 +139,7 @@ impl ExportWriter {
             ExportFormat::Csv => self.csv_lines(series, out),
             ExportFormat::OpenMetrics | ExportFormat::Prometheus => {
                 if let Some(metadata) = metadata {
-                    self.describe(&metadata, out);
+                    self.describe(series.labels.metric_name(), &metadata, out);
                 }
                 self.text_lines(series, out);
             }
@@ -153,20 +163,21 @@ impl ExportWriter {
         }
     }
 
-    fn describe(&mut self, metadata: &MetricMetadata<'_>, out: &mut Vec<u8>) {
-        if !self.described.insert(metadata.name.to_owned()) {
+    fn describe(&mut self, series_name: &str, metadata: &MetricMetadata<'_>, out: &mut Vec<u8>) {
+        let (name, kind) = family_of(self.format, series_name, metadata);
+        if self.described.contains(&*name) {
             return;
         }
+        self.described.insert(name.clone().into_owned());
         let is_open = self.format == ExportFormat::OpenMetrics;
-        let kind = match metadata.kind {
-            MetricKind::Unknown if !is_open => "untyped",
-            kind => kind.as_str(),
-        };
-        let (name, quoted) = (metadata.name, !is_plain(metadata.name, true));
+        // OpenMetrics requires that the name of the family ends with the unit.
+        let before = name.strip_suffix(metadata.unit).filter(|_| !metadata.unit.is_empty());
+        let has_unit = is_open && before.is_some_and(|before| before.ends_with('_'));
         let mut text = String::new();
-        let name = if quoted { format!("\"{}\"", Escaped(name, true)) } else { name.to_owned() };
+        let quoted = !is_plain(&name, true);
+        let name = if quoted { format!("\"{}\"", Escaped(&name, true)) } else { name.into_owned() };
         let _ = writeln!(text, "# TYPE {name} {kind}");
-        if is_open && !metadata.unit.is_empty() {
+        if has_unit {
             let _ = writeln!(text, "# UNIT {name} {}", metadata.unit);
         }
         if !metadata.help.is_empty() {
@@ -382,8 +393,13 @@ impl<S: ExportSource> TextPieces<S> {
     /// [`SampleCopyError`], also if a label cannot be a column of CSV.
     pub fn new(mut source: S, export: TextExport) -> Result<TextPieces<S>, SampleCopyError> {
         let labels = source.select(export.range)?;
-        let mut places: Vec<usize> = (0..labels.len()).collect();
-        places.sort_by_key(|place| labels.get(*place).map(Labels::metric_name));
+        let places = if export.format.has_types() {
+            text_order(&labels, export.format, |name| source.metadata(name))
+        } else {
+            let mut places: Vec<usize> = (0..labels.len()).collect();
+            places.sort_by_key(|place| labels.get(*place).map(Labels::metric_name));
+            places
+        };
         let writer = ExportWriter::new(export.format, &labels);
         if let Some(column) = writer.impossible_column() {
             let message =
@@ -406,7 +422,7 @@ impl<S: ExportSource> TextPieces<S> {
         let Some(place) = place.copied() else { return Ok(None) };
         let (part, rest) = first_part(self.rest);
         let series = self.source.read(place, part)?;
-        let metadata = metadata_of(&series.labels, |name| self.source.metadata(name));
+        let metadata = description_of(&series.labels, |name| self.source.metadata(name));
         self.writer.series(&series, metadata, text);
         self.step.samples = self.step.samples.saturating_add(series.len() as u64);
         self.step.left_out = self.writer.left_out();

@@ -164,10 +164,11 @@ fn invalid_column_descriptions_and_headers_are_refused() {
 
 #[test]
 fn an_invalid_csv_line_is_refused_with_its_position_and_the_others_are_stored() {
-    let cases: [(&str, &str, usize); 9] = [
+    let cases: [(&str, &str, usize); 10] = [
         ("1,up", "2 cells, the header has 4", 1),
         ("1,up,1,a,b", "5 cells, the header has 4", 1),
         ("1,up,x,a", "column 3: \"x\" is not a number", 1),
+        ("1,up,1e400,a", "column 3: \"1e400\" is out of range: the greatest value is about 1.8e308", 1),
         ("x,up,1,a", "column 1: \"x\" is not a time in unix seconds or RFC 3339", 1),
         (",up,1,a", "column 1: \"\" is not a time in unix seconds or RFC 3339", 1),
         ("1,,1,a", "the series has no metric name", 1),

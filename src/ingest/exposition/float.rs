@@ -46,7 +46,7 @@ pub(super) fn open_metrics_float(value: f64) -> String {
 /// Returns a value of `le` or `quantile` as [`open_metrics_float`] writes it; `None` if it is
 /// written so already, or is not a number.
 pub fn normalized_float(text: &str) -> Option<String> {
-    let normalized = open_metrics_float(number::parse_value(text)?);
+    let normalized = open_metrics_float(number::parse_value(text).ok()?);
     (normalized != text).then_some(normalized)
 }
 

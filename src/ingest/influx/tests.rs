@@ -99,6 +99,7 @@ fn an_invalid_line_is_refused_with_its_number_and_the_others_are_stored() {
         ("m =1", "no field of the form name=value where one is expected", 1),
         ("m v=", "\"\" is not a number, a number with i or u, true, false, or a string in quotes", 1),
         ("m v=1.5i", "\"1.5i\" is not a number, a number with i or u, true, false, or a string in quotes", 1),
+        ("m v=-1e400", "\"-1e400\" is out of range: the greatest value is about 1.8e308", 1),
         ("m a=1,b=2,", "no field of the form name=value where one is expected", 2),
         ("m v=\"x\"y", "text follows the end of a string", 1),
         ("m v=\"x", "a string does not end within 65536 bytes", 1),

@@ -78,6 +78,11 @@ fn an_invalid_json_line_is_refused_with_its_position_and_the_others_are_stored()
             1,
         ),
         (
+            r#"{"metric":{"__name__":"up"},"values":["1e400"],"timestamps":[1]}"#,
+            "column 45: \"1e400\" is out of range: the greatest value is about 1.8e308",
+            1,
+        ),
+        (
             r#"{"metric":{"__name__":"up"},"values":[1],"timestamps":[1.5]}"#,
             "column 58: invalid type: floating point `1.5`, expected i64",
             1,

@@ -348,14 +348,11 @@ impl<'a> LineCursor<'a> {
         let start = self.at;
         match (self.word(), start) {
             ("", start) => Err(LineError::new(start, SYNTAX, VALUE_MISSING)),
-            (word, start) => {
-                let error = || LineError {
-                    at: start,
-                    code: "invalid_value",
-                    detail: ErrorDetail::Unexpected(word, "is not a number"),
-                };
-                number::parse_value(word).ok_or_else(error)
-            }
+            (word, start) => number::parse_value(word).map_err(|error| LineError {
+                at: start,
+                code: "invalid_value",
+                detail: ErrorDetail::Unexpected(word, error.message()),
+            }),
         }
     }
 

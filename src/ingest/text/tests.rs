@@ -92,6 +92,7 @@ fn an_invalid_text_line_is_refused_with_its_position_and_the_others_are_stored()
         ("up ", "column 4: the value is missing"),
         (r#"up{a="b"}"#, "column 10: the value is missing"),
         ("up x", "column 4: \"x\" is not a number"),
+        ("up 1e400", "column 4: \"1e400\" is out of range: the greatest value is about 1.8e308"),
         ("up 1 2 3", "column 8: \"3\" is unexpected: a line is a series, a value and a time"),
         (
             "up 1 1.5",

@@ -12,8 +12,9 @@ use crate::config::{ExportCommand, ExportKind, Settings};
 use crate::history::copy::CopyFilter;
 use crate::history::export::{
     BlockExport, ExportFormat, ExportSource, StoreExport, TextExport, export_blocks, export_text,
+    without_empty_start,
 };
-use crate::model::{Access, TimeRange, percent_encoded};
+use crate::model::{Access, TimeRange, Timestamp, percent_encoded};
 
 /// The result of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,7 @@ pub fn export(
     command: &ExportCommand,
     observe: ObserveHistory<'_>,
 ) -> Result<ExportOutcome, String> {
+    check_out(command)?;
     let filter = filter_of(&command.selection, None)?;
     let place = &command.place;
     if let Some(url) = &place.url {
@@ -52,6 +54,18 @@ pub fn export(
     with_closing(exported, folder.close(false))
 }
 
+/// Refuses a destination that the kind of export cannot have, before anything is read.
+fn check_out(command: &ExportCommand) -> Result<(), String> {
+    let out = &command.out;
+    match format_of(command.kind) {
+        None if out == Path::new("-") => {
+            Err("blocks are a folder, which cannot go to standard output: name a folder".to_owned())
+        }
+        Some(_) if out.is_dir() => Err(format!("{} is a folder: name a file", out.display())),
+        _ => Ok(()),
+    }
+}
+
 fn of_folder(
     folder: &HistoryFolder,
     command: &ExportCommand,
@@ -59,11 +73,17 @@ fn of_folder(
     observe: ObserveHistory<'_>,
 ) -> Result<ExportOutcome, String> {
     let snapshot = folder.tsdb().snapshot(&Access::whole(folder.org));
-    let mut source = StoreExport::new(snapshot, filter.selectors.clone());
+    let mut source = StoreExport::new(snapshot.clone(), filter.selectors.clone());
     let used = source.used_range(filter.range).map_err(|error| error.to_string())?;
-    let Some(range) = used else { return Ok(ExportOutcome::default()) };
     let Some(format) = format_of(command.kind) else {
-        return blocks(&mut source, command, range, observe);
+        let Some(range) = used else { return Ok(ExportOutcome::default()) };
+        return blocks(&mut source, &folder.identity(), range, command, observe);
+    };
+    // An export without samples replaces an older file, too.
+    let nothing = TimeRange::new(Timestamp::from_ms(0), Timestamp::from_ms(-1));
+    let (source, range) = match used {
+        Some(range) => (source, range),
+        None => (StoreExport::of_selected(snapshot, Vec::new()), nothing),
     };
     written(&command.out, |out| {
         let text = TextExport { format, range };
@@ -86,8 +106,13 @@ fn of_server(
     let Some(format) = format_of(command.kind) else {
         let start = command.selection.from.ok_or("--from is needed for blocks of a running server")?;
         let range = TimeRange::new(start, filter.range.end.min(Clock::System.now()));
+        let exists = |range| server.has_series(&command.selection.selectors, range);
+        let Some(range) = without_empty_start(range, block_ms(command), exists)? else {
+            return Ok(ExportOutcome::default());
+        };
+        let identity = format!("server {}", command.place.url.as_deref().unwrap_or_default());
         let fetch = RemoteReadFetch { server, selectors: filter.selectors.clone() };
-        return blocks(&mut RemoteExport::new(fetch), command, range, observe);
+        return blocks(&mut RemoteExport::new(fetch), &identity, range, command, observe);
     };
     let name = match format {
         ExportFormat::JsonLines => "jsonl",
@@ -120,22 +145,22 @@ fn format_of(kind: ExportKind) -> Option<ExportFormat> {
     }
 }
 
+fn block_ms(command: &ExportCommand) -> i64 {
+    i64::from(command.block_hours).saturating_mul(3_600_000)
+}
+
 fn blocks(
     source: &mut dyn ExportSource,
-    command: &ExportCommand,
+    origin: &str,
     range: TimeRange,
+    command: &ExportCommand,
     observe: ObserveHistory<'_>,
 ) -> Result<ExportOutcome, String> {
     std::fs::create_dir_all(&command.out)
         .map_err(|error| format!("cannot create {}: {error}", command.out.display()))?;
-    let identity =
-        format!("{:?} {:?} {:?}", command.place.org, command.place.url, command.selection.selectors);
-    let export = BlockExport {
-        folder: &command.out,
-        range,
-        block_ms: i64::from(command.block_hours).saturating_mul(3_600_000),
-        identity: &identity,
-    };
+    let identity = format!("{origin} {:?}", command.selection.selectors);
+    let export =
+        BlockExport { folder: &command.out, range, block_ms: block_ms(command), identity: &identity };
     let mut samples = 0;
     let written = export_blocks(source, &export, &mut |step| {
         samples = step.samples;

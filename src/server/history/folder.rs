@@ -44,6 +44,11 @@ impl HistoryFolder {
         self.store.tsdb()
     }
 
+    /// Returns a text that identifies the organisation among those of all folders.
+    pub(super) fn identity(&self) -> String {
+        format!("store {} organisation {}", self.store.store_id(), self.org.0)
+    }
+
     /// Writes the samples in memory to segments, and closes the folder.
     pub(super) fn close(self, has_changed: bool) -> Result<(), String> {
         if has_changed {

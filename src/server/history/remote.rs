@@ -135,6 +135,24 @@ impl RemoteServer {
         }
     }
 
+    /// Returns whether any series that a selector matches has samples in a range; of all series if
+    /// there are no selectors.
+    ///
+    /// # Errors
+    /// A sentence.
+    pub(super) fn has_series(&self, selectors: &[String], range: TimeRange) -> Result<bool, String> {
+        let [start, end] = [range.start, range.end].map(|at| DecimalSeconds(at.as_ms()));
+        let mut suffix = format!("/api/v1/series?limit=1&start={start}&end={end}");
+        let all = [ALL_SERIES.to_owned()];
+        push_selectors(if selectors.is_empty() { &all[..] } else { selectors }, &mut suffix);
+        let request = self.request(TargetMethod::Get, suffix, WINDOW_BYTES_MAX);
+        let failed = |reason: String| format!("{}: {reason}", self.url);
+        let (_, body) = self.exchange(&request).map_err(|failure| failed(String::from(failure)))?;
+        let answer: SeriesAnswer =
+            serde_json::from_slice(&body).map_err(|error| failed(format!("no list of series: {error}")))?;
+        Ok(!answer.data.is_empty())
+    }
+
     /// Reads the samples that match, by remote read.
     fn read(&self, matchers: Vec<Matcher>, range: TimeRange) -> Result<Vec<RawSeries>, FetchFailure> {
         let queries = [ReadQuery { matchers, range }];
@@ -197,6 +215,15 @@ impl RemoteServer {
             Ok(bytes)
         })
     }
+}
+
+/// The selector of all series.
+const ALL_SERIES: &str = "{__name__!=\"\"}";
+
+/// The response of `GET /api/v1/series`.
+#[derive(serde::Deserialize)]
+struct SeriesAnswer {
+    data: Vec<serde::de::IgnoredAny>,
 }
 
 /// The fields of the head of a response that are used.
@@ -362,7 +389,7 @@ impl FetchWindow for VictoriaFetch {
     }
 
     fn fetch(&mut self, range: TimeRange) -> Result<CopyBatch, FetchFailure> {
-        let all = ["{__name__!=\"\"}".to_owned()];
+        let all = [ALL_SERIES.to_owned()];
         let selectors = if self.selectors.is_empty() { &all[..] } else { &self.selectors };
         let mut suffix = "/api/v1/export?reduce_mem_usage=0".to_owned();
         push_selectors(selectors, &mut suffix);
@@ -403,7 +430,7 @@ impl CopyLookup for RemoteLookup<'_> {
     fn samples(&mut self, labels: &Labels, range: TimeRange) -> Result<RawSeries, SampleCopyError> {
         let matchers = labels.iter().map(|label| Matcher::equal(label.name, label.value)).collect();
         let found = self.0.read(matchers, range).map_err(|failure| match failure {
-            FetchFailure::TooLarge(reason) | FetchFailure::Failed(reason) => SampleCopyError::Sink(reason),
+            FetchFailure::TooLarge(reason) | FetchFailure::Failed(reason) => SampleCopyError::Lookup(reason),
         })?;
         let own = found.into_iter().find(|one| one.labels == *labels);
         Ok(own.unwrap_or_else(|| RawSeries::new(labels.clone())))
