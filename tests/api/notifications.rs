@@ -422,7 +422,7 @@ async fn posted_alerts_are_checked_one_by_one_as_alertmanager_does() {
     let alerts = format!("{MOUNT}/alerts");
     let label = |name: &str| json!({ name: "x" });
     let sent = json!([
-        { "labels": label("good"), "annotations": { "": "" } },
+        { "labels": label("good") },
         { "labels": label("") },
         { "labels": { "a": "1", "": "" } },
         { "labels": label("a"), "startsAt": later },
