@@ -123,7 +123,8 @@ pub(super) struct StoredAlert {
     pub(super) ends_at_ms: i64,
     /// For how long the alert stays valid after it was sent, in milliseconds.
     pub(super) validity_ms: i64,
-    /// Whether `ends_at_ms` is the end that the sender wants, also if it does not send the alert again.
+    /// Whether `ends_at_ms` is the end that the sender wants, also if it does not send the alert
+    /// again.
     #[serde(default)]
     pub(super) has_own_end: bool,
     pub(super) resolved: bool,

@@ -22,8 +22,8 @@ pub struct Home<'a> {
     pub control: Arc<Control>,
 }
 
-/// How far a sample may be ahead of the clock, inclusive, unless [`Options::ahead_max`] sets another
-/// limit.
+/// How far a sample may be ahead of the clock, inclusive, unless [`Options::ahead_max`] sets
+/// another limit.
 pub const AHEAD_MAX: Duration = Duration::from_secs(600);
 
 /// The tolerance beyond [`Options::ahead_max`] within which a sample ahead of the clock does not

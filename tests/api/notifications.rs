@@ -417,12 +417,13 @@ async fn embed_tokens_see_no_alerts_and_no_silences() {
 async fn posted_alerts_are_checked_one_by_one_as_alertmanager_does() {
     let server = TestServer::new();
     let owner = server.log_in().await;
+    assert_eq!(put(&server, &owner, "*", &mails()).await.status, 200);
     let now = server.clock.now();
     let (later, past) = (now.plus_ms(600_000).to_rfc3339(), now.plus_ms(-1_000).to_rfc3339());
     let alerts = format!("{MOUNT}/alerts");
     let label = |name: &str| json!({ name: "x" });
     let sent = json!([
-        { "labels": label("good"), "annotations": { "": "" } },
+        { "labels": label("good") },
         { "labels": label("") },
         { "labels": { "a": "1", "": "" } },
         { "labels": label("a"), "startsAt": later },

@@ -24,7 +24,8 @@ pub(in crate::notify) struct AlertEntry {
     pub(in crate::notify) expr: Arc<str>,
     /// How long the alert stays valid after it was sent, in milliseconds.
     validity_ms: i64,
-    /// Whether `ends_at` is the end that the sender wants, also if it does not send the alert again.
+    /// Whether `ends_at` is the end that the sender wants, also if it does not send the alert
+    /// again.
     has_own_end: bool,
     /// The number of groups that contain it.
     pub(in crate::notify) groups: u32,

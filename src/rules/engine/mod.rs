@@ -182,8 +182,8 @@ impl RuleEngine {
         Ok(())
     }
 
-    /// Stops the threads: running queries are cancelled, and the call waits for their end. Series of
-    /// removed groups and rules end now, because after a start nothing knows of them.
+    /// Stops the threads: running queries are cancelled, and the call waits for their end. Series
+    /// of removed groups and rules end now, because after a start nothing knows of them.
     pub fn stop(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake.notify_all();

@@ -111,9 +111,9 @@ impl ScrapeBatch {
         self.places.push(NOWHERE);
     }
 
-    /// Returns whether a sample of this time may be stored. One that is more than [`AHEAD_MAX`] after
-    /// the scrape is left out and counted: shortly after a start, the store refuses a whole batch
-    /// with such a time, because the time of the server may be wrong instead.
+    /// Returns whether a sample of this time may be stored. One that is more than [`AHEAD_MAX`]
+    /// after the scrape is left out and counted: shortly after a start, the store refuses a whole
+    /// batch with such a time, because the time of the server may be wrong instead.
     pub(super) fn admits(&mut self, at: Timestamp) -> bool {
         if !is_too_far_ahead(at, self.at) {
             return true;
@@ -123,9 +123,10 @@ impl ScrapeBatch {
             let labels = self.series.last().map(|(labels, _)| labels.clone()).unwrap_or_default();
             let series = Refusal::series_text(pairs_of(self.labels(labels)));
             let (ms, ahead) = (at.as_ms(), at.ms_since(self.at));
+            let allowed = AHEAD_MAX.as_millis();
             let text = format!(
-                "{series}: the sample's time {ms} is {ahead} ms ahead of the scrape, at most {} ms are allowed",
-                AHEAD_MAX.as_millis()
+                "{series}: the sample's time {ms} is {ahead} ms ahead of the scrape, at most {allowed} ms \
+                 are allowed"
             );
             self.left_out.reason = Some(ScrapeRefusal { code: "too_far_in_future", text });
         }

@@ -55,7 +55,8 @@ pub struct ScrapeStatus {
     pub failures: u64,
     /// Samples since the start that a scrape had twice without a timestamp. The first one counts.
     pub duplicates: u64,
-    /// Samples that were not stored since the start, because of their time, their series or a limit.
+    /// Samples that were not stored since the start, because of their time, their series or a
+    /// limit.
     pub refused: u64,
     /// Panics since the start.
     pub panics: u64,

@@ -8,9 +8,9 @@ use crate::scrape::run::template::{BodyTemplate, DecodedScrape, TemplateBackoff}
 use crate::tsdb::{KeyedBatch, LabelsKey};
 
 impl ScrapeRun {
-    /// Reads a body by the template of the last one. `None` if it has another template or if
-    /// metadata is due, or if a sample is too far ahead of the scrape: then the scrape ends with [`ScrapeRun::finish`]. The batch has the samples
-    /// that `finish` would return.
+    /// Reads a body by the template of the last one. `None` if it has another template, if metadata
+    /// is due, or if a sample is too far ahead of the scrape: then the scrape ends with
+    /// [`ScrapeRun::finish`]. The batch has the samples that `finish` would return.
     pub fn repeat(&self, facts: ScrapeFacts, body: ScrapeBody<'_>) -> Option<KeyedBatch<'_>> {
         let template = self.template.as_ref().filter(|template| !template.keys.is_empty())?;
         let job = &self.target.job;

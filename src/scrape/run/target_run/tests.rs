@@ -363,7 +363,7 @@ fn exemplars_starts_and_metadata_belong_to_their_series() {
     driver.run.stored(Err("full".to_owned()));
     let after_error = driver.finish(body());
     assert_eq!(after_error.batch.batch().metadata.len(), 1);
-    assert_eq!(driver.run.status().store_error.as_deref(), Some("full"));
+    assert_eq!(driver.run.status().store_error.as_deref(), Some("the scrape was not stored: full"));
 }
 
 #[test]
