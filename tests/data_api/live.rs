@@ -525,6 +525,47 @@ async fn what_is_wrong_with_a_query_of_a_set_is_one_event_and_the_others_are_sen
 }
 
 #[tokio::test]
+async fn a_set_whose_queries_are_all_refused_ends_after_its_errors() {
+    let fixture = DataFixture::with_shop().await;
+    let token = fixture.embed(json!({ "exprs": ["up"], "min_step_s": 5 })).await;
+    // Refused before the first evaluation: no stream.
+    let checked =
+        json!([{ "id": "fine", "expr": "up", "step": 1 }, { "id": "long", "expr": "up", "step": "2h" }]);
+    for body in [json!({ "count": 1, "queries": checked }), json!({ "queries": checked })] {
+        let mut stream = open_set(&fixture, &token, body).await;
+        assert_eq!(metric(&fixture, "promlet_live_streams").await, 0.0);
+        for (id, code) in [("fine", "embed_restricted"), ("long", "invalid_parameter")] {
+            let (name, _, data) = stream.next().await.expect("an event");
+            assert_eq!((name.as_str(), &data["id"], &data["code"]), ("error", &json!(id), &json!(code)));
+        }
+        assert_eq!(stream.end().await, "embed_restricted");
+    }
+    // Refused by the evaluation: an error at the first step of the stream, and at that of the set.
+    let evaluated = json!([{ "id": "foreign", "expr": "count(up)", "step": 5 }]);
+    let mut stream = open_set(&fixture, &token, json!({ "count": 9, "queries": evaluated })).await;
+    for _ in 0..2 {
+        let (name, _, data) = stream.next().await.expect("an event");
+        assert_eq!((name.as_str(), &data["code"]), ("error", &json!("embed_restricted")));
+        fixture.server.pass(Duration::from_secs(5));
+    }
+    assert_eq!(stream.end().await, "embed_restricted");
+    drop(stream);
+    assert_eq!(metric(&fixture, "promlet_live_streams").await, 0.0);
+    // The path of a panel has the same end.
+    let document = json!({ "dashboard": { "uid": "d", "title": "D", "panels": [] } });
+    let made = fixture.server.post("/api/v1/orgs/acme/dashboards", &fixture.cabinet, document).await;
+    assert_eq!(made.status, 201, "{}", made.body);
+    let queries = json!({ "count": 1, "queries": [{ "id": "1", "panel": 9, "ref": "A", "step": "1s" }] });
+    let request = ask("POST", "/api/v1/orgs/acme/dashboards/d/live", &fixture.cabinet)
+        .header("content-type", "application/json")
+        .body(Body::from(queries.to_string()));
+    let mut stream = Stream::of(&fixture, request.expect("a request")).await;
+    let (name, _, refused) = stream.next().await.expect("an event");
+    assert_eq!((name.as_str(), &refused["id"]), ("error", &json!("1")));
+    assert_eq!(json!(stream.end().await), refused["code"]);
+}
+
+#[tokio::test]
 async fn a_set_that_is_too_slow_gets_a_gap_of_each_query_and_the_newest_events() {
     let fixture = DataFixture::with_shop().await;
     let queries = json!({ "queries": [

@@ -31,7 +31,7 @@ use crate::api::params::Params;
 use crate::api::routes::{Auth, Routes};
 use crate::model::{Steps, Timestamp};
 use feed::write_error;
-use stream::LiveStream;
+use stream::{LiveStream, RETRY, end_event};
 use table::StreamQuery;
 pub use table::{LiveQueries, LiveUsage};
 
@@ -104,7 +104,7 @@ async fn live(State(deps): State<ReadDeps>, request: LiveRequest) -> ApiResult<R
     if let (Some(member), Some(at)) = (share.feed.members.first(), share.place.positions.first()) {
         member.query.at(*at).await.0?;
     }
-    Ok(stream_response(LiveStream::new(share, StreamSpan { since, count }, b"")))
+    Ok(stream_response(LiveStream::new(share, StreamSpan { since, count }, b"").into()))
 }
 
 /// Takes `step` and the other parameters of a live query.
@@ -161,7 +161,8 @@ pub(in crate::api::orgs) struct StreamSpan {
     pub(in crate::api::orgs) count: Option<usize>,
 }
 
-/// Streams the points of a set of queries. Equal sets of equal restrictions share all events.
+/// Streams the points of a set of queries. Equal sets of equal restrictions share all events. If
+/// every query is refused, the response ends after the errors and counts as no stream.
 ///
 /// # Errors
 /// 503 `at_capacity` with too many streams or queries, and 503 `shutting_down`.
@@ -172,7 +173,7 @@ pub(in crate::api::orgs) fn stream_set(
     items: Vec<LiveItem>,
     span: StreamSpan,
 ) -> ApiResult<Response> {
-    let mut errors = Vec::new();
+    let (mut errors, mut first_error) = (Vec::new(), None);
     let mut queries = Vec::with_capacity(items.len());
     for LiveItem { id, query } in items {
         match query {
@@ -181,16 +182,22 @@ pub(in crate::api::orgs) fn stream_set(
                 errors.extend_from_slice(b"event: error\ndata: ");
                 write_error(Some(&id), None, &error, &mut errors);
                 errors.extend_from_slice(b"\n\n");
+                first_error.get_or_insert(error);
             }
         }
     }
+    if queries.is_empty() {
+        // Clients do not connect again after an `end` with 400 or 403.
+        let end = first_error.as_ref().map(end_event).unwrap_or_default();
+        return Ok(stream_response(Body::from([RETRY, &errors, &end].concat())));
+    }
     let share = deps.live.join(deps, access, caller, queries)?;
-    Ok(stream_response(LiveStream::new(share, span, &errors)))
+    Ok(stream_response(LiveStream::new(share, span, &errors).into()))
 }
 
-fn stream_response(stream: LiveStream) -> Response {
+fn stream_response(events: Body) -> Response {
     let media = HeaderValue::from_static("text/event-stream");
-    response_of(Body::new(stream), Coding::Identity, media)
+    response_of(events, Coding::Identity, media)
 }
 
 /// Takes `step`. The default is the least step that a token grants, if that is greater.

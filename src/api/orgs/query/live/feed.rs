@@ -76,6 +76,8 @@ pub(super) struct Feed {
     /// Changes with each batch, when the feed ends, and when a credential has ended.
     pub(super) changed: watch::Sender<()>,
     ended: OnceLock<ApiError>,
+    /// Why no query has further steps. All batches are sent before streams end with it.
+    refused: OnceLock<ApiError>,
     /// Counts the streams that were too slow, for `/metrics`.
     gaps: Arc<AtomicU64>,
 }
@@ -139,8 +141,8 @@ impl Feed {
             complete_before: next.min().unwrap_or(Timestamp::MAX),
             next_sequence: 0,
         };
-        let (changed, ended) = (watch::Sender::new(()), OnceLock::new());
-        Feed { members, org, memory, state: Mutex::new(state), changed, ended, gaps }
+        let (changed, ended, refused) = (watch::Sender::new(()), OnceLock::new(), OnceLock::new());
+        Feed { members, org, memory, state: Mutex::new(state), changed, ended, refused, gaps }
     }
 
     fn state(&self) -> MutexGuard<'_, FeedState> {
@@ -201,7 +203,13 @@ impl Feed {
         self.ended.get()
     }
 
-    /// Evaluates the steps, each when it is due, until the feed ends or the task is aborted.
+    /// Returns why there are no further batches: every query has been refused.
+    pub(super) fn refused(&self) -> Option<&ApiError> {
+        self.refused.get()
+    }
+
+    /// Evaluates the steps, each when it is due, until the feed ends, every query is refused, or
+    /// the task is aborted.
     pub(super) async fn run(&self, clock: &Clock) {
         let start = self.newest_place().positions;
         let progress = |(member, at): (&Member, &Timestamp)| Progress {
@@ -212,6 +220,7 @@ impl Feed {
         let mut members: Vec<Progress> = self.members.iter().zip(start.iter()).map(progress).collect();
         let mut running: JoinSet<(usize, StepResult)> = JoinSet::new();
         let mut pending: Vec<FeedEvent> = Vec::new();
+        let mut refusal: Option<ApiError> = None;
         let mut flush_at: Option<Instant> = None;
         let mut quiet_until = Instant::now() + QUIET_PERIOD;
         loop {
@@ -233,6 +242,7 @@ impl Feed {
                 {
                     let at = progress.next;
                     progress.is_over = result.is_final();
+                    refusal = result.0.as_ref().err().filter(|_| progress.is_over).cloned().or(refusal);
                     progress.is_running = false;
                     progress.next = at.plus_ms(member.step_ms);
                     pending.push(FeedEvent { at, member: index, content: EventContent::Result(result) });
@@ -243,6 +253,11 @@ impl Feed {
             let is_late = flush_at.is_some_and(|flush_at| Instant::now() >= flush_at);
             if !pending.is_empty() && (running.is_empty() || is_late) {
                 self.push(std::mem::take(&mut pending), &members);
+                if let Some(refusal) = refusal.take_if(|_| members.iter().all(|member| member.is_over)) {
+                    let _ = self.refused.set(refusal);
+                    self.changed.send_replace(());
+                    return;
+                }
                 flush_at = None;
                 quiet_until = Instant::now() + QUIET_PERIOD;
             } else if Instant::now() >= quiet_until {

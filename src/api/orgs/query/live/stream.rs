@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use axum::body::Bytes;
+use axum::body::{Body, Bytes};
 use hyper::body::Frame;
 use tokio::time::Instant;
 
@@ -17,7 +17,12 @@ use super::evaluation::StepResult;
 use super::feed::{Events, Feed, Member, Positions, QUIET_PERIOD, write_error};
 use super::table::StreamShare;
 use super::{CATCH_UP_MAX, StreamSpan, newest_due};
+use crate::api::error::ApiError;
 use crate::model::Timestamp;
+
+/// The first line of a response: a client connects again after 2 s. Proxies that delay the first
+/// bytes learn at once that this is a stream.
+pub(super) const RETRY: &[u8] = b"retry: 2000\n\n";
 
 /// The next frame of a stream; `None` is its end.
 type NextFrame = Pin<Box<dyn Future<Output = (Box<Viewer>, Option<Bytes>)> + Send>>;
@@ -59,9 +64,7 @@ enum Beginning {
 impl LiveStream {
     /// Returns a stream that begins with `errors`, which are events.
     pub(super) fn new(share: StreamShare, span: StreamSpan, errors: &[u8]) -> LiveStream {
-        // Proxies that delay the first bytes learn at once that this is a stream.
-        let mut first = b"retry: 2000\n\n".to_vec();
-        first.extend_from_slice(errors);
+        let mut first = [RETRY, errors].concat();
         let beginning = match span.since {
             None => Beginning::Newest,
             Some(since) => {
@@ -80,6 +83,14 @@ impl LiveStream {
         };
         LiveStream(State::Idle(Box::new(viewer)))
     }
+}
+
+/// Returns the event after which nothing follows.
+pub(super) fn end_event(error: &ApiError) -> Bytes {
+    let mut text = b"event: end\ndata: ".to_vec();
+    write_error(None, None, error, &mut text);
+    text.extend_from_slice(b"\n\n");
+    text.into()
 }
 
 /// Returns the oldest step of a query that a stream catches up.
@@ -172,10 +183,8 @@ impl Viewer {
             // A client that reads slowly comes here late: its credential is checked before it gets
             // anything more.
             if let Some(error) = self.share.ended().filter(|_| !self.is_ending) {
-                let mut text = b"event: end\ndata: ".to_vec();
-                write_error(None, None, error, &mut text);
-                text.extend_from_slice(b"\n\n");
-                (self.pending, self.is_ending) = (Some(text.into()), true);
+                let text = end_event(error);
+                (self.pending, self.is_ending) = (Some(text), true);
             }
             if let Some(frame) = self.pending.take() {
                 self.last_sent = Instant::now();
@@ -194,6 +203,8 @@ impl Viewer {
             // Marked before the look, so that a batch after it wakes the stream.
             self.share.changes.mark_unchanged();
             let StreamShare { feed, place, .. } = &mut self.share;
+            // Read before the batches, the last of which was appended before it was set.
+            let refused = feed.refused().map(end_event);
             match feed.take(place) {
                 Some((batch, None)) => self.push(batch.events.clone()),
                 Some((batch, Some(gap))) => {
@@ -201,6 +212,7 @@ impl Viewer {
                     let text = [&gap[..], text].concat().into();
                     self.push(Events { text, is_complete: *is_complete });
                 }
+                None if refused.is_some() => (self.pending, self.is_ending) = (refused, true),
                 None if self.last_sent.elapsed() >= QUIET_PERIOD => {
                     self.pending = Some(Bytes::from_static(b": alive\n\n"));
                 }
@@ -210,6 +222,12 @@ impl Viewer {
                 }
             }
         }
+    }
+}
+
+impl From<LiveStream> for Body {
+    fn from(stream: LiveStream) -> Body {
+        Body::new(stream)
     }
 }
 

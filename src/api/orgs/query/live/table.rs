@@ -207,7 +207,8 @@ impl LiveQueries {
             self.refused.fetch_add(1, Ordering::Relaxed);
             return Err(refused);
         }
-        if table.feeds.get(&key).is_some_and(|entry| entry.feed.ended().is_some()) {
+        let is_over = |feed: &Feed| feed.ended().or(feed.refused()).is_some();
+        if table.feeds.get(&key).is_some_and(|entry| is_over(&entry.feed)) {
             table.remove_feed(&key);
         }
         let entry = table.orgs.entry(org).or_insert_with(|| OrgEntry {
