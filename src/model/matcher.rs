@@ -1,6 +1,6 @@
 //! Matchers: tests of one label.
 
-use super::{CompileLimits, Labels, Pace, Pattern, PatternError, Stopped};
+use super::{CompileLimits, Labels, Pace, Pattern, PatternError, Stopped, is_label_name};
 
 /// The operator of a matcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -173,7 +173,11 @@ impl Matcher {
 /// Formats the matcher as in PromQL: `job=~"api|db"`.
 impl std::fmt::Display for Matcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}{}{:?}", self.name, self.op().as_str(), self.value)
+        match is_label_name(&self.name) {
+            true => f.write_str(&self.name)?,
+            false => write!(f, "{:?}", self.name)?,
+        }
+        write!(f, "{}{:?}", self.op().as_str(), self.value)
     }
 }
 

@@ -111,6 +111,59 @@ async fn no_matcher_of_a_query_replaces_a_matcher_of_the_scope() {
 }
 
 #[tokio::test]
+async fn a_label_whose_name_needs_quotes_restricts_a_token() {
+    let fixture = DataFixture::new().await;
+    let samples: Vec<(i64, f64)> = (0..=60).map(|n| ((NOW - 900 + n * 15) * 1_000, n as f64)).collect();
+    let labels: [&[(&str, &str)]; 4] = [
+        &[("__name__", "http_total"), ("job", "api"), ("la.\"bel", "é"), ("la.bel", "é")],
+        &[("__name__", "http_total"), ("job", "bravo"), ("la.\"bel", "bravo"), ("la.bel", "bravo")],
+        &[("__name__", "http_total"), ("bravo", "bravo")],
+        &[("__name__", "bravo_total"), ("bel", "é"), ("la", "é")],
+    ];
+    let series: Vec<Series<'_>> = labels.iter().map(|labels| (*labels, &samples[..])).collect();
+    fixture.write(&series).await;
+    let lock = |label: &str, values: Value| {
+        json!({ "endpoints": ["expr", "labels", "metrics"],
+        "dashboard": { "uid": "d", "locked": { "host": { "label": label, "values": values } } } })
+    };
+    let restrictions = [
+        json!({ "match": ["\"la.bel\"=\"é\""] }),
+        json!({ "match": ["'la.bel'=~\"é|x.*\""] }),
+        json!({ "match": ["`la.\"bel`=\"é\""] }),
+        json!({ "match": ["\"la.\\\"bel\" =~ \"\u{e9}\""] }),
+        lock("la.bel", json!(["é"])),
+        lock("la.\"bel", json!(["é", "x"])),
+    ];
+    let exprs = [
+        "{__name__=~\".+\"}",
+        "{\"la.bel\"=\"bravo\"}",
+        "http_total{\"la.bel\"=~\".*\", \"la.\\\"bel\"=~\".*\"}",
+        "http_total{\"la.bel\"=\"\"}",
+        "http_total{\"la.bel\"=\"x\" or \"la.bel\"=~\".*\"}",
+        "label_replace({__name__=~\".+\"}, \"la.bel\", \"é\", \"\", \"\")",
+        "{\"la.bel\"!=\"é\"} or bravo_total",
+    ];
+    for restriction in restrictions {
+        let exact = restriction.to_string();
+        let token = fixture.embed(restriction).await;
+        for expr in exprs {
+            for path in ["query/expr-instant?expr=", "prometheus/api/v1/query?query="] {
+                let reply = fixture.get_as(&token, &format!("{path}{}", escaped(expr))).await;
+                let data = reply.value()["data"].to_string();
+                assert!(!data.contains("bravo"), "{exact}: {expr}: {}", reply.body);
+            }
+        }
+        for path in ["series?match[]=%7B__name__!%3D%22%22%7D", "labels", "label/job/values"] {
+            let reply = fixture.get_as(&token, &format!("prometheus/api/v1/{path}")).await;
+            assert_eq!(reply.status, 200, "{exact}: {}", reply.body);
+            assert!(!reply.body.contains("bravo"), "{exact}: {path}: {}", reply.body);
+        }
+        let own = fixture.get_as(&token, "prometheus/api/v1/query?query=count(http_total)").await;
+        assert_eq!(own.value()["data"]["result"][0]["value"][1], "1", "{exact}: {}", own.body);
+    }
+}
+
+#[tokio::test]
 async fn no_query_reads_samples_older_than_the_lookback_of_a_token() {
     let fixture = tenants().await;
     let token = fixture.embed(json!({ "max_lookback_s": 300 })).await;

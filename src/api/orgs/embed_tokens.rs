@@ -109,7 +109,26 @@ mod tests {
 
     /// Generates texts, some of which are label matchers.
     fn texts() -> impl Strategy<Value = String> {
-        let name = prop::sample::select(vec!["tenant", "__name__", "_a1", "le", "or", "by", "1a", "a-b", ""]);
+        let name = prop::sample::select(vec![
+            "tenant",
+            "__name__",
+            "_a1",
+            "le",
+            "or",
+            "by",
+            "1a",
+            "a-b",
+            "",
+            "\"la.bel\"",
+            "'a b' ",
+            "`a\\x`",
+            "\"\\u00e9\"",
+            "\"a\\\"=\"",
+            "\"\"",
+            "\"a",
+            "\"\\xff\"",
+            "\"a\nb\"",
+        ]);
         let op = prop::sample::select(vec!["=", "!=", "=~", "!~", "==", " = ", " =~ ", "~", ""]);
         let piece = prop_oneof![
             "[a-z0-9._|*+/@: -]{0,6}",

@@ -108,6 +108,7 @@ impl LockedVariable {
     /// alternatives.
     fn matcher_text(&self, name: &str) -> String {
         let label = self.label(name);
+        let label = if is_label_name(label) { Cow::Borrowed(label) } else { Cow::Owned(quoted(label)) };
         if let [value] = self.values.as_slice() {
             return format!("{label}={}", quoted(value));
         }
@@ -116,7 +117,7 @@ impl LockedVariable {
     }
 }
 
-/// Returns a text in the quotes of a policy's matcher.
+/// Returns a label name or a value in the quotes of a policy's matcher.
 fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -149,7 +150,7 @@ impl DashboardPolicy {
         let DashboardPolicy { uid, locked, open } = self;
         let labels = |(name, variable): (&String, &LockedVariable)| {
             let label = variable.label(name);
-            is_label_name(label) && label.len() <= NAME_BYTES_MAX
+            (1..=NAME_BYTES_MAX).contains(&label.len())
         };
         let lists = locked.values().map(|variable| &variable.values).chain(open.values().flatten());
         let checks = [
@@ -160,7 +161,7 @@ impl DashboardPolicy {
                 locked.keys().chain(open.keys()).all(|name| is_variable_name(name)),
                 "the name of a variable has 1 to 128 letters, digits and _, and does not begin with __",
             ),
-            (locked.iter().all(labels), "locked: the label of a variable must be the name of a label"),
+            (locked.iter().all(labels), "locked: the label of a variable has 1 to 128 bytes"),
             (lists.into_iter().all(|values| are_values(values)), "1 to 64 values of 1 to 256 characters"),
             (!open.keys().any(|name| locked.contains_key(name)), "a variable is either locked or open"),
         ];
@@ -391,12 +392,13 @@ mod tests {
         /// A lock matches its values and nothing else, whatever they contain.
         #[test]
         fn a_lock_matches_exactly_its_values(
+            label in "tenant|\\PC{1,8}|[\\\\.|^$\"'`\n=~!,{}]{1,8}",
             values in prop::collection::vec("\\PC{1,6}|[\\\\.|^$\"'\n(){}*+?a-]{1,8}", 1..5),
             others in prop::collection::vec("\\PC{0,6}|[\\\\.|^$\"'\n(){}*+?a-]{0,8}", 0..5),
         ) {
-            let locked = LockedVariable { label: None, values: values.clone() };
+            let locked = LockedVariable { label: Some(label.clone()), values: values.clone() };
             let matcher = policy_matcher::parse(&locked.matcher_text("tenant")).expect("a matcher");
-            prop_assert_eq!(matcher.name(), "tenant");
+            prop_assert_eq!(matcher.name(), label);
             for text in values.iter().chain(&others).map(String::as_str).chain([""]) {
                 let expected = values.iter().any(|value| value == text);
                 prop_assert_eq!(matcher.matches(text), expected, "{:?} on {:?}", matcher.to_string(), text);

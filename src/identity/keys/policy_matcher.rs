@@ -6,10 +6,14 @@
 //! accepts exactly one matcher. Both parsers read the texts that it accepts alike: a property test
 //! beside the handlers that pass policies to both checks this.
 //!
-//! The value is in double or single quotes, with `\n`, `\t`, `\r`, `\\` and the quote itself
-//! escaped. It may be bare if it consists of letters, digits and `_ - . : / @ + * |` only.
+//! The label name is bare if it is a classic one. Any UTF-8 is a name in double quotes, single
+//! quotes or backquotes, with the escapes of PromQL. The value is in double or single quotes, with
+//! `\n`, `\t`, `\r`, `\\` and the quote itself escaped. It may be bare if it consists of letters,
+//! digits and `_ - . : / @ + * |` only.
 
-use crate::model::{CompileLimits, MatchOp, Matcher, PatternError, is_label_name};
+use std::borrow::Cow;
+
+use crate::model::{CompileLimits, MatchOp, Matcher, PatternError, is_label_name, quoted_length, unquoted};
 
 /// Compile limits of the patterns in one policy of at most 8 matchers.
 #[derive(Clone, Copy, Debug)]
@@ -83,21 +87,29 @@ pub(crate) fn parse(text: &str) -> Result<Matcher, PolicyMatcherError> {
 /// Parses one matcher whose pattern stays within `limits`.
 fn parse_within(text: &str, limits: CompileLimits) -> Result<Matcher, PolicyMatcherError> {
     let trimmed = text.trim();
-    let name_end = trimmed.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(trimmed.len());
-    let (name, rest) = trimmed.split_at(name_end);
-    if !is_label_name(name) {
-        return Err(PolicyMatcherError::Name(text.to_owned()));
-    }
+    let (name, rest) = split_name(trimmed).ok_or_else(|| PolicyMatcherError::Name(text.to_owned()))?;
     let rest = rest.trim_start();
     let ops =
         [("=~", MatchOp::Regex), ("!~", MatchOp::NotRegex), ("!=", MatchOp::NotEqual), ("=", MatchOp::Equal)];
     let found = ops.into_iter().find_map(|(sign, op)| rest.strip_prefix(sign).map(|value| (op, value)));
     let Some((op, value)) = found else { return Err(PolicyMatcherError::Operator(text.to_owned())) };
     let value = read_value(value.trim_start()).ok_or_else(|| PolicyMatcherError::Value(text.to_owned()))?;
-    Matcher::new_within(name, op, &value, limits).map_err(|error| match error {
+    Matcher::new_within(&name, op, &value, limits).map_err(|error| match error {
         PatternError::TooLarge | PatternError::Refused => PolicyMatcherError::TooLarge(limits.bytes),
         error => PolicyMatcherError::Pattern(error),
     })
+}
+
+/// Splits a text into the label name at its start, bare or quoted, and the rest.
+fn split_name(text: &str) -> Option<(Cow<'_, str>, &str)> {
+    if text.starts_with(['"', '\'', '`']) {
+        let (quoted, rest) = text.split_at_checked(quoted_length(text)?)?;
+        let name = String::from_utf8(unquoted(quoted).ok()?).ok()?;
+        return (!name.is_empty()).then_some((Cow::Owned(name), rest));
+    }
+    let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(text.len());
+    let (name, rest) = text.split_at_checked(end)?;
+    is_label_name(name).then_some((Cow::Borrowed(name), rest))
 }
 
 fn read_value(text: &str) -> Option<String> {
@@ -146,6 +158,12 @@ mod tests {
             (r#"a="\"\\n""#, r#"a="\"\\n""#),
             (r#"a="""#, r#"a="""#),
             (r#"__name__=~"http_.*""#, r#"__name__=~"http_.*""#),
+            (r#""tenant"="t42""#, r#"tenant="t42""#),
+            (r#""la.bel"="é""#, r#""la.bel"="é""#),
+            (r#" 'la.bel' =~ "a|b" "#, r#""la.bel"=~"a|b""#),
+            (r#""a\"=\"b"!=c"#, r#""a\"=\"b"!="c""#),
+            (r#""\u00e9\x20\060"=x"#, r#""é 0"="x""#),
+            (r#"`a\n`=x"#, r#""a\\n"="x""#),
         ];
         for (text, printed) in good {
             assert_eq!(parse(text).map(|m| m.to_string()), Ok(printed.to_owned()), "{text}");
@@ -169,6 +187,16 @@ mod tests {
             "a=`b`",
             r#"a=~"(x{50}){50}""#,
             r#"a=b""#,
+            r#"""="x""#,
+            r#""a""#,
+            r#""a"#,
+            r#""a=b"#,
+            r#""a"b"="c""#,
+            r#""a","b"="c""#,
+            r#""a\q"="c""#,
+            r#""\xff"="c""#,
+            "\"a\n\"=c",
+            r#""a"="b" or "c"="d""#,
         ];
         for text in bad {
             assert!(parse(text).is_err(), "{text}");

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::Fault;
-use crate::model::{DurationError, parse_duration};
+use crate::model::{DurationError, QuotedError, parse_duration, unquoted};
 
 /// Parses a number or a duration; a duration becomes its seconds.
 pub(super) fn number(text: &str) -> Result<f64, String> {
@@ -97,70 +97,10 @@ pub(super) fn string(token: &str) -> Result<String, Fault> {
     String::from_utf8(bytes(token)?).map_err(|_| Fault::new(0, "string is not valid UTF-8"))
 }
 
-/// Decodes a string token with its quotes: escapes of Go within `"` and `'`, none within
-/// backquotes. `\xff` is one byte, so the result need not be UTF-8.
+/// Decodes a string token with its quotes like [`unquoted`].
 ///
 /// # Errors
 /// [`Fault`] with the byte offset within the token.
 pub(super) fn bytes(token: &str) -> Result<Vec<u8>, Fault> {
-    let quote = token.chars().next().unwrap_or_default();
-    let inner = token.get(1..token.len().saturating_sub(1)).unwrap_or_default();
-    if quote == '`' {
-        return Ok(inner.as_bytes().to_vec());
-    }
-    let mut out = Vec::with_capacity(inner.len());
-    let mut rest = inner;
-    while let Some(index) = rest.find('\\') {
-        out.extend_from_slice(rest.get(..index).unwrap_or_default().as_bytes());
-        let escape = rest.get(index + 1..).unwrap_or_default();
-        let used = unescape(escape, quote, &mut out).map_err(|message| {
-            let read = inner.len() - escape.len();
-            Fault::new(read, message)
-        })?;
-        rest = escape.get(used..).unwrap_or_default();
-    }
-    out.extend_from_slice(rest.as_bytes());
-    Ok(out)
-}
-
-/// Decodes one escape sequence after its backslash, and returns the number of bytes read.
-fn unescape(escape: &str, quote: char, out: &mut Vec<u8>) -> Result<usize, String> {
-    let unterminated = || "escape sequence not terminated".to_owned();
-    let first = escape.chars().next().ok_or_else(unterminated)?;
-    let simple = match first {
-        'a' => Some(7),
-        'b' => Some(8),
-        'f' => Some(12),
-        'n' => Some(b'\n'),
-        'r' => Some(b'\r'),
-        't' => Some(b'\t'),
-        'v' => Some(11),
-        '\\' => Some(b'\\'),
-        '"' if quote == '"' => Some(b'"'),
-        '\'' if quote == '\'' => Some(b'\''),
-        _ => None,
-    };
-    if let Some(byte) = simple {
-        out.push(byte);
-        return Ok(1);
-    }
-    let (start, digits, radix, is_byte) = match first {
-        '0'..='7' => (0, 3, 8, true),
-        'x' => (1, 2, 16, true),
-        'u' => (1, 4, 16, false),
-        'U' => (1, 8, 16, false),
-        _ => return Err(format!("unknown escape sequence {first:?}")),
-    };
-    let number = escape.get(start..start + digits).ok_or_else(unterminated)?;
-    if !number.chars().all(|digit| digit.is_digit(radix)) {
-        return Err(format!("illegal character in escape sequence: {number:?}"));
-    }
-    let value = u32::from_str_radix(number, radix).map_err(|error| error.to_string())?;
-    if is_byte {
-        out.push(u8::try_from(value).map_err(|_| format!("octal escape \\{number} is beyond \\377"))?);
-    } else {
-        let character = char::from_u32(value).ok_or("escape sequence is an invalid Unicode code point")?;
-        out.extend_from_slice(character.encode_utf8(&mut [0; 4]).as_bytes());
-    }
-    Ok(start + digits)
+    unquoted(token).map_err(|QuotedError { at, message }| Fault::new(at, message))
 }

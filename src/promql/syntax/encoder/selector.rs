@@ -1,7 +1,7 @@
 //! Reads selectors such as `name{label="value"}`. Their regular expressions are compiled only after
 //! all caps have been checked.
 
-use crate::model::{METRIC_NAME, MatchOp, Matcher, Pattern, PatternError};
+use crate::model::{METRIC_NAME, MatchOp, Matcher, Pattern, PatternError, quoted_length};
 
 use super::super::lex::{Token, TokenKind, lex_within};
 use super::super::literal;
@@ -98,14 +98,8 @@ pub(in super::super) fn single_matcher(text: &str, caps: &Caps) -> Result<Matche
 fn end_of_name(text: &str, start: usize) -> Result<usize, Fault> {
     let rest = text.get(start..).unwrap_or_default();
     let length = match rest.chars().next() {
-        Some(quote @ ('"' | '\'' | '`')) => {
-            let mut escaped = false;
-            let close = rest.char_indices().skip(1).find(|(_, character)| {
-                let closes = !escaped && *character == quote;
-                escaped = !escaped && *character == '\\' && quote != '`';
-                closes
-            });
-            close.map(|(at, _)| at + 1).ok_or_else(|| Fault::new(start, "unterminated quoted string"))?
+        Some('"' | '\'' | '`') => {
+            quoted_length(rest).ok_or_else(|| Fault::new(start, "unterminated quoted string"))?
         }
         Some(first) if first == '_' || first.is_ascii_alphabetic() => {
             rest.bytes().take_while(|byte| *byte == b'_' || byte.is_ascii_alphanumeric()).count()
