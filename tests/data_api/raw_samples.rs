@@ -111,4 +111,10 @@ async fn raw_samples_beyond_a_token_or_a_limit_are_refused() {
     let (_, secret) = fixture.server.key(&fixture.cabinet, json!({ "scopes": ["read"] })).await;
     let request = ask("POST", READ, &Who::Bearer(secret)).body(Body::from("no snappy")).expect("a request");
     assert_eq!(fixture.server.send(request).await.status, 400);
+    let many: Vec<ReadQuery> = (0..33).map(|_| everything()).collect();
+    let body = remote_read::request(&many, true).expect("a request");
+    let request = ask("POST", READ, &fixture.cabinet).body(Body::from(body)).expect("a request");
+    let reply = fixture.server.send(request).await;
+    assert_eq!(reply.status, 400);
+    assert!(reply.body.contains("the request has 33 queries; at most 32 are allowed"), "{}", reply.body);
 }

@@ -36,7 +36,8 @@ use crate::model::{
 };
 
 pub use respond::{
-    ReadRequestBody, RequestedSeries, TimeSeriesMessage, decode_request, put_chunk_frame, samples_response,
+    ReadRequestBody, ReadRequestError, RequestedSeries, TimeSeriesMessage, decode_request, put_chunk_frame,
+    samples_response,
 };
 
 /// The content type of a response of samples.

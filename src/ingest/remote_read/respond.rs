@@ -1,12 +1,12 @@
 //! The server's side of remote read: requests are decoded, and series are encoded.
 
 use super::ReadError;
-use crate::ingest::DecodeLimits;
 use crate::ingest::prometheus_chunk::EncodedChunk;
 use crate::ingest::prompb::{put_histogram, put_labels, put_sample};
-use crate::ingest::protobuf::WireReader;
+use crate::ingest::protobuf::{WireError, WireReader};
 use crate::ingest::protobuf_write::{put_bytes, put_int64, put_uint64, put_varint};
 use crate::ingest::snappy::decompress;
+use crate::ingest::{DecodeError, DecodeLimits};
 use crate::model::{Labels, MatchOp, RawSeries, TimeRange, Timestamp};
 
 /// The most bytes of a request after decompression, inclusive.
@@ -38,11 +38,28 @@ pub struct RequestedSeries {
     pub range: TimeRange,
 }
 
+/// The reason why a request is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ReadRequestError {
+    /// The body exceeds a limit, or is no compressed protobuf message.
+    #[error(transparent)]
+    Body(#[from] DecodeError),
+    /// A matcher is invalid.
+    #[error("a matcher is invalid: {0}")]
+    Matcher(&'static str),
+}
+
+impl From<WireError> for ReadRequestError {
+    fn from(error: WireError) -> ReadRequestError {
+        ReadRequestError::Body(error.into())
+    }
+}
+
 /// Decodes the body of a request. The hints of a query are ignored, as a server may.
 ///
 /// # Errors
-/// [`ReadError`].
-pub fn decode_request(body: &[u8]) -> Result<ReadRequestBody, ReadError> {
+/// [`ReadRequestError`].
+pub fn decode_request(body: &[u8]) -> Result<ReadRequestBody, ReadRequestError> {
     let limits = DecodeLimits {
         compressed_bytes_max: REQUEST_BYTES_MAX,
         decompressed_bytes_max: REQUEST_BYTES_MAX,
@@ -60,7 +77,7 @@ pub fn decode_request(body: &[u8]) -> Result<ReadRequestBody, ReadError> {
             }
             2 => field.varints(REQUEST, |kind| {
                 request.accepts_chunks |= kind == 1;
-                Ok::<_, ReadError>(())
+                Ok::<_, ReadRequestError>(())
             })?,
             _ => {}
         }
@@ -68,14 +85,14 @@ pub fn decode_request(body: &[u8]) -> Result<ReadRequestBody, ReadError> {
     Ok(request)
 }
 
-fn check_count(what: &'static str, count: usize, allowed: usize) -> Result<(), ReadError> {
+fn check_count(what: &'static str, count: usize, allowed: usize) -> Result<(), ReadRequestError> {
     if count < allowed {
         return Ok(());
     }
-    Err(ReadError::TooLarge { what, found: count.saturating_add(1) as u64, allowed: allowed as u64 })
+    Err(DecodeError::TooLarge { what, found: count.saturating_add(1), allowed }.into())
 }
 
-fn decode_query(message: &[u8], matchers: &mut usize) -> Result<RequestedSeries, ReadError> {
+fn decode_query(message: &[u8], matchers: &mut usize) -> Result<RequestedSeries, ReadRequestError> {
     let (mut start, mut end, mut all) = (0, 0, Vec::new());
     let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
@@ -94,7 +111,7 @@ fn decode_query(message: &[u8], matchers: &mut usize) -> Result<RequestedSeries,
     Ok(RequestedSeries { matchers: all, range })
 }
 
-fn decode_matcher(message: &[u8]) -> Result<(MatchOp, String, String), ReadError> {
+fn decode_matcher(message: &[u8]) -> Result<(MatchOp, String, String), ReadRequestError> {
     let (mut op, mut name, mut value) = (MatchOp::Equal, "", "");
     let mut reader = WireReader::new(message);
     while let Some(field) = reader.field()? {
@@ -105,7 +122,7 @@ fn decode_matcher(message: &[u8]) -> Result<(MatchOp, String, String), ReadError
                     1 => MatchOp::NotEqual,
                     2 => MatchOp::Regex,
                     3 => MatchOp::NotRegex,
-                    _ => return Err(ReadError::Labels("a matcher has an unknown type")),
+                    _ => return Err(ReadRequestError::Matcher("its type is not known")),
                 };
             }
             2 => name = field.text(MATCHER)?,
@@ -114,7 +131,7 @@ fn decode_matcher(message: &[u8]) -> Result<(MatchOp, String, String), ReadError
         }
     }
     if name.is_empty() {
-        return Err(ReadError::Labels("a matcher has no name"));
+        return Err(ReadRequestError::Matcher("it has no label name"));
     }
     Ok((op, name.to_owned(), value.to_owned()))
 }

@@ -397,9 +397,36 @@ fn a_request_of_the_client_is_what_the_server_decodes() {
     }
     let many: Vec<ReadQuery> = (0..33).map(|_| query("m", 0, 1)).collect();
     let refused = decode_request(&request(&many, true).expect("a request"));
-    assert!(matches!(refused, Err(ReadError::TooLarge { what: "queries", .. })), "{refused:?}");
-    let bomb = snap::raw::Encoder::new().compress_vec(&vec![0; 2 << 20]).expect("a block");
-    assert!(matches!(decode_request(&bomb), Err(ReadError::TooLarge { .. })));
+    assert!(matches!(refused, Err(ReadRequestError::Body(DecodeError::TooLarge { what: "queries", .. }))));
+}
+
+#[test]
+fn refused_requests_are_described_as_requests() {
+    let refusal = |body: &[u8]| decode_request(body).expect_err("a refusal").to_string();
+    let block = |message: &[u8]| snap::raw::Encoder::new().compress_vec(message).expect("a block");
+    let many: Vec<ReadQuery> = (0..33).map(|_| query("m", 0, 1)).collect();
+    let of_matcher = |matcher: &[u8]| {
+        let (mut one, mut message) = (Vec::new(), Vec::new());
+        put_bytes(3, matcher, &mut one);
+        put_bytes(1, &one, &mut message);
+        block(&message)
+    };
+    let cases = [
+        (request(&many, true).expect("a request"), "the request has 33 queries; at most 32 are allowed"),
+        (
+            block(&vec![0; 2 << 20]),
+            "the request has 2097152 bytes after decompression; at most 1048576 are allowed",
+        ),
+        (of_matcher(&[8, 9]), "a matcher is invalid: its type is not known"),
+        (of_matcher(&[8, 0]), "a matcher is invalid: it has no label name"),
+    ];
+    for (body, expected) in cases {
+        assert_eq!(refusal(&body), expected);
+    }
+    for body in [&b""[..], b"\xff", b"plain text", &block(&[0x0a, 0xff]), &block(&[0xff; 12])] {
+        let refused = refusal(body);
+        assert!(!refused.contains("response") && !refused.contains("upstream"), "{refused}");
+    }
 }
 
 proptest! {
