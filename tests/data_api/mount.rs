@@ -379,6 +379,13 @@ async fn parse_query_returns_the_tree_of_prometheus() {
     });
     let inner = json!({ "type": "parenExpr", "expr": sum });
     assert_eq!(reply["data"], json!({ "type": "unaryExpr", "op": "-", "expr": inner }));
+    let reply =
+        ask_mount(&fixture, &who, &format!("parse_query?query={}", escaped("up{b=\"c\"} * inf"))).await;
+    let matcher = |name: &str, value: &str| json!({ "name": name, "value": value, "type": "=" });
+    assert_eq!(reply["data"]["lhs"]["matchers"], json!([matcher("b", "c"), matcher("__name__", "up")]));
+    assert_eq!(reply["data"]["rhs"]["val"], "+Inf");
+    let reply = ask_mount(&fixture, &who, &format!("format_query?query={}", escaped("up*inf"))).await;
+    assert_eq!(reply["data"], "up * +Inf");
     let wrong = fixture.get_as(&who, &format!("{MOUNT}/parse_query?query=up%7B")).await;
     assert_eq!((wrong.status.as_u16(), wrong.text("errorType")), (400, "bad_data".into()));
     let token = fixture.embed(json!({ "exprs": ["sum(up)"] })).await;

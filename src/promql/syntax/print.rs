@@ -268,7 +268,7 @@ pub(super) fn number(f: &mut Formatter<'_>, value: f64) -> Result {
     if value.is_nan() {
         f.write_str("NaN")
     } else if size.is_infinite() {
-        f.write_str(if value < 0.0 { "-Inf" } else { "Inf" })
+        f.write_str(if value < 0.0 { "-Inf" } else { "+Inf" })
     } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
         write!(f, "{value:e}")
     } else {

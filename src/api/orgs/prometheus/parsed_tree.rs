@@ -17,7 +17,7 @@ use crate::promql::{Function, function};
 /// Returns the tree of an expression.
 pub(super) fn tree(expr: &Expr) -> Value {
     match expr {
-        Expr::Number(value) => json!({ "type": "numberLiteral", "val": Expr::Number(*value).to_string() }),
+        Expr::Number(value) => json!({ "type": "numberLiteral", "val": number(*value) }),
         Expr::Text(text) => json!({ "type": "stringLiteral", "val": text }),
         Expr::Bytes(bytes) => {
             json!({ "type": "stringLiteral", "val": String::from_utf8_lossy(bytes) })
@@ -61,6 +61,15 @@ pub(super) fn tree(expr: &Expr) -> Value {
     }
 }
 
+/// Returns a number as Prometheus writes it here, without an exponent.
+fn number(value: f64) -> String {
+    match value {
+        f64::INFINITY => "+Inf".to_owned(),
+        f64::NEG_INFINITY => "-Inf".to_owned(),
+        value => value.to_string(),
+    }
+}
+
 fn within(expr: &Expr, has_parentheses: bool) -> Value {
     let inner = tree(expr);
     if has_parentheses { json!({ "type": "parenExpr", "expr": inner }) } else { inner }
@@ -69,7 +78,10 @@ fn within(expr: &Expr, has_parentheses: bool) -> Value {
 fn selected(kind: &str, selector: &VectorSelector) -> Value {
     let is_name = |matcher: &&Matcher| matcher.name() == METRIC_NAME && matcher.op() == MatchOp::Equal;
     let name = selector.matchers.iter().find(is_name).map_or("", Matcher::value);
-    let matchers = selector.matchers.iter().map(
+    // Our tree begins with the metric name; Prometheus adds it behind the other matchers.
+    let (names, others): (Vec<_>, Vec<_>) =
+        selector.matchers.iter().partition(|matcher| matcher.name() == METRIC_NAME);
+    let matchers = others.into_iter().chain(names).map(
         |matcher| json!({ "name": matcher.name(), "value": matcher.value(), "type": matcher.op().as_str() }),
     );
     let mut node = json!({
@@ -190,10 +202,7 @@ mod tests {
             "matchers": [matcher("job", "a"), matcher("__name__", "m")],
             "timestamp": 10_000, "startOrEnd": null,
         });
-        let mut found = parsed("sum by (job) (rate(m{job=\"a\"}[5m] @ 10 offset 1m))");
-        let mut matchers = found["expr"]["args"][0]["matchers"].take();
-        matchers.as_array_mut().expect("a list").sort_by_key(|one| one["name"] == "__name__");
-        found["expr"]["args"][0]["matchers"] = matchers;
+        let found = parsed("sum by (job) (rate(m{job=\"a\"}[5m] @ 10 offset 1m))");
         let call = json!({
             "type": "call", "args": [selector],
             "func": { "name": "rate", "argTypes": ["matrix"], "variadic": 0, "returnType": "vector" },
@@ -205,6 +214,22 @@ mod tests {
                 "without": false,
             })
         );
+    }
+
+    #[test]
+    fn numbers_have_the_texts_of_prometheus() {
+        let cases = [
+            ("Inf", "+Inf"),
+            ("-inf", "-Inf"),
+            ("nan", "NaN"),
+            ("1e21", "1000000000000000000000"),
+            ("1e-7", "0.0000001"),
+            ("-0", "-0"),
+            ("0x1F", "31"),
+        ];
+        for (text, val) in cases {
+            assert_eq!(parsed(text), json!({ "type": "numberLiteral", "val": val }), "{text}");
+        }
     }
 
     #[test]
