@@ -199,6 +199,16 @@ fn expressions_print_in_canonical_form() {
         (r#"{__name__=~"up|down"}"#, r#"{__name__=~"up|down"}"#),
         (r#"{__name__="up",__name__!="x"}"#, r#"{__name__="up", __name__!="x"}"#),
         (r#"{"Inf"}"#, r#"{"Inf"}"#),
+        // Braces may name several metrics.
+        (r#"{"up","gauge"}"#, r#"{__name__="up", __name__="gauge"}"#),
+        (r#"{"up","up"}"#, r#"{__name__="up", __name__="up"}"#),
+        (r#"{"up",__name__=~"u."}"#, r#"{__name__="up", __name__=~"u."}"#),
+        (r#"{__name__!="x","up"}"#, r#"{__name__!="x", __name__="up"}"#),
+        // Infinity has a sign, as in Prometheus.
+        ("up * inf", "up * +Inf"),
+        ("+Inf ^ 2", "+Inf ^ 2"),
+        ("-inf ^ 2", "-+Inf ^ 2"),
+        ("2 ^ -Inf", "2 ^ -Inf"),
         (r#"{or ="x", on=~"y"}"#, r#"{or="x", on=~"y"}"#),
         ("a:b:c", "a:b:c"),
         (r#"x{a!~`\d+`}"#, r#"x{a!~"\\d+"}"#),

@@ -125,15 +125,15 @@ impl TokenEncoder<'_> {
         }
         let may_be_empty = self.is_info_selector();
         let mut raw = RawSelector { matchers: Vec::new(), span: first, extension: None, may_be_empty };
-        let mut metric = name.map(|token| self.word(token).to_owned());
         if self.peek_kind(0) == Some(TokenKind::LeftBrace) {
-            self.braces(&mut raw, &mut metric)?;
+            self.braces(&mut raw)?;
         }
-        if let Some(metric) = metric {
-            raw.matchers.insert(
-                0,
-                RawMatcher { name: METRIC_NAME.to_owned(), op: MatchOp::Equal, value: metric, span: first },
-            );
+        if let Some(name) = name {
+            let metric = self.word(name).to_owned();
+            if let Some(second) = raw.matchers.iter().find(|matcher| matcher.name == METRIC_NAME) {
+                return Err(duplicate_name(raw.span, &metric, &second.value));
+            }
+            raw.matchers.insert(0, RawMatcher::of_metric(metric, first));
         }
         self.write(format_args!("s{}", self.selectors.len()));
         self.selectors.push(raw);
@@ -151,11 +151,12 @@ impl TokenEncoder<'_> {
         info && self.depth == self.depth_base
     }
 
-    fn braces(&mut self, raw: &mut RawSelector, metric: &mut Option<String>) -> Result<(), Fault> {
+    /// Reads matchers in braces. As in Prometheus, they may name several metrics, of which a series
+    /// must have every one.
+    fn braces(&mut self, raw: &mut RawSelector) -> Result<(), Fault> {
         const CONTEXT: &str = " in label matching";
         let open = self.expect(TokenKind::LeftBrace, CONTEXT, "\"{\"")?;
         self.check_depth(1, open.span)?;
-        let mut names_metric = None;
         loop {
             if let Some(close) = self.take(TokenKind::RightBrace) {
                 raw.span.end = close.span.end;
@@ -176,14 +177,9 @@ impl TokenEncoder<'_> {
             let bare_text = token.kind == TokenKind::Text
                 && matches!(self.peek_kind(0), Some(TokenKind::Comma | TokenKind::RightBrace));
             if bare_text {
-                if let Some(earlier) = metric.replace(name.clone()) {
-                    return Err(duplicate_name(raw.span, &earlier, &name));
-                }
+                raw.matchers.push(RawMatcher::of_metric(name, token.span));
             } else {
                 let matcher = self.matcher(name, token.span.start)?;
-                if matcher.name == METRIC_NAME {
-                    names_metric = Some(matcher.value.clone());
-                }
                 raw.matchers.push(matcher);
             }
             if self.take(TokenKind::Comma).is_none()
@@ -192,10 +188,7 @@ impl TokenEncoder<'_> {
                 return Err(self.unexpected(CONTEXT, "\",\" or \"}\""));
             }
         }
-        match (metric.as_deref(), names_metric) {
-            (Some(metric), Some(value)) => Err(duplicate_name(raw.span, metric, &value)),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn matcher(&mut self, name: String, start: u32) -> Result<RawMatcher, Fault> {
@@ -287,6 +280,11 @@ pub(in crate::promql::syntax) fn too_many_regexes(span: Span, caps: &Caps) -> Fa
 }
 
 impl RawMatcher {
+    /// Returns the matcher of a metric name.
+    fn of_metric(metric: String, span: Span) -> RawMatcher {
+        RawMatcher { name: METRIC_NAME.to_owned(), op: MatchOp::Equal, value: metric, span }
+    }
+
     fn compile(&self) -> Result<Matcher, Fault> {
         Matcher::new(&self.name, self.op, &self.value)
             .map_err(|error: PatternError| Fault::at(self.span, error.to_string()))

@@ -40,6 +40,7 @@ fn errors_have_a_position_and_a_reason() {
         ("sum(rate(up[5m]) offset 5m)", "1:5: parse error: offset modifier must be preceded by"),
         ("1 @ 5", "1:1: parse error: @ modifier must be preceded by"),
         ("1 + up{__name__=\"x\"}", "1:5: parse error: metric name must not be set twice: \"up\" or \"x\""),
+        ("up{\"x\",__name__!=\"y\"}", "1:1: parse error: metric name must not be set twice: \"up\" or \"x\""),
         ("up[]", "1:4: parse error: unexpected \"]\" in subquery or range selector, expected number"),
         ("up[5m", "1:6: parse error: unclosed left bracket"),
         ("up[5]m", "1:6: parse error: unexpected identifier \"m\""),
