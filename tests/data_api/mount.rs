@@ -198,10 +198,15 @@ async fn listings_have_the_format_of_prometheus() {
             json!([{ "__name__": "up", "job": "api" }, { "__name__": "up", "job": "web" }]),
         ),
         ("series?match[]=up&start=1&end=2", json!([])),
+        ("series?match[]=up&start=2&end=1", json!([])),
+        ("labels?start=2000000000&end=1", json!([])),
+        ("label/job/values?start=2000000000&end=1", json!([])),
         ("query_exemplars?query=up", json!([])),
         ("rules", json!({ "groups": [] })),
         ("alerts", json!({ "alerts": [] })),
     ];
+    let end_first = fixture.get("labels/job/values?start=2&end=1").await;
+    end_first.is(400, "invalid_parameter");
     for (path, data) in cases {
         assert_eq!(
             ask_mount(&fixture, &who, path).await,

@@ -69,11 +69,20 @@ impl ListingParams {
 /// # Errors
 /// 400 `invalid_parameter`, also if `end` is before `start`.
 pub(super) fn range(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange> {
-    let start = params.time("start", now)?.unwrap_or(Timestamp::MIN);
-    let end = params.time("end", now)?.unwrap_or(Timestamp::MAX);
-    if end < start {
+    let range = range_or_empty(params, now)?;
+    if range.end < range.start {
         return Err(ApiError::invalid_parameter("end", "end timestamp must not be before start time"));
     }
+    Ok(range)
+}
+
+/// Like [`range`], but the range is empty if `end` is before `start`.
+///
+/// # Errors
+/// 400 `invalid_parameter`.
+pub(super) fn range_or_empty(params: &mut Params, now: Timestamp) -> ApiResult<TimeRange> {
+    let start = params.time("start", now)?.unwrap_or(Timestamp::MIN);
+    let end = params.time("end", now)?.unwrap_or(Timestamp::MAX);
     Ok(TimeRange::new(start, end))
 }
 

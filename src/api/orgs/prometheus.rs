@@ -17,7 +17,7 @@ use axum::handler::Handler;
 use axum::response::Response;
 use serde_json::json;
 
-use super::metrics::range;
+use super::metrics::{range, range_or_empty};
 use super::query::body::{BodyFormat, BodyWriter, TRUNCATED};
 use super::query::request::{QueryRequest, ReadRequest, timeout};
 use super::query::response::QueryBody;
@@ -34,7 +34,7 @@ use crate::api::routes::{Auth, Routes};
 use crate::clock::Stopwatch;
 use crate::model::{Matcher, Steps, StepsError, TimeRange, Timestamp};
 use crate::promql::{Query, QueryStats};
-use crate::tsdb::{SeriesExemplars, Tally};
+use crate::tsdb::{Listing, SeriesExemplars, Tally};
 
 /// The version of Prometheus whose requests are understood and whose bodies are returned.
 const PROMETHEUS_VERSION: &str = "3.5.0";
@@ -311,7 +311,7 @@ impl SeriesFilter {
         let selectors = params.many(&["match[]"]);
         Ok(SeriesFilter {
             selectors,
-            range: range(params, now)?,
+            range: range_or_empty(params, now)?,
             limit: limit(params)?.unwrap_or(usize::MAX),
         })
     }
@@ -319,12 +319,18 @@ impl SeriesFilter {
     fn compile(&self, run: &QueryRun) -> ApiResult<Vec<Vec<Matcher>>> {
         run.selectors("match[]", &self.selectors).map_err(in_parameter("match[]"))
     }
+
+    /// Returns what `read` finds in the range. Nothing is found if `end` is before `start`, as in
+    /// Prometheus.
+    fn read<T>(&self, read: impl FnOnce(TimeRange, usize) -> ApiResult<Listing<T>>) -> ApiResult<Listing<T>> {
+        if self.range.end < self.range.start { Ok(Listing::default()) } else { read(self.range, self.limit) }
+    }
 }
 
 /// Encodes the response of a listing, with a warning if the limit truncated it.
 fn list<T>(
     run: &mut QueryRun,
-    found: &crate::tsdb::Listing<T>,
+    found: &Listing<T>,
     write: impl FnOnce(&[T], &mut BodyWriter<'_>) -> ApiResult<()>,
 ) -> ApiResult<Vec<u8>> {
     if found.truncated {
@@ -349,7 +355,7 @@ async fn series(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Re
     let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
-        let found = run.series(&selectors, filter.range, filter.limit)?;
+        let found = filter.read(|range, limit| run.series(&selectors, range, limit))?;
         list(run, &found, |sets, out| out.label_sets(sets))
     };
     deps.respond(query, work).await
@@ -361,7 +367,7 @@ async fn labels(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiResult<Re
     let query = query.inline_over(filter.range);
     let work = move |run: &mut QueryRun| {
         let selectors = filter.compile(run)?;
-        let found = run.label_names(&selectors, filter.range, filter.limit)?;
+        let found = filter.read(|range, limit| run.label_names(&selectors, range, limit))?;
         list(run, &found, texts)
     };
     deps.respond(query, work).await
@@ -374,7 +380,7 @@ async fn label_values(State(deps): State<ReadDeps>, read: ReadRequest) -> ApiRes
     let work = move |run: &mut QueryRun| {
         let name = unescape_name(&label);
         let selectors = filter.compile(run)?;
-        let found = run.label_values(&name, &selectors, filter.range, filter.limit)?;
+        let found = filter.read(|range, limit| run.label_values(&name, &selectors, range, limit))?;
         list(run, &found, texts)
     };
     deps.respond(query, work).await
