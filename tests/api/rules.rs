@@ -117,6 +117,39 @@ async fn a_wrong_group_is_refused_with_its_position_and_nothing_changes() {
 }
 
 #[tokio::test]
+async fn a_group_with_a_slash_in_its_name_has_a_path_with_its_namespace() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let yaml = "name: a/b\ninterval: 10s\n";
+    for (path, correct) in [
+        ("a%2Fb", "rule-groups/api%2Fa%2Fb"),
+        ("b", "rule-groups/api%2Fa%2Fb"),
+        ("team%2Fb", "rule-groups/team%2Fa%2Fb"),
+    ] {
+        let refused = put(&server, &owner, path, yaml, None).await;
+        refused.is(422, "validation_failed");
+        assert!(
+            refused.body.contains("the first / separates the namespace from the name"),
+            "{}",
+            refused.body
+        );
+        assert!(refused.body.contains(&format!("write {correct}\"")), "{}", refused.body);
+    }
+    for (path, name) in [("api%2Fa%2Fb", "api/a/b"), ("team%2Fa%2Fb", "team/a/b")] {
+        assert_eq!(put(&server, &owner, path, yaml, None).await.status, 201);
+        let listed = server.get(GROUPS, &owner).await.value();
+        let names: Vec<&str> =
+            listed["data"].as_array().expect("groups").iter().flat_map(|one| one["name"].as_str()).collect();
+        assert_eq!(names, [name]);
+        let path = format!("{GROUPS}/{}", name.replace('/', "%2F"));
+        let shown = server.get(&path, &owner).await;
+        assert_eq!((shown.status.as_u16(), shown.value()["yaml"].as_str()), (200, Some(yaml)));
+        assert_eq!(server.get(&format!("{path}/versions/1"), &owner).await.body, yaml);
+        assert_eq!(server.delete(&path, &owner).await.status, 204);
+    }
+}
+
+#[tokio::test]
 async fn an_organisation_has_a_limit_of_rules() {
     let server = TestServer::new();
     let owner = server.log_in().await;

@@ -30,7 +30,7 @@ use crate::identity::{
     ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError, RuleGroupPlace,
     RuleGroupWrite, StoredRuleGroup, UserId,
 };
-use crate::model::{OrgId, Timestamp};
+use crate::model::{OrgId, Timestamp, percent_encoded};
 use crate::promql::syntax::Caps;
 use crate::rules::{RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, RuleSource, decode_rule_group};
 
@@ -68,9 +68,14 @@ fn key_of(place: &RuleGroupPlace) -> RuleGroupKey {
     RuleGroupKey { org: place.org, source, name: Arc::from(place.name.as_str()) }
 }
 
-/// Returns the name of a group in paths: with its namespace, unless it is the default one.
+/// Returns the name of a group in paths, which [`place`] splits: with its namespace, unless it is
+/// the default one and the name has no `/`.
 fn path_name(namespace: &str, name: &str) -> String {
-    if namespace == NAMESPACE { name.to_owned() } else { format!("{namespace}/{name}") }
+    if namespace == NAMESPACE && !name.contains('/') {
+        name.to_owned()
+    } else {
+        format!("{namespace}/{name}")
+    }
 }
 
 /// A group that was decoded and may be stored.
@@ -80,14 +85,25 @@ struct CheckedGroup {
 }
 
 /// Decodes a group and checks that it has the name of its place.
-fn decoded(yaml: String, name: &str, caps: &Caps) -> ApiResult<CheckedGroup> {
+fn decoded(yaml: String, place: &RuleGroupPlace, caps: &Caps) -> ApiResult<CheckedGroup> {
     if yaml.len() > RULE_GROUP_BYTES_MAX {
         return wrong("yaml", format!("a group has at most {RULE_GROUP_BYTES_MAX} bytes"));
     }
     let group = decode_rule_group(&yaml, RuleFileOptions::within(caps))
         .or_else(|error| wrong("yaml", error.to_string()))?;
-    if group.name != name {
-        return wrong("yaml", format!("the group has the name {:?}, and the path has {name:?}", group.name));
+    if group.name != place.name {
+        let mut message =
+            format!("the group has the name {:?}, and the path has {:?}", group.name, place.name);
+        if group.name.contains('/') {
+            // A path without a namespace was split at the first `/` of the name.
+            let whole = format!("{}/{}", place.namespace, place.name);
+            let namespace = if whole == group.name { NAMESPACE } else { &place.namespace };
+            let path = percent_encoded(&path_name(namespace, &group.name));
+            message.push_str(&format!(
+                "; in a path, the first / separates the namespace from the name: write rule-groups/{path}"
+            ));
+        }
+        return wrong("yaml", message);
     }
     checked(group, yaml)
 }
@@ -251,7 +267,7 @@ async fn put(
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let place = place(org, &name);
     check_namespace(&place.namespace)?;
-    let (wanted, caps) = (place.name.clone(), deps.rules.settings().caps);
+    let (wanted, caps) = (place.clone(), deps.rules.settings().caps);
     let new = deps.compile(org, move |_| decoded(body.yaml, &wanted, &caps)).await?;
     let (engine, expected) = (Arc::clone(&deps.rules), if_match(&headers));
     let change = move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, now);
