@@ -208,8 +208,8 @@ impl Feed {
         self.refused.get()
     }
 
-    /// Evaluates the steps, each when it is due, until the feed ends, every query is refused, or the
-    /// task is aborted.
+    /// Evaluates the steps, each when it is due, until the feed ends, every query is refused, or
+    /// the task is aborted.
     pub(super) async fn run(&self, clock: &Clock) {
         let start = self.newest_place().positions;
         let progress = |(member, at): (&Member, &Timestamp)| Progress {
