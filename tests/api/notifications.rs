@@ -40,6 +40,7 @@ fn acme(server: &TestServer) -> OrgId {
 fn raise(server: &TestServer, name: &str) {
     let now = server.clock.now();
     let alert = Alert {
+        has_own_end: false,
         labels: [("alertname".to_owned(), name.to_owned())].into(),
         annotations: [("summary".to_owned(), "It is down".to_owned())].into(),
         value: 1.0,
