@@ -224,7 +224,7 @@ async fn silences_are_created_changed_and_ended_by_editors_and_recorded() {
     server.post(SILENCES, &editor, body.clone()).await.is(409, "limit_reached");
     server.json("PUT", &path, &editor, body.clone()).await.is(409, "limit_reached");
     let mount = format!("{MOUNT}/silences");
-    server.post(&mount, &editor, body).await.is(409, "limit_reached");
+    server.post(&mount, &editor, body).await.refuses_as_alertmanager(400, "limit_reached");
 }
 
 #[tokio::test]

@@ -119,7 +119,7 @@ async fn bodies_that_a_pushgateway_refuses_are_refused_and_the_time_is_recorded(
     fixture.server.send(request.expect("a request")).await.is(403, "forbidden");
 }
 
-/// The limits of labels and series apply to the push as a whole, and a push after it is not concerned.
+/// The limits of labels and series apply to the push as a whole, and not to the push after it.
 #[tokio::test]
 async fn a_push_with_a_series_that_is_not_admitted_changes_nothing() {
     let fixture = DataFixture::new().await;

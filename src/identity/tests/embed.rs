@@ -573,7 +573,7 @@ fn a_restriction_to_a_dashboard_is_refused_if_it_is_not_exactly_one() {
         with("locked", json!({"1a": "a"})),
         with("locked", json!({"tenant": {"values": ["a"]}})),
         with("locked", json!({"tenant": {"label": "t"}})),
-        with("locked", json!({"tenant": {"label": "t\"", "values": ["a"]}})),
+        with("locked", json!({"tenant": {"label": "", "values": ["a"]}})),
         with("locked", json!({"tenant": {"label": "t", "values": []}})),
         with("locked", json!({"tenant": {"label": "t", "values": ["a"], "op": "!="}})),
         with("locked", json!({"tenant": ["t", ["a"]]})),

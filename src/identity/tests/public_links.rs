@@ -385,7 +385,7 @@ fn invalid_settings_of_a_link_name_their_field() {
         ("origins", NewPublicLink { origins: vec!["'self'".into()], ..base() }),
         ("origins", NewPublicLink { origins: vec!["*".into(); 33], ..base() }),
         ("locked", locked("tenant", None, Vec::new())),
-        ("locked", locked("tenant", Some("not a label"), vec!["a".into()])),
+        ("locked", locked("tenant", Some(""), vec!["a".into()])),
         ("locked", locked("__range", None, vec!["a".into()])),
         ("locked", all_large),
     ];
