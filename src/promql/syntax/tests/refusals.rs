@@ -251,8 +251,6 @@ fn wrong_selectors_literals_and_modifiers_are_refused() {
         "{\"\"}",
         "up{__name__=\"x\"}",
         "up{\"x\"}",
-        "{\"x\", \"y\"}",
-        "{\"x\", __name__=~\"y\"}",
         "1__0",
         "1_",
         "0x",
