@@ -570,7 +570,6 @@ fn a_restriction_to_a_dashboard_is_refused_if_it_is_not_exactly_one() {
         with("locked", json!({"": "a"})),
         with("locked", json!({"a b": "a"})),
         with("locked", json!({"__all": "a"})),
-        with("locked", json!({"1a": "a"})),
         with("locked", json!({"tenant": {"values": ["a"]}})),
         with("locked", json!({"tenant": {"label": "t"}})),
         with("locked", json!({"tenant": {"label": "", "values": ["a"]}})),
