@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
 import { fingerprint, lanesOf, matches, matchersOf, matchersText, parseMatchers, transitionsOf } from '../../src/ui/assets/model/alerting.js';
-import { groupInterval, groupName, offsetOf, placeInGroup, placeOf, ruleAt, rulesOf } from '../../src/ui/assets/model/rule_text.js';
+import { groupInterval, groupName, offsetOf, pathName, placeInGroup, placeOf, ruleAt, rulesOf } from '../../src/ui/assets/model/rule_text.js';
 import { labelChanges, poolsOf, ruleLines, targetMatches } from '../../src/ui/assets/model/targets.js';
 import { FIRING, HOSTS_YAML } from '../peers/alerting_answers.mjs';
 
@@ -171,4 +171,8 @@ test('any text of a group is split without an error, and rules cover whole lines
     assert.ok(groupInterval(text) > 0);
     ruleAt(text, next(text.length + 1));
   }
+});
+
+test('a name with a slash is in the namespace of the page', () => {
+  assert.deepEqual(['hosts', 'a/b', 'api/x'].map(pathName), ['hosts', 'api/a/b', 'api/api/x']);
 });

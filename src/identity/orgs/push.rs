@@ -50,6 +50,23 @@ pub enum StoredPushError {
     Store(#[from] StoreError),
 }
 
+/// The rows of groups, by their keys.
+type PushRows = Vec<((OrgId, u64, u32), PushRow)>;
+
+/// Returns the keys of pieces that belong to no group, because a removal or a push was interrupted.
+fn unreferenced(rows: &PushRows) -> Vec<(OrgId, u64, u32)> {
+    let pieces_of = |row: &PushRow| match row {
+        PushRow::Head(head) => Some(head.first_piece..head.first_piece.saturating_add(head.pieces)),
+        PushRow::Piece(_) => None,
+    };
+    let heads: BTreeMap<(OrgId, u64), _> =
+        rows.iter().filter_map(|((org, number, _), row)| Some(((*org, *number), pieces_of(row)?))).collect();
+    let is_unreferenced = |(org, number, part): &(OrgId, u64, u32)| {
+        *part != 0 && heads.get(&(*org, *number)).is_none_or(|pieces| !pieces.contains(part))
+    };
+    rows.iter().map(|(key, _)| *key).filter(is_unreferenced).collect()
+}
+
 /// Returns the groups whose rows these are.
 fn assembled_groups(
     rows: impl IntoIterator<Item = ((OrgId, u64, u32), PushRow)>,
@@ -70,12 +87,17 @@ fn assembled_groups(
 
 impl Identity {
     /// Returns the organisations that have pushed groups, and their groups. A group that is damaged
-    /// is left out, and logged.
+    /// is left out, and logged. Pieces of interrupted removals and pushes are removed, so no group
+    /// may be stored meanwhile. Blocks (commits).
     ///
     /// # Errors
     /// [`StoreError`].
     pub fn all_pushes(&self) -> Result<BTreeMap<OrgId, Vec<StoredPush>>, StoreError> {
-        Ok(assembled_groups(self.rows::<PushRow>(&())?))
+        let mut rows = self.rows::<PushRow>(&())?;
+        let leftovers = unreferenced(&rows);
+        self.in_steps(&leftovers, |txn, key| txn.remove::<PushRow>(key))?;
+        rows.retain(|(key, _)| leftovers.binary_search(key).is_err());
+        Ok(assembled_groups(rows))
     }
 
     /// Like [`Identity::all_pushes`], of one organisation.

@@ -87,6 +87,33 @@ fn large_values_of_a_deleted_organisation_are_removed() {
 }
 
 #[test]
+fn pieces_of_interrupted_pushes_are_removed() {
+    let instance = TestInstance::with_owner();
+    let org = instance.acme().id;
+    let identity = instance.identity();
+    let group = StoredPush {
+        number: 2,
+        labels: vec![("job".to_owned(), "a".to_owned())],
+        text: noise(300_000).into(),
+        ttl_ms: None,
+        pushed_at: instance.now,
+        failed_at: None,
+    };
+    identity.put_push(org, &group).expect("stored");
+    let whole = identity.rows::<tables::push::PushRow>(&org).expect("read");
+    // A removal without its end, and the first piece of another version.
+    for key in [(org, 1, 1_024), (org, 1, 1_025), (org, 2, 2_048), (org, 3, 1_024)] {
+        let put = identity.change(move |txn| {
+            txn.put(&key, &tables::push::PushRow::Piece(vec![1; 130_000]));
+            Ok::<_, StoreError>(())
+        });
+        put.expect("stored");
+    }
+    assert_eq!(identity.all_pushes().expect("read")[&org], [group]);
+    assert_eq!(identity.rows::<tables::push::PushRow>(&org).expect("read"), whole);
+}
+
+#[test]
 fn any_number_of_changed_rows_of_notifications_is_stored() {
     let mut instance = TestInstance::with_owner();
     let org = instance.acme().id;

@@ -3,7 +3,7 @@
 import { h } from '../chart/dom.js';
 import { bareName, deleteGroup, isConflict, readGroup, saveGroup } from '../client/alerting.js';
 import { isMissing, isSignedOut } from '../client/server.js';
-import { groupInterval, groupName, groupOffset, offsetOf, ruleAt, rulesOf } from '../model/rule_text.js';
+import { groupInterval, groupName, groupOffset, offsetOf, pathName, ruleAt, rulesOf } from '../model/rule_text.js';
 import { counted } from '../model/metrics.js';
 import { textButton } from './buttons.js';
 import { confirmLoss } from './confirm.js';
@@ -82,7 +82,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
         column: 1,
         message: `A stored group keeps its name: write name: ${bareName(before)}, or create a new group.`,
       });
-    const name = before?.name ?? own;
+    const name = before?.name ?? pathName(own);
     const key = draftKey();
     save.disabled = true;
     status.textContent = 'Saving…';
@@ -93,7 +93,7 @@ export function groupEditor({ org, edits, stored, rule, signedOut, leave, rename
       changed();
       remove.hidden = false;
       history.refresh();
-      toast(`${name} was saved.`);
+      toast(`${own} was saved.`);
       if (!stored) renamed(name);
     } catch (error) {
       changed();

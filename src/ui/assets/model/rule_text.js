@@ -30,6 +30,12 @@ function groupValue(text, key) {
   return scalar(new RegExp(`^[ \\t-]*${key}:[ \\t]*(.*)$`, 'm').exec(before)?.[1] ?? '');
 }
 
+/**
+ * The name of a new group in paths: of a name with a slash, the first part would be the namespace.
+ * @param {string} name that of its YAML
+ */
+export const pathName = (name) => (name.includes('/') ? `api/${name}` : name);
+
 /** The name of a group; '' without one. @param {string} text */
 export const groupName = (text) => groupValue(text, 'name');
 
