@@ -454,7 +454,9 @@ pub fn password() -> Result<Option<SecretSetting>, ConfigError> {
 
 /// Returns the path of a temporary folder for this process, which does not exist yet.
 fn scratch() -> PathBuf {
-    std::env::temp_dir().join(format!("promlet-{}", std::process::id()))
+    let named = |number: u32| std::env::temp_dir().join(format!("promlet-{}-{number}", std::process::id()));
+    // A killed process with the same id may have left its folder.
+    (0..u32::MAX).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(u32::MAX))
 }
 
 /// Returns the source of the master key; `None` for the folder.
@@ -770,6 +772,15 @@ pub(crate) mod tests {
         // Warnings about variables of the test run are dropped; `variables` has its own tests.
         settings.warnings.retain(|warning| !warning.contains("is set but is not a setting"));
         Ok(settings)
+    }
+
+    #[test]
+    fn a_temporary_folder_that_an_earlier_process_left_is_not_used() {
+        let left = scratch();
+        std::fs::create_dir(&left).expect("created");
+        let other = scratch();
+        std::fs::remove_dir(&left).expect("removed");
+        assert_ne!(other, left);
     }
 
     #[test]

@@ -233,7 +233,7 @@ fn one_segment_is_restored_from_a_backup_and_foreign_files_are_refused() {
         (other.path(), &backup, &name, "is of store"),
         (gone.path(), &damaged, &name, "SHA-256 differs"),
         (gone.path(), dir.path(), &name, "MANIFEST.json"),
-        (gone.path(), &backup, "segments/1/99-L0.seg", "holds no segments/1/99-L0.seg"),
+        (gone.path(), &backup, "segments/1/99-L0.seg", "has no segments/1/99-L0.seg"),
         (gone.path(), &backup, &log, "only segments"),
         (gone.path(), &backup, "segments/../../x.seg", "only segments"),
         (&nowhere, &backup, &name, "holds no promlet store"),
