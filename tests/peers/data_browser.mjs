@@ -48,12 +48,17 @@ async function keyFlow() {
   await page.getByRole('tab', { name: 'Prometheus' }).focus();
   for (const [key, name] of [
     ['ArrowRight', 'OpenTelemetry'],
+    ['ArrowRight', 'Influx'],
     ['ArrowRight', 'curl'],
+    ['ArrowRight', 'Scrape'],
     ['ArrowRight', 'Prometheus'],
+    ['ArrowLeft', 'Scrape'],
     ['ArrowLeft', 'curl'],
   ]) {
     await page.keyboard.press(key);
     await page.getByRole('tab', { name, selected: true }).waitFor();
+    // Nothing is sent for a scrape.
+    if (name === 'Scrape') continue;
     for (const text of await page.locator('.snippet').allTextContents())
       check(text.includes(secret) && text.includes(`/orgs/${given.org}/`), `${name} has key and address: ${text}`);
   }

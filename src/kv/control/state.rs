@@ -96,6 +96,9 @@ enum Backing {
 /// Returns one row by its key.
 pub(super) type RowReader<'a> = &'a dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, DatabaseError>;
 
+/// Receives a value: its key, its frame and its body.
+pub(super) type ValueVisitor<'a> = &'a mut dyn FnMut(&[u8], Frame, &[u8]) -> Result<(), DamagedRow>;
+
 /// The open database, or its replacement in memory.
 pub(super) struct ControlState {
     backing: Backing,
@@ -361,10 +364,7 @@ fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
 }
 
 /// Passes the joined values of `rows` in key order to `each`.
-pub(super) fn values(
-    rows: &BTreeMap<Vec<u8>, Vec<u8>>,
-    each: &mut dyn FnMut(&[u8], Frame, &[u8]) -> Result<(), DamagedRow>,
-) -> Result<(), DamagedRow> {
+pub(super) fn values(rows: &BTreeMap<Vec<u8>, Vec<u8>>, each: ValueVisitor<'_>) -> Result<(), DamagedRow> {
     for (key, value) in rows {
         if rows::is_further(frame::open(key, value)?.0) {
             continue;
