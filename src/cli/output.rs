@@ -18,7 +18,7 @@ pub(super) fn print(text: impl Display) -> anyhow::Result<()> {
 /// Prints a text and a line end.
 ///
 /// # Errors
-/// Those of [`print`].
+/// Those of [`print()`].
 pub(super) fn print_line(text: impl Display) -> anyhow::Result<()> {
     print(format_args!("{text}\n"))
 }
