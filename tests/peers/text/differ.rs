@@ -390,6 +390,9 @@ const EXCUSES: &[Excuse] = &[
     ("a quote may stand in a quoted name there, if there are two of them", |case| {
         case.read.is_some() && !case.reason.is_empty() && case.line.contains("\"\"")
     }),
+    ("a finite number that is out of range is infinite there", |case| {
+        case.read.is_some() && case.reason.contains("is out of range")
+    }),
     ("label names that begin with two underscores are refused there", |case| {
         case.error.contains("Invalid labels") && case.reason.is_empty() && case.line.contains("__")
     }),
