@@ -30,13 +30,12 @@ use crate::api::routes::{Auth, Routes};
 use crate::identity::{Identity, StoredPush};
 use crate::ingest::gzip::decompress;
 use crate::ingest::text::Format;
-use crate::model::{OrgId, StandbyRefusal, Timestamp};
+use crate::model::{OrgId, Refusal, StandbyRefusal, Timestamp};
 use crate::push::{
     Exposition, GroupingError, GroupingLabels, OrgPushes, Push, PushBodyError, PushChange, PushError,
     PushFormat, PushGroup, PushKind,
 };
 use crate::sync::IgnorePoison as _;
-use crate::tsdb::AppendReport;
 
 /// The shortest and the longest time to live of a group, in milliseconds.
 const TTL_MS: RangeInclusive<i64> = 1_000..=10 * 365 * 86_400_000;
@@ -194,17 +193,19 @@ async fn push(
         let read = read_metrics(&deps, &bytes, is_gzip, &content_type, &labels);
         let metrics = match read {
             Ok(metrics) => metrics,
-            Err(refused) => return Err(record_failure(&deps, &access, &mut pushes, &labels, refused)),
+            Err(refused) => {
+                let refusal = request_refusal(refused.code().as_str(), refused.detail().to_owned());
+                deps.record_failure(&access, &mut pushes, &labels, vec![refusal]);
+                return Err(refused);
+            }
         };
         access.charge_samples(metrics.series_len())?;
         let push = Push { kind, metrics, ttl_ms };
         let change = pushes.push(labels.clone(), push, now).map_err(push_refused)?;
         let report = deps.write.tsdb.append_whole(access.org, &change.forced_batch(), now)?;
         if report.refused > 0 {
-            deps.record_refusals(&access, &report);
-            let refused = partial_error(&deps.write, report);
-            deps.note_failure(&access, &mut pushes, &labels);
-            return Err(refused);
+            deps.record_failure(&access, &mut pushes, &labels, report.refusals.clone());
+            return Err(partial_error(&deps.write, report));
         }
         deps.store_row(access.org, &mut pushes, change)?;
         Ok((StatusCode::OK, [(DURABILITY, deps.write.durability())]).into_response())
@@ -247,24 +248,6 @@ fn unreadable(error: PushBodyError) -> ApiError {
         PushBodyError::Decode(error) => error.into(),
         other => ApiError::internal(format!("a stored group is damaged: {other}")),
     }
-}
-
-/// Records a refused push: the time of the failure in its group, and the reason in the list of
-/// refusals. Returns the refusal.
-fn record_failure(
-    deps: &PushDeps,
-    access: &IngestAccess,
-    pushes: &mut OrgPushes,
-    labels: &GroupingLabels,
-    refused: ApiError,
-) -> ApiError {
-    let now = deps.write.clock.now();
-    if let Some(sender) = access.sender() {
-        let refusal = request_refusal(refused.code().as_str(), refused.detail().to_owned());
-        deps.write.rejects.record(access.org, &sender, vec![refusal], now);
-    }
-    deps.note_failure(access, pushes, labels);
-    refused
 }
 
 async fn delete(
@@ -326,22 +309,24 @@ impl PushDeps {
         Ok(())
     }
 
-    /// Stores and writes the time of a refused push, if its group exists.
-    fn note_failure(&self, access: &IngestAccess, pushes: &mut OrgPushes, labels: &GroupingLabels) {
+    /// Records a refused push: the reasons in the list of its sender, and the time of the failure in
+    /// its group, if that exists.
+    fn record_failure(
+        &self,
+        access: &IngestAccess,
+        pushes: &mut OrgPushes,
+        labels: &GroupingLabels,
+        refusals: Vec<Refusal>,
+    ) {
         let now = self.write.clock.now();
+        if let Some(sender) = access.sender() {
+            self.write.rejects.record(access.org, &sender, refusals, now);
+        }
         let Some(change) = pushes.fail(labels, now) else { return };
         let stored = self.identity.fail_push(access.org, change.number, now).map_err(ApiError::from);
         match stored.and_then(|()| self.append(access.org, &change, now)) {
             Ok(()) => pushes.apply(change),
             Err(error) => tracing::warn!(%error, "the time of a refused push was not stored"),
-        }
-    }
-
-    /// Adds the refusals of a push to the list of its sender.
-    fn record_refusals(&self, access: &IngestAccess, report: &AppendReport) {
-        if let Some(sender) = access.sender() {
-            let now = self.write.clock.now();
-            self.write.rejects.record(access.org, &sender, report.refusals.clone(), now);
         }
     }
 

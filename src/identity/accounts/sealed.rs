@@ -19,9 +19,6 @@ use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::totp::TotpRow;
 use crate::identity::tables::user::UserRow;
 
-/// Maximum number of links that one change removes; each may change its slot as well.
-const LINKS_A_CHANGE: usize = 30;
-
 /// The secrets that were lost with a master key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DroppedSecrets {
@@ -74,10 +71,7 @@ impl Identity {
         // ones.
         let links = self.rows::<LinkRow>(&())?;
         dropped.links = links.len();
-        for some in links.chunks(LINKS_A_CHANGE) {
-            let some = some.to_vec();
-            self.change(move |txn| some.iter().try_for_each(|(hash, link)| remove_link(txn, *hash, link)))?;
-        }
+        self.change_each(&links, |txn, (hash, link)| remove_link(txn, *hash, link))?;
         Ok(dropped)
     }
 

@@ -9,8 +9,8 @@ use crate::identity::tables::audit::{AuditRow, INSTANCE};
 use crate::identity::tables::id::EventId;
 use crate::identity::tables::store::StoreError;
 
+use super::ROWS_AT_ONCE;
 use super::event::EventClass;
-use super::{ROWS_A_CHANGE, ROWS_AT_ONCE};
 
 /// Maximum age of a row: 90 days.
 pub(in crate::identity) const AGE_MAX_MS: i64 = 90 * 24 * 3_600 * 1_000;
@@ -52,13 +52,7 @@ impl Identity {
             let overdue = self.overdue(org, oldest, left)?;
             sweep.is_incomplete |= overdue.len() == left;
             left -= overdue.len();
-            for some in overdue.chunks(ROWS_A_CHANGE) {
-                let some = some.to_vec();
-                self.change(move |txn| {
-                    some.iter().for_each(|key| txn.remove::<AuditRow>(key));
-                    Ok::<_, StoreError>(())
-                })?;
-            }
+            self.remove_all::<AuditRow>(&overdue)?;
             sweep.after = Some(org);
             if left == 0 {
                 *self.audit_sweep() = sweep;

@@ -285,8 +285,6 @@ impl Identity {
 
 /// Maximum number of expired rows that one sweep removes.
 const SWEEP_ROWS: usize = 1_000;
-/// Maximum number of links that one change removes; each may remove its slot as well.
-const SWEEP_ROWS_A_CHANGE: usize = 30;
 
 impl Identity {
     /// Removes expired links and pending logins.
@@ -297,24 +295,15 @@ impl Identity {
             .filter(|(_, link)| now >= link.expires_at)
             .take(SWEEP_ROWS)
             .collect();
-        for some in links.chunks(SWEEP_ROWS_A_CHANGE) {
-            let some = some.to_vec();
-            self.change(move |txn| some.iter().try_for_each(|(hash, link)| remove_link(txn, *hash, link)))?;
-        }
+        self.change_each(&links, |txn, (hash, link)| remove_link(txn, *hash, link))?;
         let expired = |row: &PendingRow| now.ms_since(row.created_at) >= PENDING_MS;
         let pending: Vec<_> = self
             .rows::<PendingRow>(&())?
             .into_iter()
             .filter(|(_, row)| expired(row))
+            .map(|(hash, _)| hash)
             .take(SWEEP_ROWS)
             .collect();
-        for some in pending.chunks(SWEEP_ROWS_A_CHANGE) {
-            let some: Vec<SecretHash> = some.iter().map(|(hash, _)| *hash).collect();
-            self.change(move |txn| {
-                some.iter().for_each(|hash| txn.remove::<PendingRow>(hash));
-                Ok::<_, StoreError>(())
-            })?;
-        }
-        Ok(())
+        self.remove_all::<PendingRow>(&pending)
     }
 }

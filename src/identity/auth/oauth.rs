@@ -83,8 +83,6 @@ pub enum UnlinkError {
 const IDENTITIES_MAX: usize = 20;
 /// Maximum number of rows that one sweep removes.
 const SWEEP_ROWS: usize = 1_000;
-/// Maximum number of rows that one change removes.
-const SWEEP_ROWS_A_CHANGE: usize = 50;
 
 impl IdentityKey {
     fn of(account: &ExternalAccount) -> IdentityKey {
@@ -195,13 +193,6 @@ impl Identity {
     pub(in crate::identity) fn sweep_oauth(&self, now: Timestamp) -> Result<(), StoreError> {
         let expired = self.rows::<UsedStateRow>(&())?.into_iter().filter(|(_, row)| now >= row.0);
         let expired: Vec<SecretHash> = expired.map(|(hash, _)| hash).take(SWEEP_ROWS).collect();
-        for some in expired.chunks(SWEEP_ROWS_A_CHANGE) {
-            let some = some.to_vec();
-            self.change(move |txn| {
-                some.iter().for_each(|hash| txn.remove::<UsedStateRow>(hash));
-                Ok::<_, StoreError>(())
-            })?;
-        }
-        Ok(())
+        self.remove_all::<UsedStateRow>(&expired)
     }
 }

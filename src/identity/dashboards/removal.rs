@@ -2,7 +2,7 @@
 //! organisation. A change has at most 64 rows, so this takes several changes and continues after a
 //! restart.
 
-use crate::kv::{CHANGE_ROWS_MAX, Record, TableKey};
+use crate::kv::{CHANGE_ROWS_MAX, TableKey};
 use crate::model::OrgId;
 
 use crate::identity::Identity;
@@ -16,8 +16,6 @@ use crate::identity::tables::store::{StoreError, read};
 const DOCUMENTS_AT_ONCE: usize = 8;
 /// Rows of a change that are left for the totals and for what remains of a removal.
 const OTHER_ROWS: usize = 6;
-/// Number of rows of other tables removed in one change; none of them has more than six rows.
-const ROWS_A_CHANGE: usize = 10;
 
 impl Identity {
     /// Removes the public links and the documents of deleted dashboards, of one organisation or
@@ -68,25 +66,8 @@ impl Identity {
         loop {
             let found = self.rows_back::<DocumentRow>(&org, None, DOCUMENTS_AT_ONCE)?;
             let is_last = found.len() < DOCUMENTS_AT_ONCE;
-            let mut documents = found.into_iter().map(|(key, row)| {
-                (key, compressed_rows(u32::try_from(row.compressed.len()).unwrap_or(u32::MAX)))
-            });
-            let mut next = documents.next();
-            while let Some((first, mut rows)) = next.take() {
-                let mut batch = vec![first];
-                for (key, more) in documents.by_ref() {
-                    rows += more;
-                    if rows > CHANGE_ROWS_MAX {
-                        next = Some((key, more));
-                        break;
-                    }
-                    batch.push(key);
-                }
-                self.change(move |txn| {
-                    batch.iter().for_each(|key| txn.remove::<DocumentRow>(key));
-                    Ok::<_, StoreError>(())
-                })?;
-            }
+            let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
+            self.remove_all::<DocumentRow>(&keys)?;
             if is_last {
                 break;
             }
@@ -95,24 +76,6 @@ impl Identity {
         self.remove_rows_of::<HistoryRow>(org)?;
         self.remove_rows_of::<DashboardRemovalRow>(org)?;
         self.remove_rows_of::<DashboardMarksRow>(org)?;
-        self.change(move |txn| {
-            txn.remove::<DashboardUsageRow>(&org);
-            Ok::<_, StoreError>(())
-        })
-    }
-
-    fn remove_rows_of<R: Record>(&self, org: OrgId) -> Result<(), StoreError>
-    where
-        R::Key: Clone + Send + 'static,
-    {
-        let keys: Vec<R::Key> = self.rows::<R>(&org)?.into_iter().map(|(key, _)| key).collect();
-        for some in keys.chunks(ROWS_A_CHANGE) {
-            let some = some.to_vec();
-            self.change(move |txn| {
-                some.iter().for_each(|key| txn.remove::<R>(key));
-                Ok::<_, StoreError>(())
-            })?;
-        }
-        Ok(())
+        self.remove_all::<DashboardUsageRow>(&[org])
     }
 }

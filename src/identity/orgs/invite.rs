@@ -365,23 +365,16 @@ impl Identity {
 
     /// Removes expired invitations.
     pub(in crate::identity) fn sweep_invites(&self, now: Timestamp) -> Result<(), StoreError> {
-        let expired: Vec<_> =
-            self.rows::<InviteRow>(&())?.into_iter().filter(|(_, row)| now >= row.expires_at).collect();
-        for some in expired.chunks(SWEEP_ROWS_A_CHANGE).take(SWEEP_CHANGES) {
-            let some = some.to_vec();
-            self.change(move |txn| {
-                some.iter().for_each(|(key, row)| remove(txn, key, row));
-                Ok::<_, StoreError>(())
-            })?;
-        }
-        Ok(())
+        let expired = self.rows::<InviteRow>(&())?.into_iter().filter(|(_, row)| now >= row.expires_at);
+        self.change_each(&expired.take(SWEEP_INVITES).collect::<Vec<_>>(), |txn, (key, row)| {
+            remove(txn, key, row);
+            Ok(())
+        })
     }
 }
 
-/// Maximum number of rows that one change removes; a change has at most 64, and an invitation two.
-const SWEEP_ROWS_A_CHANGE: usize = 30;
-/// Maximum number of changes of one sweep.
-const SWEEP_CHANGES: usize = 40;
+/// Maximum number of expired invitations that one sweep removes.
+const SWEEP_INVITES: usize = 1_200;
 
 /// Decides within the change that uses the invitation up, so that only one of two concurrent
 /// requests accepts it.

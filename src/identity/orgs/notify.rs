@@ -2,7 +2,6 @@
 //! (docs/specification.md C14). Their meaning belongs to the room `notify`.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use crate::entropy::Entropy;
 use crate::kv::VALUE_BODY_BYTES_MAX;
@@ -162,25 +161,17 @@ impl Identity {
             }
             fits
         });
-        let changes: Arc<[NotifyStateChange]> = changes.into();
-        let mut done = 0;
-        while done < changes.len() {
-            let changes = Arc::clone(&changes);
-            done += self.change(move |txn| {
-                if read::<OrgRow>(txn, &org)?.is_none() {
-                    return Ok(changes.len());
-                }
-                let rest = changes.get(done..).unwrap_or_default();
-                Ok::<_, StoreError>(txn.as_many_as_fit(rest, |txn, change| {
-                    let key = (org, change.kind, change.id);
-                    match &change.value {
-                        Some(value) => txn.put(&key, &NotifyStateRow { value: value.clone() }),
-                        None => txn.remove::<NotifyStateRow>(&key),
-                    }
-                }))
-            })?;
-        }
-        Ok(())
+        self.change_each(&changes, move |txn, change| {
+            if read::<OrgRow>(txn, &org)?.is_none() {
+                return Ok(());
+            }
+            let key = (org, change.kind, change.id);
+            match &change.value {
+                Some(value) => txn.put(&key, &NotifyStateRow { value: value.clone() }),
+                None => txn.remove::<NotifyStateRow>(&key),
+            }
+            Ok(())
+        })
     }
 
     /// Records an action on silences or alerts in the audit log. Blocks (commit).

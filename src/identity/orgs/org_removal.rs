@@ -7,9 +7,6 @@
 //! and the pending removal last of all, so an interrupted removal continues after the next start.
 //! The row of the slug stays forever, so that no other organisation can get the old address.
 
-use std::sync::Arc;
-
-use crate::kv::Txn;
 use crate::model::{OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 
@@ -26,6 +23,7 @@ use crate::identity::tables::key::{DashboardTokensRow, KeyRow, RotatedRow, UsedR
 use crate::identity::tables::moving::MoveRow;
 use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
+use crate::identity::tables::push::PushRow;
 use crate::identity::tables::rule_group::RuleGroupRow;
 use crate::identity::tables::scrape::ScrapeRow;
 use crate::identity::tables::store::{StoreError, read};
@@ -126,69 +124,45 @@ impl Identity {
         }
         let members: Vec<UserId> =
             self.rows::<MemberRow>(&org)?.into_iter().map(|((_, user), _)| user).collect();
-        self.in_steps(&members, move |txn, user| member::leave(txn, *user, org))?;
+        self.change_each(&members, move |txn, user| {
+            member::leave(txn, *user, org);
+            Ok(())
+        })?;
         let keys: Vec<_> = self.rows::<KeyRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&keys, |txn, key| {
+        self.change_each(&keys, |txn, key| {
             txn.remove::<KeyRow>(key);
             txn.remove::<UsedRow>(key);
             txn.remove::<RotatedRow>(key);
+            Ok(())
         })?;
-        let revoked: Vec<_> =
-            self.rows::<DashboardTokensRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&revoked, |txn, key| txn.remove::<DashboardTokensRow>(key))?;
+        self.remove_rows_of::<DashboardTokensRow>(org)?;
         self.remove_dashboards_of(org)?;
-        let targets: Vec<_> = self.rows::<ForwardRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&targets, |txn, key| txn.remove::<ForwardRow>(key))?;
-        let groups: Vec<_> = self.rows::<RuleGroupRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&groups, |txn, key| txn.remove::<RuleGroupRow>(key))?;
+        self.remove_rows_of::<ForwardRow>(org)?;
+        self.remove_rows_of::<RuleGroupRow>(org)?;
         self.remove_rule_versions_of(org)?;
-        let notify: Vec<_> = self.rows::<NotifyStateRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&notify, |txn, key| txn.remove::<NotifyStateRow>(key))?;
-        self.remove_pushes_of(org)?;
+        self.remove_rows_of::<NotifyStateRow>(org)?;
+        self.remove_rows_of::<PushRow>(org)?;
         let invites = self.rows::<InviteRow>(&org)?;
-        self.in_steps(&invites, |txn, (key, row)| invite::remove(txn, key, row))?;
+        self.change_each(&invites, |txn, (key, row)| {
+            invite::remove(txn, key, row);
+            Ok(())
+        })?;
         loop {
             let events = self.rows_back::<AuditRow>(&org, None, EVENTS_AT_ONCE)?;
             let keys: Vec<_> = events.into_iter().map(|(key, _)| key).collect();
-            self.in_steps(&keys, |txn, key| txn.remove::<AuditRow>(key))?;
+            self.remove_all::<AuditRow>(&keys)?;
             if keys.len() < EVENTS_AT_ONCE {
                 break;
             }
         }
-        // Each value may fill a change by itself. The pending removal is the last one.
-        let last: [fn(&mut Txn<'_>, &OrgId); 6] = [
-            |txn, org| txn.remove::<NotifyDocumentRow>(org),
-            |txn, org| txn.remove::<DailyUsageRow>(org),
-            |txn, org| txn.remove::<MoveRow>(org),
-            |txn, org| txn.remove::<EngineRow>(org),
-            |txn, org| txn.remove::<ScrapeRow>(org),
-            |txn, org| txn.remove::<RemovalRow>(org),
-        ];
-        self.in_steps(&last, move |txn, remove| remove(txn, &org))?;
+        self.remove_all::<NotifyDocumentRow>(&[org])?;
+        self.remove_all::<DailyUsageRow>(&[org])?;
+        self.remove_all::<MoveRow>(&[org])?;
+        self.remove_all::<EngineRow>(&[org])?;
+        self.remove_all::<ScrapeRow>(&[org])?;
+        // The last one: until then an interrupted removal continues after the next start.
+        self.remove_all::<RemovalRow>(&[org])?;
         self.removing().remove(&org);
-        Ok(())
-    }
-
-    /// Applies `each` to all items in order, in as few changes as they fit in. Each item is changed
-    /// as a whole. Blocks (commits).
-    ///
-    /// # Errors
-    /// [`StoreError`]; items of earlier changes are changed then.
-    pub(in crate::identity) fn in_steps<T: Clone + Send + Sync + 'static>(
-        &self,
-        items: &[T],
-        each: impl Fn(&mut Txn<'_>, &T) + Copy + Send + 'static,
-    ) -> Result<(), StoreError> {
-        let items: Arc<[T]> = items.into();
-        let mut done = 0;
-        while done < items.len() {
-            let items = Arc::clone(&items);
-            let change = move |txn: &mut Txn<'_>| {
-                let rest = items.get(done..).unwrap_or_default();
-                Ok::<_, StoreError>(txn.as_many_as_fit(rest, each))
-            };
-            done += self.change(change)?;
-        }
         Ok(())
     }
 }

@@ -95,7 +95,7 @@ impl Identity {
     pub fn all_pushes(&self) -> Result<BTreeMap<OrgId, Vec<StoredPush>>, StoreError> {
         let mut rows = self.rows::<PushRow>(&())?;
         let leftovers = unreferenced(&rows);
-        self.in_steps(&leftovers, |txn, key| txn.remove::<PushRow>(key))?;
+        self.remove_all::<PushRow>(&leftovers)?;
         rows.retain(|(key, _)| leftovers.binary_search(key).is_err());
         Ok(assembled_groups(rows))
     }
@@ -200,14 +200,7 @@ impl Identity {
         number: u64,
         parts: std::ops::Range<u32>,
     ) -> Result<(), StoreError> {
-        let keys: Vec<_> = parts.map(|part| (org, number, part)).collect();
-        self.in_steps(&keys, |txn, key| txn.remove::<PushRow>(key))
-    }
-
-    /// Removes all groups of a deleted organisation.
-    pub(in crate::identity) fn remove_pushes_of(&self, org: OrgId) -> Result<(), StoreError> {
-        let keys: Vec<_> = self.rows::<PushRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&keys, |txn, key| txn.remove::<PushRow>(key))
+        self.remove_all::<PushRow>(&parts.map(|part| (org, number, part)).collect::<Vec<_>>())
     }
 }
 

@@ -283,10 +283,9 @@ impl Identity {
                 break;
             }
             let keys: Vec<_> = found.into_iter().map(|(key, _)| key).collect();
-            self.in_steps(&keys, |txn, key| txn.remove::<RuleTextRow>(key))?;
+            self.remove_all::<RuleTextRow>(&keys)?;
         }
-        let histories: Vec<_> = self.rows::<RuleHistoryRow>(&org)?.into_iter().map(|(key, _)| key).collect();
-        self.in_steps(&histories, |txn, key| txn.remove::<RuleHistoryRow>(key))
+        self.remove_rows_of::<RuleHistoryRow>(org)
     }
 }
 

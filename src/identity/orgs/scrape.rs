@@ -1,9 +1,12 @@
 //! The scrape configuration of an organisation that was set by the API, and the targets that are
 //! remembered for the next start.
 
+use std::sync::Arc;
+
 use data_encoding::BASE64;
 
 use crate::entropy::Entropy;
+use crate::kv::{ChangeError, CommitFailure, Record as _, RowError};
 use crate::model::{OrgId, Timestamp};
 
 use crate::identity::Identity;
@@ -159,7 +162,9 @@ impl Identity {
     /// [`StoreError`]; then nothing is changed.
     pub fn set_scraped_targets(&self, org: OrgId, mut targets: String) -> Result<(), StoreError> {
         if targets.len() > TARGETS_BYTES_MAX {
-            return Err(StoreError::Inconsistent("an organisation has too many targets to remember"));
+            let source = RowError::ValueTooLong { bytes: targets.len(), allowed: TARGETS_BYTES_MAX };
+            let too_long = ChangeError::Row { table: ScrapeRow::TABLE, source };
+            return Err(CommitFailure::Change(Arc::new(too_long)).into());
         }
         if let Ok(packed) = packed(&targets)
             && packed.len() < targets.len()

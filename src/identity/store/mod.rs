@@ -2,7 +2,10 @@
 
 mod users;
 
+use std::sync::Arc;
+
 use crate::kv::{CommitError, Record, SideRecord, TableKey, Txn};
+use crate::model::OrgId;
 
 use crate::identity::Identity;
 use crate::identity::origin::{origin, with_origin};
@@ -25,6 +28,52 @@ impl Identity {
             CommitError::Refused(refusal) => refusal,
             CommitError::Failed(failure) => StoreError::from(failure).into(),
         })
+    }
+
+    /// Applies `each` to all items in order, in as few changes as they fit in. Each item is changed
+    /// as a whole. Blocks (commits).
+    ///
+    /// # Errors
+    /// [`StoreError`]; items of earlier changes are changed then.
+    pub(in crate::identity) fn change_each<T: Clone + Send + Sync + 'static>(
+        &self,
+        items: &[T],
+        each: impl Fn(&mut Txn<'_>, &T) -> Result<(), StoreError> + Copy + Send + 'static,
+    ) -> Result<(), StoreError> {
+        let items: Arc<[T]> = items.into();
+        let mut done = 0;
+        while done < items.len() {
+            let items = Arc::clone(&items);
+            done +=
+                self.change(move |txn| txn.as_many_as_fit(items.get(done..).unwrap_or_default(), each))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the rows with these keys. Blocks (commits).
+    ///
+    /// # Errors
+    /// Those of [`Identity::change_each`].
+    pub(in crate::identity) fn remove_all<R: Record>(&self, keys: &[R::Key]) -> Result<(), StoreError>
+    where
+        R::Key: Clone + Send + Sync + 'static,
+    {
+        self.change_each(keys, |txn, key| {
+            txn.remove::<R>(key);
+            Ok(())
+        })
+    }
+
+    /// Removes all rows of an organisation from a table. Reads them all at once. Blocks (commits).
+    ///
+    /// # Errors
+    /// Those of [`Identity::change_each`].
+    pub(in crate::identity) fn remove_rows_of<R: Record>(&self, org: OrgId) -> Result<(), StoreError>
+    where
+        R::Key: Clone + Send + Sync + 'static,
+    {
+        let keys: Vec<R::Key> = self.rows::<R>(&org)?.into_iter().map(|(key, _)| key).collect();
+        self.remove_all::<R>(&keys)
     }
 
     /// Writes rows that are ignored without their main row.

@@ -417,8 +417,12 @@ fn put_in_steps(
     let mut rest = users.to_vec();
     while !rest.is_empty() {
         let items = rest.clone();
-        let step =
-            control.commit(move |tx| Ok(tx.as_many_as_fit(&items, |tx, (key, user)| tx.put(key, user))))?;
+        let step = control.commit(move |tx| {
+            tx.as_many_as_fit(&items, |tx, (key, user)| {
+                tx.put(key, user);
+                Ok(())
+            })
+        })?;
         rest.drain(..step);
         steps.push(step);
     }

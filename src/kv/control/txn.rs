@@ -145,23 +145,30 @@ impl<'g> Txn<'g> {
     /// Applies `each` to the items in order, as long as the change stays within its limits. Returns
     /// the number of items that it was applied to; the next item, which was too much, is undone.
     /// At least one item is applied: if the first one exceeds the limits, the change fails.
-    pub fn as_many_as_fit<T>(&mut self, items: &[T], mut each: impl FnMut(&mut Txn<'_>, &T)) -> usize {
+    ///
+    /// # Errors
+    /// The first error of `each`.
+    pub fn as_many_as_fit<T, E>(
+        &mut self,
+        items: &[T],
+        mut each: impl FnMut(&mut Txn<'_>, &T) -> Result<(), E>,
+    ) -> Result<usize, E> {
         for (place, item) in items.iter().enumerate() {
             let before = self.own.clone();
-            each(self, item);
+            each(self, item)?;
             let exceeds = match &self.failure {
                 None => journal::record_bytes(&self.own) > CHANGE_BYTES_MAX,
                 Some(failure) => matches!(failure, ChangeError::TooManyRows),
             };
             if exceeds && place > 0 {
                 (self.own, self.failure) = (before, None);
-                return place;
+                return Ok(place);
             }
             if self.failure.is_some() {
-                return place + 1;
+                return Ok(place + 1);
             }
         }
-        items.len()
+        Ok(items.len())
     }
 
     /// Sets a side row if its main row exists. Returns whether it does.

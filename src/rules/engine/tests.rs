@@ -111,14 +111,20 @@ fn first_after(seconds: i64) -> i64 {
     (RuleGrid::new(10_000, "", "g").after(at(seconds)).as_ms() - at(0).as_ms()) / 1_000
 }
 
-#[test]
-fn groups_are_evaluated_on_their_grid_and_missed_evaluations_are_counted() {
-    let bench = Bench::new(MissedPolicy::Skip);
+/// Evaluates [`RECORD`] once, and returns the second of that evaluation.
+fn record_once(bench: &Bench) -> i64 {
     bench.put("x", 0, 7.0);
     bench.set(&[RECORD]);
     bench.run(0);
     let first = first_after(0);
     bench.run(first);
+    first
+}
+
+#[test]
+fn groups_are_evaluated_on_their_grid_and_missed_evaluations_are_counted() {
+    let bench = Bench::new(MissedPolicy::Skip);
+    let first = record_once(&bench);
     bench.run(first + 10);
     bench.run(first + 47);
     let expected = [(first, 7.0), (first + 10, 7.0), (first + 40, 7.0)];
@@ -130,11 +136,7 @@ fn groups_are_evaluated_on_their_grid_and_missed_evaluations_are_counted() {
 #[test]
 fn missed_evaluations_are_made_up_for_if_so_configured() {
     let bench = Bench::new(MissedPolicy::CatchUp { ms_max: 20_000 });
-    bench.put("x", 0, 7.0);
-    bench.set(&[RECORD]);
-    bench.run(0);
-    let first = first_after(0);
-    bench.run(first);
+    let first = record_once(&bench);
     bench.run(first + 50);
     let times: Vec<i64> = bench.samples(ORG, "y").iter().map(|(time, _)| *time - first).collect();
     assert_eq!(times, [0, 30, 40, 50]);
@@ -164,11 +166,7 @@ fn the_series_of_a_removed_group_end_unless_another_group_continues_them() {
 fn series_of_removed_groups_and_rules_end_when_the_engine_stops_before() {
     for (change, is_edit) in [(&[][..], false), (&["{name: g, interval: 10s, rules: []}"][..], true)] {
         let bench = Bench::new(MissedPolicy::Skip);
-        bench.put("x", 0, 7.0);
-        bench.set(&[RECORD]);
-        bench.run(0);
-        let first = first_after(0);
-        bench.run(first);
+        let first = record_once(&bench);
         bench.run(first + 3);
         bench.set(change);
         bench.engine.stop();
@@ -238,11 +236,7 @@ fn each_organisation_with_groups_is_listed_once() {
 #[test]
 fn a_removed_group_of_a_deleted_organisation_writes_no_end_of_its_series() {
     let bench = Bench::new(MissedPolicy::Skip);
-    bench.put("x", 0, 7.0);
-    bench.set(&[RECORD]);
-    bench.run(0);
-    let first = first_after(0);
-    bench.run(first);
+    let first = record_once(&bench);
     bench.set(&[]);
     assert_eq!(bench.engine.keys(), []);
     assert_eq!(bench.engine.orgs(), [ORG], "the end of its series is planned");

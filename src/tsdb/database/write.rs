@@ -35,8 +35,13 @@ impl Tsdb {
         batch: &WriteBatch<'_>,
         now: Timestamp,
     ) -> Result<AppendReport, AppendError> {
-        let Appending { drafts, context } = self.prepare(org, batch, now)?;
-        let outcomes = self.commit(drafts, now)?;
+        let appending = self.prepare(org, batch, now)?;
+        self.finish(appending)
+    }
+
+    /// Stores a prepared batch and waits for it.
+    fn finish(&self, Appending { drafts, context }: Appending) -> Result<AppendReport, AppendError> {
+        let outcomes = self.commit(drafts, context.now)?;
         Ok(context.applied(outcomes).report())
     }
 
@@ -52,10 +57,11 @@ impl Tsdb {
         batch: &WriteBatch<'_>,
         now: Timestamp,
     ) -> Result<AppendReport, AppendError> {
-        let Appending { drafts, context } = self.prepare(org, batch, now)?;
-        let refused = context.report.refused + context.duplicates.refused;
-        let outcomes = if refused > 0 { Vec::new() } else { self.commit(drafts, now)? };
-        Ok(context.applied(outcomes).report())
+        let mut appending = self.prepare(org, batch, now)?;
+        if appending.context.report.refused + appending.context.duplicates.refused > 0 {
+            appending.drafts.clear();
+        }
+        self.finish(appending)
     }
 
     /// Returns the keys of the series of a batch, in its order, for [`Tsdb::append_keyed`]. They
@@ -84,9 +90,7 @@ impl Tsdb {
         let Some(prepared) = prepare_keyed(&store, keys, &batch, self.request_clock(now))? else {
             return Ok(None);
         };
-        let Appending { drafts, context } = self.appending(store, prepared, now);
-        let outcomes = self.commit(drafts, now)?;
-        Ok(Some(context.applied(outcomes).report()))
+        self.finish(self.appending(store, prepared, now)).map(Some)
     }
 
     /// Does the second half of [`Tsdb::append`] without waiting for the disk. `done` is called with

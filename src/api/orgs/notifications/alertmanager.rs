@@ -409,9 +409,13 @@ async fn post_alerts(
     }
     let now = deps.orgs.clock.now();
     let mut alerts = posted.into_iter().map(|one| one.alert(now)).collect::<ApiResult<Vec<Alert>>>()?;
-    let refused: Vec<&str> = alerts.iter().filter_map(refusal_of).collect();
-    // As in Alertmanager, the others are taken.
-    alerts.retain(|alert| refusal_of(alert).is_none());
+    let mut refused: Vec<&str> = Vec::new();
+    // As in Alertmanager, the others are stored.
+    alerts.retain(|alert| {
+        let refusal = refusal_of(alert);
+        refused.extend(refusal);
+        refusal.is_none()
+    });
     for alert in &mut alerts {
         for (name, value) in &access.forced_labels {
             alert.labels.insert(name.to_string(), value.to_string());

@@ -22,10 +22,9 @@ impl ScrapeRun {
         for sample in &mut samples {
             if sample.at == NO_TIME || !job.honor_timestamps {
                 sample.at = facts.at;
+            } else if is_too_far_ahead(sample.at, facts.at) {
+                return None;
             }
-        }
-        if samples.iter().any(|sample| is_too_far_ahead(sample.at, facts.at)) {
-            return None;
         }
         let starts = template.starts(&samples);
         let reports = self.report_values(facts, template.counts(), None).into_iter();

@@ -1,6 +1,7 @@
 // The rows and columns that a bar chart draws: one group of bars a row.
 
 import { joinByField } from './transformations/join.js';
+import { isSeries } from './transformations/tools.js';
 
 /** @typedef {import('./frame.js').Frame} Frame */
 /** @typedef {import('./frame.js').Field} Field */
@@ -18,11 +19,10 @@ const nameOf = (field) => field.config.displayName || field.name;
  * @param {(field: Field) => boolean} isChosen
  */
 function joined(frames, isChosen) {
-  const isSeries = (/** @type {Frame} */ { fields }) =>
-    fields.some(({ type }) => type === 'time')
-    && !fields.some((field) => field.type === 'string' || (isChosen(field) && field.type !== 'time'));
-  if (!isSeries(frames[0])) return frames[0];
-  return joinByField(frames.filter(isSeries), { mode: 'outer' }, { replace: (text) => text })[0];
+  const joins = (/** @type {Frame} */ frame) =>
+    isSeries(frame) && !frame.fields.some((field) => isChosen(field) && field.type !== 'time');
+  if (!joins(frames[0])) return frames[0];
+  return joinByField(frames.filter(joins), { mode: 'outer' }, { replace: (text) => text })[0];
 }
 
 /**

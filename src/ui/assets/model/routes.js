@@ -26,6 +26,13 @@ export const ROLES = ['viewer', 'editor', 'admin', 'owner'];
  */
 export const permits = (role, least) => ROLES.indexOf(role) >= ROLES.indexOf(least);
 
+/**
+ * Whether a person may set what an organisation scrapes, if the operator lets administrators of organisations do it.
+ * @param {{user: {is_admin: boolean}}} me
+ * @param {Role} role
+ */
+export const mayConfigureScraping = (me, role) => me.user.is_admin || permits(role, 'admin');
+
 /** In the order of the navigation. @type {Route[]} */
 export const ROUTES = [
   {

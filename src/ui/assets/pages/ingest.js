@@ -9,7 +9,7 @@ import { keyCard } from '../components/ingest/key_card.js';
 import { stylesheet } from '../components/stylesheet.js';
 import { tabsWithContent } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
-import { permits } from '../model/routes.js';
+import { mayConfigureScraping } from '../model/routes.js';
 import { SCRAPE, sources } from '../model/snippets.js';
 
 /** @typedef {import('../model/snippets.js').Snippet} Snippet */
@@ -93,7 +93,7 @@ export function ingestPage({ org, role, me }) {
   const base = `${location.origin}${ROOT}/api/v1${orgPath(org)}`;
   let key = '';
   const first = sources({ base, key });
-  const configures = me.user.is_admin || permits(role, 'admin');
+  const configures = mayConfigureScraping(me, role);
   const tabs = tabsWithContent({
     label: 'Ways to send samples',
     chosen: new URLSearchParams(location.search).get('from') ?? '',

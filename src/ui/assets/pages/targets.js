@@ -11,7 +11,7 @@ import { scrapeConfig } from '../components/scrape_config.js';
 import { addressTabs } from '../components/tabs.js';
 import { errorText } from '../model/error_text.js';
 import { counted } from '../model/metrics.js';
-import { permits } from '../model/routes.js';
+import { mayConfigureScraping } from '../model/routes.js';
 import { labelChanges, poolsOf, ruleLines } from '../model/targets.js';
 
 /**
@@ -227,7 +227,7 @@ export function targetsPage({ org, role, me, signedOut }) {
   let loaded = null;
   const pools = h('div', { class: 'stack' });
   const total = h('p', { class: 'hint' });
-  const configures = me.user.is_admin || permits(role, 'admin');
+  const configures = mayConfigureScraping(me, role);
   const empty = howTo(org, configures);
   empty.hidden = true;
   const showPools = liveList(
