@@ -186,9 +186,19 @@ async function variableFlow() {
     wanted,
   );
   await page.waitForFunction(() => document.querySelectorAll('.panel .legend-table tbody tr').length === 1);
+  // The answer to one choice arrives while the next one is typed: the text stays.
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  const listings = (url) => url.pathname.endsWith('/values');
+  await page.route(listings, (route) => released.then(() => route.continue()));
   await page.selectOption('#variable-factor', '3');
-  await page.waitForFunction(() => new URLSearchParams(location.search).get('var-factor') === '3');
   await page.fill('#variable-words', HOSTILE);
+  release();
+  await page.waitForFunction(() => new URLSearchParams(location.search).get('var-factor') === '3');
+  await settled();
+  await page.waitForTimeout(500);
+  check((await page.inputValue('#variable-words')) === HOSTILE, 'a text that was not confirmed stays');
+  await page.unroute(listings);
   await page.keyboard.press('Enter');
   await panel(`Value ${HOSTILE}`).waitFor();
   // The request follows the titles.

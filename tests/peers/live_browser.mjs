@@ -104,7 +104,7 @@ const fresh = (key, life) => sign(key, { left: life + 30, life });
 async function open(body, headers) {
   site.pages.set('/', { body, headers });
   const page = await browser.newPage();
-  const seen = { page, warnings: [], streams: new Set(), opened: 0, requests: [] };
+  const seen = { page, warnings: [], streams: new Set(), opened: 0, requests: [], finished: [] };
   page.on('pageerror', (error) => complaints.push(`script error: ${error.stack}`));
   page.on('console', (message) => {
     if (message.type() === 'warning') seen.warnings.push(message.text());
@@ -121,6 +121,9 @@ async function open(body, headers) {
     if (!pathname.endsWith('/query/live')) return;
     seen.opened += 1;
     seen.streams.add(request);
+  });
+  page.on('requestfinished', (request) => {
+    if (new URL(request.url()).origin === proxy.url) seen.finished.push(request);
   });
   for (const end of ['requestfinished', 'requestfailed']) page.on(end, (request) => seen.streams.delete(request));
   await page.addInitScript(() => {
@@ -185,6 +188,18 @@ async function start() {
   if (given.cookie) return void (cookie = given.cookie);
   const response = await fetch(given.link, { redirect: 'manual' });
   cookie = response.headers.getSetCookie().map((one) => one.split(';')[0]).join('; ');
+}
+
+async function theFirstChartHasAtMost25Kilobytes() {
+  const key = await newKey();
+  const expr = 'sum(rate(shop_http_requests_total[5m]))';
+  const { page, finished } = await open(element({ ...ATTRIBUTES, expr, range: '1h', step: '15', token: sign(key) }));
+  await state(page, 'drawn');
+  const sizes = await Promise.all(finished.map((request) => request.sizes()));
+  const bytes = sizes.reduce((sum, size) => sum + size.responseBodySize + size.responseHeadersSize, 0);
+  console.log(`live: the first chart has ${bytes} bytes in ${sizes.length} responses`);
+  check(sizes.length === 2 && bytes <= 25_000, `at most 25 kB: ${JSON.stringify(sizes)}`);
+  await page.close();
 }
 
 async function aChartOfAnotherOriginNeedsTwoRequests() {
@@ -523,6 +538,7 @@ async function aHostilePageGainsAndHangsNothing() {
 }
 
 await run(start, [
+  theFirstChartHasAtMost25Kilobytes,
   aChartOfAnotherOriginNeedsTwoRequests,
   everyErrorHasItsWords,
   aStrictPolicyOfThePageIsEnough,

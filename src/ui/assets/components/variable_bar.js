@@ -23,13 +23,47 @@ const SHOWN_MAX = 200;
 const textOf = ({ text, value }) => (isAll(value) ? 'All' : [text].flat().join(' + ') || 'None');
 
 /**
+ * Replaces the controls of a bar. The focus stays on its control; a control with a text that was not confirmed, or with
+ * an open list, is not replaced.
+ * @param {HTMLElement} bar
  * @param {Map<string, Resolved>} resolved by name
  * @param {import('../model/interpolate.js').Selections} selections
  * @param {Change} change
  * @param {FilterEditor | null} filters edits ad hoc filters; without it they have no control
+ */
+export function replaceControls(bar, resolved, selections, change, filters) {
+  const { activeElement } = /** @type {Document | ShadowRoot} */ (bar.getRootNode());
+  const active = activeElement instanceof HTMLElement && bar.contains(activeElement) ? activeElement : null;
+  const old = active?.closest('.variable');
+  const controls = variableControls(resolved, selections, change, filters);
+  const at = controls.findIndex(({ dataset }) => old instanceof HTMLElement && dataset.variable === old.dataset.variable);
+  if (old && at >= 0 && isEdited(old, controls[at])) {
+    for (const other of [...bar.children]) if (other !== old) other.remove();
+    old.before(...controls.slice(0, at));
+    old.after(...controls.slice(at + 1));
+    return;
+  }
+  bar.replaceChildren(...controls);
+  const focus = active?.dataset.focus;
+  const again = focus && bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
+  if (again instanceof HTMLElement) again.focus({ preventScroll: true });
+}
+
+/** @param {Element} control @param {Element} fresh the one in its place */
+function isEdited(control, fresh) {
+  if (control.querySelector('.popup')) return true;
+  const input = control.querySelector('input');
+  return input !== null && input.value !== input.defaultValue && input.value !== fresh.querySelector('input')?.value;
+}
+
+/**
+ * @param {Map<string, Resolved>} resolved
+ * @param {import('../model/interpolate.js').Selections} selections
+ * @param {Change} change
+ * @param {FilterEditor | null} filters
  * @returns {HTMLElement[]}
  */
-export function variableControls(resolved, selections, change, filters) {
+function variableControls(resolved, selections, change, filters) {
   return [...selections.values()].flatMap((selection) => {
     const found = resolved.get(selection.name);
     if (!found) return [];
@@ -66,8 +100,11 @@ function controlOf(id, { variable, options }, selection, change, filters) {
   const { name } = variable;
   if (variable.type === 'textbox') {
     const input = h('input', { id, autocomplete: 'off', spellcheck: 'false', 'data-focus': id });
-    input.value = String(selection.value);
-    input.addEventListener('change', () => change(name, [input.value]));
+    input.defaultValue = String(selection.value);
+    input.addEventListener('change', () => {
+      input.defaultValue = input.value;
+      change(name, [input.value]);
+    });
     return input;
   }
   if (variable.type === 'adhoc' && filters) return filters(id, variable, (texts) => change(name, texts));

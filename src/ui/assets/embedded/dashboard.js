@@ -14,7 +14,7 @@ import { loadPanel } from '../panels/kinds.js';
 import { Sync } from '../plot/sync.js';
 import { Annotations } from './annotations.js';
 import { snapshotAnswers } from './source.js';
-import { Variables, replaceControls } from './variables.js';
+import { Variables } from './variables.js';
 import { boundedRange, readView, sentValues, suggestedFilters, visitorVariables, writeReference } from './view.js';
 import { messageOf, panelWords, reasonOf } from './words.js';
 
@@ -58,7 +58,7 @@ export class DashboardView {
   #head;
   /** The controls: their modules are loaded unless they are left out. */
   #time = /** @type {ReturnType<typeof import('../components/time_control.js').timeControl> | null} */ (null);
-  #controlsOf = /** @type {typeof import('../components/variable_bar.js').variableControls | null} */ (null);
+  #replaceControls = /** @type {typeof import('../components/variable_bar.js').replaceControls | null} */ (null);
   #filterEditor = /** @type {typeof import('../components/filter_editor.js').filterEditor | null} */ (null);
   #annotations;
   #refreshes;
@@ -171,7 +171,7 @@ export class DashboardView {
         }),
       this.#isHidden('variables') ||
         Promise.all([import('../components/variable_bar.js'), import('../components/filter_editor.js')]).then((both) => {
-          [{ variableControls: this.#controlsOf }, { filterEditor: this.#filterEditor }] = both;
+          [{ replaceControls: this.#replaceControls }, { filterEditor: this.#filterEditor }] = both;
         }),
     ]);
   }
@@ -293,7 +293,7 @@ export class DashboardView {
     const ask = suggestedFilters(() => this.#shown.flatMap(({ answers }) => answers));
     /** @type {import('../components/variable_bar.js').FilterEditor | null} */
     const filters = edit && ((id, variable, changed) => edit(id, variable, changed, ask));
-    replaceControls(this.#bar, this.#controlsOf?.(calm, this.variables.selections, change, filters) ?? []);
+    this.#replaceControls?.(this.#bar, calm, this.variables.selections, change, filters);
     this.#showHead();
   }
 

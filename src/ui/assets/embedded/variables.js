@@ -100,16 +100,3 @@ export class Variables {
     return Object.fromEntries(known);
   }
 }
-
-/**
- * Replaces the controls of variables; the one with the focus keeps it.
- * @param {HTMLElement} bar
- * @param {HTMLElement[]} controls
- */
-export function replaceControls(bar, controls) {
-  const { activeElement } = /** @type {Document | ShadowRoot} */ (bar.getRootNode());
-  const focus = activeElement instanceof HTMLElement && bar.contains(activeElement) && activeElement.dataset.focus;
-  bar.replaceChildren(...controls);
-  const again = focus && bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
-  if (again instanceof HTMLElement) again.focus({ preventScroll: true });
-}

@@ -16,7 +16,7 @@ import { MEMBER_WORDS } from '../components/panel_words.js';
 import { refreshTimer } from '../components/refresh_timer.js';
 import { withStylesheet } from '../components/stylesheet.js';
 import { timeControl } from '../components/time_control.js';
-import { variableControls } from '../components/variable_bar.js';
+import { replaceControls } from '../components/variable_bar.js';
 import { readDashboard } from '../model/dashboard.js';
 import { readDashboardAddress, writeDashboardAddress } from '../model/dashboard_address.js';
 import { findDraft } from '../model/drafts.js';
@@ -336,24 +336,19 @@ export function dashboardPage({ org, role, user, signedOut }) {
   /** @param {Map<string, import('../model/resolve_variables.js').Resolved>} resolved */
   function showVariables(resolved) {
     const ask = variableReader(org, range());
-    const active = document.activeElement;
-    const focus = active instanceof HTMLElement && bar.contains(active) ? active.dataset.focus : undefined;
-    bar.replaceChildren(
-      ...variableControls(
-        resolved,
-        selections,
-        (name, values) => {
-          if (!dashboard) return;
-          address = { ...address, values: new Map([...address.values, [name, values]]) };
-          history.pushState(null, '', addressOf({}));
-          update('variables', dependents(dashboard.variables, name)).catch(fail);
-        },
-        (id, variable, changed) => filterEditor(id, variable, changed, ask),
-      ),
+    replaceControls(
+      bar,
+      resolved,
+      selections,
+      (name, values) => {
+        if (!dashboard) return;
+        address = { ...address, values: new Map([...address.values, [name, values]]) };
+        history.pushState(null, '', addressOf({}));
+        update('variables', dependents(dashboard.variables, name)).catch(fail);
+      },
+      (id, variable, changed) => filterEditor(id, variable, changed, ask),
     );
     bar.hidden = bar.childElementCount === 0;
-    const again = focus && bar.querySelector(`[data-focus="${CSS.escape(focus)}"]`);
-    if (again instanceof HTMLElement) again.focus({ preventScroll: true });
   }
 
   function showLinks() {
