@@ -3,6 +3,8 @@
 
 #![expect(clippy::panic, reason = "a test ends with the reason if a precondition is missing")]
 
+#[path = "../src/model/effort.rs"]
+mod effort;
 #[path = "binary/harness.rs"]
 mod harness;
 #[path = "peers/https.rs"]

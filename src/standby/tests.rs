@@ -279,12 +279,13 @@ fn until(holds: impl Fn() -> bool) {
 
 /// A primary with one sample, and its follower, which has everything.
 struct FollowedPrimary {
-    dir: tempfile::TempDir,
     /// The folder of the primary.
     path: PathBuf,
     primary: Store,
     link: Arc<Direct>,
     second: Store,
+    /// Removed after both are closed.
+    dir: tempfile::TempDir,
 }
 
 impl FollowedPrimary {

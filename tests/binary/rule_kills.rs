@@ -3,9 +3,6 @@
 //!
 //! `PROMLET_TEST_RULE_KILLS=seed,1,kills` asks for other kills.
 
-#[path = "../../src/model/effort.rs"]
-mod effort;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -15,6 +12,7 @@ use std::time::Duration;
 use promlet::entropy::Entropy;
 use serde_json::{Value as Json, json};
 
+use crate::effort;
 use crate::harness::{ORG, Server, Start, bootstrap, eventually, request};
 use crate::rules::{RULES, alerts};
 

@@ -14,6 +14,7 @@ use promlet::entropy::Entropy;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::json;
 
+use crate::effort::rounds;
 use crate::harness::{ORG, Server, Start, bootstrap, eventually, percent, request};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -295,7 +296,7 @@ struct Seen {
 
 #[test]
 fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change() {
-    const ROUNDS: usize = 20;
+    let rounds = rounds(8, 20);
     let seed = 20_261_126;
     println!("seed {seed}");
     let mut rng = Entropy::seeded(seed);
@@ -314,7 +315,7 @@ fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change()
     let mut seen = Seen::default();
     let count = AtomicU64::default();
     let mut next = 1;
-    for round in 0..ROUNDS {
+    for round in 0..rounds {
         primary.wait_ready();
         let (first, dying) = (next, AtomicBool::new(false));
         let delay = Duration::from_millis(100).mul_f64(1.0 + 4.0 * rng.unit());
@@ -348,7 +349,7 @@ fn synchronously_no_kill_and_no_broken_connection_loses_an_acknowledged_change()
         }
     }
     println!("{} acknowledged samples, {} keys", seen.samples.len(), seen.keys.len());
-    assert!(seen.samples.len() > ROUNDS * 3 && seen.keys.len() > ROUNDS / 2, "it did write");
+    assert!(seen.samples.len() > rounds * 3 && seen.keys.len() > rounds / 2, "it did write");
     primary.wait_ready();
     // The first machine dies in the middle of writes, and the second one takes over.
     let dying = AtomicBool::new(false);

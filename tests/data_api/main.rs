@@ -6,6 +6,9 @@
 mod test_server;
 mod wire;
 
+#[path = "../../src/model/effort.rs"]
+#[expect(dead_code, reason = "other tests use the rest of it")]
+mod effort;
 #[path = "../api/fake_upstream.rs"]
 mod fake_upstream;
 

@@ -309,8 +309,8 @@ impl PushDeps {
         Ok(())
     }
 
-    /// Records a refused push: the reasons in the list of its sender, and the time of the failure in
-    /// its group, if that exists.
+    /// Records a refused push: the reasons in the list of its sender, and the time of the failure
+    /// in its group, if that exists.
     fn record_failure(
         &self,
         access: &IngestAccess,

@@ -47,11 +47,12 @@ pub(super) const DAY_MS: i64 = 24 * 3_600 * 1_000;
 
 /// An instance in its own temporary folder, with a clock that advances only on demand.
 pub(super) struct TestInstance {
-    dir: tempfile::TempDir,
     pub(super) now: Timestamp,
     pub(super) rng: Entropy,
     options: IdentityOptions,
     open: Option<OpenInstance>,
+    /// Removed after the instance is closed.
+    dir: tempfile::TempDir,
 }
 
 struct OpenInstance {

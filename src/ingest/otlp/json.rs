@@ -13,6 +13,7 @@ use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
+use super::super::number::parse_value;
 use super::super::protobuf::{put_bytes, put_varint};
 use super::super::{DecodeError, DecodeLimits};
 
@@ -540,7 +541,7 @@ impl<'de> Visitor<'de> for FieldValueSeed<'_> {
         match self.field.kind {
             FieldKind::Text => self.out.bytes(self.field, text.as_bytes()),
             FieldKind::Double => {
-                let value: f64 = text.trim().parse().map_err(|_| type_error())?;
+                let value = parse_value(text.trim()).map_err(|_| type_error())?;
                 self.out.fixed64(self.field, value.to_bits());
             }
             FieldKind::Fixed64

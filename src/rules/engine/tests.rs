@@ -291,6 +291,8 @@ fn states(engine: &RuleEngine) -> Vec<String> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(16, 256)))]
+
     #[test]
     fn state_survives_restarts_and_jumps_of_the_clock(
         steps in proptest::collection::vec((0..4u8, 0..20u8), 1..60),

@@ -109,6 +109,8 @@ const EXPRS: [&str; 6] = [
 ];
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(crate::model::effort::rounds(24, 256)))]
+
     #[test]
     fn a_replay_ends_in_the_state_of_the_live_evaluations(
         rows in proptest::collection::vec((0..5u8, 0..5u8), 2..50),

@@ -100,6 +100,7 @@ fn json_errors_name_the_field_and_the_position() {
         (point(r#""asInt":true"#), "true instead of asInt"),
         (point(r#""asDouble":"much""#), "\"much\" instead of asDouble (a number)"),
         (point(r#""asDouble":1e999"#), "number out of range"),
+        (point(r#""asDouble":"-1e999""#), "\"-1e999\" instead of asDouble (a number)"),
         (point(r#""asDouble":[1]"#), "an array instead of asDouble"),
         (point(r#""timeUnixNano":-1"#), "-1 instead of timeUnixNano (a non-negative 64-bit integer)"),
         (point(r#""flags":4294967296"#), "4294967296 instead of flags (a non-negative 32-bit integer)"),
