@@ -1,9 +1,10 @@
 //! The time to open a store of 1,000,000 series after a clean stop, and after a kill: `cargo bench
-//! --bench start -- [series] [folder] [killed]`.
+//! --bench start -- [series] [folder] [starts] [killed]`.
 //!
-//! Data: targets of 100 series, 10 labels each, four samples a series; sealed, with a last
-//! checkpoint, as after a stop of the server. Each start is a process of its own, so that no memory
-//! is warm, but the file caches are. Printed: the time to open the samples, the time to open the
+//! Data: targets of 100 series, 10 labels each, four samples a series, with `starts` also a start
+//! timestamp a series; sealed, with a last checkpoint, as after a stop of the server. Each start is
+//! a process of its own, so that no memory is warm, but the file caches are. Printed: the time of
+//! the seal and of the checkpoint of a stop; the time to open the samples, the time to open the
 //! accounts before that, and the memory afterwards; for a killed store also the memory while it
 //! ran.
 
@@ -63,16 +64,33 @@ fn open(dir: &Path, now: Timestamp) -> (Tsdb, DataFolder, Arc<Control>, [f64; 2]
 
 /// Closes the store as the server does.
 fn close((store, folder, control): (Tsdb, DataFolder, Arc<Control>), now: Timestamp) {
+    let watch = Stopwatch::start();
     store.seal(now).expect("sealed");
-    store.checkpoint().expect("a checkpoint");
+    let sealed = watch.elapsed_ms();
+    let watch = Stopwatch::start();
+    let report = store.checkpoint().expect("a checkpoint");
+    let checkpoint = watch.elapsed_ms();
+    println!(
+        "sealed in {sealed:.0} ms, checkpoint of {} rows and {} bytes in {checkpoint:.0} ms",
+        report.rows, report.bytes
+    );
     store.close();
     drop(store);
     Arc::into_inner(control).expect("the only owner").close().expect("closed");
     folder.close_clean(now).expect("closed");
 }
 
-/// Fills a folder; ends like a killed process if `killed`.
-fn fill(dir: &Path, series: u32, killed: bool) {
+/// Properties of the data and of the end of its process.
+#[derive(Clone, Copy)]
+struct Flags {
+    /// Each series has a start timestamp.
+    starts: bool,
+    /// The process ends as if it was killed.
+    killed: bool,
+}
+
+/// Fills a folder.
+fn fill(dir: &Path, series: u32, Flags { starts, killed }: Flags) {
     let (store, folder, control, _) = open(dir, START);
     let mut stored = 0;
     for round in 0..4 {
@@ -80,7 +98,10 @@ fn fill(dir: &Path, series: u32, killed: bool) {
             let mut batch = BatchBuilder::default();
             for i in first..(first + REQUEST).min(series) {
                 let sample = Sample { at: START.plus_ms(round * 15_000), value: f64::from(i % 1_000) };
-                batch.series(&labels(i), [sample]);
+                let writer = batch.series(&labels(i), [sample]);
+                if starts {
+                    writer.start(sample.at, START.plus_ms(-i64::from(i)));
+                }
             }
             stored += store.append(ORG, &batch.batch(), START.plus_ms(60_000)).expect("stored").stored;
         }
@@ -123,21 +144,23 @@ fn run(words: &[&str]) {
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let killed = words.last() == Some(&"killed");
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let flags = Flags { starts: words.contains(&"starts"), killed: words.contains(&"killed") };
+    words.retain(|word| !["starts", "killed"].contains(word));
     match words.as_slice() {
-        ["start", dir, ..] => return start(Path::new(dir), killed),
-        ["fill", dir, series, ..] => return fill(Path::new(dir), series.parse().expect("a number"), killed),
+        ["start", dir] => return start(Path::new(dir), flags.killed),
+        ["fill", dir, series] => return fill(Path::new(dir), series.parse().expect("a number"), flags),
         _ => {}
     }
     let temporary = tempfile::tempdir().expect("a folder");
     let series = words.first().copied().unwrap_or("1000000");
     let dir = words.get(1).copied().unwrap_or_else(|| temporary.path().to_str().expect("UTF-8"));
-    let how = if killed { "killed" } else { "closed" };
+    let flags = [("starts", flags.starts), ("killed", flags.killed)];
+    let flags: Vec<&str> = flags.into_iter().filter_map(|(word, set)| set.then_some(word)).collect();
     if !Path::new(dir).join("wal").exists() {
-        run(&["fill", dir, series, how]);
+        run(&[&["fill", dir, series], flags.as_slice()].concat());
     }
     for _ in 0..STARTS {
-        run(&["start", dir, how]);
+        run(&[&["start", dir], flags.as_slice()].concat());
     }
 }

@@ -11,7 +11,9 @@
 //!
 //! `fixtures/v1-everything.pack` was made later, by [`folder::make_of`]: sealed and merged
 //! segments, histograms, start timestamps (some of them late), exemplars, side rows of a
-//! checkpoint, two exports. Before you change that function, copy it here.
+//! checkpoint of version 1, two exports. `fixtures/v1-shared-rows.pack` is the same with a
+//! checkpoint of version 2, whose side rows hold items of several series. Before you change that
+//! function, copy it here.
 
 #[expect(dead_code, reason = "others damage such folders")]
 mod folder;
@@ -138,15 +140,21 @@ fn a_folder_of_version_1_opens_and_holds_everything() {
 
 #[test]
 fn a_folder_with_everything_beside_the_floats_opens_and_holds_it() {
-    let (made, dir) = (
-        crate::scratch::temporary_folder().expect("made"),
-        crate::scratch::temporary_folder().expect("made"),
-    );
+    let made = crate::scratch::temporary_folder().expect("made");
     let (_open, expected) = folder::make_of(made.path(), 40, 40);
-    unpack(include_bytes!("fixtures/v1-everything.pack"), dir.path());
-    for start in 0..2 {
-        let opened = folder::try_open(dir.path(), false).expect("opens");
-        assert_eq!(opened.said, Vec::<String>::new(), "start {start}");
-        assert!(opened.held() == expected, "start {start}");
+    let packs = [
+        ("promlet head 1", include_bytes!("fixtures/v1-everything.pack").as_slice()),
+        ("promlet head 2", include_bytes!("fixtures/v1-shared-rows.pack").as_slice()),
+    ];
+    for (checkpoint, pack) in packs {
+        let dir = crate::scratch::temporary_folder().expect("made");
+        unpack(pack, dir.path());
+        let done = std::fs::read_to_string(dir.path().join("head/1/DONE")).expect("read");
+        assert_eq!(done.lines().next(), Some(checkpoint));
+        for start in 0..2 {
+            let opened = folder::try_open(dir.path(), false).expect("opens");
+            assert_eq!(opened.said, Vec::<String>::new(), "{checkpoint}, start {start}");
+            assert!(opened.held() == expected, "{checkpoint}, start {start}");
+        }
     }
 }

@@ -17,7 +17,7 @@
 //! last. The remaining chunks go to further rows with the same row seq. A row with 0 chunks belongs
 //! to the side table (`side_data::checkpoint_rows`). `DONE` is text with one item per line:
 //! ```text
-//! promlet head 1
+//! promlet head 2     1 is read, too: its rows of the side table have items of one series each
 //! store <store id>
 //! generation <number>
 //! replay_seq <R: every record up to it is in the rows>
@@ -43,7 +43,7 @@ use crate::tsdb::open_progress::{OpenStep, Phase, ProgressObserver};
 use crate::tsdb::report::CheckpointReport;
 use crate::tsdb::series::definition::Definitions;
 use crate::tsdb::series::{metadata, registry};
-use crate::tsdb::side_data::checkpoint_rows::{AlreadyLoaded, RowHead, RowJoiner};
+use crate::tsdb::side_data::checkpoint_rows::{RowHead, RowJoiner, RowTarget};
 use crate::tsdb::store::{OrgStore, RowSeqs, Stores};
 use crate::tsdb::wal::record::RecordKind;
 
@@ -363,21 +363,18 @@ fn write_org(
     Ok(())
 }
 
-/// Writes histograms, start timestamps and exemplars. Each series is copied under its stripe's
-/// lock.
+/// Writes histograms, start timestamps and exemplars.
 fn write_side(
     store: &OrgStore,
     parts: &mut PartWriter,
     report: &mut CheckpointReport,
 ) -> Result<(), CheckpointError> {
-    let piece_max = BODY_BYTES_MAX - ROW_HEAD_BYTES;
-    let series = store.side.series().into_iter().filter_map(|id| store.side.rows_of(id, piece_max));
-    for rows in series.chain(store.side.exemplar_rows(piece_max)) {
-        report.samples += rows.histograms;
-        let part = parts.with_room(store.org, 1)?;
-        for piece in rows.parts {
-            let mut body = row_head(rows.row_seq, rows.series, i64::MAX, 0).to_vec();
-            body.extend_from_slice(&piece);
+    for group in store.side.checkpoint_rows(BODY_BYTES_MAX - ROW_HEAD_BYTES) {
+        report.samples += group.histograms;
+        for row in group.rows {
+            let part = parts.with_room(store.org, row.series.min(ROW_SERIES))?;
+            let mut body = row_head(group.row_seq, row.first, i64::MAX, 0).to_vec();
+            body.extend_from_slice(&row.bytes);
             part.writer.put(HeadKey { org: store.org, row: part.next_row }, &body)?;
             part.next_row += 1;
         }
@@ -522,8 +519,6 @@ impl RowLoader<'_> {
         let table = store.table();
         let chunks = reader.u8()?;
         if chunks == 0 {
-            let known = table.knows(first);
-            drop(table);
             let sealed = store.segments();
             let late_from_ms = if row_seq <= sealed.seal_seq { sealed.sealed_until } else { i64::MIN };
             let (in_order_from_ms, late_from_ms) = match row_seq <= sealed.sealed_all_seq {
@@ -532,11 +527,10 @@ impl RowLoader<'_> {
             };
             // A seal takes every exemplar. Exemplars of older rows are in segments, were deleted
             // since, or are in the log.
-            let have = AlreadyLoaded { series: known, exemplars: sealed.seal_seq >= replay_seq };
+            let has_exemplars = sealed.seal_seq >= replay_seq;
             let head = RowHead { org, series: first, row_seq, in_order_from_ms, late_from_ms };
-            joiner.add(head, reader.take(reader.left())?, &store.side, have)?;
-            rows.set_side(org, first, row_seq);
-            return Ok(());
+            let to = RowTarget { side: &store.side, knows: &|id| table.knows(id), has_exemplars };
+            return joiner.add(head, reader.rest(), to, |id| rows.set_side(org, id, row_seq));
         }
         for _ in 0..chunks {
             let id = first
@@ -575,7 +569,7 @@ impl RowLoader<'_> {
 impl GenerationInfo {
     pub(in crate::tsdb) fn encode(&self, store: StoreId) -> String {
         use std::fmt::Write as _;
-        let mut text = format!("promlet head 1\nstore {store}\ngeneration {}\n", self.generation);
+        let mut text = format!("promlet head 2\nstore {store}\ngeneration {}\n", self.generation);
         let r = self.replay_seq;
         // Writing to a String cannot fail.
         let _ = write!(text, "replay_seq {r}\nlate_from {r}\n");
@@ -610,7 +604,7 @@ impl GenerationInfo {
             let numeral = |word: &str| word.parse::<u64>().map_err(|_| wrong());
             let small = |word: &str| word.parse::<u32>().map_err(|_| wrong());
             match *words.as_slice() {
-                ["promlet", "head", "1"] if number == 0 => {}
+                ["promlet", "head", "1" | "2"] if number == 0 => {}
                 ["store", id] if id == store.to_string() => {}
                 ["generation", n] => done.generation = numeral(n)?,
                 ["replay_seq", n] => done.replay_seq = numeral(n)?,
@@ -685,10 +679,16 @@ mod tests {
         };
         let store = StoreId([0x5a; 16]);
         let text = done.encode(store);
-        let drawn = "promlet head 1\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\ngeneration 3\nreplay_seq 77\nlate_from 77\n\
+        let drawn = "promlet head 2\nstore 5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\ngeneration 3\nreplay_seq 77\nlate_from 77\n\
                      registry 1 640\nregistry 2 64\nbarrier 2 -9\npart 00 12 345 00000abc 1 0 2 9\ncrc ";
         assert_eq!(text, format!("{drawn}{:08x}\n", crc32c::crc32c(&text.as_bytes()[..text.len() - 13])));
-        assert_eq!(GenerationInfo::parse(&text, store), Ok(done));
+        assert_eq!(GenerationInfo::parse(&text, store), Ok(done.clone()));
+        let of_version = |version: u8| {
+            let text = drawn.replace("head 2", &format!("head {version}"));
+            format!("{text}{:08x}\n", crc32c::crc32c(&text.as_bytes()[..text.len() - 4]))
+        };
+        assert_eq!(GenerationInfo::parse(&of_version(1), store), Ok(done));
+        assert!(GenerationInfo::parse(&of_version(3), store).is_err());
         assert!(GenerationInfo::parse(&text, StoreId([0; 16])).is_err());
         for cut in 0..text.len() {
             assert!(GenerationInfo::parse(&text[..cut], store).is_err(), "cut at {cut}");

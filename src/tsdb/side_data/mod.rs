@@ -23,6 +23,7 @@ mod late_histograms;
 pub(super) mod late_starts;
 pub(super) mod record;
 pub(super) mod sealed;
+mod series;
 pub(super) mod start_timestamps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,7 +34,7 @@ use exemplars::{ExemplarRings, NewestExemplars};
 use histograms::{Histograms, PutHistogram};
 use late_starts::LateStarts;
 use record::LogStart;
-use start_timestamps::StartTimestamps;
+use series::SideSeries;
 
 use super::error::Damage;
 use super::head::stripe::Span;
@@ -92,23 +93,6 @@ pub(super) struct SideStripe {
     /// Number of the last record that changed the stripe.
     pub(super) applied_seq: u64,
     series: BTreeMap<u32, SideSeries>,
-}
-
-/// The data of one series.
-#[derive(Debug, Default)]
-struct SideSeries {
-    histograms: Histograms,
-    starts: StartTimestamps,
-    /// Its contribution to [`SideCounters`].
-    counted: SeriesUsage,
-}
-
-/// The contribution of a series to the counters.
-#[derive(Clone, Copy, Debug, Default)]
-struct SeriesUsage {
-    histograms: u64,
-    late: u64,
-    bytes: u64,
 }
 
 impl SideTable {
@@ -184,9 +168,7 @@ impl SideTable {
 
     /// Updates the counters for a changed series.
     fn count(&self, series: &mut SideSeries) {
-        let (in_order, late) = series.histograms.counts();
-        let bytes = series.histograms.memory() + series.starts.memory();
-        let now = SeriesUsage { histograms: in_order + late, late, bytes };
+        let now = series.usage();
         let before = std::mem::replace(&mut series.counted, now);
         move_by(&self.counters.histograms, before.histograms, now.histograms);
         move_by(&self.counters.late, before.late, now.late);
@@ -285,7 +267,7 @@ impl SideTable {
                         continue;
                     }
                     arrived(at);
-                    match series.histograms.put(at, histogram, barrier) {
+                    match series.histograms.get_or_insert_default().put(at, histogram, barrier) {
                         PutHistogram::Stored => {
                             outcome.stored += 1;
                             outcome.histograms += 1;
@@ -306,8 +288,9 @@ impl SideTable {
     /// Appends the histograms of a series in a range to `out`.
     pub(super) fn read_histograms(&self, id: u32, range: TimeRange, out: &mut HistogramColumns) {
         let Some(stripe) = self.stripe(id) else { return };
-        if let Some(series) = read(&stripe).series.get(&id) {
-            series.histograms.read(range.start.as_ms(), range.end.as_ms(), out);
+        if let Some(histograms) = read(&stripe).series.get(&id).and_then(|series| series.histograms.as_ref())
+        {
+            histograms.read(range.start.as_ms(), range.end.as_ms(), out);
         }
     }
 
@@ -323,7 +306,7 @@ impl SideTable {
     pub(super) fn span(&self, id: u32) -> Option<Span> {
         let stripe = self.stripe(id)?;
         let stripe = read(&stripe);
-        let (first, last) = stripe.series.get(&id)?.histograms.span()?;
+        let (first, last) = stripe.series.get(&id)?.span()?;
         Some(Span { first, last })
     }
 
@@ -334,7 +317,7 @@ impl SideTable {
         self.barrier.fetch_max(until_ms, Ordering::Relaxed);
         self.closes_all.store(false, Ordering::Relaxed);
         self.each_series(|_, series, _| {
-            series.histograms.freeze();
+            series.change_histograms(Histograms::freeze);
             series.starts.close();
         });
         self.exemplars().close();
@@ -345,7 +328,7 @@ impl SideTable {
         self.set_barrier(until_ms);
         self.closes_all.store(true, Ordering::Relaxed);
         self.each_series(|_, series, barrier| {
-            series.histograms.freeze_all(barrier);
+            series.change_histograms(|all| all.freeze_all(barrier));
             series.starts.close_all(barrier);
         });
         self.exemplars().close();
@@ -379,7 +362,7 @@ impl SideTable {
         let mut found = BTreeSet::new();
         for stripe in self.all() {
             for (id, series) in &read(&stripe).series {
-                let before = series.histograms.span().is_some_and(|(first, _)| first < late_end);
+                let before = series.span().is_some_and(|(first, _)| first < late_end);
                 if before || series.starts.has_closed(barrier) {
                     found.insert(*id);
                 }
@@ -434,7 +417,9 @@ impl SideTable {
         let (barrier, late_end) = self.ends();
         let Some(stripe) = self.stripe(id) else { return };
         if let Some(series) = read(&stripe).series.get(&id) {
-            series.histograms.copy_closed(barrier, late_end, histograms);
+            if let Some(all) = &series.histograms {
+                all.copy_closed(barrier, late_end, histograms);
+            }
             series.starts.copy_closed(barrier, changes, late);
         }
     }
@@ -446,7 +431,7 @@ impl SideTable {
         for stripe in self.all() {
             let mut stripe = write(&stripe);
             for series in stripe.series.values_mut() {
-                series.histograms.release(barrier, late_end);
+                series.change_histograms(|all| all.release(barrier, late_end));
                 series.starts.release(barrier);
                 self.count(series);
             }
@@ -457,7 +442,7 @@ impl SideTable {
     /// Returns frozen content after a failed seal. The barrier stays.
     pub(super) fn reopen(&self) {
         self.each_series(|_, series, _| {
-            series.histograms.thaw();
+            series.change_histograms(Histograms::thaw);
             series.starts.reopen();
         });
     }
@@ -465,9 +450,9 @@ impl SideTable {
     /// Returns the least and the greatest time of all histograms.
     pub(super) fn extent(&self) -> Option<(i64, i64)> {
         let stripes = self.all();
-        let spans = stripes.iter().flat_map(|stripe| {
-            read(stripe).series.values().filter_map(|series| series.histograms.span()).collect::<Vec<_>>()
-        });
+        let spans = stripes
+            .iter()
+            .flat_map(|stripe| read(stripe).series.values().filter_map(SideSeries::span).collect::<Vec<_>>());
         spans.reduce(|(first, last), (least, greatest)| (first.min(least), last.max(greatest)))
     }
 
@@ -483,7 +468,7 @@ impl SideTable {
         if let Some(stripe) = self.stripe(id)
             && let Some(series) = write(&stripe).series.get_mut(&id)
         {
-            series.histograms.delete(start, end);
+            series.change_histograms(|all| all.delete(start, end));
             self.count(series);
         }
     }

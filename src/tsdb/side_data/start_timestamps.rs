@@ -44,6 +44,10 @@ impl StartTimestamps {
         if exact {
             self.changes.remove(index);
         }
+        if self.changes.capacity() == 0 {
+            // Most series never have another change.
+            self.changes.reserve_exact(1);
+        }
         self.changes.insert(index, (at, start));
         // If it is not the newest, it applies only to its own time.
         let follows = self.changes.get(index + 1).map(|(from, _)| *from);

@@ -204,7 +204,14 @@ fn flip(path: &Path, at: usize) {
 
 #[test]
 fn damage_outside_the_log_costs_time_only() {
-    let damages: [DamageCase; 8] = [
+    let damages: [DamageCase; 9] = [
+        ("DONE of a newer version", |dir| {
+            let path = dir.join("head/1/DONE");
+            let text = std::fs::read_to_string(&path).expect("read").replace("head 2\n", "head 3\n");
+            let (covered, _) = text.split_at(text.len() - "crc 00000000\n".len());
+            let crc = crc32c::crc32c(covered.as_bytes());
+            std::fs::write(path, format!("{covered}crc {crc:08x}\n")).expect("written");
+        }),
         ("DONE flipped", |dir| flip(&dir.join("head/1/DONE"), 40)),
         ("DONE gone", |dir| std::fs::remove_file(dir.join("head/1/DONE")).expect("removed")),
         ("part gone", |dir| std::fs::remove_dir_all(dir.join("head/1/00")).expect("removed")),

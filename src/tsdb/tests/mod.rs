@@ -25,6 +25,7 @@ mod registry_load;
 mod replaying;
 mod seal;
 mod side;
+mod side_rows;
 mod tail;
 mod upkeep;
 mod write_amplification;
