@@ -43,7 +43,7 @@ use rules_command::RulesSubcommand;
 pub use rules_command::{RulesBackfillCommand, RulesCommand, RulesTestCommand};
 pub use settings::{
     BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
-    SecretSetting, Settings, StandbyMode, TlsFiles,
+    SecretSetting, SelfScrapeMode, Settings, StandbyMode, TlsFiles,
 };
 pub use variables::known as known_variables;
 

@@ -2,8 +2,10 @@
 
 pub mod config;
 pub mod discovery;
+mod own;
 pub mod run;
 mod service;
 pub mod target;
 
+pub use own::{OwnTarget, own_job};
 pub use service::{ScrapeMemory, ScrapePool, ScrapeSource, ScrapeTotals, ScrapeView, Scrapers, ScrapersDeps};

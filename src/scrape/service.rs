@@ -13,6 +13,7 @@ use super::config::ScrapeConfig;
 use super::discovery::{
     DiscoveredTargets, Discovery, DiscoveryDeps, DiscoveryStatus, DnsResolver, JobDiscoveries,
 };
+use super::own::OwnTarget;
 use super::run::{ScrapeDeps, ScrapeFleet, ScrapeHealth, ScrapeMetadata, ScrapePlan, ScrapeTargetReport};
 use super::target::JobTargets;
 use crate::entropy::Entropy;
@@ -100,6 +101,8 @@ struct RememberedTargets {
 pub struct Scrapers {
     deps: ScrapersDeps,
     orgs: Mutex<BTreeMap<OrgId, Arc<OrgScrapes>>>,
+    /// This server, if it stores its own metrics.
+    own_target: Mutex<Option<OwnTarget>>,
     /// Whether all configurations of the start are known.
     is_started: AtomicBool,
     /// The scrapers themselves, for the threads of discoveries.
@@ -151,6 +154,7 @@ impl Scrapers {
         Arc::new_cyclic(|own| Scrapers {
             deps,
             orgs: Mutex::default(),
+            own_target: Mutex::default(),
             is_started: AtomicBool::new(false),
             own: own.clone(),
         })
@@ -310,11 +314,22 @@ impl Scrapers {
 
     /// Returns the jobs and targets of an organisation.
     pub fn view(&self, org: OrgId) -> ScrapeView {
-        let Some(scrapes) = self.org(org) else { return ScrapeView::default() };
-        let sources = scrapes.sources.lock().ignore_poison();
-        let pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
-        drop(sources);
-        ScrapeView { pools, reports: scrapes.reports() }
+        let mut view = ScrapeView::default();
+        if let Some(scrapes) = self.org(org) {
+            let sources = scrapes.sources.lock().ignore_poison();
+            view.pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
+            drop(sources);
+            view.reports = scrapes.reports();
+        }
+        if let Some(own) = self.own_target.lock().ignore_poison().as_ref().filter(|own| own.org == org) {
+            own.add_to(&mut view);
+        }
+        view
+    }
+
+    /// Lists this server as a target from now on, or no longer.
+    pub fn report_own(&self, own: Option<OwnTarget>) {
+        *self.own_target.lock().ignore_poison() = own;
     }
 
     /// Returns up to `most` different lists of metadata of an organisation's targets, in their
