@@ -8,4 +8,6 @@ mod service;
 pub mod target;
 
 pub use own::{OwnTarget, own_job};
-pub use service::{ScrapeMemory, ScrapePool, ScrapeSource, ScrapeTotals, ScrapeView, Scrapers, ScrapersDeps};
+pub use service::{
+    MissedScrapes, ScrapeMemory, ScrapePool, ScrapeSource, ScrapeTotals, ScrapeView, Scrapers, ScrapersDeps,
+};

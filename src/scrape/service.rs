@@ -129,6 +129,15 @@ pub struct ScrapeView {
     pub reports: Vec<ScrapeTargetReport>,
 }
 
+/// The scrapes of a job's running targets that stored nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissedScrapes {
+    /// Planned scrapes that did not begin.
+    pub skipped: u64,
+    /// Responses that were dropped, because too many of them wait.
+    pub dropped: u64,
+}
+
 /// The totals of an organisation's targets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScrapeTotals {
@@ -349,6 +358,12 @@ impl Scrapers {
         found
     }
 
+    /// Returns the scrapes that each job of an organisation missed, by name.
+    pub fn missed(&self) -> Vec<(OrgId, BTreeMap<Arc<str>, MissedScrapes>)> {
+        let orgs = self.orgs().clone();
+        orgs.into_iter().map(|(org, scrapes)| (org, scrapes.missed())).collect()
+    }
+
     /// Returns the totals of each organisation's targets.
     pub fn totals(&self) -> Vec<(OrgId, ScrapeTotals)> {
         let orgs = self.orgs().clone();
@@ -407,6 +422,18 @@ impl OrgScrapes {
         sources.values().for_each(|source| source.discovery.stop());
         self.of_file.stop();
         self.of_api.stop();
+    }
+
+    fn missed(&self) -> BTreeMap<Arc<str>, MissedScrapes> {
+        let mut jobs: BTreeMap<Arc<str>, MissedScrapes> = BTreeMap::new();
+        for fleet in [&self.of_file, &self.of_api] {
+            fleet.for_each(|target, status| {
+                let missed = jobs.entry(Arc::clone(&target.job.name)).or_default();
+                missed.skipped += status.skipped;
+                missed.dropped += status.dropped;
+            });
+        }
+        jobs
     }
 
     fn totals(&self) -> ScrapeTotals {
