@@ -1,5 +1,5 @@
-//! `promlet user`, `org`, `key`, `token`, `login-link`, `connect`, `dashboard`: run by the running server, or on a stopped
-//! folder.
+//! `promlet user`, `org`, `key`, `token`, `login-link`, `connect`, `dashboard`: run by the running
+//! server, or on a stopped folder.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::process::{Command as Process, Stdio};

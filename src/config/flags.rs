@@ -218,9 +218,10 @@ pub(super) struct Flags {
     /// The organisation that gets the samples of --scrape-config [default: the first one]
     #[arg(long, env = "PROMLET_SCRAPE_ORG", value_name = "SLUG")]
     pub(super) scrape_org: Option<String>,
-    /// Store the metrics of this server and of its machine (jobs `promlet` and `host`) every 15 s in
-    /// the organisation of --scrape-org or the first one: `on` always, `auto` only if it has no
-    /// limits and, without --scrape-org, while it is the only one
+    /// Store the metrics of this server and of its machine (jobs `promlet` and `host`) every 15 s
+    /// in the organisation of --scrape-org or the first one: `on` always, `auto` only if it has no
+    /// limits and, without --scrape-org, while it is the only one and has an administrator of the
+    /// server
     #[arg(long, env = "PROMLET_SELF_SCRAPE", value_enum, default_value = "auto")]
     pub(super) self_scrape: SelfScrapeMode,
     /// `on` lets administrators of organisations set scrape configurations, whose targets are then

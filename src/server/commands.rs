@@ -279,8 +279,8 @@ impl AccountCommands<'_> {
         }
     }
 
-    /// Creates the API key of a client, with the scope that it needs, and returns it with the URL of
-    /// the organisation in the API.
+    /// Creates the API key of a client, with the scope that it needs, and returns it with the URL
+    /// of the organisation in the API.
     fn connect(&self, command: ConnectCommand) -> CommandResult {
         let ConnectCommand { client, slug, name, url } = command;
         let url = url.as_deref().unwrap_or(self.public_url);

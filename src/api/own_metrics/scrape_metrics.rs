@@ -50,8 +50,8 @@ pub(super) fn families(scrapers: &Scrapers, slugs: &Slugs) -> Vec<MetricFamily> 
     ]
 }
 
-/// Returns the scrapes that the jobs of organisations missed. `job` is the label of the server's own
-/// samples, so the label of a job is `scrape_job`, as in Prometheus' own metrics.
+/// Returns the scrapes that the jobs of organisations missed. `job` is the label of the server's
+/// own samples, so the label of a job is `scrape_job`, as in Prometheus' own metrics.
 fn missed_family(orgs: impl Iterator<Item = (String, BTreeMap<Arc<str>, MissedScrapes>)>) -> MetricFamily {
     let mut family = MetricFamily::new(
         "promlet_scrape_missed_total",

@@ -1,5 +1,5 @@
-//! The metrics of this server and of its machine, which are stored as if they were scraped. They are
-//! read in the process, so nothing is requested.
+//! The metrics of this server and of its machine, which are stored as if they were scraped. They
+//! are read in the process, so nothing is requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,20 +27,20 @@ const RETRY_MS: i64 = 5_000;
 impl Scraping {
     /// Returns the organisation that gets the metrics of this server.
     ///
-    /// They name other organisations, and count as samples of this one. `auto` gives them to one of
-    /// several only if it is named, and to none with a quota.
+    /// They describe the server and its machine, and use up limits of the organisation. `auto`
+    /// gives them to none with a quota, and to one that is not named only if it is the only one and
+    /// that of an administrator of the server.
     ///
     /// # Errors
     /// A sentence, if none gets them now.
-    fn own_org(&self) -> Result<OrgId, String> {
+    fn own_org(&self, now: Timestamp) -> Result<OrgId, String> {
         if self.identity.is_replica() {
             return Err("this server is a standby".to_owned());
         }
         let org = self.org()?;
         if self.settings.itself == SelfScrapeMode::Auto {
-            let has_several = || self.identity.orgs().map_or(true, |orgs| orgs.len() > 1);
-            if self.settings.org.is_none() && has_several() {
-                return Err("there are several organisations, and --scrape-org names none".to_owned());
+            if self.settings.org.is_none() {
+                self.check_is_of_operator(org, now)?;
             }
             if limits_of(&self.identity, &self.sink.tsdb, org).has_quota() {
                 return Err("the organisation has a limit of series, memory or disk".to_owned());
@@ -48,6 +48,23 @@ impl Scraping {
         }
         self.sink.may_write.get().map_or(Ok(()), |check| check(org))?;
         Ok(org)
+    }
+
+    /// Checks that an organisation is the only one, and that an administrator of the server is a
+    /// member.
+    ///
+    /// # Errors
+    /// A sentence, if it is not.
+    fn check_is_of_operator(&self, org: OrgId, now: Timestamp) -> Result<(), String> {
+        if self.identity.orgs().map_or(true, |orgs| orgs.len() > 1) {
+            return Err("there are several organisations, and --scrape-org names none".to_owned());
+        }
+        let members = self.identity.members(org, now).unwrap_or_default();
+        if members.iter().any(|member| member.user.is_admin) {
+            return Ok(());
+        }
+        Err("no administrator of the server is a member of the organisation, and --scrape-org names none"
+            .to_owned())
     }
 }
 
@@ -60,7 +77,8 @@ struct OwnScrape {
     up: Labels,
     job: Option<Arc<JobTargets>>,
     status: ScrapeStatus,
-    /// The organisation of the last batch, or the reason why there was none; empty before the first.
+    /// The organisation of the last batch, or the reason why there was none; empty before the
+    /// first.
     org: Result<OrgId, String>,
     due: Option<Timestamp>,
 }
@@ -71,7 +89,7 @@ impl OwnScrape {
         if self.due.is_some_and(|due| now < due && due.ms_since(now) <= PERIOD_MS) {
             return;
         }
-        let org = self.scraping.own_org();
+        let org = self.scraping.own_org(now);
         self.due = Some(now.plus_ms(if org.is_ok() { PERIOD_MS } else { RETRY_MS }));
         if org != self.org {
             self.status = ScrapeStatus::default();

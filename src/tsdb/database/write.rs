@@ -39,8 +39,8 @@ impl Tsdb {
         self.finish(appending)
     }
 
-    /// Stores a batch like [`Tsdb::append`], but its samples do not count as samples of this day. It
-    /// is for the metrics of the server itself.
+    /// Stores a batch like [`Tsdb::append`], but its samples do not count as samples of this day.
+    /// It is for the metrics of the server itself.
     ///
     /// # Errors
     /// Those of [`Tsdb::append`].
