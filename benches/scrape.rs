@@ -185,7 +185,8 @@ fn start(name: &str, program: &str, dir: &Path, config: &Path) -> Process {
             .args(["--scrape-config", &config.to_string()])
             .env("PROMLET_BOOTSTRAP_EMAIL", "ada@example.com")
             .env("PROMLET_BOOTSTRAP_PASSWORD", "correct horse battery staple")
-            .env("PROMLET_BOOTSTRAP_ORG", "acme"),
+            .env("PROMLET_BOOTSTRAP_ORG", "acme")
+            .env("PROMLET_SELF_SCRAPE", "off"),
         "Prometheus" => command
             .arg(format!("--config.file={config}"))
             .arg(format!("--storage.tsdb.path={data}"))

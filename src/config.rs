@@ -8,6 +8,7 @@
 
 mod agent;
 mod commands;
+mod connect_command;
 mod flags;
 mod history_command;
 mod move_command;
@@ -28,6 +29,7 @@ pub use commands::{
     AccountCommand, DashboardCommand, KeyCommand, KeyRates, LoginLinkCommand, OrgCommand, StatsCommand,
     TokenCommand, UserCommand,
 };
+pub use connect_command::{ConnectClient, ConnectCommand};
 
 use crate::model::{EgressRules, Switches};
 
@@ -41,7 +43,7 @@ use rules_command::RulesSubcommand;
 pub use rules_command::{RulesBackfillCommand, RulesCommand, RulesTestCommand};
 pub use settings::{
     BootstrapSetting, CookieSecure, FollowSettings, LogFormat, MailSetting, MasterKeySetting, ScrapeSettings,
-    SecretSetting, Settings, StandbyMode, TlsFiles,
+    SecretSetting, SelfScrapeMode, Settings, StandbyMode, TlsFiles,
 };
 pub use variables::known as known_variables;
 
@@ -59,8 +61,8 @@ pub enum Invocation {
         /// The token, the rules and the targets.
         agent: AgentSettings,
     },
-    /// `promlet user`, `org`, `key`, `token`, `login-link`: for the server that runs on the folder,
-    /// or for a stopped folder, which is opened with these settings.
+    /// `promlet user`, `org`, `key`, `token`, `login-link`, `connect`, `dashboard`: for the server
+    /// that runs on the folder, or for a stopped folder, which is opened with these settings.
     Accounts {
         /// The settings that the server would have.
         settings: Settings,

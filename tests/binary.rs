@@ -16,6 +16,8 @@ mod viewers;
 mod admin_cli;
 #[path = "binary/agent.rs"]
 mod agent;
+#[path = "binary/connecting.rs"]
+mod connecting;
 #[path = "binary/dashboard_files.rs"]
 mod dashboard_files;
 #[path = "binary/deletion_remains.rs"]

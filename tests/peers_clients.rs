@@ -1,6 +1,8 @@
 //! Real clients of other servers use promlet: InfluxDB's library for Python, the migration tool of
 //! VictoriaMetrics, which copies a Prometheus, the library of Prometheus for Python, which pushes
-//! to a Pushgateway, prometheus-api-client, and OpenTelemetry's SDK for Python with deltas.
+//! to a Pushgateway, its library for Go, which pushes protobuf messages, prometheus-api-client,
+//! OpenTelemetry's SDK for Python with deltas, and collectd, which is scraped, also as an exporter
+//! of statsd's datagrams.
 //!
 //! The programs come from Debian and PyPI into a folder below `target/`; if they are unavailable,
 //! the test fails and reports it.
@@ -17,16 +19,18 @@ mod packages;
 #[expect(dead_code, reason = "shared: each target needs other servers")]
 mod servers;
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use harness::{Answer, ORG, Server, Start, bootstrap, percent, remote_write, request};
-use packages::{latest_debian, pypi, run};
+use harness::{Answer, ORG, Server, Start, bootstrap, eventually, percent, remote_write, request};
+use packages::{debian, debian_12, latest_debian, pypi, run};
 use promlet::clock::Clock;
 use promlet::model::{Labels, Sample, Timestamp};
 use serde_json::{Value as Json, json};
-use servers::{prometheus_server, write_to};
+use servers::{Peer, free_port, prometheus_server, started, write_to};
 
 const CLIENT: &str = "influxdb-client==1.50.0";
 const SERIES: i64 = 20;
@@ -186,6 +190,166 @@ fn the_client_of_prometheus_pushes_groups_and_they_are_found_value_for_value() {
     let said: Json = serde_json::from_str(&said).expect("JSON");
     assert_eq!((&said["connected"], &said["value"]), (&json!(true), &json!("7")));
     assert!(said["names"].as_array().expect("a list").contains(&json!("backup_bytes")), "{said}");
+}
+
+/// Builds the program of `tests/peers/push.go` into `dir`.
+fn go_client(dir: &Path) -> PathBuf {
+    const PACKAGES: [&str; 12] = [
+        "golang-1.19-go",
+        "golang-1.19-src",
+        "golang-github-beorn7-perks-dev",
+        "golang-github-cespare-xxhash-dev",
+        "golang-github-golang-protobuf-1-5-dev",
+        "golang-github-prometheus-client-golang-dev",
+        "golang-github-prometheus-client-model-dev",
+        "golang-github-prometheus-common-dev",
+        "golang-github-prometheus-procfs-dev",
+        "golang-golang-x-sys-dev",
+        "golang-google-protobuf-dev",
+        "golang-protobuf-extensions-dev",
+    ];
+    let root = debian_12("go-client", &PACKAGES);
+    let program = dir.join("push");
+    run(
+        Command::new(root.join("usr/lib/go-1.19/bin/go"))
+            .args(["build", "-o"])
+            .arg(&program)
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/peers/push.go"))
+            .env("GOROOT", root.join("usr/lib/go-1.19"))
+            .env("GOPATH", root.join("usr/share/gocode"))
+            .env("GOCACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache"))
+            .envs([("GO111MODULE", "off"), ("CGO_ENABLED", "0"), ("GOFLAGS", "")]),
+        "the client library of Prometheus for Go comes from Debian",
+    );
+    program
+}
+
+#[test]
+fn the_client_of_prometheus_for_go_pushes_messages_and_they_are_found_value_for_value() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let client = go_client(folder.path());
+    let server = serve(&folder.path().join("store"));
+    let (_, secret) = server.api_key(&server.sign_in());
+    let said = run(Command::new(client).args([server.url.as_str(), &secret]), "it is a client of promlet");
+    let group = "job=\"sync/nightly\",instance=\"a/b\"";
+    for (series, expected) in [
+        ("sync_files_total{disk=\"home \\\"a\\\"\",", "7"),
+        ("sync_bytes{", "1250000000"),
+        ("sync_seconds_bucket{le=\"1\",", "1"),
+        ("sync_seconds_bucket{le=\"2.5\",", "2"),
+        ("sync_seconds_bucket{le=\"1e+06\",", "3"),
+        ("sync_seconds_bucket{le=\"+Inf\",", "4"),
+        ("sync_seconds_sum{", "2000052.5"),
+        ("sync_seconds_count{", "4"),
+        ("sync_wait{quantile=\"0.5\",", "2"),
+        ("sync_wait{quantile=\"1\",", "2000000"),
+        ("sync_wait_count{", "4"),
+        ("sync_errors{", "0"),
+        ("push_failure_time_seconds{", "0"),
+    ] {
+        assert_eq!(value(&server, &secret, &format!("{series}{group}}}")), expected, "{series}");
+    }
+    let now = Clock::System.now().as_s() + 1;
+    assert_eq!(query(&server, &secret, "{job=~\"brief|native\"}", now), json!([]));
+    assert!(said.contains("400") && said.contains("is a native histogram"), "{said}");
+    let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/metadata?metric=sync_files_total");
+    let metadata = server.get(&path, &[("Authorization", &format!("Bearer {secret}"))]).json();
+    let expected = json!([{ "type": "counter", "help": "Files \\ so far.", "unit": "" }]);
+    assert_eq!(metadata["data"]["sync_files_total"], expected);
+}
+
+/// Starts collectd, which measures this machine each second and listens to statsd's datagrams at
+/// `statsd`. Returns the address of its metrics.
+fn collectd(dir: &Path, statsd: SocketAddr) -> (Peer, String) {
+    let packages = ["collectd-core", "libltdl7", "libmicrohttpd12", "libprotobuf-c1"];
+    let root = debian("collectd", &packages);
+    let port = free_port();
+    let (root_path, dir_path) = (root.display(), dir.display());
+    let config = format!(
+        "Hostname \"laptop\"\nFQDNLookup false\nInterval 1\nBaseDir \"{dir_path}\"\nPIDFile \"{dir_path}/pid\"\n\
+         PluginDir \"{root_path}/usr/lib/collectd\"\nTypesDB \"{root_path}/usr/share/collectd/types.db\"\n\
+         LoadPlugin load\nLoadPlugin memory\nLoadPlugin statsd\nLoadPlugin write_prometheus\n\
+         <Plugin statsd>\n  Host \"127.0.0.1\"\n  Port \"{}\"\n</Plugin>\n\
+         <Plugin write_prometheus>\n  Host \"127.0.0.1\"\n  Port \"{port}\"\n</Plugin>\n",
+        statsd.port()
+    );
+    let file = dir.join("collectd.conf");
+    std::fs::write(&file, config).expect("written");
+    let libraries = format!("{root_path}/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    let mut command = Command::new(root.join("usr/sbin/collectd"));
+    command.arg("-f").arg("-C").arg(file).env("LD_LIBRARY_PATH", libraries);
+    let (peer, url) = started(&mut command, port);
+    (peer, url.trim_start_matches("http://").to_owned())
+}
+
+/// The beginnings of the lines that collectd shows for the datagrams of the test.
+const STATSD: [&str; 2] =
+    ["collectd_statsd_derive_total{statsd=\"shop.deploys\"", "collectd_statsd_gauge{statsd=\"queue\""];
+
+/// Returns the stored value of the sample in a line of collectd, if it is stored with the time in
+/// the line.
+fn stored_value(server: &Server, secret: &str, job: &str, line: &str) -> Option<f64> {
+    let (series, rest) = line.split_once("} ")?;
+    let (_, at) = rest.split_once(' ')?;
+    let at: f64 = at.parse().ok()?;
+    let labels = format!("exported_instance=\"laptop\",job=\"{job}\"");
+    let series = format!("{}}}", series.replace("instance=\"laptop\"", &labels));
+    let number = |expr: &str| -> Option<f64> {
+        let path = format!(
+            "/api/v1/orgs/{ORG}/prometheus/api/v1/query?query={}&time={}",
+            percent(expr),
+            at / 1_000.0
+        );
+        let answer = server.get(&path, &[("Authorization", &format!("Bearer {secret}"))]).json();
+        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
+    };
+    let stored_at = number(&format!("timestamp({series})"))?;
+    if (stored_at * 1_000.0 - at).abs() < 0.5 { number(&series) } else { None }
+}
+
+/// The samples of collectd have times of their own, so each is found at its time.
+#[test]
+fn collectd_is_scraped_as_text_and_as_messages_value_for_value() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let client = UdpSocket::bind("127.0.0.1:0").expect("a port");
+    // A port that was free a moment ago.
+    let statsd = UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port");
+    let (_collectd, address) = collectd(folder.path(), statsd);
+    let job = |name: &str, protocol: &str| {
+        format!(
+            "- {{job_name: {name}, scrape_interval: 250ms, scrape_timeout: 250ms, \
+             scrape_protocols: [{protocol}], static_configs: [{{targets: ['{address}']}}]}}\n"
+        )
+    };
+    let jobs = job("text", "PrometheusText0.0.4") + &job("messages", "PrometheusProto");
+    let config = folder.path().join("prometheus.yml");
+    std::fs::write(&config, format!("scrape_configs:\n{jobs}")).expect("written");
+    let path = config.to_str().expect("plain");
+    let env = [&bootstrap()[..], &[("PROMLET_SCRAPE_CONFIG", path)]].concat();
+    let server = Server::start(&Start { args: &["serve"], dir: &folder.path().join("store"), env: &env });
+    let (_, secret) = server.api_key(&server.sign_in());
+    let mut pending = BTreeSet::new();
+    let (mut seen, mut of_statsd) = (BTreeMap::new(), BTreeSet::new());
+    let failure = || format!("no sample of collectd is found at its time\n{}", server.log());
+    eventually(Duration::from_secs(60), failure, || {
+        // Datagrams to a socket that is not open yet are refused.
+        let _ = client.send_to(b"shop.deploys:3|c\nqueue:42|g\n", statsd);
+        let body = request("GET", &format!("http://{address}/metrics"), &[], None).body;
+        let lines = body.lines().filter(|line| line.starts_with("collectd_"));
+        let shown = lines.flat_map(|line| ["text", "messages"].map(|job| (job, line.to_owned())));
+        pending.extend(shown);
+        pending.retain(|(job, line)| {
+            let Some(stored) = stored_value(&server, &secret, job, line) else { return true };
+            let value: f64 = line.split(' ').nth_back(1).and_then(|text| text.parse().ok()).expect("a value");
+            assert_eq!(stored, value, "{job}: {line}");
+            *seen.entry(*job).or_insert(0) += 1;
+            let of = STATSD.into_iter().filter(|series| line.starts_with(series));
+            of_statsd.extend(of.map(|series| (*job, series)));
+            false
+        });
+        let is_enough = seen.len() == 2 && seen.values().all(|seen| *seen >= 5);
+        (is_enough && of_statsd.len() == 2 * STATSD.len()).then_some(())
+    });
 }
 
 #[test]

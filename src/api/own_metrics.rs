@@ -6,7 +6,9 @@
 //! of the status.
 
 mod notify_metrics;
+mod scrape_metrics;
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -30,7 +32,7 @@ use crate::notify::edge::NotifyHub;
 use crate::promql::{CacheOutcomes, MemoryPool, RangeCache};
 use crate::push::totals::SeriesTotals;
 use crate::rules::{RuleCounters, RuleEngine};
-use crate::scrape::{ScrapeTotals, Scrapers};
+use crate::scrape::Scrapers;
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::{BlockCacheUsage, OrgStats, Stats, Tsdb, Writes};
 
@@ -356,10 +358,8 @@ fn text_of(families: Vec<MetricFamily>) -> String {
         // Writing into a String does not fail.
         let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {}", kind.as_str());
         for MetricRow { suffix, labels, value } in rows {
-            // Label values are route patterns, fixed words, slugs and names of an agent's targets,
-            // so they have no quotes and backslashes.
             let pairs: Vec<String> =
-                labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+                labels.iter().map(|(name, value)| format!("{name}=\"{}\"", escaped(value))).collect();
             let _ = match pairs.is_empty() {
                 true => writeln!(out, "{name}{suffix} {value}"),
                 false => writeln!(out, "{name}{suffix}{{{}}} {value}", pairs.join(",")),
@@ -367,6 +367,14 @@ fn text_of(families: Vec<MetricFamily>) -> String {
         }
     }
     out
+}
+
+/// Escapes the value of a label. Names of jobs may have any characters.
+fn escaped(value: &str) -> Cow<'_, str> {
+    match value.contains(['\\', '"', '\n']) {
+        true => value.replace('\\', r"\\").replace('"', "\\\"").replace('\n', r"\n").into(),
+        false => value.into(),
+    }
 }
 
 /// A lane's name, running jobs, waiting jobs, and refused jobs so far.
@@ -445,7 +453,7 @@ impl OwnMetrics {
         all.extend(self.store());
         all.extend(self.forwarding());
         all.extend(notify_metrics::families(&self.notify, &self.slugs));
-        all.extend(self.scraped());
+        all.extend(scrape_metrics::families(&self.scrapers, &self.slugs));
         all.extend(self.moved());
         all.extend(rule_families(&self.rules.counters()));
         for StandbyFigure { name, help, value } in self.standby.iter().flat_map(|figures| (figures.0)()) {
@@ -645,53 +653,6 @@ impl OwnMetrics {
         };
         let rows: Vec<TargetRow> = self.forwarders.statuses().into_iter().filter_map(row).collect();
         of_targets(&rows)
-    }
-
-    /// Returns the state of the scraped targets.
-    fn scraped(&self) -> Vec<MetricFamily> {
-        let totals = self.scrapers.totals();
-        if totals.is_empty() {
-            return Vec::new();
-        }
-        let rows: Vec<(String, ScrapeTotals)> =
-            totals.into_iter().filter_map(|(org, totals)| Some((self.slugs.of(org)?, totals))).collect();
-        let mut targets = MetricFamily::new(
-            "promlet_scrape_targets",
-            MetricKind::Gauge,
-            "Scraped targets of an organisation, by the result of their last scrape.",
-        );
-        for (slug, totals) in &rows {
-            for (health, count_of) in [("up", totals.up), ("down", totals.down), ("unknown", totals.unknown)]
-            {
-                targets.row(vec![("org", slug.clone()), ("health", health.to_owned())], count(count_of));
-            }
-        }
-        let family = |name, help, value: fn(&ScrapeTotals) -> u64| {
-            let mut family = MetricFamily::new(name, MetricKind::Counter, help);
-            for (slug, totals) in &rows {
-                family.row(vec![("org", slug.clone())], count(value(totals)));
-            }
-            family
-        };
-        vec![
-            targets,
-            family("promlet_scrapes_total", "Scrapes of the running targets.", |totals| totals.scrapes),
-            family(
-                "promlet_scrape_failures_total",
-                "Scrapes of the running targets that failed.",
-                |totals| totals.failures,
-            ),
-            family(
-                "promlet_scrape_refused_samples_total",
-                "Scraped samples that were not stored.",
-                |totals| totals.refused,
-            ),
-            family(
-                "promlet_scrape_discovery_failures_total",
-                "Refreshes of discoveries that failed; the last targets stay.",
-                |totals| totals.discovery_failures,
-            ),
-        ]
     }
 
     /// Returns the state of the moved organisations.

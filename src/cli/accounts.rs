@@ -1,5 +1,5 @@
-//! `promlet user`, `org`, `key`, `token`, `login-link`: run by the running server, or on a stopped
-//! folder.
+//! `promlet user`, `org`, `key`, `token`, `login-link`, `connect`, `dashboard`: run by the running
+//! server, or on a stopped folder.
 
 use std::io::{BufRead as _, IsTerminal as _, Read as _};
 use std::process::{Command as Process, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::output::{print, remark, remark_line};
 use super::table::{TableColumn, facts, table};
-use super::{dashboards, moves};
+use super::{connect, dashboards, moves};
 use crate::clock::Clock;
 use crate::config::{
     self, AccountCommand, KeyCommand, OrgCommand, SecretSetting, Settings, TokenCommand, UserCommand,
@@ -22,6 +22,9 @@ pub(super) fn run(settings: &Settings, mut command: AccountCommand, json: bool) 
     if let AccountCommand::Dashboard(command) = command {
         let text = dashboards::run(settings, command, json)?;
         return print(text);
+    }
+    if let AccountCommand::Connect(command) = command {
+        return connect::run(settings, command, json);
     }
     complete(settings, &mut command)?;
     let waits = match &command {
@@ -227,7 +230,8 @@ impl ResultView {
             AccountCommand::Org(command) => ResultView::of_org_command(command),
             AccountCommand::Key(command) => ResultView::of_key_command(command),
             AccountCommand::Token(command) => ResultView::of_token_command(command),
-            AccountCommand::Dashboard(_) => ResultView::rows(&[]),
+            // `connect` and `dashboards` render the responses themselves.
+            AccountCommand::Connect(_) | AccountCommand::Dashboard(_) => ResultView::rows(&[]),
             // Only `promlet doctor` sends it, and renders the response itself.
             AccountCommand::Stats(_) => ResultView::rows(&[]),
         }

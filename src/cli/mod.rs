@@ -18,6 +18,7 @@ mod accounts;
 mod agent;
 mod backup;
 mod check;
+mod connect;
 mod dashboards;
 mod demo;
 mod doctor;

@@ -11,6 +11,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::connect_command::ConnectCommand;
 use super::flags::duration;
 use super::move_command::MoveCommand;
 use super::settings::SecretSetting;
@@ -36,6 +37,8 @@ pub enum AccountCommand {
     /// Mint and inspect embed tokens
     #[command(subcommand)]
     Token(TokenCommand),
+    /// Print the configuration of a client of an organisation, with a new API key
+    Connect(ConnectCommand),
     /// Import, export and list dashboards, and check files of dashboards
     #[command(subcommand)]
     Dashboard(DashboardCommand),
@@ -64,6 +67,7 @@ const COMMAND_NAMES: &[&str] = &[
     "key_revoke",
     "token_mint",
     "token_inspect",
+    "connect",
     "dashboard_import",
     "dashboard_list",
     "dashboard_export",
@@ -88,6 +92,7 @@ impl<'de> Deserialize<'de> for AccountCommand {
             Some("org") => serde_json::from_value(fields).map(AccountCommand::Org),
             Some("key") => serde_json::from_value(fields).map(AccountCommand::Key),
             Some("token") => serde_json::from_value(fields).map(AccountCommand::Token),
+            Some("connect") => serde_json::from_value(fields).map(AccountCommand::Connect),
             Some("dashboard") => serde_json::from_value(fields).map(AccountCommand::Dashboard),
             _ => serde_json::from_value(fields).map(AccountCommand::Stats),
         };
@@ -546,6 +551,14 @@ mod tests {
             ),
             ("token inspect", r#"{"token":"","what":"token_inspect"}"#),
             (
+                "connect otel --org s",
+                r#"{"client":"otel","name":null,"slug":"s","url":null,"what":"connect"}"#,
+            ),
+            (
+                "connect grafana --org s --name n --url http://h/p",
+                r#"{"client":"grafana","name":"n","slug":"s","url":"http://h/p","what":"connect"}"#,
+            ),
+            (
                 "dashboard import a.json b.json --org s --folder F --overwrite",
                 r#"{"folder":"F","overwrite":true,"slug":"s","text":"","what":"dashboard_import"}"#,
             ),
@@ -578,7 +591,14 @@ mod tests {
 
     #[test]
     fn every_account_command_takes_the_common_options() {
-        for line in ["user list", "login-link a@b.c", "org list", "key list s", "token inspect"] {
+        for line in [
+            "user list",
+            "login-link a@b.c",
+            "org list",
+            "key list s",
+            "token inspect",
+            "connect curl --org s",
+        ] {
             let invocation = parse(&format!("{line} --json --data-dir d"));
             let common = invocation.common;
             assert!(common.json && common.data_dir == std::path::Path::new("d"), "{line}");

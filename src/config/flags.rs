@@ -8,7 +8,7 @@ use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 
 use super::oauth::OauthFlags;
-use super::settings::{CookieSecure, LogFormat, StandbyMode};
+use super::settings::{CookieSecure, LogFormat, SelfScrapeMode, StandbyMode};
 use crate::identity::{Argon2Cost, OrgCreate, SignupMode};
 use crate::model::parse_duration;
 use crate::tsdb::Durability;
@@ -218,11 +218,12 @@ pub(super) struct Flags {
     /// The organisation that gets the samples of --scrape-config [default: the first one]
     #[arg(long, env = "PROMLET_SCRAPE_ORG", value_name = "SLUG")]
     pub(super) scrape_org: Option<String>,
-    /// `on` stores the metrics of this server and of its machine (jobs `promlet` and `host`) in the
-    /// organisation of --scrape-org every 15 s
-    #[arg(long, env = "PROMLET_SELF_SCRAPE", value_name = "on|off", default_value = "off", value_parser = on_off,
-          action = clap::ArgAction::Set)]
-    pub(super) self_scrape: bool,
+    /// Store the metrics of this server and of its machine (jobs `promlet` and `host`) every 15 s
+    /// in the organisation of --scrape-org or the first one: `on` always, `auto` only if it has no
+    /// limits and, without --scrape-org, while it is the only one and has an administrator of the
+    /// server
+    #[arg(long, env = "PROMLET_SELF_SCRAPE", value_enum, default_value = "auto")]
+    pub(super) self_scrape: SelfScrapeMode,
     /// `on` lets administrators of organisations set scrape configurations, whose targets are then
     /// limited to public addresses and --outbound-allow; `off` only administrators of the server
     #[arg(long, env = "PROMLET_SCRAPE_ORG_ADMINS", value_name = "on|off", default_value = "off", value_parser = on_off,

@@ -141,7 +141,20 @@ pub struct ScrapeSettings {
     /// Whether administrators of organisations may set scrape configurations.
     pub org_admins: bool,
     /// Whether the metrics of this server and of its machine are stored.
-    pub itself: bool,
+    pub itself: SelfScrapeMode,
+}
+
+/// Whether the metrics of a server and of its machine are stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum SelfScrapeMode {
+    /// They are not stored.
+    #[default]
+    Off,
+    /// They are stored in the organisation that is named for scraping, or in the only one, unless
+    /// they would count against its limits.
+    Auto,
+    /// They are stored in the organisation that is named for scraping, or in the first one.
+    On,
 }
 
 /// Whether a server has a standby, and when it acknowledges changes.

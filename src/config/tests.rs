@@ -62,6 +62,18 @@ fn samples_are_acknowledged_once_synced_or_written() {
 }
 
 #[test]
+fn the_metrics_of_the_server_are_stored_by_default_where_they_harm_nothing() {
+    let mode = |args: &[&str]| parse(args).map(|settings| settings.scrape.itself);
+    assert_eq!(mode(&[]), Ok(SelfScrapeMode::Auto));
+    for (text, expected) in
+        [("off", SelfScrapeMode::Off), ("auto", SelfScrapeMode::Auto), ("on", SelfScrapeMode::On)]
+    {
+        assert_eq!(mode(&["--self-scrape", text]), Ok(expected));
+    }
+    assert!(mode(&["--self-scrape", "true"]).is_err());
+}
+
+#[test]
 fn lists_are_split_at_commas() {
     let settings = parse(&["--trusted-proxies", "10.0.0.0/8, fd00::/8,"]).expect("valid");
     assert_eq!(settings.trusted_proxies, ["10.0.0.0/8", "fd00::/8"]);

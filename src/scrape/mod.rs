@@ -2,8 +2,12 @@
 
 pub mod config;
 pub mod discovery;
+mod own;
 pub mod run;
 mod service;
 pub mod target;
 
-pub use service::{ScrapeMemory, ScrapePool, ScrapeSource, ScrapeTotals, ScrapeView, Scrapers, ScrapersDeps};
+pub use own::{OwnTarget, own_job};
+pub use service::{
+    MissedScrapes, ScrapeMemory, ScrapePool, ScrapeSource, ScrapeTotals, ScrapeView, Scrapers, ScrapersDeps,
+};

@@ -13,6 +13,7 @@ use super::config::ScrapeConfig;
 use super::discovery::{
     DiscoveredTargets, Discovery, DiscoveryDeps, DiscoveryStatus, DnsResolver, JobDiscoveries,
 };
+use super::own::OwnTarget;
 use super::run::{ScrapeDeps, ScrapeFleet, ScrapeHealth, ScrapeMetadata, ScrapePlan, ScrapeTargetReport};
 use super::target::JobTargets;
 use crate::entropy::Entropy;
@@ -100,6 +101,8 @@ struct RememberedTargets {
 pub struct Scrapers {
     deps: ScrapersDeps,
     orgs: Mutex<BTreeMap<OrgId, Arc<OrgScrapes>>>,
+    /// This server, if it stores its own metrics.
+    own_target: Mutex<Option<OwnTarget>>,
     /// Whether all configurations of the start are known.
     is_started: AtomicBool,
     /// The scrapers themselves, for the threads of discoveries.
@@ -124,6 +127,15 @@ pub struct ScrapeView {
     pub pools: Vec<ScrapePool>,
     /// The running targets with their states.
     pub reports: Vec<ScrapeTargetReport>,
+}
+
+/// The scrapes of a job's running targets that stored nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissedScrapes {
+    /// Planned scrapes that did not begin.
+    pub skipped: u64,
+    /// Responses that were dropped, because too many of them wait.
+    pub dropped: u64,
 }
 
 /// The totals of an organisation's targets.
@@ -151,6 +163,7 @@ impl Scrapers {
         Arc::new_cyclic(|own| Scrapers {
             deps,
             orgs: Mutex::default(),
+            own_target: Mutex::default(),
             is_started: AtomicBool::new(false),
             own: own.clone(),
         })
@@ -310,11 +323,22 @@ impl Scrapers {
 
     /// Returns the jobs and targets of an organisation.
     pub fn view(&self, org: OrgId) -> ScrapeView {
-        let Some(scrapes) = self.org(org) else { return ScrapeView::default() };
-        let sources = scrapes.sources.lock().ignore_poison();
-        let pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
-        drop(sources);
-        ScrapeView { pools, reports: scrapes.reports() }
+        let mut view = ScrapeView::default();
+        if let Some(scrapes) = self.org(org) {
+            let sources = scrapes.sources.lock().ignore_poison();
+            view.pools = sources.iter().flat_map(|(source, configured)| configured.pools(*source)).collect();
+            drop(sources);
+            view.reports = scrapes.reports();
+        }
+        if let Some(own) = self.own_target.lock().ignore_poison().as_ref().filter(|own| own.org == org) {
+            own.add_to(&mut view);
+        }
+        view
+    }
+
+    /// Lists this server as a target from now on, or no longer.
+    pub fn report_own(&self, own: Option<OwnTarget>) {
+        *self.own_target.lock().ignore_poison() = own;
     }
 
     /// Returns up to `most` different lists of metadata of an organisation's targets, in their
@@ -332,6 +356,12 @@ impl Scrapers {
             }
         }
         found
+    }
+
+    /// Returns the scrapes that each job of an organisation missed, by name.
+    pub fn missed(&self) -> Vec<(OrgId, BTreeMap<Arc<str>, MissedScrapes>)> {
+        let orgs = self.orgs().clone();
+        orgs.into_iter().map(|(org, scrapes)| (org, scrapes.missed())).collect()
     }
 
     /// Returns the totals of each organisation's targets.
@@ -392,6 +422,18 @@ impl OrgScrapes {
         sources.values().for_each(|source| source.discovery.stop());
         self.of_file.stop();
         self.of_api.stop();
+    }
+
+    fn missed(&self) -> BTreeMap<Arc<str>, MissedScrapes> {
+        let mut jobs: BTreeMap<Arc<str>, MissedScrapes> = BTreeMap::new();
+        for fleet in [&self.of_file, &self.of_api] {
+            fleet.for_each(|target, status| {
+                let missed = jobs.entry(Arc::clone(&target.job.name)).or_default();
+                missed.skipped += status.skipped;
+                missed.dropped += status.dropped;
+            });
+        }
+        jobs
     }
 
     fn totals(&self) -> ScrapeTotals {

@@ -10,7 +10,7 @@ use crate::clock::Stopwatch;
 use crate::kv;
 use crate::model::{BatchBuilder, OrgId, Timestamp};
 use crate::tasks::{HostMetrics, Task, TaskContext, remove_deleted};
-use crate::tsdb::Tsdb;
+use crate::tsdb::{AppendReport, Tsdb};
 
 /// How often sessions and API keys in use are recorded on disk (docs/specification.md D1).
 const FLUSH_PERIOD: Duration = Duration::from_secs(5);
@@ -165,7 +165,11 @@ impl Server {
         let Some((org, period)) = self.live_metrics else { return Ok(()) };
         let mut samples = OwnSamples::new(own);
         let tsdb = Arc::clone(&self.tsdb);
-        let mut tick = move |now| samples.store(&tsdb, org, BatchBuilder::default(), now);
+        let mut tick = move |now| {
+            if let Err(error) = samples.store(&tsdb, org, BatchBuilder::default(), now) {
+                tracing::warn!("{error}");
+            }
+        };
         tick(self.clock.now());
         let task =
             Task::after(period, "live-metrics", period, self.common(), tick).map_err(ServerError::Thread)?;
@@ -193,12 +197,23 @@ impl OwnSamples {
         self.host.name()
     }
 
-    /// Reads all metrics and stores them together with those of `batch`. A failure is logged.
-    pub(super) fn store(&mut self, tsdb: &Tsdb, org: OrgId, mut batch: BatchBuilder, now: Timestamp) {
+    /// Reads all metrics and stores them together with those of `batch`.
+    ///
+    /// # Errors
+    /// A sentence, if they are not stored.
+    pub(super) fn store(
+        &mut self,
+        tsdb: &Tsdb,
+        org: OrgId,
+        mut batch: BatchBuilder,
+        now: Timestamp,
+    ) -> Result<AppendReport, String> {
         self.host.read(now, &mut batch);
-        self.own.write(now, self.described_for.replace(org) != Some(org), &mut batch);
-        if let Err(error) = tsdb.append(org, &batch.batch(), now) {
-            tracing::warn!(%error, "the metrics of this server and its machine were not stored");
-        }
+        self.own.write(now, self.described_for != Some(org), &mut batch);
+        let report = tsdb
+            .append_own(org, &batch.batch(), now)
+            .map_err(|error| format!("the metrics of this server were not stored: {error}"))?;
+        self.described_for = Some(org);
+        Ok(report)
     }
 }

@@ -19,7 +19,10 @@ use crate::api::views::org::{org_json_without_usage, orgs_json};
 use crate::api::views::server::stats_json;
 use crate::api::views::user::user_json;
 use crate::clock::Clock;
-use crate::config::{AccountCommand, DashboardCommand, KeyCommand, OrgCommand, TokenCommand, UserCommand};
+use crate::config::{
+    AccountCommand, ConnectCommand, DashboardCommand, KeyCommand, KeyRates, OrgCommand, TokenCommand,
+    UserCommand,
+};
 use crate::entropy::Entropy;
 use crate::identity::{
     DashboardDocument, DashboardError, DashboardMarks, DashboardWrite, Email, EmbedRequest, EmbedSettings,
@@ -63,6 +66,7 @@ impl AccountCommands<'_> {
             AccountCommand::Org(command) => self.run_org_command(command),
             AccountCommand::Key(command) => self.run_key_command(command),
             AccountCommand::Token(command) => self.run_token_command(command),
+            AccountCommand::Connect(command) => self.connect(command),
             AccountCommand::Dashboard(command) => self.run_dashboard_command(command),
             AccountCommand::Stats(_) => match self.tsdb {
                 Some(tsdb) => stats_json(self.identity, tsdb, self.now()).map_err(error_text),
@@ -275,6 +279,27 @@ impl AccountCommands<'_> {
         }
     }
 
+    /// Creates the API key of a client, with the scope that it needs, and returns it with the URL
+    /// of the organisation in the API.
+    fn connect(&self, command: ConnectCommand) -> CommandResult {
+        let ConnectCommand { client, slug, name, url } = command;
+        let url = url.as_deref().unwrap_or(self.public_url);
+        if !is_plain_url(url) {
+            return Err(format!(
+                "{url:?} is not the URL of a server: give one with --url, as in https://metrics.example.com"
+            ));
+        }
+        let mut row = self.run_key_command(KeyCommand::Create {
+            slug: slug.clone(),
+            name: name.unwrap_or_else(|| client.as_str().to_owned()),
+            scopes: vec![client.scope().to_owned()],
+            expires_in_s: None,
+            rates: KeyRates::default(),
+        })?;
+        row["base_url"] = format!("{}/api/v1/orgs/{slug}", url.trim_end_matches('/')).into();
+        Ok(row)
+    }
+
     fn run_dashboard_command(&self, command: DashboardCommand) -> CommandResult {
         let (identity, now) = (self.identity, self.now());
         match command {
@@ -349,6 +374,14 @@ impl AccountCommands<'_> {
             }
         }
     }
+}
+
+/// Returns whether a text is a URL without query, user or any character that YAML, TOML or a shell
+/// treats specially.
+fn is_plain_url(text: &str) -> bool {
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let fits = |b: u8| b.is_ascii_alphanumeric() || b"-._~:/%[]".contains(&b);
+    rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && rest.bytes().all(fits))
 }
 
 fn read_role(text: &str) -> Result<Role, String> {

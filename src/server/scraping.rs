@@ -1,6 +1,7 @@
 //! Scraping as a part of the server: the file of `--scrape-config`, its organisation, and its
 //! reload at SIGHUP.
 
+mod own;
 mod pool;
 mod sink;
 
@@ -8,15 +9,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::background::OwnSamples;
 use super::operator_org::operator_org;
 use super::{Server, ServerError};
 use crate::api::orgs::scrape::{ScrapeReload, ScrapeReloaded, ScrapeRoom, reconcile};
-use crate::api::own_metrics::OwnMetrics;
 use crate::config::ScrapeSettings;
 use crate::entropy::Entropy;
 use crate::identity::Identity;
-use crate::model::{BatchBuilder, ByteBudget, Labels, OrgId, Sample};
+use crate::model::{ByteBudget, Labels, OrgId};
 use crate::outbound::Egress;
 use crate::scrape::config::ScrapeConfig;
 use crate::scrape::run::{ScrapeDeps, ScrapeRunSettings, offset_seed};
@@ -30,8 +29,6 @@ use sink::StoreSink;
 const PERIOD: Duration = Duration::from_secs(5);
 /// The number of ticks from one read of all stored configurations to the next.
 const TICKS_TO_RECONCILE: u32 = 6;
-/// The time from one batch with the metrics of this server to the next.
-const SELF_PERIOD: Duration = Duration::from_secs(15);
 
 /// The bytes of all responses that wait, of which one organisation has at most half: 1 GiB.
 const SCRAPE_BODIES_BYTES: u64 = 1 << 30;
@@ -252,31 +249,5 @@ impl Server {
         }
         let own = Arc::clone(scraping);
         self.start_task("scrape", PERIOD, move |_| own.tick())
-    }
-
-    /// Begins to store the metrics of this server and of its machine, if the settings say so. They
-    /// are read in the process, so nothing is requested.
-    ///
-    /// # Errors
-    /// [`ServerError::Thread`].
-    pub(super) fn start_self_scrape(
-        &mut self,
-        own: OwnMetrics,
-        scraping: &Arc<Scraping>,
-    ) -> Result<(), ServerError> {
-        if !self.settings.scrape.itself {
-            return Ok(());
-        }
-        let (scraping, tsdb) = (Arc::clone(scraping), Arc::clone(&self.tsdb));
-        let mut samples = OwnSamples::new(own);
-        let instance = samples.host_name();
-        let up = Labels::from_pairs([("__name__", "up"), ("job", "promlet"), ("instance", instance)]);
-        self.start_task("self-scrape", SELF_PERIOD, move |now| {
-            // Without an organisation, `scrape` has reported it.
-            let Some(org) = scraping.org().ok().filter(|_| !scraping.identity.is_replica()) else { return };
-            let mut batch = BatchBuilder::default();
-            batch.series(&up, [Sample { at: now, value: 1.0 }]);
-            samples.store(&tsdb, org, batch, now);
-        })
     }
 }

@@ -98,8 +98,8 @@ impl Server {
         let deps = Deps::new(&rooms, options);
         let app = api::app(api::table(&rooms, &deps), &rooms, &deps, options)?;
         self.start_live_metrics(deps.own_metrics(&rooms))?;
-        self.start_self_scrape(deps.own_metrics(&rooms), &scraping)?;
         scraping.check_writes_by(deps.local_writes());
+        self.start_self_scrape(deps.own_metrics(&rooms), &scraping)?;
         self.listener.on_shutdown({
             let (deps, moves) = (deps.clone(), Arc::clone(&moves));
             move || {

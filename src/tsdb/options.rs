@@ -235,6 +235,14 @@ pub struct OrgLimits {
     pub disk_bytes_max: Option<u64>,
 }
 
+impl OrgLimits {
+    /// Returns whether further series or samples use up a limit: of series, memory or disk.
+    pub fn has_quota(&self) -> bool {
+        let bytes = [self.retention_bytes, self.memory_bytes_max, self.disk_bytes_max];
+        self.series_max != u32::MAX || self.new_series_per_s.is_some() || bytes.iter().any(Option::is_some)
+    }
+}
+
 impl Default for OrgLimits {
     fn default() -> OrgLimits {
         OrgLimits {

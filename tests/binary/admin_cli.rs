@@ -16,7 +16,7 @@ use crate::harness::{EMAIL, ORG, PASSWORD, Server, Start, bootstrap, eventually,
 const NEW: &str = "a rather long new phrase";
 
 /// Runs the binary on a folder with `input` on standard input and none of this process's settings.
-fn promlet(dir: &Path, args: &[&str], input: &str) -> Output {
+pub(crate) fn promlet(dir: &Path, args: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_promlet"))
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -33,26 +33,26 @@ fn promlet(dir: &Path, args: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("it ends")
 }
 
-fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[track_caller]
-fn run_ok(dir: &Path, args: &[&str], input: &str) -> String {
+pub(crate) fn run_ok(dir: &Path, args: &[&str], input: &str) -> String {
     let output = promlet(dir, args, input);
     assert!(output.status.success(), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
 #[track_caller]
-fn run_json(dir: &Path, args: &[&str], input: &str) -> Json {
+pub(crate) fn run_json(dir: &Path, args: &[&str], input: &str) -> Json {
     let printed = run_ok(dir, &[args, &["--json"]].concat(), input);
     serde_json::from_str(&printed).unwrap_or_else(|e| panic!("{e}: {printed}"))
 }
 
 /// Returns the error text of a refused command.
 #[track_caller]
-fn refused(dir: &Path, args: &[&str], input: &str) -> String {
+pub(crate) fn refused(dir: &Path, args: &[&str], input: &str) -> String {
     let output = promlet(dir, args, input);
     assert!(!output.status.success(), "{args:?}: {}", text(&output.stdout));
     text(&output.stderr)

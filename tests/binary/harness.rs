@@ -264,6 +264,7 @@ pub(crate) fn bootstrap() -> [(&'static str, &'static str); 3] {
 }
 
 /// Returns the command with its own port and folder, and without this process's `PROMLET_*`.
+/// The server does not store its own metrics.
 pub(crate) fn command(start: &Start<'_>) -> Command {
     let mut command = command_at(start);
     command.args(["--listen", "127.0.0.1:0"]);
@@ -279,6 +280,8 @@ fn command_at(start: &Start<'_>) -> Command {
         .env_clear()
         .env("PATH", "/usr/local/bin:/usr/bin:/bin")
         .env("PROMLET_ARGON2", "64,1,1")
+        // Tests count series and samples.
+        .env("PROMLET_SELF_SCRAPE", "off")
         .envs(start.env.iter().copied());
     command.stdin(Stdio::null());
     command

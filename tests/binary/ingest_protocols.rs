@@ -44,7 +44,7 @@ pub(crate) fn send(
     }
 }
 
-fn version_2(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
+pub(crate) fn version_2(series: &[(Labels, Vec<Sample>)]) -> Vec<u8> {
     let mut symbols = vec![""];
     let mut all = Vec::new();
     for (labels, samples) in series {
@@ -89,7 +89,7 @@ fn text(series: &[(Labels, Vec<Sample>)]) -> String {
 }
 
 /// Returns lines of InfluxDB. The last part of the metric's name is that of the field.
-fn line_protocol(series: &[(Labels, Vec<Sample>)]) -> String {
+pub(crate) fn line_protocol(series: &[(Labels, Vec<Sample>)]) -> String {
     let mut out = String::new();
     for (labels, samples) in series {
         let tags: String = others(labels).map(|(name, value)| format!(",{name}={value}")).collect();
@@ -113,7 +113,7 @@ fn json_lines(series: &[(Labels, Vec<Sample>)]) -> String {
     series.iter().map(line).collect()
 }
 
-fn otlp(series: &[(Labels, Vec<Sample>)]) -> String {
+pub(crate) fn otlp(series: &[(Labels, Vec<Sample>)]) -> String {
     let metric = |(labels, samples): &(Labels, Vec<Sample>)| {
         let attributes: Vec<Value> = others(labels)
             .map(|(name, value)| json!({ "key": name, "value": { "stringValue": value } }))

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
-use crate::harness::{ORG, Server, Start, bootstrap, eventually};
+use crate::admin_cli::run_ok;
+use crate::harness::{EMAIL, ORG, Server, Start, bootstrap, eventually, request};
 
 const WAIT: Duration = Duration::from_secs(60);
 
@@ -125,6 +126,104 @@ fn a_file_is_scraped_and_reloaded_and_a_wrong_one_changes_nothing() {
     let cookie = server.sign_in();
     assert_eq!(value(&server, &cookie, "absent(queue{job=\"second\"})"), "1");
     assert!(server.terminate().success());
+}
+
+#[test]
+fn metadata_that_targets_disagree_about_has_each_variant_and_the_configuration_is_shown() {
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let config = dir.path().join("prometheus.yml");
+    let gauge = metrics("# TYPE queue gauge\n# HELP queue Waiting jobs.\nqueue 7\n");
+    let counter = metrics("# TYPE queue counter\n# HELP queue Jobs so far.\nqueue 8\n");
+    let jobs = [job("gauge", &gauge), job("same", &gauge), job("counter", &counter)].concat();
+    fs::write(&config, format!("scrape_configs:\n{jobs}  basic_auth: {{username: u, password: sesame}}\n"))
+        .expect("written");
+    let server = start(&dir.path().join("store"), &config);
+    let cookie = server.sign_in();
+    let get = |path: &str, caller: &str| {
+        let path = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/{path}");
+        server.get(&path, &[("Cookie", caller)]).json()["data"].clone()
+    };
+    let variants = || {
+        let mut found: Vec<String> = get("metadata?metric=queue", &cookie)["queue"]
+            .as_array()?
+            .iter()
+            .map(|one| format!("{} {}", one["type"], one["help"]))
+            .collect();
+        found.sort();
+        (found.len() == 2).then_some(found)
+    };
+    let found = eventually(WAIT, || get("metadata", &cookie).to_string(), variants);
+    assert_eq!(found, [r#""counter" "Jobs so far.""#, r#""gauge" "Waiting jobs.""#]);
+    let one = get("metadata?metric=queue&limit_per_metric=1", &cookie);
+    assert_eq!(one["queue"].as_array().map(Vec::len), Some(1));
+    let shown = get("status/config", &cookie)["yaml"].as_str().expect("a text").to_owned();
+    assert!(shown.contains("password: <secret>") && shown.contains(&counter), "{shown}");
+    assert!(!shown.contains("sesame"), "{shown}");
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn a_server_stores_its_own_metrics_only_where_the_setting_allows_it() {
+    let dir = crate::harness::scratch::temporary_folder().expect("a folder");
+    let serve = |mode: &[(&str, &str)]| {
+        let env = [&bootstrap()[..], mode].concat();
+        Server::start(&Start { args: &["serve"], dir: dir.path(), env: &env })
+    };
+    let auto = [("PROMLET_SELF_SCRAPE", "auto")];
+    let own = |server: &Server, cookie: &str| {
+        targets(server, cookie).into_iter().find(|target| target["scrapePool"] == "promlet")
+    };
+    let limit = |server: &Server, cookie: &str, max_series: Json| {
+        let change = serde_json::json!({ "settings": { "max_series": max_series } });
+        let path = format!("/api/v1/orgs/{ORG}");
+        let headers = [("Cookie", cookie), ("Content-Type", "application/json")];
+        let url = format!("{}{path}", server.url);
+        let answer = request("PATCH", &url, &headers, Some(change.to_string().as_bytes()));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    };
+
+    let server = serve(&[("PROMLET_SELF_SCRAPE", "off")]);
+    let cookie = server.sign_in();
+    limit(&server, &cookie, Json::from(100_000));
+    assert_eq!(own(&server, &cookie), None);
+    assert!(server.terminate().success());
+
+    // They would count against the limit.
+    let server = serve(&auto);
+    server.log_line("are not stored: the organisation has a limit of series, memory or disk");
+    let cookie = server.sign_in();
+    let names = format!("/api/v1/orgs/{ORG}/prometheus/api/v1/label/__name__/values");
+    assert_eq!(server.get(&names, &[("Cookie", &cookie)]).json()["data"], serde_json::json!([]));
+    limit(&server, &cookie, Json::Null);
+    assert_eq!(value(&server, &cookie, "up{job=\"promlet\"}"), "1");
+    for expr in ["count({job=\"host\"})", "count({__name__=~\"promlet_.+\"})"] {
+        let found: f64 = value(&server, &cookie, expr).parse().expect("a number");
+        assert!(found > 10.0, "{expr}: {found}");
+    }
+    let target = eventually(WAIT, || server.log(), || own(&server, &cookie));
+    assert_eq!((&target["health"], &target["scrapeInterval"]), (&Json::from("up"), &Json::from("15s")));
+    assert!(target["scrapeUrl"].as_str().is_some_and(|url| url.ends_with("/metrics")), "{target}");
+    // A page that waits for samples of senders is not misled.
+    let usage = server.get(&format!("/api/v1/orgs/{ORG}"), &[("Cookie", &cookie)]).json()["usage"].clone();
+    assert!(usage["samples"].as_u64() > Some(50) && usage["samples_today"] == 0, "{usage}");
+    // They describe the server, so they are not for others.
+    let admin = |args: &[&str]| run_ok(dir.path(), args, "");
+    admin(&["user", "create", "bo@example.com", "--no-password", "--admin"]);
+    admin(&["user", "admin", EMAIL, "--withdraw"]);
+    server.log_line("are not stored: no administrator of the server is a member of the organisation");
+    admin(&["user", "admin", EMAIL]);
+    eventually(WAIT, || server.log(), || own(&server, &cookie));
+    let other = serde_json::json!({ "slug": "other" });
+    assert_eq!(server.post_json("/api/v1/orgs", &[("Cookie", &cookie)], &other).status, 201);
+    server.log_line("are not stored: there are several organisations, and --scrape-org names none");
+    eventually(WAIT, || server.log(), || own(&server, &cookie).is_none().then_some(()));
+    assert!(server.terminate().success());
+
+    for more in [("PROMLET_SCRAPE_ORG", ORG), ("PROMLET_SELF_SCRAPE", "on")] {
+        let server = serve(&[auto[0], more]);
+        server.log_line("storing the metrics of this server");
+        assert!(server.terminate().success());
+    }
 }
 
 #[test]

@@ -117,6 +117,11 @@ pub(crate) fn latest_debian(name: &str, packages: &[&str]) -> PathBuf {
     unpacked(name, "sid", packages)
 }
 
+/// Packages of Debian 12, for those whose names contain a version.
+pub(crate) fn debian_12(name: &str, packages: &[&str]) -> PathBuf {
+    unpacked(name, "bookworm", packages)
+}
+
 fn unpacked(name: &str, suite: &str, packages: &[&str]) -> PathBuf {
     let (folder, _lock) = alone(name);
     let status = Command::new("sh")

@@ -144,9 +144,14 @@ fn store_limits(settings: &OrgSettings, default: &OrgLimits) -> OrgLimits {
     }
 }
 
+/// Returns the limits of an organisation in the store of samples, as its settings say.
+pub fn limits_of(identity: &Identity, tsdb: &Tsdb, org: OrgId) -> OrgLimits {
+    store_limits(&identity.org_settings(org), tsdb.default_limits())
+}
+
 /// Applies one organisation's settings to the store of samples.
 pub fn apply(identity: &Identity, tsdb: &Tsdb, org: OrgId) {
-    tsdb.set_limits(org, store_limits(&identity.org_settings(org), tsdb.default_limits()));
+    tsdb.set_limits(org, limits_of(identity, tsdb, org));
 }
 
 /// Applies the settings of all organisations to the store of samples. The server calls it once,
@@ -189,6 +194,21 @@ mod tests {
             assert_eq!(from_settings, limits, "every limit has a setting");
         }
         assert_eq!(defaults(&read, &OrgLimits::default()).query_timeout_s, Limit::At(30));
+    }
+
+    #[test]
+    fn limits_of_series_and_bytes_are_a_quota_and_others_are_not() {
+        assert!(!OrgLimits::default().has_quota());
+        for setting in Setting::ALL {
+            let settings = OrgSettings::default().with(*setting, Limit::At(7));
+            let found = store_limits(&settings, &OrgLimits::default()).has_quota();
+            let expected = match setting {
+                Setting::MaxSeries | Setting::MaxNewSeriesPerS => true,
+                Setting::RetentionBytes | Setting::MaxDiskBytes | Setting::MaxMemoryBytes => true,
+                _ => false,
+            };
+            assert_eq!(found, expected, "{}", setting.as_str());
+        }
     }
 
     #[test]

@@ -24,6 +24,15 @@ pub struct ScrapeSchedule {
     next: Timestamp,
 }
 
+/// The begin of a scrape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScrapeStart {
+    /// The timestamp of its samples.
+    pub at: Timestamp,
+    /// The scrapes that were planned before it and did not begin.
+    pub skipped: u64,
+}
+
 impl ScrapeSchedule {
     /// Returns the schedule of a target. The first scrape is less than an interval after `now`.
     pub fn new(interval_ms: i64, target_hash: u64, seed: u64, now: Timestamp) -> ScrapeSchedule {
@@ -61,19 +70,21 @@ impl ScrapeSchedule {
         Duration::from_millis(u64::try_from(self.next.ms_since(now).max(0)).unwrap_or(0))
     }
 
-    /// Begins the scrape that is due, and plans the next one. Returns the timestamp of its samples.
-    /// Scrapes that were missed are skipped.
-    pub fn begin(&mut self, now: Timestamp) -> Timestamp {
+    /// Begins the scrape that is due, and plans the next one. Scrapes that were missed are skipped.
+    pub fn begin(&mut self, now: Timestamp) -> ScrapeStart {
         let late = now.ms_since(self.next);
+        let mut skipped = 0;
         if late < -self.interval_ms {
             self.align(now);
         } else if late >= self.interval_ms {
+            skipped = late / self.interval_ms;
             self.next = self.next.plus_ms(late - late % self.interval_ms);
         }
         let planned = self.next;
         self.next = planned.plus_ms(self.interval_ms);
         let tolerance = TOLERANCE_MS.min(self.interval_ms / 100);
-        if now.ms_since(planned).abs() <= tolerance { planned } else { now }
+        let at = if now.ms_since(planned).abs() <= tolerance { planned } else { now };
+        ScrapeStart { at, skipped: skipped.unsigned_abs() }
     }
 }
 
@@ -85,25 +96,30 @@ mod tests {
 
     const NOW: Timestamp = Timestamp::from_ms(1_700_000_000_123);
 
+    fn start(at: Timestamp, skipped: u64) -> ScrapeStart {
+        ScrapeStart { at, skipped }
+    }
+
     #[test]
     fn a_scrape_that_is_at_most_two_milliseconds_late_has_the_planned_timestamp() {
         let mut schedule = ScrapeSchedule::new(10_000, 4_321, 0, NOW);
         assert_eq!(schedule.next(), Timestamp::from_ms(1_700_000_004_321));
         assert_eq!(schedule.wait(NOW), Duration::from_millis(4_198));
         let planned = schedule.next();
-        assert_eq!(schedule.begin(planned.plus_ms(2)), planned);
-        assert_eq!(schedule.begin(planned.plus_ms(10_003)), planned.plus_ms(10_003));
+        assert_eq!(schedule.begin(planned.plus_ms(2)), start(planned, 0));
+        assert_eq!(schedule.begin(planned.plus_ms(10_003)), start(planned.plus_ms(10_003), 0));
         assert_eq!(schedule.next(), planned.plus_ms(20_000), "lateness does not add up");
         let mut fast = ScrapeSchedule::new(100, 0, 0, NOW);
         let planned = fast.next();
-        assert_eq!(fast.begin(planned.plus_ms(2)), planned.plus_ms(2), "the tolerance is 1 % at most");
+        let begun = fast.begin(planned.plus_ms(2));
+        assert_eq!(begun, start(planned.plus_ms(2), 0), "the tolerance is 1 % at most");
     }
 
     #[test]
     fn missed_scrapes_are_skipped_and_a_clock_that_is_set_back_starts_a_new_plan() {
         let mut schedule = ScrapeSchedule::new(10_000, 0, 0, NOW);
         let planned = schedule.next();
-        assert_eq!(schedule.begin(planned.plus_ms(35_000)), planned.plus_ms(35_000));
+        assert_eq!(schedule.begin(planned.plus_ms(35_000)), start(planned.plus_ms(35_000), 3));
         assert_eq!(schedule.next(), planned.plus_ms(40_000));
         let back = planned.plus_ms(-3_600_000);
         assert!(schedule.wait(back) <= Duration::from_secs(10));
@@ -130,7 +146,8 @@ mod tests {
             let mut schedule = ScrapeSchedule::new(interval, hash, seed, now);
             let first = schedule.next();
             prop_assert!((0..interval).contains(&first.ms_since(now)));
-            schedule.begin(first.plus_ms(late));
+            let begun = schedule.begin(first.plus_ms(late));
+            prop_assert_eq!(begun.skipped, u64::try_from(late / interval).expect("late"));
             prop_assert_eq!(schedule.next().ms_since(first) % interval, 0);
             prop_assert!((1..=interval).contains(&schedule.next().ms_since(first.plus_ms(late))));
         }

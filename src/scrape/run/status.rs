@@ -53,6 +53,11 @@ pub struct ScrapeStatus {
     pub scrapes: u64,
     /// Scrapes that failed since the start.
     pub failures: u64,
+    /// Planned scrapes since the start that did not begin, because the one before took too long or
+    /// the process did not run.
+    pub skipped: u64,
+    /// Responses since the start that were dropped, because too many of them wait.
+    pub dropped: u64,
     /// Samples since the start that a scrape had twice without a timestamp. The first one counts.
     pub duplicates: u64,
     /// Samples that were not stored since the start, because of their time, their series or a

@@ -165,7 +165,14 @@ impl ScrapeRun {
 
     /// Begins the scrape that is due. Returns the timestamp of its samples.
     pub fn begin(&mut self, now: Timestamp) -> Timestamp {
-        self.schedule.begin(now)
+        let start = self.schedule.begin(now);
+        self.status.skipped = self.status.skipped.saturating_add(start.skipped);
+        start.at
+    }
+
+    /// Counts a fetched response that was dropped, because too many of them wait.
+    pub fn count_dropped(&mut self) {
+        self.status.dropped = self.status.dropped.saturating_add(1);
     }
 
     /// Returns the time of the markers of a target that is removed now, which is that of the next

@@ -67,18 +67,20 @@ pub(in crate::tsdb) struct BatchContext {
     pub(in crate::tsdb) duplicates: ApplyOutcome,
     pub(in crate::tsdb) newest_ms: i64,
     pub(in crate::tsdb) now: Timestamp,
+    /// Whether the stored samples count as samples of this day.
+    pub(in crate::tsdb) is_usage: bool,
 }
 
 impl BatchContext {
     /// Counts the outcomes of the batch.
     pub(in crate::tsdb) fn applied(mut self, mut outcomes: Vec<ApplyOutcome>) -> Appended {
-        let BatchContext { store, report, duplicates, newest_ms, now } = &mut self;
+        let BatchContext { store, report, duplicates, newest_ms, now, is_usage } = &mut self;
         if duplicates.refused > 0 {
             outcomes.push(std::mem::take(duplicates));
         }
         super::count(store, report, &outcomes);
         store.usage.record_time(*newest_ms);
-        store.usage.count(report.stored, &report.refused_by_code, *now);
+        store.usage.count(if *is_usage { report.stored } else { 0 }, &report.refused_by_code, *now);
         Appended { context: self, outcomes }
     }
 }

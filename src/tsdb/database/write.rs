@@ -39,6 +39,22 @@ impl Tsdb {
         self.finish(appending)
     }
 
+    /// Stores a batch like [`Tsdb::append`], but its samples do not count as samples of this day.
+    /// It is for the metrics of the server itself.
+    ///
+    /// # Errors
+    /// Those of [`Tsdb::append`].
+    pub fn append_own(
+        &self,
+        org: OrgId,
+        batch: &WriteBatch<'_>,
+        now: Timestamp,
+    ) -> Result<AppendReport, AppendError> {
+        let mut appending = self.prepare(org, batch, now)?;
+        appending.context.is_usage = false;
+        self.finish(appending)
+    }
+
     /// Stores a prepared batch and waits for it.
     fn finish(&self, Appending { drafts, context }: Appending) -> Result<AppendReport, AppendError> {
         let outcomes = self.commit(drafts, context.now)?;
@@ -193,7 +209,10 @@ impl Tsdb {
         let samples =
             drafts.iter().filter(|draft| matches!(draft.kind, RecordKind::Samples | RecordKind::Histograms));
         let newest_ms = samples.map(|draft| draft.greatest_ms).max().unwrap_or(i64::MIN);
-        Appending { drafts, context: BatchContext { store, report, duplicates, newest_ms, now } }
+        Appending {
+            drafts,
+            context: BatchContext { store, report, duplicates, newest_ms, now, is_usage: true },
+        }
     }
 
     pub(in crate::tsdb) fn commit(

@@ -116,6 +116,7 @@ impl TargetTask {
         });
         if done.await.is_err() {
             let mut run = self.run.lock().ignore_poison();
+            run.count_dropped();
             record(&mut run, Err("too many responses wait".to_owned()), self.org);
         }
         *self.status.lock().ignore_poison() = self.run.lock().ignore_poison().status().clone();

@@ -1,5 +1,7 @@
 //! Targets on the loopback interface that answer, hang, flood and lie, and a sink in memory.
 
+mod missed;
+
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -94,6 +96,8 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 struct MemorySink {
     lines: Mutex<Vec<String>>,
     panics: AtomicBool,
+    /// Whether no thread takes work.
+    is_full: AtomicBool,
     live: Vec<ScrapeLiveSeries>,
     keys: KeyedLabels,
     keyed: AtomicUsize,
@@ -101,6 +105,9 @@ struct MemorySink {
 
 impl ScrapeSink for MemorySink {
     fn spawn(&self, _: OrgId, work: ScrapeWork) -> bool {
+        if self.is_full.load(Ordering::SeqCst) {
+            return false;
+        }
         std::thread::spawn(work);
         true
     }
