@@ -19,6 +19,9 @@ use crate::tsdb::Tsdb;
 
 /// How often a batch is looked for that is due.
 const TICK: Duration = Duration::from_secs(1);
+/// The time from the start to the first batch, in milliseconds. A script that prepares a new server
+/// has time to set limits or to create a second organisation.
+const FIRST_MS: i64 = 5_000;
 /// The time from one batch to the next, in milliseconds.
 const PERIOD_MS: i64 = 15_000;
 /// The time until an organisation is looked for again, in milliseconds.
@@ -80,17 +83,18 @@ struct OwnScrape {
     /// The organisation of the last batch, or the reason why there was none; empty before the
     /// first.
     org: Result<OrgId, String>,
-    due: Option<Timestamp>,
+    /// The time of the next batch.
+    due: Timestamp,
 }
 
 impl OwnScrape {
     fn tick(&mut self, now: Timestamp) {
         // A clock that was set back delays no batch by more than the period.
-        if self.due.is_some_and(|due| now < due && due.ms_since(now) <= PERIOD_MS) {
+        if now < self.due && self.due.ms_since(now) <= PERIOD_MS {
             return;
         }
         let org = self.scraping.own_org(now);
-        self.due = Some(now.plus_ms(if org.is_ok() { PERIOD_MS } else { RETRY_MS }));
+        self.due = now.plus_ms(if org.is_ok() { PERIOD_MS } else { RETRY_MS });
         if org != self.org {
             self.status = ScrapeStatus::default();
             match &org {
@@ -159,7 +163,7 @@ impl Server {
             samples,
             status: ScrapeStatus::default(),
             org: Err(String::new()),
-            due: None,
+            due: self.clock.now().plus_ms(FIRST_MS),
         };
         self.start_task("self-scrape", TICK, move |now| task.tick(now))
     }
