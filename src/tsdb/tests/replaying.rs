@@ -112,7 +112,7 @@ fn heads(tsdb: &Tsdb) -> String {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: crate::model::effort::rounds(4, 12), failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_replay_by_several_threads_equals_one_by_one_thread_to_the_bit(
