@@ -5,6 +5,7 @@ mod environment;
 mod group_run;
 mod restore;
 mod samples;
+mod stored;
 #[cfg(test)]
 mod tests;
 
