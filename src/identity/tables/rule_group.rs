@@ -73,8 +73,8 @@ impl Record for RuleTextRow {
     type Key = (OrgId, String, (String, u32));
 }
 
-/// A group of a rule file of the operator, as it was loaded; by organisation and a hash of path, name
-/// and text. It stays for a while after the group was removed or changed.
+/// A group of a rule file of the operator, as it was loaded; by organisation and a hash of path,
+/// name and text. It stays for a while after the group was removed or changed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(in crate::identity) struct FileRuleGroupRow {
     pub(in crate::identity) path: String,
