@@ -106,14 +106,13 @@ pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use orgs::push::{StoredPush, StoredPushError};
+pub use orgs::replaced_rules::ReplacedRuleVersion;
 pub use orgs::rule_file::{FileRuleGroup, RemovedFileGroup};
 pub use orgs::rule_group::{
     NewRuleGroup, RULE_GROUP_BYTES_MAX, RULE_GROUPS_STORED_MAX, RULE_TEXTS_BYTES_MAX, RULES_STORED_MAX,
     RuleGroupError, RuleGroupPlace, RuleGroupWrite, StoredRuleGroup,
 };
-pub use orgs::rule_version::{
-    RULE_VERSIONS_BYTES_MAX, RULE_VERSIONS_MAX, ReplacedRuleVersion, RuleGroupVersion,
-};
+pub use orgs::rule_version::{RULE_VERSIONS_BYTES_MAX, RULE_VERSIONS_MAX, RuleGroupVersion};
 pub use orgs::scrape::{SCRAPE_TEXT_BYTES_MAX, ScrapeConfigChangeError, StoredScrapeConfig};
 pub use origin::{Origin, with_origin};
 pub use tables::dashboard::is_dashboard_uid;
