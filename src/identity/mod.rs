@@ -106,6 +106,8 @@ pub use orgs::org::{NewOrg, OrgError};
 pub use orgs::org_removal::OrgRemovalError;
 pub use orgs::org_settings::{OrgChange, OrgChangeError, Setting};
 pub use orgs::push::{StoredPush, StoredPushError};
+pub use orgs::replaced_rules::ReplacedRuleVersion;
+pub use orgs::rule_file::{FileRuleGroup, RemovedFileGroup};
 pub use orgs::rule_group::{
     NewRuleGroup, RULE_GROUP_BYTES_MAX, RULE_GROUPS_STORED_MAX, RULE_TEXTS_BYTES_MAX, RULES_STORED_MAX,
     RuleGroupError, RuleGroupPlace, RuleGroupWrite, StoredRuleGroup,

@@ -12,6 +12,7 @@ pub mod labels;
 pub mod limits;
 pub mod matcher;
 pub mod message;
+mod notified;
 pub mod org;
 pub mod rows;
 pub mod silence;

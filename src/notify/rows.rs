@@ -16,7 +16,7 @@ pub enum NotifyRowKind {
     Silence = 1,
     /// An acknowledgement, by the fingerprint of its alert.
     Acknowledgement = 2,
-    /// What one integration was notified about for one group.
+    /// What one integration was notified about for one group: a part of the alerts.
     Notified = 3,
     /// An alert that an integration was notified about, by its fingerprint.
     Alert = 4,
@@ -54,6 +54,13 @@ impl NotifyRowKey {
         NotifyRowKey::new(NotifyRowKind::Notified, id)
     }
 
+    /// Returns the key of another part of the same alerts. The part 0 has the key itself.
+    pub(super) fn part(mut self, part: u8) -> NotifyRowKey {
+        let [.., last] = &mut self.id;
+        *last = last.wrapping_add(part);
+        self
+    }
+
     pub(super) fn fingerprint(&self) -> AlertFingerprint {
         let mut bytes = [0; 8];
         bytes.iter_mut().zip(self.id).for_each(|(to, from)| *to = from);
@@ -83,13 +90,13 @@ pub(super) struct NotifiedAlert {
     pub(super) at: Timestamp,
 }
 
-/// The alerts that were last reported to an integration as firing.
-pub(super) type NotifiedAlerts = BTreeMap<AlertFingerprint, NotifiedAlert>;
+/// The alerts of a row: a part of those that were last reported to an integration as firing.
+pub(super) type NotifiedPart = BTreeMap<AlertFingerprint, NotifiedAlert>;
 
 const NOTIFIED_VERSION: u8 = 1;
 const NOTIFIED_BYTES: usize = 24;
 
-pub(super) fn encode_notified(notified: &NotifiedAlerts) -> Vec<u8> {
+pub(super) fn encode_notified(notified: &NotifiedPart) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + notified.len() * NOTIFIED_BYTES);
     bytes.push(NOTIFIED_VERSION);
     for (fingerprint, one) in notified {
@@ -100,7 +107,7 @@ pub(super) fn encode_notified(notified: &NotifiedAlerts) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn decode_notified(bytes: &[u8]) -> Option<NotifiedAlerts> {
+pub(super) fn decode_notified(bytes: &[u8]) -> Option<NotifiedPart> {
     let (version, rest) = bytes.split_first()?;
     if *version != NOTIFIED_VERSION || rest.len() % NOTIFIED_BYTES != 0 {
         return None;
@@ -153,7 +160,7 @@ mod tests {
     fn notified_alerts_have_a_stable_form() {
         let at = Timestamp::from_ms;
         let notified =
-            NotifiedAlerts::from([(AlertFingerprint(1), NotifiedAlert { starts_at: at(2), at: at(-1) })]);
+            NotifiedPart::from([(AlertFingerprint(1), NotifiedAlert { starts_at: at(2), at: at(-1) })]);
         let mut expected = vec![1];
         expected.extend([0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
         expected.extend([255; 8]);

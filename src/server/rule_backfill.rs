@@ -84,8 +84,8 @@ pub(super) fn run(
     let query_offset_ms = group.query_offset_ms.unwrap_or_default();
     let preview = RulePreviewGroup { limit: group.limit, query_offset_ms };
     let context = RuleContext { settings, tsdb, org, cancel: None, since: None };
-    let report =
-        Backfill::new(rule, &preview, steps).and_then(|backfill| backfill.run_slice(start, context, now));
+    let report = Backfill::new(rule, &preview, steps, now)
+        .and_then(|backfill| backfill.run_slice(start, context, now));
     let BackfillReport { stored, refused, next } = report.map_err(|error| error.to_string())?;
     Ok(BackfillPart { stored, refused, next_ms: next.map(Timestamp::as_ms) })
 }

@@ -12,15 +12,17 @@ use std::time::Duration;
 
 use super::operator_org::operator_org;
 use super::{Server, ServerError};
+use crate::api::orgs::rules::replaced::{REPLACED_MS_MAX, end_replaced, without_rules_of};
 use crate::api::orgs::rules::{forget_deleted, reconcile};
 use crate::clock::Clock;
 use crate::config::Settings;
-use crate::identity::Identity;
-use crate::model::{AlertSink, OrgId};
+use crate::identity::{FileRuleGroup, Identity, RemovedFileGroup};
+use crate::model::{AlertSink, OrgId, Timestamp};
 use crate::promql::MemoryPool;
 use crate::rules::{
     MissedPolicy, RULE_FILE_BYTES_MAX, RULE_GROUPS_MAX, RULES_MAX, RuleEngine, RuleEngineParts,
-    RuleFileOptions, RuleGroup, RuleSettings, RuleSource, decode_rule_file,
+    RuleFileOptions, RuleGroup, RuleGroupKey, RuleSettings, RuleSource, decode_rule_file, decode_rule_group,
+    group_text,
 };
 use crate::tsdb::Tsdb;
 
@@ -138,38 +140,53 @@ pub(super) fn threads() -> usize {
 /// The rules of the operator's files.
 #[derive(Debug)]
 pub(super) struct RuleFiles {
-    path: PathBuf,
+    /// `None`: there are no files.
+    path: Option<PathBuf>,
     /// The slug of the organisation; the first organisation if it is missing.
     org: Option<String>,
     loaded: Vec<RuleSource>,
+    /// Whether the files were loaded since the start, or since another process evaluated them.
+    are_loaded: bool,
     /// The reason why the rules are not evaluated yet, which has been reported.
     waits_for: Option<String>,
 }
 
 impl RuleFiles {
-    pub(super) fn of(settings: &Settings) -> Option<RuleFiles> {
-        let path = settings.rules.clone()?;
-        Some(RuleFiles { path, org: settings.rules_org.clone(), loaded: Vec::new(), waits_for: None })
+    pub(super) fn of(settings: &Settings) -> RuleFiles {
+        RuleFiles {
+            path: settings.rules.clone(),
+            org: settings.rules_org.clone(),
+            loaded: Vec::new(),
+            are_loaded: false,
+            waits_for: None,
+        }
     }
 
     /// Loads the files if `is_due` is set, and clears it. It stays set while there is no
     /// organisation.
-    fn follow(&mut self, identity: &Identity, engine: &RuleEngine, is_due: &AtomicBool) {
+    fn follow(&mut self, identity: &Identity, engine: &RuleEngine, is_due: &AtomicBool, now: Timestamp) {
         if !is_due.load(Ordering::SeqCst) {
             return;
         }
+        let Some(path) = self.path.clone() else {
+            is_due.store(false, Ordering::SeqCst);
+            return self.remember(identity, engine, &[], now);
+        };
         let org = match operator_org(identity, self.org.as_deref(), "--rules-org") {
             Ok(org) => org,
             Err(why) if self.waits_for.as_ref() == Some(&why) => return,
             Err(why) => {
-                tracing::warn!("the rules of {} are not evaluated yet: {why}", self.path.display());
+                tracing::warn!("the rules of {} are not evaluated yet: {why}", path.display());
                 return self.waits_for = Some(why);
             }
         };
         self.waits_for = None;
         is_due.store(false, Ordering::SeqCst);
-        match self.load(org, engine) {
-            Ok(groups) => tracing::info!(groups, "the rules of {} are loaded", self.path.display()),
+        match self.load(&path, org, engine) {
+            Ok(groups) => {
+                tracing::info!(groups = groups.len(), "the rules of {} are loaded", path.display());
+                self.remember(identity, engine, &groups, now);
+            }
             Err(error) => tracing::error!("rules: {error}; the rules stay as they were"),
         }
     }
@@ -178,14 +195,20 @@ impl RuleFiles {
     ///
     /// # Errors
     /// A sentence; then the rules stay as they were.
-    fn load(&mut self, org: OrgId, engine: &RuleEngine) -> Result<usize, String> {
+    fn load(&mut self, path: &Path, org: OrgId, engine: &RuleEngine) -> Result<Vec<FileRuleGroup>, String> {
         let options = RuleFileOptions::within(&engine.settings().caps);
-        let files = read_rule_files(&self.path, options)?;
+        let files = read_rule_files(path, options)?;
         let _changing = engine.changes();
-        let (mut loaded, mut groups) = (Vec::new(), 0);
+        let (mut loaded, mut groups) = (Vec::new(), Vec::new());
         for file in files {
-            let source = RuleSource::File(Arc::from(file.path.to_string_lossy().as_ref()));
-            groups += file.groups.len();
+            let path = file.path.to_string_lossy().into_owned();
+            let source = RuleSource::File(Arc::from(path.as_str()));
+            groups.extend(file.groups.iter().map(|group| FileRuleGroup {
+                org,
+                path: path.clone(),
+                name: group.name.clone(),
+                yaml: group_text(group),
+            }));
             engine.set_groups(org, &source, file.groups);
             loaded.push(source);
         }
@@ -194,6 +217,39 @@ impl RuleFiles {
         }
         self.loaded = loaded;
         Ok(groups)
+    }
+
+    /// Stores which groups are loaded. After a start, ends the series of those that were removed or
+    /// changed shortly before it, or while the server was stopped.
+    fn remember(
+        &mut self,
+        identity: &Identity,
+        engine: &RuleEngine,
+        groups: &[FileRuleGroup],
+        now: Timestamp,
+    ) {
+        let removed = match identity.set_file_rule_groups(groups, now.plus_ms(-REPLACED_MS_MAX), now) {
+            Ok(removed) => removed,
+            Err(error) => return tracing::warn!("the groups of rule files cannot be stored: {error}"),
+        };
+        // The engine itself ends what was removed since.
+        if std::mem::replace(&mut self.are_loaded, true) {
+            return;
+        }
+        for (place, RemovedFileGroup { group, removed_at }) in removed.into_iter().enumerate() {
+            let read =
+                |yaml: &str| decode_rule_group(yaml, RuleFileOptions::within(&engine.settings().caps)).ok();
+            let FileRuleGroup { org, path, name, yaml } = group;
+            let is_newer =
+                |newer: &&FileRuleGroup| (newer.org, &newer.path, &newer.name) == (org, &path, &name);
+            let newer = groups.iter().find(is_newer).and_then(|newer| read(&newer.yaml));
+            let ended = read(&yaml).and_then(|before| without_rules_of(before, newer.as_ref()));
+            if let Some(ended) = ended {
+                let source = RuleSource::Replaced(Arc::from(path));
+                let key = RuleGroupKey { org, source, name: Arc::from(format!("{name}\n{place}")) };
+                engine.end_replaced(&key, ended, removed_at);
+            }
+        }
     }
 }
 
@@ -207,24 +263,27 @@ impl Server {
     pub(super) fn start_rules(&mut self, engine: &Arc<RuleEngine>) -> Result<(), ServerError> {
         let mut files = RuleFiles::of(&self.settings);
         let is_due = Arc::new(AtomicBool::new(true));
-        if files.is_some() {
+        if files.path.is_some() {
             let is_due = Arc::clone(&is_due);
             self.listener.on_hang_up(move || is_due.store(true, Ordering::SeqCst));
         }
         let identity = Arc::clone(&self.identity);
-        let rules = Arc::clone(engine);
+        let (rules, clock) = (Arc::clone(engine), self.clock.clone());
         let mut rounds: u64 = 0;
         let mut tick = move || {
             if identity.is_replica() {
                 // Another process evaluates. After a promotion everything is loaded.
                 rules.keys().iter().for_each(|key| rules.forget_group(key));
-                rounds = 0;
+                (rounds, files.are_loaded) = (0, false);
                 return is_due.store(true, Ordering::SeqCst);
             }
-            files.iter_mut().for_each(|files| files.follow(&identity, &rules, &is_due));
+            files.follow(&identity, &rules, &is_due, clock.now());
             forget_deleted(&identity, &rules);
             if rounds.is_multiple_of(ROUNDS_A_RECONCILIATION) {
                 reconcile(&identity, &rules);
+            }
+            if rounds == 0 {
+                end_replaced(&identity, &rules, clock.now());
             }
             rounds += 1;
         };

@@ -28,6 +28,7 @@ mod mails;
 mod malformed;
 mod matrix;
 mod members;
+mod mimirtool;
 mod mistakes;
 mod names;
 mod notifications;

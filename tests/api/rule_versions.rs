@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use promlet::api::orgs::rules::reconcile;
+use promlet::api::orgs::rules::replaced::end_replaced;
+use promlet::model::{Access, TimeRange, is_stale};
+use promlet::promql::syntax::{Caps, parse_selector};
 use promlet::rules::{RuleFileOptions, RuleSource, decode_rule_group};
+use promlet::tsdb::SampleColumns;
 use serde_json::{Value, json};
 
 use crate::rules::{GROUPS, RULER, put, set};
@@ -109,4 +114,65 @@ async fn versions_are_read_as_groups_are_and_groups_of_files_have_none() {
     let listed = server.get(&format!("{GROUPS}/f/versions"), &owner).await.value();
     assert_eq!(listed, json!({ "data": [], "next_cursor": null }));
     server.get(&format!("{GROUPS}/f/versions/0"), &owner).await.is(404, "not_found");
+}
+
+/// Returns the values of a series, markers as -1.
+fn values(server: &TestServer, name: &str) -> Vec<f64> {
+    let org = server.identity.orgs().expect("read")[0].id;
+    let snapshot = server.tsdb.snapshot(&Access::whole(org));
+    let matchers = parse_selector(name, &Caps::default()).expect("valid");
+    let mut columns = SampleColumns::default();
+    for series in snapshot.select(&matchers, TimeRange::ALL) {
+        snapshot.read(series.id, TimeRange::ALL, &mut columns);
+    }
+    columns.values.into_iter().map(|value| if is_stale(value) { -1.0 } else { value }).collect()
+}
+
+#[tokio::test]
+async fn rules_that_were_removed_edited_or_moved_before_a_kill_are_ended_by_the_stored_versions() {
+    let server = TestServer::new();
+    let owner = server.log_in().await;
+    let org = server.identity.orgs().expect("read")[0].id;
+    let text = |name: &str, rules: &str| format!("name: {name}\ninterval: 10s\nrules:\n{rules}");
+    let rule = |name: &str, value: u8| format!("- {{record: {name}, expr: 'vector({value})'}}\n");
+    let all = [rule("kept", 1), rule("dropped", 2), rule("changed", 3)].concat();
+    put(&server, &owner, "g", &text("g", &all), None).await;
+    put(&server, &owner, "h", &text("h", &[rule("gone", 4), rule("moved", 5)].concat()), None).await;
+    let run = |seconds: u64| {
+        for _ in 0..seconds {
+            server.pass(Duration::from_secs(1));
+            server.rules.run_due(server.clock.now());
+        }
+    };
+    run(11);
+    let edited = [rule("kept", 1), "- {record: changed, expr: 'vector(3) > 9'}\n".to_owned()].concat();
+    put(&server, &owner, "g", &text("g", &edited), Some("\"1\"")).await;
+    assert_eq!(server.delete(&format!("{GROUPS}/h"), &owner).await.status, 204);
+    put(&server, &owner, "i", &text("i", &rule("moved", 5)), None).await;
+    for _ in 0..2 {
+        server.rules.forget_org(org);
+        reconcile(&server.identity, &server.rules);
+        end_replaced(&server.identity, &server.rules, server.clock.now());
+        run(30);
+    }
+    for ended in ["dropped", "changed", "gone"] {
+        let values = values(&server, ended);
+        assert_eq!(values.iter().filter(|value| **value < 0.0).count(), 1, "{ended}: {values:?}");
+        assert!(values.last().is_some_and(|last| *last < 0.0), "{ended}: {values:?}");
+    }
+    for kept in ["kept", "moved"] {
+        assert!(values(&server, kept).iter().all(|value| *value > 0.0), "{kept}");
+    }
+    // Versions that were replaced long ago are not looked at, and those of deleted ones neither.
+    server.pass(Duration::from_secs(3_600));
+    server.rules.forget_org(org);
+    end_replaced(&server.identity, &server.rules, server.clock.now());
+    assert_eq!(server.rules.orgs(), []);
+    assert_eq!(server.delete(&format!("{GROUPS}/i"), &owner).await.status, 204);
+    server.rules.forget_org(org);
+    let owner = server.log_in().await;
+    let removed = server.json("DELETE", "/api/v1/orgs/acme", &owner, json!({ "confirm": "acme" })).await;
+    assert_eq!(removed.status, 202, "{}", removed.body);
+    end_replaced(&server.identity, &server.rules, server.clock.now());
+    assert_eq!(server.rules.orgs(), []);
 }

@@ -349,6 +349,21 @@ async fn a_preview_has_the_transitions_and_a_backfill_writes_the_series() {
     assert_eq!(server.get(&query, &owner).await.value()["data"]["result"][0]["value"][1], "10");
     server.post(path, &owner, ask("{alert: A, expr: x}")).await.is(422, "validation_failed");
     server.post(path, &owner, failing).await.is(422, "query_failed");
+    // Three samples and the marker of their end, also the second time.
+    for _ in 0..2 {
+        let done = server.post(path, &owner, ask("{record: v, expr: x > 1}")).await.value();
+        assert_eq!(done, json!({ "stored": 4, "refused": 0, "next": null }));
+    }
+    let limited =
+        json!({ "yaml": "{record: w, expr: x}", "start": now - 9, "end": now, "step": 1, "limit": 1 });
+    assert_eq!(server.post(path, &owner, limited.clone()).await.status, 200);
+    for end in [json!(now + 1), json!("now+1h"), json!("2999-01-01T00:00:00Z")] {
+        let mut future = limited.clone();
+        (future["start"], future["end"]) = (end.clone(), end);
+        let refused = server.post(path, &owner, future).await;
+        assert!(refused.body.contains("\"end\""), "{}", refused.body);
+        refused.is(422, "validation_failed");
+    }
 }
 
 #[tokio::test]

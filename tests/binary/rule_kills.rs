@@ -157,3 +157,77 @@ fn kills_change_no_state_and_no_start_of_an_alert_and_double_no_notification() {
         println!("seed {seed}: {firing} firing and {resolved} resolved messages, each delivered once");
     }
 }
+
+fn change_group(server: &Server, cookie: &str, name: &str, rules: Option<&str>) {
+    let url = format!("{}/api/v1/orgs/{ORG}/rule-groups/{name}", server.url);
+    let headers = [("Cookie", cookie), ("If-Match", "*"), ("Content-Type", "application/json")];
+    let yaml = |rules: &str| json!({ "yaml": format!("name: {name}\ninterval: 2s\nrules: [{rules}]") });
+    let body = rules.map(|rules| yaml(rules).to_string());
+    let method = if body.is_some() { "PUT" } else { "DELETE" };
+    let done = request(method, &url, &headers, body.as_deref().map(str::as_bytes));
+    assert!((200..300).contains(&done.status), "{}", done.body);
+}
+
+/// Waits until exactly these series of the tests below are found.
+fn wait_for_series(server: &Server, cookie: &str, wanted: &[&str]) {
+    let query = "/prometheus/api/v1/query?query=%7B__name__%3D~%22kept%7Cdropped%7Cgone%22%7D";
+    let found = || {
+        let found = server.get(&format!("/api/v1/orgs/{ORG}{query}"), &[("Cookie", cookie)]).json();
+        let series = found["data"]["result"].as_array().expect("a vector").clone();
+        let name = |one: &Json| one["metric"]["__name__"].as_str().unwrap_or_default().to_owned();
+        let mut names: Vec<String> = series.iter().map(name).collect();
+        names.sort();
+        (names == wanted).then_some(())
+    };
+    eventually(WAIT_MAX, || format!("the series are not {wanted:?}"), found);
+}
+
+/// Without their markers, the series would be found for five minutes.
+#[test]
+fn series_of_rules_that_were_removed_just_before_a_kill_end_after_the_start() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let (store, env) = (dir.path().join("store"), bootstrap());
+    let start = Start { args: &["serve"], dir: &store, env: &env };
+    let server = Server::start(&start);
+    let cookie = server.sign_in();
+    let [kept, dropped] = ["{record: kept, expr: vector(1)}", "{record: dropped, expr: vector(2)}"];
+    change_group(&server, &cookie, "g", Some(&format!("{kept}, {dropped}")));
+    change_group(&server, &cookie, "h", Some("{record: gone, expr: vector(3)}"));
+    wait_for_series(&server, &cookie, &["dropped", "gone", "kept"]);
+    change_group(&server, &cookie, "g", Some(kept));
+    change_group(&server, &cookie, "h", None);
+    server.kill();
+    // The second kill follows before anything has ended.
+    Server::start(&start).kill();
+    let server = Server::start(&start);
+    wait_for_series(&server, &cookie, &["kept"]);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn series_of_rules_that_left_a_file_while_the_server_was_killed_end_after_the_start() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let rules = dir.path().join("rules.yml");
+    let write = |rest: &str| {
+        let kept = "{record: kept, expr: vector(1)}";
+        let text = format!("groups:\n- {{name: g, interval: 2s, rules: [{kept}{rest}]}}\n");
+        std::fs::write(&rules, text).expect("written");
+    };
+    write(", {record: dropped, expr: vector(2)}");
+    let (store, env) = (dir.path().join("store"), bootstrap());
+    let args = ["serve", "--rules", rules.to_str().expect("UTF-8")];
+    let start = Start { args: &args, dir: &store, env: &env };
+    let server = Server::start(&start);
+    let cookie = server.sign_in();
+    wait_for_series(&server, &cookie, &["dropped", "kept"]);
+    server.kill();
+    write("");
+    Server::start(&start).kill();
+    let server = Server::start(&start);
+    wait_for_series(&server, &cookie, &["kept"]);
+    // Without files, all of them end.
+    server.kill();
+    let server = Server::start(&Start { args: &["serve"], ..start });
+    wait_for_series(&server, &cookie, &[]);
+    assert!(server.terminate().success());
+}

@@ -11,6 +11,8 @@ pub(super) mod org;
 pub(super) mod org_removal;
 pub(super) mod org_settings;
 pub(super) mod push;
+pub(super) mod replaced_rules;
+pub(super) mod rule_file;
 pub(super) mod rule_group;
 pub(super) mod rule_version;
 pub(super) mod scrape;

@@ -24,7 +24,7 @@ use crate::identity::tables::moving::MoveRow;
 use crate::identity::tables::notify::{NotifyDocumentRow, NotifyStateRow};
 use crate::identity::tables::org::{DailyUsageRow, MemberRow, MembershipRow, OrgRow, RemovalRow, Role};
 use crate::identity::tables::push::PushRow;
-use crate::identity::tables::rule_group::RuleGroupRow;
+use crate::identity::tables::rule_group::{FileRuleGroupRow, RuleGroupRow};
 use crate::identity::tables::scrape::ScrapeRow;
 use crate::identity::tables::store::{StoreError, read};
 use crate::identity::tables::user::active;
@@ -140,6 +140,7 @@ impl Identity {
         self.remove_rows_of::<ForwardRow>(org)?;
         self.remove_rows_of::<RuleGroupRow>(org)?;
         self.remove_rule_versions_of(org)?;
+        self.remove_rows_of::<FileRuleGroupRow>(org)?;
         self.remove_rows_of::<NotifyStateRow>(org)?;
         self.remove_rows_of::<PushRow>(org)?;
         let invites = self.rows::<InviteRow>(&org)?;

@@ -262,8 +262,8 @@ impl Identity {
         })
     }
 
-    /// Removes all groups of a namespace one after another, and calls `removed` for each. Blocks
-    /// (commits).
+    /// Removes all groups of a namespace one after another, and calls `removed` for each. `now`
+    /// returns the time of each removal. Blocks (commits).
     ///
     /// # Errors
     /// [`RuleGroupError`]; then the groups before it are removed.
@@ -271,7 +271,7 @@ impl Identity {
         &self,
         actor: Option<UserId>,
         (org, namespace): (OrgId, String),
-        now: Timestamp,
+        now: impl Fn() -> Timestamp,
         mut removed: impl FnMut(&RuleGroupPlace),
     ) -> Result<(), RuleGroupError> {
         let rows = self.rows::<RuleGroupRow>(&(org, namespace))?;
@@ -280,7 +280,7 @@ impl Identity {
         }
         for (key, row) in rows {
             let place = stored(key, row).place;
-            let gone = self.remove_one_rule_group(actor, place.clone(), ExpectedVersion::Any, now);
+            let gone = self.remove_one_rule_group(actor, place.clone(), ExpectedVersion::Any, now());
             match gone {
                 Ok(()) => removed(&place),
                 // Another request removed it meanwhile.

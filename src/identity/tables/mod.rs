@@ -10,9 +10,9 @@
 //! stars and views of dashboards, 0x1c linked identities, 0x1d identities of an account, 0x1e used
 //! sign-in states, 0x1f public links of dashboards, 0x30 last use of public links, 0x31 first valid
 //! dates of the tokens of dashboards, 0x32 engines of organisations, 0x33 forwarding targets, 0x34
-//! moves to another engine, 0x35 replaced versions of groups of rules, 0x36 their texts, 0x38
-//! groups of rules, 0x39 configurations of notifications, 0x3a their state, 0x3b pushed groups,
-//! 0x3d scrape configurations. The samples have 0x20 to 0x2f.
+//! moves to another engine, 0x35 replaced versions of groups of rules, 0x36 their texts, 0x37
+//! groups of rule files, 0x38 groups of rules, 0x39 configurations of notifications, 0x3a their
+//! state, 0x3b pushed groups, 0x3d scrape configurations. The samples have 0x20 to 0x2f.
 
 pub(super) mod audit;
 pub(super) mod compressed;

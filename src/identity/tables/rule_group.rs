@@ -72,3 +72,22 @@ impl Record for RuleTextRow {
     const VERSION: u8 = 1;
     type Key = (OrgId, String, (String, u32));
 }
+
+/// A group of a rule file of the operator, as it was loaded; by organisation and a hash of path,
+/// name and text. It stays for a while after the group was removed or changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(in crate::identity) struct FileRuleGroupRow {
+    pub(in crate::identity) path: String,
+    pub(in crate::identity) name: String,
+    /// The text as YAML, packed.
+    pub(in crate::identity) text: Vec<u8>,
+    /// When the group was first loaded without it; `None` if it is loaded.
+    pub(in crate::identity) removed_at: Option<Timestamp>,
+}
+
+impl Record for FileRuleGroupRow {
+    const TABLE: u8 = 0x37;
+    const KIND: u8 = 0x37;
+    const VERSION: u8 = 1;
+    type Key = (OrgId, [u8; 16]);
+}

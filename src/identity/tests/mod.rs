@@ -15,6 +15,7 @@ mod orgs;
 mod password_resets;
 mod public_links;
 mod removal;
+mod rule_files;
 mod rule_versions;
 mod sessions;
 mod signups;

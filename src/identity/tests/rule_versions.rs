@@ -114,7 +114,7 @@ fn a_removed_group_keeps_its_versions_and_a_new_one_continues_their_numbers() {
     assert_eq!((written.is_new, written.group.version), (true, 2));
     instance.advance_ms(10);
     let namespace = (instance.acme().id, "api".to_owned());
-    instance.identity().remove_rule_namespace(None, namespace, instance.now, |_| {}).expect("removed");
+    instance.identity().remove_rule_namespace(None, namespace, || instance.now, |_| {}).expect("removed");
     assert_eq!(spans(&instance, "g", since), [(2, 20, Some(30)), (1, 0, Some(10))]);
 }
 

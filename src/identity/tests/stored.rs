@@ -25,7 +25,9 @@ use crate::identity::tables::org::{
 };
 use crate::identity::tables::public_link::{PublicLinkRow, PublicLinkUsedRow};
 use crate::identity::tables::push::{PushHead, PushRow};
-use crate::identity::tables::rule_group::{ReplacedVersion, RuleGroupRow, RuleHistoryRow, RuleTextRow};
+use crate::identity::tables::rule_group::{
+    FileRuleGroupRow, ReplacedVersion, RuleGroupRow, RuleHistoryRow, RuleTextRow,
+};
 use crate::identity::tables::session::{AuthMethod, PendingRow, SeenRow, SessionRow};
 use crate::identity::tables::target::SealedTarget;
 use crate::identity::tables::totp::TotpRow;
@@ -244,6 +246,11 @@ fn version_1_of_groups_of_rules_is_readable() {
     };
     check(0x35, "0107fd00a0b83046030000fdd0a7b8304603000000fb2c0109", &RuleHistoryRow(vec![replaced]));
     check(0x36, "fb2c01020102", &RuleTextRow { bytes: 300, compressed: vec![1, 2] });
+    check(
+        0x37,
+        "0170016702010201fd00a0b83046030000",
+        &FileRuleGroupRow { path: "p".into(), name: "g".into(), text: vec![1, 2], removed_at: Some(at(0)) },
+    );
 }
 
 #[test]

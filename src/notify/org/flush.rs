@@ -9,7 +9,7 @@ use super::{Delivery, OrgNotifier};
 use crate::model::Timestamp;
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::limits::STEP_TESTS_MAX;
-use crate::notify::rows::{NotifyRowKey, NotifyRowKind, encode_notified, to_json_bytes};
+use crate::notify::rows::{NotifyRowKey, NotifyRowKind, to_json_bytes};
 
 /// A longer pause between two steps, in milliseconds, is a jump of the clock or a suspended
 /// machine. It counts as this long.
@@ -76,8 +76,8 @@ impl OrgNotifier {
                 group.next_flush = group.next_flush.plus_ms(jump);
             }
             // A time in the future would hold back repeated notifications.
-            for notified in group.integrations.iter_mut().flat_map(|state| state.notified.values_mut()) {
-                notified.at = notified.at.min(now);
+            for state in &mut group.integrations {
+                state.notified.limit_times(now);
             }
         }
     }
@@ -227,7 +227,7 @@ impl OrgNotifier {
     fn forget_notified(&mut self, key: &Arc<str>, index: usize, alerts: &[AlertFingerprint]) -> usize {
         let state = self.groups.get_mut(key).and_then(|group| group.integrations.get_mut(index));
         let Some(state) = state else { return 0 };
-        let was_notified = |print: &&AlertFingerprint| state.notified.remove(print).is_some();
+        let was_notified = |print: &&AlertFingerprint| state.notified.remove(**print);
         let forgotten: Vec<AlertFingerprint> = alerts.iter().filter(was_notified).copied().collect();
         if !forgotten.is_empty() {
             self.count_notified(&[], &forgotten);
@@ -238,11 +238,11 @@ impl OrgNotifier {
 
     /// Stores the notified alerts of an integration in a group.
     pub(super) fn store_notified(&mut self, key: &Arc<str>, index: usize) {
-        let Some(state) = self.groups.get(key).and_then(|group| group.integrations.get(index)) else {
-            return;
-        };
-        let value = (!state.notified.is_empty()).then(|| encode_notified(&state.notified));
-        self.changes.insert(NotifyRowKey::of_notified(key, &state.id), value);
+        let state = self.groups.get_mut(key).and_then(|group| group.integrations.get_mut(index));
+        let Some(state) = state else { return };
+        let row = NotifyRowKey::of_notified(key, &state.id);
+        let changed = state.notified.take_changed().into_iter();
+        self.changes.extend(changed.map(|(part, value)| (row.part(part), value)));
     }
 
     /// Counts, for each alert, the integrations to which it was reported as firing. The first one

@@ -7,7 +7,8 @@ use super::entry::AlertEntry;
 use crate::model::Timestamp;
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 use crate::notify::limits::{MESSAGE_ALERTS_MAX, MESSAGE_BYTES_MAX};
-use crate::notify::rows::{NotifiedAlert, NotifiedAlerts};
+use crate::notify::notified::NotifiedAlerts;
+use crate::notify::rows::NotifiedAlert;
 
 /// The time after which attempts to report a resolved alert end, in milliseconds.
 const RESOLVED_KEPT_MS: i64 = 86_400_000;
@@ -91,7 +92,7 @@ impl AlertGroup {
             if suppressed.contains(fingerprint) {
                 continue;
             }
-            let is_due = state.notified.get(fingerprint).is_none_or(|notified| {
+            let is_due = state.notified.get(*fingerprint).is_none_or(|notified| {
                 notified.starts_at < entry.starts_at
                     || now.ms_since(notified.at) >= context.repeat_interval_ms
             });
@@ -131,10 +132,10 @@ impl AlertGroup {
         entries: &AlertEntries,
         now: Timestamp,
     ) -> Vec<AlertFingerprint> {
-        let is_over = |fingerprint: &&AlertFingerprint| {
+        let is_over = |fingerprint: &AlertFingerprint| {
             entries.get(fingerprint).is_some_and(|entry| !entry.is_firing(now))
         };
-        state.notified.keys().filter(is_over).copied().collect()
+        state.notified.fingerprints().filter(is_over).collect()
     }
 
     /// Returns whether an alert that does not fire any more needs no notification: it was reported
@@ -145,7 +146,7 @@ impl AlertGroup {
         ends_at: Timestamp,
         now: Timestamp,
     ) -> bool {
-        let is_notified = self.integrations.iter().any(|state| state.notified.contains_key(&fingerprint));
+        let is_notified = self.integrations.iter().any(|state| state.notified.contains(fingerprint));
         !is_notified || now.ms_since(ends_at) > RESOLVED_KEPT_MS
     }
 
@@ -165,15 +166,11 @@ pub(in crate::notify) fn apply_notified(
 ) -> (Vec<AlertFingerprint>, Vec<AlertFingerprint>) {
     let mut added = Vec::new();
     for (fingerprint, starts_at) in &message.firing {
-        if notified.insert(*fingerprint, NotifiedAlert { starts_at: *starts_at, at }).is_none() {
+        if notified.insert(*fingerprint, NotifiedAlert { starts_at: *starts_at, at }) {
             added.push(*fingerprint);
         }
     }
-    let removed = message
-        .resolved
-        .iter()
-        .filter(|fingerprint| notified.remove(fingerprint).is_some())
-        .copied()
-        .collect();
+    let removed =
+        message.resolved.iter().filter(|fingerprint| notified.remove(**fingerprint)).copied().collect();
     (added, removed)
 }

@@ -9,7 +9,8 @@ use super::group::{AlertGroup, GroupIntegrationState};
 use crate::model::{Alert, Timestamp};
 use crate::notify::labels::{AlertFingerprint, format_labels};
 use crate::notify::limits::{ALERTS_BYTES_MAX, ALERTS_MAX, GROUPS_MAX, MEMBERSHIPS_MAX};
-use crate::notify::rows::{NotifiedAlerts, NotifyRowKey, NotifyRowKind, to_json_bytes};
+use crate::notify::notified::NotifiedAlerts;
+use crate::notify::rows::{NotifyRowKey, NotifyRowKind, to_json_bytes};
 
 impl OrgNotifier {
     /// Takes the state of an alert.
@@ -91,7 +92,7 @@ impl OrgNotifier {
                     self.counts.dropped += 1;
                     continue;
                 }
-                let state = |(index, id)| GroupIntegrationState::new(index, id, NotifiedAlerts::new());
+                let state = |(index, id)| GroupIntegrationState::new(index, id, NotifiedAlerts::default());
                 let integrations = config.integrations_of(route).map(state).collect();
                 let group = AlertGroup {
                     route: index,

@@ -11,8 +11,9 @@ use crate::model::Timestamp;
 use crate::notify::config::NotifyConfig;
 use crate::notify::labels::AlertFingerprint;
 use crate::notify::limits::ALERTS_MAX;
+use crate::notify::notified::{NotifiedAlerts, PARTS_MAX};
 use crate::notify::rows::{
-    NotifiedAlerts, NotifyRow, NotifyRowKey, NotifyRowKind, StoredAlert, decode_notified,
+    NotifiedPart, NotifyRow, NotifyRowKey, NotifyRowKind, StoredAlert, decode_notified,
 };
 
 impl OrgNotifier {
@@ -34,7 +35,7 @@ impl OrgNotifier {
         &mut self,
         key: NotifyRowKey,
         value: &[u8],
-        notified: &mut BTreeMap<NotifyRowKey, NotifiedAlerts>,
+        notified: &mut BTreeMap<NotifyRowKey, NotifiedPart>,
         now: Timestamp,
     ) -> bool {
         match key.kind {
@@ -77,7 +78,9 @@ impl OrgNotifier {
         let mut notified = BTreeMap::new();
         for (key, group) in &self.groups {
             for state in &group.integrations {
-                notified.insert(NotifyRowKey::of_notified(key, &state.id), state.notified.clone());
+                let row = NotifyRowKey::of_notified(key, &state.id);
+                let parts = state.notified.parts().into_iter();
+                notified.extend(parts.map(|(part, alerts)| (row.part(part), alerts)));
             }
         }
         self.config = config;
@@ -96,7 +99,7 @@ impl OrgNotifier {
     /// before, and `stored` the alerts with a row.
     fn regroup(
         &mut self,
-        mut notified: BTreeMap<NotifyRowKey, NotifiedAlerts>,
+        mut notified: BTreeMap<NotifyRowKey, NotifiedPart>,
         stored: Vec<AlertFingerprint>,
         now: Timestamp,
     ) {
@@ -119,10 +122,15 @@ impl OrgNotifier {
             let mut has_notified = false;
             for state in &mut group.integrations {
                 let row = NotifyRowKey::of_notified(key, &state.id);
-                state.notified = notified.remove(&row).unwrap_or_default();
-                state.notified.retain(|print, _| group.members.contains(print));
+                state.notified = NotifiedAlerts::default();
+                for part in 0..PARTS_MAX {
+                    if let Some(alerts) = notified.remove(&row.part(part)) {
+                        state.notified.add_part(part, alerts);
+                    }
+                }
+                state.notified.retain(|print| group.members.contains(&print));
                 has_notified |= !state.notified.is_empty();
-                reported.extend(state.notified.keys().copied());
+                reported.extend(state.notified.fingerprints());
                 let known = before.get(key).and_then(|known| find(known, &state.id));
                 state.is_in_flight = known.is_some_and(|known| known.is_in_flight);
                 state.pending_since = known.and_then(|known| known.pending_since);

@@ -325,6 +325,11 @@ fn alerts_are_bounded_and_dropped_ones_are_counted() {
     let notified: usize = seen.iter().map(|one| one.firing.len()).sum();
     assert_eq!((seen.len(), notified), (ALERTS_MAX / 200, ALERTS_MAX));
     assert!(seen.iter().all(|one| one.at_s <= 60));
+    // All of them are known after a kill.
+    assert!(world.rows.values().all(|row| row.len() < 100_000));
+    world.kill_and_restart();
+    world.run_steps(60..95);
+    assert_eq!(world.all_seen().len(), seen.len());
 }
 
 #[test]

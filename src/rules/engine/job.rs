@@ -17,7 +17,10 @@ use crate::rules::run::{GroupRun, RuleContext};
 pub(super) const STACK_BYTES: usize = 8 << 20;
 /// How far the last evaluation may be ahead of the clock, in milliseconds, so that the state waits
 /// for the clock. Beyond it the state is restored as of now.
-const AHEAD_MS_MAX: i64 = 2 * 3_600_000;
+pub(super) const AHEAD_MS_MAX: i64 = 2 * 3_600_000;
+/// How long after the time of its removal a group may still be evaluated, in milliseconds: until
+/// the removal is stored. Its interval, if that is shorter.
+const REMOVAL_MS_MAX: i64 = 1_000;
 
 /// The kind of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +32,18 @@ pub(super) enum JobKind {
     /// Evaluates the group.
     Evaluate,
     /// Ends the series of a removed group.
-    End,
+    End {
+        /// When it was removed.
+        removed_at: Timestamp,
+        /// Whether its state was restored before.
+        restored: bool,
+    },
+}
+
+impl JobKind {
+    fn is_end(self) -> bool {
+        matches!(self, JobKind::End { .. })
+    }
 }
 
 /// A group that a thread works on.
@@ -58,7 +72,7 @@ impl RuleEngine {
         let outcome = caught.unwrap_or_else(|_| {
             self.totals.panics.fetch_add(1, Ordering::Relaxed);
             job.run.fail_all("the evaluation panicked");
-            JobOutcome { next_due: (job.kind != JobKind::End).then(|| job.grid.after(now)), skipped: 0 }
+            JobOutcome { next_due: (!job.kind.is_end()).then(|| job.grid.after(now)), skipped: 0 }
         });
         let after = job.run.totals;
         let add = |counter: &std::sync::atomic::AtomicU64, more: u64| {
@@ -91,8 +105,13 @@ impl RuleEngine {
                 next(job.run.last_at.filter(|at| catches_up && *at < now).unwrap_or(now), 0)
             }
             JobKind::Plan => next(now, 0),
-            JobKind::End => {
-                job.run.end(context, job.due, now);
+            JobKind::End { removed_at, restored } => {
+                if !restored {
+                    let last = removed_at.plus_ms(grid.interval_ms.min(REMOVAL_MS_MAX));
+                    // Another rule may raise alerts of the same names now.
+                    job.run.restore(context, last, |_| true);
+                }
+                job.run.end(context, grid.end_of_removed(removed_at), now);
                 JobOutcome { next_due: None, skipped: 0 }
             }
             JobKind::Evaluate => {
@@ -109,27 +128,6 @@ impl RuleEngine {
                 }
                 self.send_alerts(job, at, now);
                 next(at, skipped)
-            }
-        }
-    }
-
-    /// Ends the series of removed groups and rules that wait for their end.
-    pub(super) fn end_removed(&self, now: Timestamp) {
-        let mut waiting = Vec::new();
-        for (key, slot) in &mut self.lock().slots {
-            let has_leftover = slot.run.as_ref().is_some_and(|run| !run.leftover.is_empty());
-            if slot.removed || has_leftover {
-                waiting.extend(slot.run.take().map(|run| (key.org, slot.removed, run)));
-            }
-        }
-        for (org, is_removed, mut run) in waiting {
-            let (settings, tsdb) = (&self.parts.settings, &self.parts.tsdb);
-            let context = RuleContext { settings, tsdb, org, cancel: None, since: None };
-            let Some(last_at) = run.last_at else { continue };
-            let at = now.max(last_at.plus_ms(1));
-            match is_removed {
-                true => run.end(context, at, now),
-                false => run.end_removed_rules(context, at, now),
             }
         }
     }
@@ -173,8 +171,8 @@ impl RuleEngine {
             };
             (slot.view, slot.missed, slot.restored) = (view, missed, true);
             slot.run = Some(run);
-            let (current, removed) = (slot.plan == plan, slot.removed);
-            if current && removed && kind == JobKind::End {
+            let (current, removed) = (slot.plan == plan, slot.removed_at.is_some());
+            if current && removed && kind.is_end() {
                 state.slots.remove(&key);
             } else if current && let Some(due) = outcome.next_due {
                 state.plan(&key, due);

@@ -4,6 +4,7 @@
 //! a group is evaluated, its state belongs to the thread; the lock of the engine is held only to
 //! take it and to put it back. The API reads copies that are made after each evaluation.
 
+mod ends;
 mod job;
 mod queue;
 mod schedule;
@@ -24,7 +25,7 @@ use crate::clock::Clock;
 use crate::model::{AlertSink, OrgId, Timestamp};
 use crate::sync::IgnorePoison as _;
 use crate::tsdb::Tsdb;
-use job::{JobKind, RuleJob};
+use job::{AHEAD_MS_MAX, JobKind, RuleJob};
 use queue::{DueQueue, PlannedEvaluation};
 pub use schedule::MissedPolicy;
 use schedule::RuleGrid;
@@ -34,9 +35,6 @@ pub use view::{RuleGroupKey, RuleGroupView, RuleSource, RuleView};
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// How far the clock must go back, in milliseconds, so that all groups are planned again.
 const CLOCK_BACK_MS: i64 = 1_000;
-/// The number of intervals between the removal of a group and the end of its series. A group of
-/// another name may continue them in this time.
-const END_AFTER_INTERVALS: i64 = 2;
 
 /// The dependencies of the engine.
 pub struct RuleEngineParts {
@@ -120,16 +118,24 @@ struct GroupSlot {
     run: Option<Box<GroupRun>>,
     /// Whether the state was restored.
     restored: bool,
-    /// Whether the group is removed and waits for the end of its series.
-    removed: bool,
+    /// When the group was removed, if it waits for the end of its series.
+    removed_at: Option<Timestamp>,
     missed: u64,
     view: Arc<RuleGroupView>,
 }
 
 impl GroupSlot {
-    /// Returns when the series end if the group is removed at `now`.
-    fn end_due(&self, now: Timestamp) -> Timestamp {
-        now.plus_ms(self.grid.interval_ms.saturating_mul(END_AFTER_INTERVALS))
+    fn new(key: &RuleGroupKey, run: GroupRun, removed_at: Option<Timestamp>) -> GroupSlot {
+        GroupSlot {
+            view: Arc::new(RuleGroupView::of(key, &run, 0)),
+            group: Arc::clone(&run.group),
+            grid: RuleGrid::new(run.interval_ms, key.source.as_str(), &key.name),
+            plan: 0,
+            run: Some(Box::new(run)),
+            restored: false,
+            removed_at,
+            missed: 0,
+        }
     }
 }
 
@@ -183,7 +189,7 @@ impl RuleEngine {
     }
 
     /// Stops the threads: running queries are cancelled, and the call waits for their end. Series
-    /// of removed groups and rules end now, because after a start nothing knows of them.
+    /// of removed groups and rules end now, because a later start finds only their stored versions.
     pub fn stop(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.wake.notify_all();
@@ -253,7 +259,7 @@ impl RuleEngine {
     /// Returns the groups of an organisation, in the order of their sources and names.
     pub fn groups(&self, org: OrgId) -> Vec<Arc<RuleGroupView>> {
         let state = self.lock();
-        let slots = state.slots_of(org).filter(|(_, slot)| !slot.removed);
+        let slots = state.slots_of(org).filter(|(_, slot)| slot.removed_at.is_none());
         slots.map(|(_, slot)| Arc::clone(&slot.view)).collect()
     }
 
@@ -266,7 +272,8 @@ impl RuleEngine {
     /// Returns the identities of all groups.
     pub fn keys(&self) -> Vec<RuleGroupKey> {
         let state = self.lock();
-        state.slots.iter().filter(|(_, slot)| !slot.removed).map(|(key, _)| key.clone()).collect()
+        let slots = state.slots.iter().filter(|(_, slot)| slot.removed_at.is_none());
+        slots.map(|(key, _)| key.clone()).collect()
     }
 
     /// Returns the organisations of all groups, in their order. Removed groups that wait for the
@@ -287,7 +294,7 @@ impl RuleEngine {
     /// Returns one group.
     pub fn group(&self, key: &RuleGroupKey) -> Option<Arc<RuleGroupView>> {
         let state = self.lock();
-        state.slots.get(key).filter(|slot| !slot.removed).map(|slot| Arc::clone(&slot.view))
+        state.slots.get(key).filter(|slot| slot.removed_at.is_none()).map(|slot| Arc::clone(&slot.view))
     }
 
     /// Returns the settings of evaluations.
@@ -298,7 +305,7 @@ impl RuleEngine {
     /// Returns numbers of all organisations together.
     pub fn counters(&self) -> RuleCounters {
         let state = self.lock();
-        let groups = state.slots.values().filter(|slot| !slot.removed);
+        let groups = state.slots.values().filter(|slot| slot.removed_at.is_none());
         let (groups, rules) = groups.fold((0, 0), |(groups, rules), slot| {
             (groups + 1, rules + u64::try_from(slot.group.rules.len()).unwrap_or(u64::MAX))
         });
@@ -381,8 +388,8 @@ impl EngineState {
         let grid = RuleGrid::new(run.interval_ms, key.source.as_str(), &key.name);
         match self.slots.get_mut(key) {
             Some(slot) => {
-                let planned_anew = slot.removed || slot.grid != grid;
-                (slot.group, slot.grid, slot.removed) = (group, grid, false);
+                let planned_anew = slot.removed_at.is_some() || slot.grid != grid;
+                (slot.group, slot.grid, slot.removed_at) = (group, grid, None);
                 if let Some(older) = slot.run.take() {
                     run.take_over(*older);
                     slot.view = Arc::new(RuleGroupView::of(key, &run, slot.missed));
@@ -393,34 +400,23 @@ impl EngineState {
                 }
             }
             None => {
-                let slot = GroupSlot {
-                    view: Arc::new(RuleGroupView::of(key, &run, 0)),
-                    group,
-                    grid,
-                    plan: 0,
-                    run: Some(Box::new(run)),
-                    restored: false,
-                    removed: false,
-                    missed: 0,
-                };
-                self.slots.insert(key.clone(), slot);
+                self.slots.insert(key.clone(), GroupSlot::new(key, run, None));
                 self.plan(key, Timestamp::MIN);
             }
         }
     }
 
     fn remove_group(&mut self, key: &RuleGroupKey, now: Timestamp) {
-        let Some(slot) = self.slots.get_mut(key).filter(|slot| !slot.removed) else { return };
-        slot.removed = true;
-        let due = slot.end_due(now);
+        let Some(slot) = self.slots.get_mut(key).filter(|slot| slot.removed_at.is_none()) else { return };
+        slot.removed_at = Some(now);
+        let due = slot.grid.end_of_removed(now);
         self.plan(key, due);
     }
 
     /// Plans a group that changed while it was evaluated: the plan of the change found no state.
     fn replan_after_change(&mut self, key: &RuleGroupKey) {
-        let now = self.last_now.unwrap_or_default();
         let Some(slot) = self.slots.get(key) else { return };
-        let due = if slot.removed { slot.end_due(now) } else { Timestamp::MIN };
+        let due = slot.removed_at.map_or(Timestamp::MIN, |removed_at| slot.grid.end_of_removed(removed_at));
         self.plan(key, due);
     }
 
@@ -434,7 +430,8 @@ impl EngineState {
 
     fn find_ambiguous(&mut self, org: OrgId) {
         let (mut seen, mut twice) = (HashSet::new(), HashSet::new());
-        for (_, slot) in self.slots_of(org) {
+        let is_evaluated = |key: &RuleGroupKey| !matches!(key.source, RuleSource::Replaced(_));
+        for (_, slot) in self.slots_of(org).filter(|(key, _)| is_evaluated(key)) {
             for rule in slot.group.rules.iter().filter(|rule| rule.alerting().is_some()) {
                 if !seen.insert(rule.name().to_owned()) {
                     twice.insert(rule.name().to_owned());
@@ -444,7 +441,7 @@ impl EngineState {
         self.ambiguous.insert(org, Arc::new(twice));
     }
 
-    /// Plans all groups again if the clock went back.
+    /// Plans all groups again if the clock went back. Ends of series wait for the clock.
     fn notice_clock(&mut self, now: Timestamp) {
         let back = self.last_now.is_some_and(|last| last.ms_since(now) > CLOCK_BACK_MS);
         self.last_now = Some(now);
@@ -453,7 +450,10 @@ impl EngineState {
         }
         for mut planned in self.queue.take_planned() {
             if let Some(slot) = self.slots.get(&planned.key).filter(|slot| slot.plan == planned.plan) {
-                planned.due = planned.due.min(slot.grid.after(now));
+                let waits = slot.removed_at.is_some_and(|at| at.ms_since(now) <= AHEAD_MS_MAX);
+                if !waits {
+                    planned.due = planned.due.min(slot.grid.after(now));
+                }
                 self.queue.plan(planned);
             }
         }
@@ -469,11 +469,11 @@ impl EngineState {
                 self.queue.done(key.org);
                 continue;
             };
-            let kind = match (slot.restored, slot.removed) {
-                (_, true) => JobKind::End,
-                (false, false) => JobKind::Restore,
-                (true, false) if due == Timestamp::MIN => JobKind::Plan,
-                (true, false) => JobKind::Evaluate,
+            let kind = match (slot.restored, slot.removed_at) {
+                (restored, Some(removed_at)) => JobKind::End { removed_at, restored },
+                (false, None) => JobKind::Restore,
+                (true, None) if due == Timestamp::MIN => JobKind::Plan,
+                (true, None) => JobKind::Evaluate,
             };
             let (grid, plan) = (slot.grid, slot.plan);
             let ambiguous = self.ambiguous.get(&key.org).cloned().unwrap_or_default();

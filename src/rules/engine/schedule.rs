@@ -3,6 +3,10 @@
 
 use crate::model::Timestamp;
 
+/// The number of intervals between the removal of a group and the end of its series. A group of
+/// another name may continue them in this time.
+const END_AFTER_INTERVALS: i64 = 2;
+
 /// The treatment of evaluations that are overdue by at least one interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedPolicy {
@@ -46,6 +50,11 @@ impl RuleGrid {
         let since = at.as_ms().saturating_sub(self.shift_ms).div_euclid(self.interval_ms);
         let next = since.saturating_add(1).saturating_mul(self.interval_ms);
         Timestamp::from_ms(next.saturating_add(self.shift_ms))
+    }
+
+    /// Returns when the series of a group end that is removed at `removed_at`.
+    pub(super) fn end_of_removed(&self, removed_at: Timestamp) -> Timestamp {
+        removed_at.plus_ms(self.interval_ms.saturating_mul(END_AFTER_INTERVALS))
     }
 
     /// Returns the time to evaluate now instead of `due`, and the number of skipped evaluations.

@@ -1,5 +1,7 @@
 //! Tests of the engine with an injected clock.
 
+mod ends;
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

@@ -15,6 +15,9 @@ pub enum RuleSource {
     File(Arc<str>),
     /// A namespace of groups that were sent to the API; the default one is empty.
     Api(Arc<str>),
+    /// Versions of groups that were replaced or removed before the engine was created. It ends
+    /// their series, and never lists them.
+    Replaced(Arc<str>),
 }
 
 impl RuleSource {
@@ -22,7 +25,7 @@ impl RuleSource {
     pub fn as_str(&self) -> &str {
         match self {
             RuleSource::File(path) => path,
-            RuleSource::Api(namespace) => namespace,
+            RuleSource::Api(namespace) | RuleSource::Replaced(namespace) => namespace,
         }
     }
 }

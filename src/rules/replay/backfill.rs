@@ -1,13 +1,25 @@
 //! The series of a recording rule for times before it existed, written slice by slice.
+//!
+//! They have the samples that live evaluations at the same times would have written, staleness
+//! markers included: one at each step at which a series of the step before is missing. The series
+//! of the step before the first one are those that are stored at that time. So a backfill continues
+//! an earlier one, and what live evaluation wrote. The series of the last step get no marker: the
+//! next evaluation continues or ends them.
 
-use super::columns::{self, depends_on_range};
+use std::collections::{BTreeMap, HashSet};
+
+use super::columns::{self, depends_on_range, times_of};
 use super::{ReplayError, RulePreviewGroup, shifted, slice};
-use crate::model::{BatchBuilder, Histogram, HistogramError, Steps, Timestamp};
+use crate::model::{
+    BatchBuilder, Histogram, HistogramError, Labels, METRIC_NAME, MatchOp, Matcher, Sample, Steps, TimeRange,
+    Timestamp, is_stale, stale_nan,
+};
 use crate::promql::{HistogramPoint, MatrixSeries};
 use crate::rules::group::Rule;
-use crate::rules::run::{CompiledRule, RuleContext, WRITE_SAMPLES_MAX, stored_histogram};
+use crate::rules::run::{CompiledRule, RuleContext, WRITE_SAMPLES_MAX, stored_histogram, stored_samples};
+use crate::tsdb::Snapshot;
 
-/// The steps of one slice, which is evaluated and written at once.
+/// The steps of one slice.
 const SLICE_STEPS: usize = 500;
 
 /// The result of a backfill.
@@ -28,27 +40,38 @@ pub struct Backfill {
     compiled: CompiledRule,
     steps: Steps,
     step_by_step: bool,
-    query_offset_ms: i64,
+    /// Whether a step may read what the steps before it wrote.
+    reads_itself: bool,
+    group: RulePreviewGroup,
 }
 
 impl Backfill {
     /// Prepares a backfill of `rule` at `steps`, which should be on the grid of its group.
     ///
     /// # Errors
-    /// [`ReplayError::NotRecording`].
-    pub fn new(rule: &Rule, group: &RulePreviewGroup, steps: Steps) -> Result<Backfill, ReplayError> {
+    /// [`ReplayError::NotRecording`] or [`ReplayError::FutureEnd`].
+    pub fn new(
+        rule: &Rule,
+        group: &RulePreviewGroup,
+        steps: Steps,
+        now: Timestamp,
+    ) -> Result<Backfill, ReplayError> {
         if rule.alerting().is_some() {
             return Err(ReplayError::NotRecording);
         }
+        if steps.end() > now {
+            return Err(ReplayError::FutureEnd { now });
+        }
         let compiled = CompiledRule::new(std::sync::Arc::new(rule.clone()));
         let step_by_step = depends_on_range(&rule.parsed.expr);
-        Ok(Backfill { compiled, steps, step_by_step, query_offset_ms: group.query_offset_ms })
+        let reads_itself = compiled.may_read(&compiled);
+        Ok(Backfill { compiled, steps, step_by_step, reads_itself, group: *group })
     }
 
     /// Evaluates and writes the slice that begins at `from`, or at the first step after it.
     ///
     /// # Errors
-    /// [`ReplayError`] if the evaluation or the write fails. Nothing of the slice counts then.
+    /// [`ReplayError`] if an evaluation or a write fails. A part of the slice may be written.
     pub fn run_slice(
         &self,
         from: Timestamp,
@@ -56,29 +79,143 @@ impl Backfill {
         now: Timestamp,
     ) -> Result<BackfillReport, ReplayError> {
         let first = self.steps.iter().position(|at| at >= from).unwrap_or(self.steps.len());
-        let Some(slice) = slice(self.steps, first, SLICE_STEPS) else {
-            return Ok(BackfillReport::default());
-        };
-        let next = first + slice.len();
-        let slice = shifted(slice, -self.query_offset_ms)?;
-        let columns = columns::evaluate(&self.compiled, context, slice, self.step_by_step)?;
         let mut report = BackfillReport::default();
-        let mut batch = BatchBuilder::default();
-        let mut held = 0;
-        for MatrixSeries { labels, samples, histograms } in columns.into_recorded(&self.compiled)? {
-            let count = samples.len() + histograms.len();
-            if held + count > WRITE_SAMPLES_MAX {
-                report.write(&std::mem::take(&mut batch), context, now)?;
-                held = 0;
-            }
-            held += count;
-            let histograms: Vec<(Timestamp, Histogram)> =
-                histograms.iter().map(recorded_histogram).collect::<Result<_, _>>()?;
-            batch.series(&labels, samples).histograms(histograms);
+        let Some(whole) = slice(self.steps, first, SLICE_STEPS) else { return Ok(report) };
+        let at_once = if self.reads_itself { 1 } else { SLICE_STEPS };
+        for part in (0..whole.len()).step_by(at_once) {
+            let Some(steps) = slice(whole, part, at_once) else { break };
+            self.run_steps(shifted(steps, -self.group.query_offset_ms)?, context, now, &mut report)?;
         }
-        report.write(&batch, context, now)?;
+        let next = first + whole.len();
         report.next = (next < self.steps.len()).then(|| self.steps.at(next));
         Ok(report)
+    }
+
+    fn run_steps(
+        &self,
+        steps: Steps,
+        context: RuleContext<'_>,
+        now: Timestamp,
+        report: &mut BackfillReport,
+    ) -> Result<(), ReplayError> {
+        let columns = columns::evaluate(&self.compiled, context, steps, self.step_by_step)?;
+        let written = columns.into_written(&self.compiled, self.group.limit)?;
+        let snapshot = context.snapshot();
+        let mut ends: BTreeMap<Labels, Vec<Timestamp>> = BTreeMap::new();
+        for labels in self.ended_before(steps, context, &snapshot, &written) {
+            let times = written.get(&labels).map(times_of).unwrap_or_default();
+            ends.insert(labels, missing_after(&times, steps, true));
+        }
+        for (labels, series) in &written {
+            let missing = || missing_after(&times_of(series), steps, false);
+            ends.entry(labels.clone()).or_insert_with(missing);
+        }
+        let mut values = BackfillWriter::new(report, context, now);
+        for (labels, MatrixSeries { samples, histograms, .. }) in written {
+            let histograms: Vec<(Timestamp, Histogram)> =
+                histograms.iter().map(recorded_histogram).collect::<Result<_, _>>()?;
+            values.add(&labels, samples, histograms)?;
+        }
+        values.finish()?;
+        // Another rule may have written the series at the same time. Its value wins.
+        let mut markers = BackfillWriter::new(report, context, now);
+        for (labels, times) in ends.iter().filter(|(_, times)| !times.is_empty()) {
+            let marker = |at| Sample { at, value: stale_nan() };
+            let times = without_values(&snapshot, labels, times);
+            markers.add(labels, times.into_iter().map(marker).collect(), Vec::new())?;
+        }
+        markers.finish()
+    }
+
+    /// Returns the series of the rule that are stored one step before the first one, and are not in
+    /// its result.
+    fn ended_before(
+        &self,
+        steps: Steps,
+        context: RuleContext<'_>,
+        snapshot: &Snapshot,
+        written: &BTreeMap<Labels, MatrixSeries>,
+    ) -> HashSet<Labels> {
+        let before = steps.start().plus_ms(-steps.step_ms());
+        let equal = |(name, value)| Matcher::new(name, MatchOp::Equal, value).ok();
+        let name = (METRIC_NAME, self.compiled.rule.name());
+        let matchers: Vec<Matcher> =
+            std::iter::once(name).chain(self.compiled.fixed_labels()).filter_map(equal).collect();
+        let is_first = |series: &MatrixSeries| times_of(series).first() == Some(&steps.start());
+        let stored = snapshot.select(&matchers, TimeRange::new(before, before)).into_iter();
+        let missing = stored.map(|series| series.labels).filter(|labels| {
+            !written.get(labels).is_some_and(is_first)
+                && without_values(snapshot, labels, &[before]).is_empty()
+        });
+        let missing: HashSet<Labels> = missing.collect();
+        if missing.is_empty() {
+            return missing;
+        }
+        // Another rule may write series with the same name and labels.
+        let result = self.compiled.result(context, snapshot, before);
+        let own = result.and_then(|result| self.compiled.recorded(result)).unwrap_or_default();
+        own.into_iter().map(|sample| sample.labels).filter(|labels| missing.contains(labels)).collect()
+    }
+}
+
+/// Returns the steps at which a series is missing that was there at the step before. `was_there`
+/// states whether it was there before the first step.
+fn missing_after(times: &[Timestamp], steps: Steps, mut was_there: bool) -> Vec<Timestamp> {
+    let mut times = times.iter().peekable();
+    let is_end = |at: &Timestamp| {
+        let is_there = times.next_if(|time| *time == at).is_some();
+        std::mem::replace(&mut was_there, is_there) && !is_there
+    };
+    steps.iter().filter(is_end).collect()
+}
+
+/// Returns the times at which a series has no value in the store. `times` ascend.
+fn without_values(snapshot: &Snapshot, labels: &Labels, times: &[Timestamp]) -> Vec<Timestamp> {
+    let (Some(first), Some(last)) = (times.first(), times.last()) else { return Vec::new() };
+    let (floats, histograms) = stored_samples(snapshot, labels, TimeRange::new(*first, *last));
+    let has_float = |ms: i64| {
+        let place = floats.times.binary_search(&ms).ok();
+        place.and_then(|place| floats.values.get(place)).is_some_and(|value| !is_stale(*value))
+    };
+    let is_free = |at: &&Timestamp| !has_float(at.as_ms()) && !histograms.times.contains(&at.as_ms());
+    times.iter().filter(is_free).copied().collect()
+}
+
+/// Samples that are written in batches.
+struct BackfillWriter<'a> {
+    report: &'a mut BackfillReport,
+    context: RuleContext<'a>,
+    now: Timestamp,
+    batch: BatchBuilder,
+    held: usize,
+}
+
+impl<'a> BackfillWriter<'a> {
+    fn new(report: &'a mut BackfillReport, context: RuleContext<'a>, now: Timestamp) -> BackfillWriter<'a> {
+        BackfillWriter { report, context, now, batch: BatchBuilder::default(), held: 0 }
+    }
+
+    fn add(
+        &mut self,
+        labels: &Labels,
+        samples: Vec<Sample>,
+        histograms: Vec<(Timestamp, Histogram)>,
+    ) -> Result<(), ReplayError> {
+        let count = samples.len() + histograms.len();
+        if count == 0 {
+            return Ok(());
+        }
+        if self.held + count > WRITE_SAMPLES_MAX {
+            self.report.write(&std::mem::take(&mut self.batch), self.context, self.now)?;
+            self.held = 0;
+        }
+        self.held += count;
+        self.batch.series(labels, samples).histograms(histograms);
+        Ok(())
+    }
+
+    fn finish(self) -> Result<(), ReplayError> {
+        self.report.write(&self.batch, self.context, self.now)
     }
 }
 

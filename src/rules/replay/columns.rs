@@ -7,7 +7,7 @@ use super::ReplayError;
 use crate::model::{Labels, Sample, Steps, Timestamp};
 use crate::promql::syntax::tree::{AtModifier, DurationExpr, Expr};
 use crate::promql::{HistogramPoint, MatrixSeries, Value, VectorSample};
-use crate::rules::run::{CompiledRule, RuleContext};
+use crate::rules::run::{CompiledRule, RuleContext, same_labels};
 
 /// The result of an expression over steps.
 pub(super) struct ResultColumns {
@@ -36,6 +36,57 @@ impl ResultColumns {
         })
     }
 
+    /// Returns the series as a recording rule writes them, by their labels. `limit` is the most
+    /// series of a step; 0: any number.
+    ///
+    /// # Errors
+    /// A step at which a live evaluation would fail.
+    pub(super) fn into_written(
+        self,
+        compiled: &CompiledRule,
+        limit: usize,
+    ) -> Result<BTreeMap<Labels, MatrixSeries>, ReplayError> {
+        let mut written: BTreeMap<Labels, MatrixSeries> = BTreeMap::new();
+        let as_samples = self.series.iter().map(|series| VectorSample {
+            labels: series.labels.clone(),
+            at: self.steps.start(),
+            value: 0.0,
+            histogram: None,
+        });
+        let renamed = compiled.renamed(as_samples.collect());
+        for (VectorSample { labels, .. }, one) in renamed.into_iter().zip(self.series) {
+            let MatrixSeries { samples, histograms, .. } = one;
+            let empty = || MatrixSeries { labels: labels.clone(), samples: vec![], histograms: vec![] };
+            let series = written.entry(labels.clone()).or_insert_with(empty);
+            // At other steps, another series may get the same labels.
+            series.samples.extend(samples);
+            series.histograms.extend(histograms);
+        }
+        let mut counts: BTreeMap<Timestamp, usize> = BTreeMap::new();
+        for series in written.values_mut() {
+            series.samples.sort_by_key(|sample| sample.at);
+            series.histograms.sort_by_key(|point| point.at);
+            let times = times_of(series);
+            let twice = times.windows(2).find_map(|two| match two {
+                [a, b] if a == b => Some(*a),
+                _ => None,
+            });
+            if let Some(at) = twice {
+                return Err(ReplayError::Evaluation { at, message: same_labels("rule") });
+            }
+            if limit > 0 {
+                times.into_iter().for_each(|at| *counts.entry(at).or_default() += 1);
+            }
+        }
+        match counts.into_iter().find(|(_, count)| *count > limit) {
+            Some((at, count)) => {
+                let message = format!("exceeded limit of {limit} with {count} series");
+                Err(ReplayError::Evaluation { at, message })
+            }
+            None => Ok(written),
+        }
+    }
+
     /// Returns the series, with the name and the labels of a recording rule, sorted by labels.
     pub(super) fn into_recorded(self, compiled: &CompiledRule) -> Result<Vec<MatrixSeries>, ReplayError> {
         if compiled.durations().is_some() {
@@ -57,6 +108,14 @@ impl ResultColumns {
         series.sort_by(|a, b| a.labels.cmp(&b.labels));
         Ok(series)
     }
+}
+
+/// Returns the times of all samples of a series, in their order.
+pub(super) fn times_of(series: &MatrixSeries) -> Vec<Timestamp> {
+    let floats = series.samples.iter().map(|sample| sample.at);
+    let mut times: Vec<Timestamp> = floats.chain(series.histograms.iter().map(|point| point.at)).collect();
+    times.sort_unstable();
+    times
 }
 
 /// Evaluates the expression of a rule at all steps.

@@ -58,6 +58,12 @@ pub enum ReplayError {
     /// The rule is not a recording rule.
     #[error("only a recording rule has series to backfill")]
     NotRecording,
+    /// A backfill reaches into the future.
+    #[error("the end of a backfill must not be in the future; it is {at} now", at = now.to_rfc3339())]
+    FutureEnd {
+        /// The time of the clock.
+        now: Timestamp,
+    },
     /// Samples were not stored.
     #[error("samples were not stored: {0}")]
     Store(String),

@@ -1,5 +1,7 @@
 //! Tests of replays.
 
+mod history;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::clock::Stopwatch;
-use crate::model::{Access, BatchBuilder, OrgId, Sample, TimeRange, stale_nan};
+use crate::model::{Access, BatchBuilder, OrgId, Sample, TimeRange, is_stale, stale_nan};
 use crate::promql::QueryError;
 use crate::promql::syntax::{Caps, parse_selector};
 use crate::rules::AlertPhase;
@@ -83,8 +85,8 @@ fn a_backfill_writes_slices_and_continues() {
         put(&tsdb, "x", "a", seconds, 1.0);
     }
     let group = RulePreviewGroup::default();
-    let backfill =
-        Backfill::new(&rule("{record: y, expr: x * 2}"), &group, steps(0, 5_990)).expect("recording");
+    let backfill = Backfill::new(&rule("{record: y, expr: x * 2}"), &group, steps(0, 5_990), at(6_000))
+        .expect("recording");
     let first = backfill.run_slice(at(0), context, at(6_000)).expect("done");
     assert_eq!((first.stored, first.next), (500, Some(at(5_000))));
     let second = backfill.run_slice(at(5_000), context, at(6_000)).expect("done");
@@ -96,7 +98,12 @@ fn a_backfill_writes_slices_and_continues() {
     snapshot.read(found[0].id, TimeRange::ALL, &mut columns);
     assert_eq!(columns.values, vec![2.0; 600]);
     let alert = rule("{alert: A, expr: x}");
-    assert_eq!(Backfill::new(&alert, &group, steps(0, 1)).map(drop), Err(ReplayError::NotRecording));
+    assert_eq!(Backfill::new(&alert, &group, steps(0, 1), at(1)).map(drop), Err(ReplayError::NotRecording));
+    let (rule, now) = (rule("{record: y, expr: x}"), at(5_989));
+    assert_eq!(
+        Backfill::new(&rule, &group, steps(0, 5_990), now).map(drop),
+        Err(ReplayError::FutureEnd { now })
+    );
 }
 
 const EXPRS: [&str; 6] = [

@@ -122,9 +122,16 @@ impl CompiledRule {
         context.value(snapshot, &query).map_err(|error| error.to_string())
     }
 
-    /// Converts the result of a recording rule to its series.
+    /// Converts the result of a recording rule to its series, which must have different labels.
     pub(in crate::rules) fn recorded(&self, result: Vec<VectorSample>) -> Result<Vec<VectorSample>, String> {
-        let RuleKind::Recording { record } = &self.rule.kind else { return Ok(Vec::new()) };
+        let converted = self.renamed(result);
+        check_unique(converted.iter().map(|sample| &sample.labels), "rule")?;
+        Ok(converted)
+    }
+
+    /// Sets the name and the labels of a recording rule.
+    pub(in crate::rules) fn renamed(&self, result: Vec<VectorSample>) -> Vec<VectorSample> {
+        let RuleKind::Recording { record } = &self.rule.kind else { return Vec::new() };
         let name: Arc<str> = Arc::from(record.as_str());
         let metric: Arc<str> = Arc::from(METRIC_NAME);
         let set: Vec<(Arc<str>, Arc<str>)> = self
@@ -141,9 +148,7 @@ impl CompiledRule {
             }
             VectorSample { labels: builder.build(), ..sample }
         });
-        let converted: Vec<VectorSample> = converted.collect();
-        check_unique(converted.iter().map(|sample| &sample.labels), "rule")?;
-        Ok(converted)
+        converted.collect()
     }
 
     /// Converts the result of an alerting rule to its alerts.
@@ -229,7 +234,12 @@ pub(in crate::rules) fn check_unique<'l>(
     if labels.all(|labels| seen.insert(labels)) {
         return Ok(());
     }
-    Err(format!("vector contains metrics with the same labelset after applying {kind} labels"))
+    Err(same_labels(kind))
+}
+
+/// Returns the message of [`check_unique`].
+pub(in crate::rules) fn same_labels(kind: &str) -> String {
+    format!("vector contains metrics with the same labelset after applying {kind} labels")
 }
 
 fn is_template(text: &str) -> bool {

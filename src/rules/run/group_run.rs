@@ -12,13 +12,12 @@ use std::time::Duration;
 use super::compiled::CompiledRule;
 use super::environment::{RuleContext, RuleSettings};
 use super::samples::RuleSample;
+use super::stored::stored_samples;
 use crate::clock::Stopwatch;
-use crate::model::{
-    BatchBuilder, LabelRef, Labels, METRIC_NAME, MatchOp, Matcher, Refusal, TimeRange, Timestamp,
-};
+use crate::model::{BatchBuilder, Labels, METRIC_NAME, Refusal, TimeRange, Timestamp};
 use crate::rules::alert::{AlertPhase, AlertSet, RuleAlert};
 use crate::rules::group::{Rule, RuleGroup};
-use crate::tsdb::{SampleColumns, Snapshot};
+use crate::tsdb::Snapshot;
 
 /// The most samples of one write, inclusive.
 pub(in crate::rules) const WRITE_SAMPLES_MAX: usize = 50_000;
@@ -275,26 +274,19 @@ impl GroupRun {
     }
 
     /// Ends the series of a removed group at `at`, except for those that another group has
-    /// continued since.
+    /// continued since, until `now`.
     pub(in crate::rules) fn end(&mut self, context: RuleContext<'_>, at: Timestamp, now: Timestamp) {
         let Some(last_at) = self.last_at else { return };
         let mut ended = std::mem::take(&mut self.leftover);
         for rule in &mut self.rules {
             ended.extend(std::mem::take(&mut rule.series));
         }
-        let (snapshot, since) = (context.snapshot(), last_at.plus_ms(1 - self.offset_ms));
+        let snapshot = context.snapshot();
+        let since = TimeRange::new(last_at.plus_ms(1 - self.offset_ms), at.max(now));
         let mut pending = PendingSamples::default();
         for labels in ended {
-            let equal = |label: LabelRef<'_>| Matcher::new(label.name, MatchOp::Equal, label.value).ok();
-            let matchers: Vec<Matcher> = labels.iter().filter_map(equal).collect();
-            let found = snapshot.select(&matchers, TimeRange::new(since, at));
-            let mut same = found.iter().filter(|series| series.labels == labels);
-            let continued = same.any(|series| {
-                let mut columns = SampleColumns::default();
-                snapshot.read(series.id, TimeRange::new(since, at), &mut columns);
-                !columns.times.is_empty()
-            });
-            if !continued {
+            let (samples, histograms) = stored_samples(&snapshot, &labels, since);
+            if samples.times.is_empty() && histograms.times.is_empty() {
                 pending.samples.push(RuleSample::stale(labels, at.plus_ms(-self.offset_ms)));
             }
         }

@@ -176,10 +176,10 @@ async fn set(
         checked(group, text)
     };
     let new = deps.compile(org, decode).await?;
-    let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
+    let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
     let change = move |identity: &Identity, org, user| {
         let place = RuleGroupPlace { org, namespace, name: new.group.name.clone() };
-        store(identity, &engine, user, (place, new), Some(ExpectedVersion::Any), now)
+        store(identity, &engine, user, (place, new), Some(ExpectedVersion::Any), &clock)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())
@@ -190,10 +190,10 @@ async fn remove(
     caller: AlertingCaller,
     PathOf((slug, namespace, name)): PathOf<(String, String, String)>,
 ) -> ApiResult<Response> {
-    let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
+    let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
     let change = move |identity: &Identity, org, user| {
         let place = RuleGroupPlace { org, namespace, name };
-        discard(identity, &engine, user, (place, ExpectedVersion::Any), now)
+        discard(identity, &engine, user, (place, ExpectedVersion::Any), &clock)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())
@@ -204,11 +204,11 @@ async fn remove_namespace(
     caller: AlertingCaller,
     PathOf((slug, namespace)): PathOf<(String, String)>,
 ) -> ApiResult<Response> {
-    let (engine, now) = (Arc::clone(&deps.rules), deps.clock.now());
+    let (engine, clock) = (Arc::clone(&deps.rules), deps.clock.clone());
     let change = move |identity: &Identity, org, user| {
         let _changing = engine.changes();
         let removed = |place: &RuleGroupPlace| engine.remove_group(&key_of(place));
-        identity.remove_rule_namespace(user, (org, namespace), now, removed)
+        identity.remove_rule_namespace(user, (org, namespace), || clock.now(), removed)
     };
     deps.ruler_change(&caller, &slug, change).await?;
     Ok(accepted())

@@ -7,6 +7,7 @@ pub mod listing;
 pub mod mimir;
 mod past;
 mod prometheus_json;
+pub mod replaced;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,11 +27,12 @@ use crate::api::callers::MemberCaller;
 use crate::api::error::{ApiError, ApiResult};
 use crate::api::params::PathOf;
 use crate::api::routes::{Auth, Login, Routes};
+use crate::clock::Clock;
 use crate::identity::{
     ExpectedVersion, Identity, NewRuleGroup, RULE_GROUP_BYTES_MAX, Role, RuleGroupError, RuleGroupPlace,
     RuleGroupWrite, StoredRuleGroup, UserId,
 };
-use crate::model::{OrgId, Timestamp, percent_encoded};
+use crate::model::{OrgId, percent_encoded};
 use crate::promql::syntax::Caps;
 use crate::rules::{RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, RuleSource, decode_rule_group};
 
@@ -130,21 +132,23 @@ fn check_namespace(namespace: &str) -> ApiResult<()> {
     Err(ApiError::invalid_parameter("namespace", message))
 }
 
-/// Stores a group and gives it to the engine.
+/// Stores a group and gives it to the engine. The time of the change is when no other change is
+/// under way, so that few evaluations of the version before are later.
 fn store(
     identity: &Identity,
     engine: &RuleEngine,
     actor: Option<UserId>,
     (place, new): (RuleGroupPlace, CheckedGroup),
     expected: Option<ExpectedVersion>,
-    now: Timestamp,
+    clock: &Clock,
 ) -> Result<RuleGroupWrite, RuleGroupError> {
     let CheckedGroup { group, yaml } = new;
     let rules = u32::try_from(group.rules.len()).unwrap_or(u32::MAX);
     let source = key_of(&place).source;
     let org = place.org;
     let _changing = engine.changes();
-    let written = identity.set_rule_group(actor, place, NewRuleGroup { yaml, rules, expected }, now)?;
+    let new = NewRuleGroup { yaml, rules, expected };
+    let written = identity.set_rule_group(actor, place, new, clock.now())?;
     if evaluates(identity, org) {
         engine.set_group(org, source, group);
     }
@@ -157,11 +161,11 @@ fn discard(
     engine: &RuleEngine,
     actor: Option<UserId>,
     (place, expected): (RuleGroupPlace, ExpectedVersion),
-    now: Timestamp,
+    clock: &Clock,
 ) -> Result<(), RuleGroupError> {
     let key = key_of(&place);
     let _changing = engine.changes();
-    identity.remove_rule_group(actor, place, expected, now)?;
+    identity.remove_rule_group(actor, place, expected, clock.now())?;
     engine.remove_group(&key);
     Ok(())
 }
@@ -264,13 +268,14 @@ async fn put(
     headers: HeaderMap,
     Json(body): Json<GroupBody>,
 ) -> ApiResult<Response> {
-    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
+    let (org, user, clock) = (caller.org().id, caller.user(), deps.clock.clone());
     let place = place(org, &name);
     check_namespace(&place.namespace)?;
     let (wanted, caps) = (place.clone(), deps.rules.settings().caps);
     let new = deps.compile(org, move |_| decoded(body.yaml, &wanted, &caps)).await?;
     let (engine, expected) = (Arc::clone(&deps.rules), if_match(&headers));
-    let change = move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, now);
+    let change =
+        move |identity: &Identity| store(identity, &engine, Some(user), (place, new), expected, &clock);
     let RuleGroupWrite { group, is_new } = deps.change(&caller, change).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, etag_header(&etag(group.version)), Json(json::stored(&group))).into_response())
@@ -282,10 +287,10 @@ async fn remove(
     PathOf((_, name)): PathOf<(String, String)>,
     headers: HeaderMap,
 ) -> ApiResult<StatusCode> {
-    let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
+    let (org, user, clock) = (caller.org().id, caller.user(), deps.clock.clone());
     let (place, engine) = (place(org, &name), Arc::clone(&deps.rules));
     let expected = if_match(&headers).unwrap_or(ExpectedVersion::Any);
-    let change = move |identity: &Identity| discard(identity, &engine, Some(user), (place, expected), now);
+    let change = move |identity: &Identity| discard(identity, &engine, Some(user), (place, expected), &clock);
     deps.change(&caller, change).await?;
     Ok(StatusCode::NO_CONTENT)
 }

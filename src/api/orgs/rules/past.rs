@@ -79,6 +79,9 @@ fn refused(error: &ReplayError) -> ApiError {
         ReplayError::NotRecording => {
             ApiError::new(Code::ValidationFailed, detail.clone()).with_field("yaml", "invalid", detail)
         }
+        ReplayError::FutureEnd { .. } => {
+            ApiError::new(Code::ValidationFailed, detail.clone()).with_field("end", "invalid", detail)
+        }
         ReplayError::Evaluation { .. } => ApiError::new(Code::QueryFailed, detail),
         ReplayError::Store(_) => ApiError::new(Code::StorageDegraded, detail),
     }
@@ -138,6 +141,7 @@ pub(super) async fn backfill(
     let (org, user, now) = (caller.org().id, caller.user(), deps.clock.now());
     let PastRequest { yaml, steps, group } = body.checked(now)?;
     let rule = deps.past_rule(org, yaml).await?;
+    let backfill = Backfill::new(&rule, &group, steps, now).map_err(|error| refused(&error))?;
     let (identity, name) = (Arc::clone(&deps.identity), rule.name().to_owned());
     let record = move || {
         caller.recheck()?;
@@ -145,7 +149,6 @@ pub(super) async fn backfill(
     };
     deps.lanes.run(Lane::Account, record).await??;
     let work = move |context: RuleContext<'_>| {
-        let backfill = Backfill::new(&rule, &group, steps)?;
         let mut report = BackfillReport { next: Some(steps.start()), ..BackfillReport::default() };
         let watch = Stopwatch::start();
         for _ in 0..SLICES_MAX {

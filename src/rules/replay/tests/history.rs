@@ -1,0 +1,146 @@
+//! A backfill writes what live evaluation would have written.
+
+use super::*;
+
+/// The organisation of the backfill; that of live evaluation is [`ORG`].
+const PAST: OrgId = OrgId(2);
+
+/// The samples of a series: times and bits.
+type Stored = Vec<(Labels, Vec<(i64, u64)>)>;
+
+fn put_both(tsdb: &Tsdb, name: &str, job: &str, seconds: i64, value: f64) {
+    let labels = Labels::from_pairs([("__name__", name), ("job", job)]);
+    let mut batch = BatchBuilder::default();
+    batch.series(&labels, [Sample { at: at(seconds), value }]);
+    for org in [ORG, PAST] {
+        tsdb.append(org, &batch.batch(), at(seconds)).expect("stored");
+    }
+}
+
+fn recorded(tsdb: &Tsdb, org: OrgId) -> Stored {
+    let snapshot = tsdb.snapshot(&Access::whole(org));
+    let all = parse_selector("{__name__=~\"y|z\"}", &Caps::default()).expect("valid");
+    let mut series: Stored = Vec::new();
+    for found in snapshot.select(&all, TimeRange::ALL) {
+        let mut columns = SampleColumns::default();
+        snapshot.read(found.id, TimeRange::ALL, &mut columns);
+        let bits = columns.values.iter().map(|value| value.to_bits());
+        series.push((found.labels, columns.times.iter().copied().zip(bits).collect()));
+    }
+    series.sort();
+    series
+}
+
+fn context<'a>(tsdb: &'a Tsdb, settings: &'a RuleSettings, org: OrgId) -> RuleContext<'a> {
+    RuleContext { settings, tsdb, org, cancel: None, since: None }
+}
+
+fn group_of(rules: &[String]) -> crate::rules::RuleGroup {
+    let text = format!("name: g\ninterval: 10s\nquery_offset: 5s\nrules:\n{}", rules.concat());
+    decode_rule_group(&text, options()).expect("valid")
+}
+
+/// Backfills all rules of a group, one after another.
+fn backfill(tsdb: &Tsdb, group: &crate::rules::RuleGroup, steps: Steps) {
+    let settings = RuleSettings::default();
+    let context = context(tsdb, &settings, PAST);
+    let of_group = RulePreviewGroup { limit: group.limit, query_offset_ms: 5_000 };
+    for rule in &group.rules {
+        let backfill = Backfill::new(rule, &of_group, steps, steps.end()).expect("recording");
+        let mut next = Some(steps.start());
+        while let Some(from) = next {
+            let report = backfill.run_slice(from, context, steps.end()).expect("done");
+            assert_eq!(report.refused, 0);
+            next = report.next;
+        }
+    }
+}
+
+const RECORDED: [&str; 7] = [
+    "x > 2",
+    "sum by (job) (rate(x[30s])) > 0.05",
+    "absent(x)",
+    "x offset 10s > x",
+    "x unless x @ end() > 2",
+    "x > 3 or y offset 5s",
+    "{__name__=~\"x|w\", job=\"a\"} == 1",
+];
+
+proptest! {
+    #[test]
+    fn a_backfill_equals_live_evaluation_markers_included(
+        rows in proptest::collection::vec((0..5u8, 0..5u8), 3..50),
+        first in 0..RECORDED.len() - 1, second in 0..RECORDED.len() - 1, cut in 1..50usize,
+    ) {
+        let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+        let rules = [
+            format!("- {{record: y, expr: '{}'}}\n", RECORDED[first]),
+            "- {record: z, expr: y * 2, labels: {of: y}}\n".to_owned(),
+            format!("- {{record: z, expr: '{}', labels: {{of: x}}}}\n", RECORDED[second]),
+        ];
+        let group = group_of(&rules);
+        let mut live = GroupRun::new(Arc::new(group.clone()), &settings);
+        for (step, (a, b)) in rows.iter().enumerate() {
+            let seconds = i64::try_from(step).expect("small") * 10;
+            for (job, value) in [("a", a), ("b", b)] {
+                let value = if *value == 0 { stale_nan() } else { f64::from(*value) };
+                put_both(&tsdb, "x", job, seconds - 5, value);
+            }
+            live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
+        }
+        let last = i64::try_from(rows.len()).expect("small") * 10 - 10;
+        // Two requests, of which the second one continues the first one.
+        let cut = i64::try_from(cut.min(rows.len() - 1)).expect("small") * 10;
+        backfill(&tsdb, &group, steps(0, cut - 10));
+        backfill(&tsdb, &group, steps(cut, last));
+        prop_assert_eq!(recorded(&tsdb, PAST), recorded(&tsdb, ORG));
+        // Again, as a whole.
+        backfill(&tsdb, &group, steps(0, last));
+        prop_assert_eq!(recorded(&tsdb, PAST), recorded(&tsdb, ORG));
+    }
+}
+
+#[test]
+fn a_backfill_of_several_slices_equals_live_evaluation() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    let group = group_of(&[format!("- {{record: y, expr: '{}'}}\n", RECORDED[6])]);
+    let mut live = GroupRun::new(Arc::new(group.clone()), &settings);
+    // The series ends within slices, and at the first step of the last one.
+    for seconds in (0..10_400).step_by(10) {
+        let ends = [1_230, 9_500, 10_010].contains(&seconds);
+        put_both(&tsdb, "x", "a", seconds - 5, if ends { 9.0 } else { 1.0 });
+        let is_twice = seconds > 4_000 && seconds < 4_500;
+        put_both(&tsdb, "w", "a", seconds - 5, if is_twice { 1.0 } else { 0.0 });
+        // Both have the same labels then, which fails.
+        if !is_twice {
+            live.evaluate(context(&tsdb, &settings, ORG), at(seconds), at(seconds));
+        }
+    }
+    backfill(&tsdb, &group, steps(0, 4_000));
+    backfill(&tsdb, &group, steps(4_500, 10_390));
+    let [past, live] = [PAST, ORG].map(|org| recorded(&tsdb, org));
+    assert_eq!(past, live);
+    let is_end = |(_, bits): &&(i64, u64)| is_stale(f64::from_bits(*bits));
+    assert_eq!(past[0].1.iter().filter(is_end).count(), 3);
+}
+
+#[test]
+fn an_evaluation_that_would_fail_ends_a_backfill_with_its_time() {
+    let (tsdb, settings) = (Tsdb::scaffold(), RuleSettings::default());
+    for seconds in (0..100).step_by(10) {
+        put_both(&tsdb, "x", "a", seconds, 1.0);
+        put_both(&tsdb, "w", "a", seconds, if seconds == 50 { 1.0 } else { 0.0 });
+    }
+    let run = |expr: &str, limit: usize| {
+        let rule = rule(&format!("{{record: y, expr: '{expr}'}}"));
+        let group = RulePreviewGroup { limit, query_offset_ms: 0 };
+        let backfill = Backfill::new(&rule, &group, steps(0, 90), at(90)).expect("recording");
+        backfill.run_slice(at(0), context(&tsdb, &settings, PAST), at(90)).expect_err("it fails")
+    };
+    let failed = |message: &str| ReplayError::Evaluation { at: at(50), message: message.to_owned() };
+    let same = "vector contains metrics with the same labelset after applying rule labels";
+    assert_eq!(run(RECORDED[6], 0), failed(same));
+    assert_eq!(run("{__name__=~\"x|w\"} > 0 and on () (x == 1)", 0), failed(same));
+    let limited = "label_replace({__name__=~\"x|w\"} == 1, \"of\", \"$1\", \"__name__\", \"(.*)\")";
+    assert_eq!(run(limited, 1), failed("exceeded limit of 1 with 2 series"));
+}
