@@ -202,11 +202,14 @@ mod tests {
         for setting in Setting::ALL {
             let settings = OrgSettings::default().with(*setting, Limit::At(7));
             let found = store_limits(&settings, &OrgLimits::default()).has_quota();
-            let expected = match setting {
-                Setting::MaxSeries | Setting::MaxNewSeriesPerS => true,
-                Setting::RetentionBytes | Setting::MaxDiskBytes | Setting::MaxMemoryBytes => true,
-                _ => false,
-            };
+            let expected = matches!(
+                setting,
+                Setting::MaxSeries
+                    | Setting::MaxNewSeriesPerS
+                    | Setting::RetentionBytes
+                    | Setting::MaxDiskBytes
+                    | Setting::MaxMemoryBytes
+            );
             assert_eq!(found, expected, "{}", setting.as_str());
         }
     }

@@ -1,4 +1,5 @@
-//! The versions of groups of rules that were replaced or removed since a time, of all organisations.
+//! The versions of groups of rules that were replaced or removed since a time, of all
+//! organisations.
 
 use crate::identity::Identity;
 use crate::identity::orgs::rule_group::RuleGroupPlace;

@@ -149,15 +149,15 @@ export function homePage({ org, role, signedOut, membership }) {
    * @param {string} heading
    * @param {string} name of the icon
    * @param {{href: string, text: string, about?: string, code?: boolean}[]} entries
-   * @param {string} empty
+   * @param {...import('../chart/dom.js').Child} empty
    */
-  const list = (heading, name, entries, empty) =>
+  const list = (heading, name, entries, ...empty) =>
     h(
       'section',
       { class: 'card' },
       h('h2', {}, icon(name), heading),
       entries.length === 0
-        ? h('p', { class: 'hint', text: empty })
+        ? h('p', { class: 'hint' }, empty)
         : h(
             'ul',
             {},
@@ -199,7 +199,10 @@ export function homePage({ org, role, signedOut, membership }) {
         'Recently viewed',
         'clock',
         seen.map(link),
-        all.length === 0 ? 'There are no dashboards yet.' : `None yet. There are ${counted(all.length, 'dashboard')}.`,
+        all.length === 0 ? 'There are no dashboards yet. ' : `None yet. There are ${counted(all.length, 'dashboard')}.`,
+        all.length === 0
+          && permits(role, 'editor')
+          && h('a', { href: page('/dashboards'), text: 'Add a built-in one' }),
       ),
       list('Recent queries', 'query', queries, 'Queries that you run in Explore are listed here.'),
     );
