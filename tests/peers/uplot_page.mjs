@@ -262,7 +262,7 @@ const ACTIONS = {
   first: (chart) => once(() => chart.first()),
   resize: (chart) => once(() => chart.resize()),
   hide: (chart) => once(() => chart.hide(3)),
-  hover: (chart) => hover(chart, 8),
+  hover: (chart) => hover(chart, 24),
   'new data': (chart) => once(() => chart.newData(1)),
   /** Eight frames that each show a narrower range of the same points. */
   async zoom(chart) {

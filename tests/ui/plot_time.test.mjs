@@ -95,3 +95,8 @@ test('a crosshair that was shared leaves when the pointer leaves at once, or the
     assert.deepEqual(told, [null, 6, null]);
   });
 });
+
+test('a moment in the zone of the browser has the text of Intl', () => {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  for (let at = -1e9; at < 4e9; at += 12_345_678) assert.equal(formatMoment(at), formatMoment(at, own), `${at}`);
+});

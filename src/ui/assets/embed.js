@@ -214,6 +214,14 @@ class MetricChart extends HTMLElement {
     });
   }
 
+  /** Shows new points that wait for a frame, which would hide an error that follows. */
+  #showWaiting() {
+    cancelAnimationFrame(this.#frame);
+    const waited = this.#frame !== 0;
+    this.#frame = 0;
+    if (waited && this.#view && !this.#view.isPressed && this.#loader.answer) this.#show(this.#view);
+  }
+
   /**
    * Continues a query by its stream, or by the clock without one.
    * @param {import('./chart/query.js').ChartQuery} query that was loaded
@@ -275,6 +283,7 @@ class MetricChart extends HTMLElement {
       pause = module?.reconnectPause(this.#failures + 1, problem.retryAfter, Math.random()) ?? pause;
       if (turn !== this.#turn || !this.isConnected) return;
     }
+    this.#showWaiting();
     this.#view?.settle('error', problem, words);
     this.#emit('error', problem);
     if (problem.code === 'token_expired') this.#emit('token-expired', problem, { bubbles: true });

@@ -209,10 +209,12 @@ class Tip {
   update({ panel, events, timeZone }, { times }, shown, index, y, place) {
     const { mode = 'single', sort = 'none', hideZeros } = objectOf(panel.options.tooltip);
     if (mode === 'none') return [];
-    let rows = shown.filter(
-      ({ values, inTooltip }) =>
-        inTooltip && !Number.isNaN(values[index]) && !(hideZeros === true && values[index] === 0),
-    );
+    /** @type {PlotSeries[]} */
+    let rows = [];
+    for (const one of shown) {
+      const value = one.values[index];
+      if (one.inTooltip && !Number.isNaN(value) && !(hideZeros === true && value === 0)) rows.push(one);
+    }
     const near = y === null ? null : nearestTo(rows, index, y, place);
     if (mode === 'single' && near) rows = [near];
     const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;

@@ -30,6 +30,7 @@ export class Sync {
    * @param {Follower} source
    */
   move(time, source) {
+    if (this.#followers.size === Number(this.#followers.has(source))) return;
     const mode = this.#mode();
     if ((mode === 0 || time === null) && !this.#shown) return;
     const shared = mode === 0 ? null : time;
