@@ -150,8 +150,8 @@ pub enum SelfScrapeMode {
     /// They are not stored.
     #[default]
     Off,
-    /// They are stored in the organisation that is named for scraping, or in the only one, unless
-    /// they would count against its limits.
+    /// They are stored in the organisation that is named for scraping, or in the only one if an
+    /// administrator of the server is a member, unless they would count against its limits.
     Auto,
     /// They are stored in the organisation that is named for scraping, or in the first one.
     On,

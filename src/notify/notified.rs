@@ -16,8 +16,8 @@ use crate::model::Timestamp;
 const PART_ALERTS_MAX: usize = 4_000;
 /// The most parts.
 pub(super) const PARTS_MAX: u8 = 3;
-const PARTS: usize = 3;
-const _: () = assert!(PARTS * PART_ALERTS_MAX >= ALERTS_MAX && PARTS_MAX as usize == PARTS);
+const PARTS: usize = PARTS_MAX as usize;
+const _: () = assert!(PARTS * PART_ALERTS_MAX >= ALERTS_MAX);
 
 /// The alerts that were last reported to an integration as firing.
 #[derive(Clone, Debug, Default)]
@@ -93,26 +93,26 @@ impl NotifiedAlerts {
         }
     }
 
+    /// Returns the alerts of a part.
+    fn part(&self, part: u8) -> NotifiedPart {
+        let of_part = self.alerts.iter().filter(|(_, (_, other))| *other == part);
+        of_part.map(|(print, (alert, _))| (*print, *alert)).collect()
+    }
+
     /// Returns the parts that have alerts.
-    pub(super) fn parts(&self) -> BTreeMap<u8, NotifiedPart> {
-        let mut parts: BTreeMap<u8, NotifiedPart> = BTreeMap::new();
-        for (fingerprint, (alert, part)) in &self.alerts {
-            parts.entry(*part).or_default().insert(*fingerprint, *alert);
-        }
-        parts
+    pub(super) fn parts(&self) -> impl Iterator<Item = (u8, NotifiedPart)> {
+        (0..PARTS_MAX).map(|part| (part, self.part(part))).filter(|(_, alerts)| !alerts.is_empty())
     }
 
     /// Returns the rows of the parts that changed since the last call; `None` for one that is empty
     /// now.
     pub(super) fn take_changed(&mut self) -> Vec<(u8, Option<Vec<u8>>)> {
-        let changed = std::mem::take(&mut self.changed);
-        let parts = (0..PARTS_MAX).zip(changed).filter(|(_, is_changed)| *is_changed);
-        let row = |(part, _): (u8, bool)| {
-            let of_part = self.alerts.iter().filter(|(_, (_, other))| *other == part);
-            let alerts: NotifiedPart = of_part.map(|(print, (alert, _))| (*print, *alert)).collect();
-            (part, (!alerts.is_empty()).then(|| encode_notified(&alerts)))
+        let changed = (0..PARTS_MAX).zip(std::mem::take(&mut self.changed));
+        let row = |(part, is_changed): (u8, bool)| {
+            let alerts = is_changed.then(|| self.part(part))?;
+            Some((part, (!alerts.is_empty()).then(|| encode_notified(&alerts))))
         };
-        parts.map(row).collect()
+        changed.filter_map(row).collect()
     }
 
     /// Returns the first part with room. The limit of alerts leaves some in the last one.

@@ -236,7 +236,7 @@ impl RuleFiles {
         if std::mem::replace(&mut self.are_loaded, true) {
             return;
         }
-        for (place, RemovedFileGroup { group, removed_at }) in removed.into_iter().enumerate() {
+        for (number, RemovedFileGroup { group, removed_at }) in (0..).zip(removed) {
             let read =
                 |yaml: &str| decode_rule_group(yaml, RuleFileOptions::within(&engine.settings().caps)).ok();
             let FileRuleGroup { org, path, name, yaml } = group;
@@ -245,8 +245,7 @@ impl RuleFiles {
             let newer = groups.iter().find(is_newer).and_then(|newer| read(&newer.yaml));
             let ended = read(&yaml).and_then(|before| without_rules_of(before, newer.as_ref()));
             if let Some(ended) = ended {
-                let source = RuleSource::Replaced(Arc::from(path));
-                let key = RuleGroupKey { org, source, name: Arc::from(format!("{name}\n{place}")) };
+                let key = RuleGroupKey::of_replaced(org, &path, &name, number);
                 engine.end_replaced(&key, ended, removed_at);
             }
         }

@@ -163,7 +163,7 @@ async fn rules_that_were_removed_edited_or_moved_before_a_kill_are_ended_by_the_
     for kept in ["kept", "moved"] {
         assert!(values(&server, kept).iter().all(|value| *value > 0.0), "{kept}");
     }
-    // Versions that were replaced long ago are not looked at, and those of deleted ones neither.
+    // Versions that were replaced long ago, and those of deleted organisations, have no effect.
     server.pass(Duration::from_secs(3_600));
     server.rules.forget_org(org);
     end_replaced(&server.identity, &server.rules, server.clock.now());

@@ -79,8 +79,7 @@ impl OrgNotifier {
         for (key, group) in &self.groups {
             for state in &group.integrations {
                 let row = NotifyRowKey::of_notified(key, &state.id);
-                let parts = state.notified.parts().into_iter();
-                notified.extend(parts.map(|(part, alerts)| (row.part(part), alerts)));
+                notified.extend(state.notified.parts().map(|(part, alerts)| (row.part(part), alerts)));
             }
         }
         self.config = config;

@@ -46,6 +46,14 @@ impl RuleGroupKey {
     pub(super) fn least_of(org: OrgId) -> RuleGroupKey {
         RuleGroupKey { org, source: RuleSource::File(Arc::from("")), name: Arc::from("") }
     }
+
+    /// Returns the key of a version of a group that was replaced or removed; see
+    /// [`RuleSource::Replaced`]. `number` is another one for each version of the group.
+    pub fn of_replaced(org: OrgId, source: &str, name: &str, number: u64) -> RuleGroupKey {
+        // A name has no control characters.
+        let name = format!("{name}\n{number}");
+        RuleGroupKey { org, source: RuleSource::Replaced(Arc::from(source)), name: Arc::from(name) }
+    }
 }
 
 /// A group as it was after an evaluation.

@@ -7,7 +7,7 @@ use super::ReplayError;
 use crate::model::{Labels, Sample, Steps, Timestamp};
 use crate::promql::syntax::tree::{AtModifier, DurationExpr, Expr};
 use crate::promql::{HistogramPoint, MatrixSeries, Value, VectorSample};
-use crate::rules::run::{CompiledRule, RuleContext, same_labels};
+use crate::rules::run::{CompiledRule, RuleContext, exceeded_limit, same_labels};
 
 /// The result of an expression over steps.
 pub(super) struct ResultColumns {
@@ -36,6 +36,18 @@ impl ResultColumns {
         })
     }
 
+    /// Returns a sample of each series, of which only the labels count.
+    fn one_sample_each(&self) -> Vec<VectorSample> {
+        let at = self.steps.start();
+        let sample = |series: &MatrixSeries| VectorSample {
+            labels: series.labels.clone(),
+            at,
+            value: 0.0,
+            histogram: None,
+        };
+        self.series.iter().map(sample).collect()
+    }
+
     /// Returns the series as a recording rule writes them, by their labels. `limit` is the most
     /// series of a step; 0: any number.
     ///
@@ -47,13 +59,7 @@ impl ResultColumns {
         limit: usize,
     ) -> Result<BTreeMap<Labels, MatrixSeries>, ReplayError> {
         let mut written: BTreeMap<Labels, MatrixSeries> = BTreeMap::new();
-        let as_samples = self.series.iter().map(|series| VectorSample {
-            labels: series.labels.clone(),
-            at: self.steps.start(),
-            value: 0.0,
-            histogram: None,
-        });
-        let renamed = compiled.renamed(as_samples.collect());
+        let renamed = compiled.renamed(self.one_sample_each());
         for (VectorSample { labels, .. }, one) in renamed.into_iter().zip(self.series) {
             let MatrixSeries { samples, histograms, .. } = one;
             let empty = || MatrixSeries { labels: labels.clone(), samples: vec![], histograms: vec![] };
@@ -80,8 +86,7 @@ impl ResultColumns {
         }
         match counts.into_iter().find(|(_, count)| *count > limit) {
             Some((at, count)) => {
-                let message = format!("exceeded limit of {limit} with {count} series");
-                Err(ReplayError::Evaluation { at, message })
+                Err(ReplayError::Evaluation { at, message: exceeded_limit(limit, count, "series") })
             }
             None => Ok(written),
         }
@@ -93,14 +98,8 @@ impl ResultColumns {
             return Ok(self.series);
         }
         let at = self.steps.start();
-        let as_samples = self.series.iter().map(|series| VectorSample {
-            labels: series.labels.clone(),
-            at,
-            value: 0.0,
-            histogram: None,
-        });
         let renamed = compiled
-            .recorded(as_samples.collect())
+            .recorded(self.one_sample_each())
             .map_err(|message| ReplayError::Evaluation { at, message })?;
         let renamed = renamed.into_iter().zip(self.series);
         let mut series: Vec<MatrixSeries> =

@@ -242,6 +242,11 @@ pub(in crate::rules) fn same_labels(kind: &str) -> String {
     format!("vector contains metrics with the same labelset after applying {kind} labels")
 }
 
+/// Returns the message of a rule with more series or alerts (`what`) than its group allows.
+pub(in crate::rules) fn exceeded_limit(limit: usize, count: usize, what: &str) -> String {
+    format!("exceeded limit of {limit} with {count} {what}")
+}
+
 fn is_template(text: &str) -> bool {
     text.contains("{{")
 }

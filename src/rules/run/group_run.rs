@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::compiled::CompiledRule;
+use super::compiled::{CompiledRule, exceeded_limit};
 use super::environment::{RuleContext, RuleSettings};
 use super::samples::RuleSample;
 use super::stored::stored_samples;
@@ -322,7 +322,7 @@ impl RuleRun {
         let Some(durations) = self.compiled.durations() else {
             let series = self.compiled.recorded(result)?;
             if limit > 0 && series.len() > limit {
-                return Err(format!("exceeded limit of {limit} with {} series", series.len()));
+                return Err(exceeded_limit(limit, series.len(), "series"));
             }
             let converted = series.into_iter().map(|sample| RuleSample::recorded(sample, sample_at));
             return converted.collect::<Result<_, _>>().map_err(|error| error.to_string());
@@ -332,7 +332,7 @@ impl RuleRun {
         let active = self.alerts.active();
         if limit > 0 && active > limit {
             self.alerts.clear();
-            return Err(format!("exceeded limit of {limit} with {active} alerts"));
+            return Err(exceeded_limit(limit, active, "alerts"));
         }
         let active = self.alerts.iter().filter(|alert| alert.phase != AlertPhase::Resolved);
         Ok(active.flat_map(|alert| RuleSample::of_alert(alert, sample_at)).collect())

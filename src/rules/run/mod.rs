@@ -9,7 +9,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-pub(in crate::rules) use compiled::{CompiledRule, check_unique, same_labels};
+pub(in crate::rules) use compiled::{CompiledRule, check_unique, exceeded_limit, same_labels};
 pub(in crate::rules) use environment::TemplateQueries;
 pub use environment::{RuleContext, RuleSettings};
 pub(in crate::rules) use group_run::WRITE_SAMPLES_MAX;

@@ -24,7 +24,7 @@ pub struct ScrapeSchedule {
     next: Timestamp,
 }
 
-/// The begin of a scrape.
+/// The beginning of a scrape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScrapeStart {
     /// The timestamp of its samples.

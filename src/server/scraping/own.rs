@@ -80,9 +80,8 @@ struct OwnScrape {
     up: Labels,
     job: Option<Arc<JobTargets>>,
     status: ScrapeStatus,
-    /// The organisation of the last batch, or the reason why there was none; empty before the
-    /// first.
-    org: Result<OrgId, String>,
+    /// The organisation of the last batch, or the reason why there was none; None before the first.
+    org: Option<Result<OrgId, String>>,
     /// The time of the next batch.
     due: Timestamp,
 }
@@ -95,7 +94,7 @@ impl OwnScrape {
         }
         let org = self.scraping.own_org(now);
         self.due = now.plus_ms(if org.is_ok() { PERIOD_MS } else { RETRY_MS });
-        if org != self.org {
+        if self.org.as_ref() != Some(&org) {
             self.status = ScrapeStatus::default();
             match &org {
                 Ok(org) => tracing::info!(org = org.0, "storing the metrics of this server (--self-scrape)"),
@@ -103,7 +102,7 @@ impl OwnScrape {
             }
         }
         let stored_for = org.as_ref().ok().copied();
-        self.org = org;
+        self.org = Some(org);
         if let Some(org) = stored_for {
             self.store(org, now);
         }
@@ -162,7 +161,7 @@ impl Server {
             job: own_job(instance, self.settings.scheme(), &self.listener.address.to_string()),
             samples,
             status: ScrapeStatus::default(),
-            org: Err(String::new()),
+            org: None,
             due: self.clock.now().plus_ms(FIRST_MS),
         };
         self.start_task("self-scrape", TICK, move |now| task.tick(now))

@@ -5,15 +5,12 @@
 //! hour. Series that have ended, or that another rule continues, are left as they are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use super::{evaluates, key_of};
 use crate::identity::{Identity, RULE_TEXTS_BYTES_MAX, ReplacedRuleVersion};
 use crate::model::{OrgId, Timestamp};
 use crate::promql::syntax::Caps;
-use crate::rules::{
-    Rule, RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, RuleSource, decode_rule_group,
-};
+use crate::rules::{Rule, RuleEngine, RuleFileOptions, RuleGroup, RuleGroupKey, decode_rule_group};
 
 /// How long ago a version may have been replaced, in milliseconds, as Prometheus'
 /// `rules.alert.for-outage-tolerance`.
@@ -51,9 +48,7 @@ pub fn end_replaced(identity: &Identity, engine: &RuleEngine, now: Timestamp) {
 /// Returns the identity of the replaced version in the engine.
 fn ended_key(org: OrgId, one: &ReplacedRuleVersion) -> RuleGroupKey {
     let key = key_of(&one.place);
-    // A name has no control characters.
-    let name = format!("{}\n{}", key.name, one.version);
-    RuleGroupKey { org, source: RuleSource::Replaced(Arc::from(key.source.as_str())), name: Arc::from(name) }
+    RuleGroupKey::of_replaced(org, key.source.as_str(), &key.name, one.version.into())
 }
 
 /// Returns the group of a replaced version with the rules that the next version does not have;
