@@ -1,9 +1,9 @@
 //! The modules of the UI one by one: the type checker, the types of the API's answers, the unit
-//! tests of the pure modules, units and transformations beside those of Grafana, public dashboards,
-//! and the speed of charts beside that of uPlot.
+//! tests of the pure modules, units and transformations beside those of Grafana, and public
+//! dashboards.
 //!
-//! Node and Chromium come from apt, TypeScript, `@grafana/data` and uPlot from npm below `target/`;
-//! if one is unavailable, the test fails and reports it.
+//! Node comes from apt, TypeScript and `@grafana/data` from npm below `target/`; if one is
+//! unavailable, the test fails and reports it.
 
 #![expect(clippy::panic, reason = "what a test needs and does not get ends it, with the reason")]
 
@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use chromium::{PLAYWRIGHT, root, target};
+use chromium::root;
 use harness::Server;
 use packages::{installed, latest_debian, npm, run};
 use promlet::dashboards::{Context, Dashboard, InterpolateError, VariableAccess, VariableQuery};
@@ -32,8 +32,6 @@ use serde_json::json;
 const TYPESCRIPT: &str = "typescript@5";
 /// A new major version may format values in another way.
 const GRAFANA: &str = "@grafana/data@11";
-/// A new version may be faster or slower.
-const UPLOT: &str = "uplot@1.6.32";
 
 /// Returns a command that runs a script of `tests/peers`.
 fn script(name: &str) -> Command {
@@ -215,20 +213,4 @@ fn import_dashboards(folder: &Path) -> Vec<String> {
     assert!(queries.len() > 100, "{} queries", queries.len());
     let refused = |query: &String| Some(format!("{query}: {}", parse(query, &Caps::default()).err()?));
     queries.iter().filter(|query| !query.is_empty()).filter_map(refused).collect()
-}
-
-#[test]
-fn charts_take_no_more_script_time_than_uplot() {
-    let given = json!({
-        "module": npm("browser", PLAYWRIGHT),
-        "chromium": installed("chromium", "chromium"),
-        "uplot": npm("uplot", UPLOT),
-        "pictures": target().join("pictures"),
-        "rounds": 7,
-    });
-    // The browser's own files.
-    let temporary = tempfile::tempdir().expect("a folder");
-    let mut node = script("uplot.mjs");
-    node.arg(given.to_string()).env("TMPDIR", temporary.path());
-    println!("{}", run(&mut node, "a chart is slower than uPlot"));
 }

@@ -9,7 +9,6 @@ import { formatMoment, formatValue } from './scale.js';
  */
 
 const LEGEND_MAX = 24;
-const TIP_MAX = 12;
 const SPOKEN_MAX = 6;
 const TABLE_MAX = 60;
 
@@ -84,15 +83,17 @@ export function valuedAt(series, index) {
 }
 
 /**
- * The rows of the tooltip: at most `TIP_MAX`, around the one nearest to the pointer.
+ * The rows of the tooltip, with the one nearest to the pointer.
  * @param {Series[]} shown
  * @param {number} index of the step
  * @param {string} unit
  * @param {number|null} height the value at the pointer's height; null when the keyboard moves the
  *   cursor
+ * @param {import('./tip.js').TipWindow} window
+ * @param {number} most rows
  * @returns {{rows: import('./tip.js').TipRow[], more: string}} `more`: a line below the rows, or ''
  */
-export function tooltip(shown, index, unit, height) {
+export function tooltip(shown, index, unit, height, window, most) {
   const all = valuedAt(shown, index);
   let near = -1;
   let least = Infinity;
@@ -103,11 +104,11 @@ export function tooltip(shown, index, unit, height) {
       if (distance < least) [near, least] = [at, distance];
     }
   }
-  const first = Math.max(0, Math.min(near - TIP_MAX / 2, all.length - TIP_MAX));
-  const rows = all.slice(first, first + TIP_MAX).map((one, at) => ({
+  const part = window.of(all, near, most);
+  const rows = part.rows.map((one, at) => ({
     name: one.name,
     value: formatValue(one.values[index], unit),
-    near: first + at === near,
+    near: part.first + at === near,
     mark: looks(one),
     paint: markAs(one),
   }));

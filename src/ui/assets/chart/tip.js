@@ -2,6 +2,15 @@
 
 import { h } from './dom.js';
 
+/** Height of a row in pixels. */
+const ROW_HEIGHT = 19;
+/** The fewest rows that a tooltip has room for, even in a low plot, and the most. */
+const [ROWS_LEAST, ROWS_MAX] = [4, 24];
+
+/** The number of rows that fit beside a plot, below the time. @param {number} height of the plot in pixels */
+export const fittingRows = (height) =>
+  Math.max(ROWS_LEAST, Math.min(ROWS_MAX, Math.floor(height / ROW_HEIGHT) - 2));
+
 /**
  * @typedef {Object} TipRow
  * @property {string} name
@@ -82,8 +91,28 @@ export class TipNote {
   }
 }
 
+/** The part of a long list that a tooltip shows. It stays in place while the pointer's row is in it. */
+export class TipWindow {
+  #first = 0;
+
+  /**
+   * Returns the rows to show.
+   * @template Row
+   * @param {Row[]} all
+   * @param {number} near index of the pointer's row; below 0 without one
+   * @param {number} most rows of the tooltip
+   * @returns {{first: number, rows: Row[]}} `first`: the index of the first row in `all`
+   */
+  of(all, near, most) {
+    if (near < this.#first || near >= this.#first + most) this.#first = near - (most >> 1);
+    this.#first = Math.max(0, Math.min(this.#first, all.length - most));
+    return { first: this.#first, rows: all.slice(this.#first, this.#first + most) };
+  }
+}
+
 /** The tooltip of a plot in its box. */
 export class Tip {
+  window = new TipWindow();
   #rows = new TipRows('row');
   #note = new TipNote();
   /** @type {Node[]} */

@@ -11,7 +11,7 @@ import { formatMoment } from './scale.js';
 import { shadowTree } from './shadow.js';
 import { notes, showState } from './state.js';
 import { colours } from './style.js';
-import { Tip, placeTooltip } from './tip.js';
+import { Tip, fittingRows, placeTooltip } from './tip.js';
 import { Visibility } from './visibility.js';
 
 /**
@@ -262,7 +262,8 @@ export class ChartView {
       this.#tip.hide();
       return;
     }
-    const rows = tooltip(this.#shown, cursor, this.#unit, height === null ? null : place.value(height));
+    const value = height === null ? null : place.value(height);
+    const rows = tooltip(this.#shown, cursor, this.#unit, value, this.#tip.window, fittingRows(place.height));
     this.#tip.show(formatMoment(data.times[cursor]), rows);
     placeTooltip(this.#tip.box, place, place.x(data.times[cursor]), height ?? 30);
   }

@@ -2,7 +2,7 @@
 
 import { h } from '../chart/dom.js';
 import { formatMoment } from '../chart/scale.js';
-import { TipNote, TipRows } from '../chart/tip.js';
+import { TipNote, TipRows, TipWindow, fittingRows } from '../chart/tip.js';
 import { PlotCanvas } from '../plot/canvas.js';
 import { legendOf, legendPlace, valueText } from '../plot/legend.js';
 import { paintSeries } from '../plot/lines.js';
@@ -17,8 +17,7 @@ import { extent, fillTarget, isPercent, plotData, SERIES_MAX, softLimits, stack 
  * @typedef {import('../plot/series.js').PlotSeries} PlotSeries
  */
 
-/** Most rows of the tooltip, and values of the spoken text. */
-const TIP_MAX = 24;
+/** Most values of the spoken text. */
 const SPOKEN_MAX = 6;
 /** With more lines, the cursor has no dots on them. */
 const DOTS_MAX = 40;
@@ -196,6 +195,7 @@ function nearestTo(rows, index, y, place) {
 class Tip {
   #rows = new TipRows('tip-row');
   #more = new TipNote();
+  #window = new TipWindow();
 
   /**
    * @param {View} view
@@ -217,12 +217,12 @@ class Tip {
     }
     const near = y === null ? null : nearestTo(rows, index, y, place);
     if (mode === 'single' && near) rows = [near];
-    const wanted = sort === 'none' && rows.length > TIP_MAX ? 'desc' : sort;
+    const most = fittingRows(place.height);
+    const wanted = sort === 'none' && rows.length > most ? 'desc' : sort;
     if (wanted !== 'none') {
       rows.sort((left, right) => (wanted === 'asc' ? 1 : -1) * (left.values[index] - right.values[index]));
     }
-    const at = near ? Math.max(0, Math.min(rows.indexOf(near) - TIP_MAX / 2, rows.length - TIP_MAX)) : 0;
-    const cut = rows.slice(at, at + TIP_MAX);
+    const { rows: cut } = this.#window.of(rows, near ? rows.indexOf(near) : -1, most);
     const more =
       rows.length > cut.length ? `and ${rows.length - cut.length} more` : rows.length === 0 ? 'no value' : '';
     return this.#rows.update(
