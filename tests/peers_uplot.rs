@@ -1,5 +1,5 @@
-//! The script time of charts beside that of uPlot, in the same run of a browser. This target has one
-//! test, so that no other test takes the processor meanwhile.
+//! The script time of charts beside that of uPlot, in the same run of a browser. This target has
+//! one test, so that no other test takes the processor meanwhile.
 //!
 //! Node and Chromium come from apt, uPlot and the browser's driver from npm below `target/`; if one
 //! is unavailable, the test fails and reports it.

@@ -10,6 +10,7 @@ use promlet::model::{Alert, AlertSink as _, OrgId};
 use promlet::notify::org::NotifyStatus;
 use serde_json::{Value, json};
 
+use crate::eventually::eventually;
 use crate::members::person;
 use crate::test_server::{Reply, TestServer, TestServerOptions, Who, ask};
 
@@ -53,21 +54,18 @@ fn raise(server: &TestServer, name: &str) {
     server.notify.send(acme(server), vec![alert], now);
 }
 
-/// Waits for a state of the notifier. Requests are no way to wait: the clock of a test stands still,
-/// and so does the limit of requests a second.
-async fn wait_for(server: &TestServer, is_reached: impl Fn(&NotifyStatus) -> bool) {
+/// Waits for a state of the notifier, without requests: the clock of a test stands still, so at most
+/// 60 requests of a session are accepted.
+fn wait_for(server: &TestServer, is_reached: impl Fn(&NotifyStatus) -> bool) {
     let org = acme(server);
-    let reached = async {
-        while !is_reached(&server.notify.status(org).expect("loaded").0) {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), reached).await.expect("the notifier works");
+    let status = || server.notify.status(org).expect("loaded").0;
+    let failure = || format!("the notifier has {:?}", status());
+    eventually(Duration::from_secs(60), failure, || is_reached(&status()).then_some(()));
 }
 
 /// Waits for a number of firing alerts.
-async fn wait_for_alerts(server: &TestServer, count: usize) {
-    wait_for(server, |status| status.alerts == count).await;
+fn wait_for_alerts(server: &TestServer, count: usize) {
+    wait_for(server, |status| status.alerts == count);
 }
 
 #[tokio::test]
@@ -121,7 +119,7 @@ async fn an_alert_is_mailed_and_a_test_is_sent_and_limited() {
     assert_eq!(put(&server, &owner, "*", &mails()).await.status, 200);
     raise(&server, "Down");
     let status = format!("{CONFIGURATION}/status");
-    wait_for(&server, |status| status.integrations.iter().any(|one| one.counts.sent == 1)).await;
+    wait_for(&server, |status| status.integrations.iter().any(|one| one.counts.sent == 1));
     let state = server.get(&status, &owner).await.value();
     assert_eq!(state["integrations"][0]["sent"], 1);
     assert_eq!((&state["alerts"], &state["received"]), (&json!(1), &json!(1)));
@@ -234,7 +232,7 @@ async fn an_alert_is_acknowledged_until_it_ends() {
     let server = TestServer::new();
     let (editor, _) = person(&server, "cy@example.com", Some(Role::Editor));
     raise(&server, "Down");
-    wait_for_alerts(&server, 1).await;
+    wait_for_alerts(&server, 1);
     let alerts = server.get(&format!("{MOUNT}/alerts"), &editor).await.value();
     assert_eq!(alerts.as_array().map(Vec::len), Some(1), "{alerts}");
     let print = alerts[0]["fingerprint"].as_str().expect("a text");
@@ -269,7 +267,7 @@ async fn clients_of_alertmanager_read_with_a_key_and_write_with_another() {
         { "labels": { "alertname": "Other" }, "annotations": { "summary": "s" } },
     ]);
     assert_eq!(server.post(&alerts, &writer, sent).await.status, 200);
-    wait_for_alerts(&server, 2).await;
+    wait_for_alerts(&server, 2);
     let found = async |query: &str| server.get(&format!("{alerts}?{query}"), &reader).await.value();
     assert_eq!(found("filter=job%3D%22x%22").await.as_array().map(Vec::len), Some(1));
     assert_eq!(found("receiver=te.*&silenced=false").await.as_array().map(Vec::len), Some(2));
@@ -405,7 +403,7 @@ async fn embed_tokens_see_no_alerts_and_no_silences() {
     let server = TestServer::new();
     let owner = server.log_in().await;
     raise(&server, "Down");
-    wait_for_alerts(&server, 1).await;
+    wait_for_alerts(&server, 1);
     let silence = json!({ "matchers": ["a=b"], "endsAt": soon(&server) });
     let made = server.post(SILENCES, &owner, silence).await.value();
     let (key, _) = server.key(&owner, json!({ "scopes": ["embed"] })).await;
@@ -443,7 +441,7 @@ async fn posted_alerts_are_checked_one_by_one_as_alertmanager_does() {
          invalid annotations: invalid name \"\""
     );
     assert_eq!(reply.value(), json!(expected));
-    wait_for_alerts(&server, 2).await;
+    wait_for_alerts(&server, 2);
     let wrong = json!([{ "labels": label("b") }, { "labels": label("c"), "startsAt": "x" }]);
     server.post(&alerts, &owner, wrong).await.refuses_as_alertmanager(400, "validation_failed");
 }
