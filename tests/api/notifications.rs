@@ -54,7 +54,7 @@ fn raise(server: &TestServer, name: &str) {
     server.notify.send(acme(server), vec![alert], now);
 }
 
-/// Waits for a state of the notifier, without requests: the clock of a test stands still, so at most
+/// Waits for a state of the notifier without requests: the clock of a test stands still, so at most
 /// 60 requests of a session are accepted.
 fn wait_for(server: &TestServer, is_reached: impl Fn(&NotifyStatus) -> bool) {
     let org = acme(server);
