@@ -302,7 +302,9 @@ impl Sender {
             }
             read += 1;
         }
-        let wait = self.queue.options.wait;
+        // Nothing more is read until a change of the number of shards, so nothing would join a batch.
+        let reshards = self.wanted_shards != self.queue.shards.len();
+        let wait = if reshards { Duration::ZERO } else { self.queue.options.wait };
         for shard in &mut self.queue.shards {
             if shard.since.is_some_and(|since| now >= since.saturating_add(wait)) {
                 shard.close();

@@ -531,6 +531,8 @@ fn a_large_backlog_uses_more_shards_and_keeps_the_order() {
         while let Some(request) = sender.request(now, NOW) {
             requests.push(request);
         }
+        // Also while the number of shards changes, no batch waits for more samples.
+        assert!(!requests.is_empty() || sender.tail.ready_records() == 0, "{now:?}");
         // Answers of several shards arrive in any order.
         requests.reverse();
         for request in requests {
