@@ -11,6 +11,7 @@ mod harness;
 #[expect(dead_code, reason = "shared: each target needs other packages")]
 mod packages;
 #[path = "peers/servers.rs"]
+#[expect(dead_code, reason = "shared: each target needs other servers")]
 mod servers;
 
 use std::path::Path;

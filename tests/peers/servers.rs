@@ -22,6 +22,13 @@ impl Drop for Peer {
     }
 }
 
+impl Peer {
+    /// Returns the id of the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
