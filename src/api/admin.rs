@@ -37,7 +37,7 @@ pub struct AdminDeps {
     pub sealing: Arc<Mutex<()>>,
     /// The limits of organisations without settings of their own.
     pub defaults: Arc<OrgSettings>,
-    /// As `OrgDeps::applying`.
+    /// The same lock as `OrgDeps::applying`.
     pub applying: Arc<Mutex<()>>,
     /// Reads the file of `--scrape-config` again.
     pub reload: ScrapeReload,

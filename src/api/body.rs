@@ -112,8 +112,8 @@ pub struct BodyBytes {
 #[derive(Debug, Default)]
 struct BodyUsage {
     all: u64,
-    /// By percent-decoded slug. No body is read before its sender was admitted to that
-    /// organisation.
+    /// The bytes of each organisation, by percent-decoded slug. No body is read before its sender
+    /// was admitted to that organisation.
     of_org: HashMap<Box<str>, u64>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! The two limits of the specification, per session and per API key, are exact sliding windows: at
 //! most N requests are accepted in any trailing 1,000 ms. All other limits are governor's leaky
-//! bucket (GCRA), which lets a burst of up to twice the rate through in its first second. That is
-//! good enough where the specification names no number. All maps are bounded.
+//! bucket (GCRA), which lets a burst of up to twice the rate through in its first second. This
+//! precision suffices where the specification names no number. All maps are bounded.
 
 mod buckets;
 mod charge;

@@ -119,7 +119,7 @@ pub struct Rooms {
     pub rules: Arc<RuleEngine>,
     /// The notifiers of alerts.
     pub notify: Arc<NotifyHub>,
-    /// The scraped targets, and who may configure them.
+    /// The scraped targets, and the roles that may configure them.
     pub scraping: ScrapeRoom,
 }
 

@@ -165,7 +165,7 @@ pub struct OwnMetrics {
 pub struct StandbyFigure {
     /// The name of its family.
     pub name: &'static str,
-    /// What it counts.
+    /// The text of `# HELP`.
     pub help: &'static str,
     /// Its value.
     pub value: f64,

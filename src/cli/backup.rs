@@ -74,7 +74,7 @@ fn copy(staged: &Staged, out: &Path, with_key: bool) -> anyhow::Result<BackupRep
         upkeep::finish_backup(&staged.dir, out, &staged.facts(with_key), &mut |progress| line.show(progress));
     let report = finished.map_err(|error| match !had_files && has_files(out) {
         true => anyhow!(error).context("the backup was not finished; remove it and try again"),
-        // Nothing of this backup was written: the folder may have another one.
+        // This backup wrote no file; the folder may contain another backup.
         false => anyhow!(error),
     });
     drop(line);

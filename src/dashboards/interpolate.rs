@@ -6,8 +6,8 @@
 //! - in a comment its line breaks are escaped;
 //! - elsewhere it must be a number, a duration or a list of names, or a format that quotes it.
 //!
-//! Values are never searched for references. At the end our lexer must agree that each value which
-//! was put into quotes is inside of one string.
+//! Values are never searched for references. At the end the lexer checks that each quoted value is
+//! inside one string.
 
 use super::durations::{duration_text, rounded_interval};
 use super::formats::{Formatted, Place, is_plain, promql_value};

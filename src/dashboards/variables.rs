@@ -55,9 +55,9 @@ pub enum VariableAccess<'a> {
     /// By the token or its key: the variable has these values, and those of the document do not
     /// count.
     Locked(&'a [String]),
-    /// By the viewer, among these values; `None` allows all.
+    /// The viewer sets it, to one of these values; `None` allows all.
     Open(Option<&'a [String]>),
-    /// By the document.
+    /// The document sets it.
     Fixed,
 }
 
@@ -106,7 +106,7 @@ pub enum SelectionError {
     },
 }
 
-/// Reads the variables. Those without a usable name of their own are left out.
+/// Reads the variables. Variables without a usable name are left out.
 pub(super) fn variables_of(root: &Object) -> Vec<Variable> {
     let inputs = objects(root.get("__inputs")).filter(|input| member(input, "type") == "constant");
     let inputs: HashMap<String, String> =
@@ -199,8 +199,8 @@ impl Variable {
         text(Some(&self.query)).unwrap_or_default()
     }
 
-    /// Returns whether the author of the document wrote the options and the value. Those of a query
-    /// come from the data, which others may write.
+    /// Returns whether the author of the document wrote the options and the value. The values of a
+    /// query come from the data, which other people may write.
     fn is_authored(&self) -> bool {
         matches!(self.kind.as_str(), "custom" | "interval" | "constant" | "textbox")
     }

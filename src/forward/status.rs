@@ -2,7 +2,7 @@
 
 use crate::model::Timestamp;
 
-/// What a sender does.
+/// The state of a sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SenderState {
     /// Samples are sent, or there are none to send.
@@ -20,7 +20,7 @@ pub enum SenderState {
         /// The description.
         text: String,
     },
-    /// The log cannot be read. Nothing is skipped.
+    /// The log cannot be read. No sample is skipped.
     Damaged {
         /// The description, with file and offset.
         text: String,
@@ -89,7 +89,7 @@ pub struct RefusedBody {
 /// The state of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardStatus {
-    /// What the sender does.
+    /// The state of the sender.
     pub state: SenderState,
     /// Counters.
     pub counts: ForwardCounts,

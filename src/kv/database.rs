@@ -59,8 +59,8 @@ pub enum DatabaseError {
 }
 
 impl DatabaseError {
-    /// Returns whether the disk, its inodes or a quota are used up. In some places sled panics with
-    /// the error's text.
+    /// Returns whether the disk, its inodes or a quota are used up. Some functions of sled panic
+    /// with the error's text.
     pub(super) fn is_no_room(&self) -> bool {
         match self {
             DatabaseError::File(e) => files::is_no_room(&e.source),

@@ -38,7 +38,7 @@ mod evidence;
 
 /// The layout of the folder that this program reads and writes.
 const LAYOUT: u32 = 1;
-/// The marker of an agent's folder. Its existence decides, whatever it contains.
+/// The marker of an agent's folder. Only the existence of the file matters, not its content.
 const AGENT_MARKER: &str = "AGENT";
 /// Files and folders of which a server creates at least one before its first record or account.
 const SERVER_PARTS: [&str; 6] = ["wal", "journal", "exports", "segments", "INITIALISED", "RUNNING"];

@@ -79,7 +79,7 @@ impl NotifiedAlerts {
         }
     }
 
-    /// Adds the alerts of a row. Those that are there already stay.
+    /// Adds the alerts of a row. Existing entries stay.
     pub(super) fn add_part(&mut self, part: u8, alerts: NotifiedPart) {
         let mut added = 0;
         for (fingerprint, alert) in alerts {

@@ -198,7 +198,7 @@ pub struct QueryStats {
     pub peak_memory_bytes: u64,
 }
 
-/// The account of what a query holds now. A [`Charge`] returns its part on drop.
+/// The account of the memory that a query holds. A [`Charge`] returns its part on drop.
 #[derive(Debug)]
 pub(super) struct Meter {
     limits: Limits,

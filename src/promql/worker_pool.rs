@@ -44,7 +44,7 @@ pub struct WorkerPool {
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-/// What the workers share.
+/// The state that the workers share.
 #[derive(Debug)]
 struct PoolState {
     cores: usize,
@@ -463,7 +463,7 @@ mod tests {
         assert_eq!((task.stopped.load(Ordering::Relaxed), computing(&pool)), (true, 1));
         let (_task, workers, started) = spawned(&pool, Behaviour::Cooperates);
         assert_eq!(started.recv().expect("a worker starts it"), worker);
-        // As when the query's own thread panics.
+        // The same happens if the query's own thread panics.
         drop(workers);
         assert_eq!(computing(&pool), 1);
     }

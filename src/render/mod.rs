@@ -8,8 +8,8 @@
 //! The picture is the one of the web component `<metric-chart>` (`src/ui/assets/chart`): the same
 //! ticks, texts of numbers, colours, dashes and gaps.
 //!
-//! **Invariant:** pure functions: no I/O, no clock. Sizes, series, vertices and texts are bounded,
-//! whatever the result holds. Texts of labels never become markup.
+//! **Invariant:** pure functions: no I/O, no clock. Sizes, series, vertices and texts are bounded
+//! for every result. Texts of labels never become markup.
 
 mod axis;
 mod colours;

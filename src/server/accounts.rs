@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// Returns the account of the demo. In a new folder it is created with a random password that
-    /// no one knows.
+    /// is discarded.
     ///
     /// # Errors
     /// [`AccountError`].

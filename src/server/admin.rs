@@ -211,7 +211,7 @@ impl AdminClient {
         if stream.shutdown(std::net::Shutdown::Write).is_ok()
             && stream.set_read_timeout(Some(END_TIMEOUT)).is_ok()
         {
-            // Either the end or a timeout. Nothing more arrives.
+            // Either the end or a timeout. No more bytes arrive.
             let _ = self.stream.read(&mut [0]);
         }
     }
@@ -402,7 +402,7 @@ fn accept(
             serve_connection(&stream, &context);
             drop(guard);
         });
-        // Without a thread the connection is closed here.
+        // If no thread can be started, the connection is closed here.
         threads.extend(spawned.ok());
     }
     for thread in threads {

@@ -115,7 +115,7 @@ pub struct StreamRequest {
     pub epoch: u64,
     /// The last record of its log.
     pub log: u64,
-    /// The check of its log up to that record.
+    /// The checksum of the follower's log up to that record.
     pub check: u32,
     /// The account position.
     pub accounts: u64,
@@ -127,7 +127,7 @@ pub struct StreamRequest {
     pub all_rows: bool,
 }
 
-/// What a follower has made durable.
+/// The positions up to which a follower has made its copies durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Acknowledgement {
     /// The link of the stream.
@@ -239,7 +239,7 @@ impl Primary {
         self.gate.note_progress();
     }
 
-    /// Ends the stream that lives.
+    /// Ends the current stream.
     fn end_stream(&self, state: &mut PrimaryState) {
         state.link = 0;
         self.gate.set_connected(false);

@@ -118,7 +118,7 @@ impl Store {
         })
     }
 
-    /// Returns what this follower says in a handshake.
+    /// Returns this follower's handshake.
     fn request(&self) -> StreamRequest {
         let row = self.control.standby().expect("read");
         let log = self.tsdb.last_stored_record();
@@ -359,7 +359,7 @@ fn a_follower_that_is_killed_at_any_record_has_what_the_primary_has() {
                 second.tsdb.seal_if_due(NOW.plus_ms(clock.get())).expect("sealed");
                 assert_eq!(second.samples(), primary.samples(), "seed {seed}, after its own seal");
             }
-            // Without a clean stop: the next start replays its log.
+            // The process ends without a clean stop, so the next start replays its log.
             drop(second);
             second = Store::open(&b);
             assert_eq!(second.samples(), primary.samples(), "seed {seed}, after a restart");

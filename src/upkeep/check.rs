@@ -24,7 +24,7 @@ pub struct CheckOptions {
     pub scratch: PathBuf,
 }
 
-/// A part of the folder, and a summary of what was read from it.
+/// A part of the folder, and a summary of its content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FolderPart {
     /// The part, such as "accounts", "log" or "segments".

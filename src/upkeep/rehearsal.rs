@@ -3,7 +3,7 @@
 //!
 //! A check calls the functions of the server instead of applying rules of its own, so the two
 //! cannot disagree. Markers, journal, exports and the database are small. They are copied because
-//! sled writes to every database that it opens, and because a start repairs what it can.
+//! sled writes to every database that it opens, and because a start repairs some kinds of damage.
 
 use std::fs;
 use std::io;

@@ -30,7 +30,7 @@ pub enum RestoreError {
     /// The file system refused an operation.
     #[error(transparent)]
     Tree(#[from] TreeError),
-    /// Files of the backup are damaged or missing. Nothing was written.
+    /// Files of the backup are damaged or missing. No file was written.
     #[error("the backup is damaged; nothing was restored:{}", list(what))]
     Damaged {
         /// Each damaged file with its damage.

@@ -25,7 +25,7 @@ pub(super) struct MailRequest {
     pub(super) email: Email,
     /// The value of `ms_ml`, which binds the link to the browser.
     pub(super) browser: String,
-    /// What may be mailed to the address. The response does not reveal it.
+    /// The decision whether a mail may go to the address. The response does not reveal it.
     pub(super) admitted: MailAdmission,
 }
 

@@ -219,7 +219,7 @@ impl PrometheusCaller {
         self.0.enter(slug, endpoint)
     }
 
-    /// Enters the organisation `slug` for what every token grants.
+    /// Enters the organisation `slug` for an endpoint that every token grants.
     ///
     /// # Errors
     /// As [`PrometheusCaller::enter`], without `embed_restricted`.
@@ -420,8 +420,8 @@ impl RequestIdentity {
     }
 
     /// Charges a request with an API key that this endpoint does not accept to its address. The
-    /// key's own buckets are for what keys may do. Without any charge, a key would be a way around
-    /// the limit of anonymous requests.
+    /// key's own buckets count only requests that keys may make. Without any charge, a key would be
+    /// a way around the limit of anonymous requests.
     fn charge_misplaced_key(&self) -> ApiResult<()> {
         match &self.credential {
             Ok(Credential::Key(_)) => {

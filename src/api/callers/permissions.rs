@@ -15,7 +15,8 @@ use crate::model::{Access, OrgId};
 /// The permission of a caller to query one organisation.
 #[derive(Clone, Debug)]
 pub struct QueryAccess {
-    /// What snapshots may see. `scope.min_time` already includes the token's look-back.
+    /// The series and times that snapshots may read. `scope.min_time` already includes the token's
+    /// look-back.
     pub access: Access,
     /// The restrictions on endpoints, expressions, range and step.
     pub grant: Grant,

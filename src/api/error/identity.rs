@@ -168,7 +168,7 @@ impl From<OauthError> for ApiError {
 
 impl From<IdTokenError> for ApiError {
     fn from(error: IdTokenError) -> ApiError {
-        // For the operator: the settings may be the cause.
+        // The log line is for the operator, because the settings may be the cause.
         tracing::warn!("a sign-in was refused: {error}");
         ApiError::new(Code::OauthError, error.to_string())
     }

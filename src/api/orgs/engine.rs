@@ -185,7 +185,7 @@ async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Checks an engine. What is wrong with the target is the result, not an error.
+/// Checks an engine. A fault of the target is reported in the result, not as an error.
 async fn probe(
     State(deps): State<OrgDeps>,
     caller: MemberCaller,

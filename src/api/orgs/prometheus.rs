@@ -320,7 +320,7 @@ impl SeriesFilter {
         run.selectors("match[]", &self.selectors).map_err(in_parameter("match[]"))
     }
 
-    /// Returns what `read` finds in the range. Nothing is found if `end` is before `start`, as in
+    /// Returns the items that `read` finds in the range; none if `end` is before `start`, as in
     /// Prometheus.
     fn read<T>(&self, read: impl FnOnce(TimeRange, usize) -> ApiResult<Listing<T>>) -> ApiResult<Listing<T>> {
         if self.range.end < self.range.start { Ok(Listing::default()) } else { read(self.range, self.limit) }

@@ -36,7 +36,7 @@ impl Sent {
     }
 }
 
-/// What a receiver finds in a request: lines, in order of series and time.
+/// The content of a request as a receiver decodes it: lines, in order of series and time.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Received {
     samples: Vec<(Labels, i64, u64)>,
@@ -81,7 +81,7 @@ fn received(batch: &WriteBatch<'_>) -> Received {
     found
 }
 
-/// What a receiver should find.
+/// The expected content.
 fn expected(all: &[Sent], version: WriteVersion) -> Received {
     let mut found = Received::default();
     for sent in all {

@@ -126,8 +126,8 @@ impl ExportWriter {
         }
     }
 
-    /// Appends the samples of a series. Those of one series may be appended in several calls, one
-    /// after another; series are appended in the order of their metrics.
+    /// Appends the samples of a series. The samples of one series may be appended in several
+    /// consecutive calls; series are appended in the order of their metrics.
     pub fn series(&mut self, series: &RawSeries, metadata: Option<MetricMetadata<'_>>, out: &mut Vec<u8>) {
         let natives = series.histograms.histograms.iter().filter(|one| !one.is_stale());
         self.left_out = self.left_out.saturating_add(natives.count() as u64);

@@ -111,7 +111,7 @@ impl Identity {
     }
 
     /// Deletes an account: it leaves its organisations, its sessions end, and its address is free
-    /// again. What it created stays. Blocks (commits).
+    /// again. Objects that it created stay. Blocks (commits).
     ///
     /// # Errors
     /// [`AccountChangeError`]. Nothing was changed then, unless the store failed between two steps.

@@ -62,7 +62,7 @@ pub struct InstanceCounts {
     pub users: usize,
     /// Disabled accounts.
     pub users_disabled: usize,
-    /// Administrators of the server who may log in.
+    /// Number of administrators of the server who may log in.
     pub admins: usize,
     /// Accounts with a second factor.
     pub users_with_twofa: usize,

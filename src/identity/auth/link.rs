@@ -41,7 +41,7 @@ pub struct LinkMail {
 pub struct LinkRequest<'a> {
     /// The address, already parsed: a text that is not an address is refused with 422.
     pub email: &'a Email,
-    /// Where to go afterwards; already checked to be a path on this server.
+    /// The path to open afterwards; already checked to be on this server.
     pub redirect: Option<&'a str>,
     /// The value of the cookie `ms_ml` set by the response, which binds the link to this browser.
     pub browser: Option<&'a str>,

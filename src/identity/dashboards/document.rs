@@ -1,8 +1,8 @@
 //! The text of a dashboard: its limits, and the few members that the server reads.
 //!
 //! Checks run from cheap to expensive: the length, the depth by a scan of the bytes, then one pass
-//! of the JSON parser, which keeps only the members of [`Outline`]. Nothing is compressed or stored
-//! before.
+//! of the JSON parser, which keeps only the members of [`Outline`]. Only checked documents are
+//! compressed or stored.
 
 use std::fmt;
 
@@ -335,7 +335,7 @@ impl<'de> Deserialize<'de> for PanelCounts {
     }
 }
 
-/// What a panel or a row holds: its own queries, and those of the panels in it.
+/// The content of a panel or a row: its own queries, and those of the panels in it.
 struct PanelOutline(PanelCounts);
 
 impl<'de> Deserialize<'de> for PanelOutline {

@@ -420,7 +420,7 @@ impl Identity {
         }
     }
 
-    /// Deletes a dashboard with all versions and public links. Blocks (commits).
+    /// Deletes a dashboard with all versions and public links. Blocks the calling thread (commits).
     ///
     /// # Errors
     /// [`DashboardError`]; then the dashboard stays.

@@ -389,7 +389,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// A lock matches its values and nothing else, whatever they contain.
+        /// A lock matches exactly its values, even if they contain special characters.
         #[test]
         fn a_lock_matches_exactly_its_values(
             label in "tenant|\\PC{1,8}|[\\\\.|^$\"'`\n=~!,{}]{1,8}",

@@ -25,7 +25,7 @@ use crate::identity::tables::target::SealedTarget;
 /// An engine that is not the local one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Engine {
-    /// Where samples are read.
+    /// The engine that reads are sent to.
     pub kind: EngineKind,
     /// The server that is read; `None` if it cannot be unsealed with this master key. Reads then
     /// fail, because local samples are not the organisation's.
@@ -43,11 +43,11 @@ pub struct Engine {
 /// A new engine.
 #[derive(Clone, Debug)]
 pub struct NewEngine {
-    /// As [`Engine::kind`].
+    /// The same as [`Engine::kind`].
     pub kind: EngineKind,
     /// A target that [`Target::check`] accepts.
     pub target: Target,
-    /// As [`Engine::split_after_s`].
+    /// The same as [`Engine::split_after_s`].
     pub split_after_s: u64,
     /// The version that is replaced, 0 if there is none; `None` replaces any.
     pub replaces: Option<u32>,

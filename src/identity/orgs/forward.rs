@@ -52,15 +52,15 @@ pub struct NewForwardTarget {
     pub name: String,
     /// A target that [`Target::check`] accepts.
     pub target: Target,
-    /// As [`ForwardTarget::protocol`].
+    /// The same as [`ForwardTarget::protocol`].
     pub protocol: String,
-    /// As [`ForwardTarget::compression`].
+    /// The same as [`ForwardTarget::compression`].
     pub compression: String,
-    /// As [`ForwardTarget::rules`].
+    /// The same as [`ForwardTarget::rules`].
     pub rules: String,
-    /// As [`ForwardTarget::enabled`].
+    /// The same as [`ForwardTarget::enabled`].
     pub enabled: bool,
-    /// As [`ForwardTarget::from_seq`]. A change keeps the stored one.
+    /// The same as [`ForwardTarget::from_seq`]. A change keeps the stored one.
     pub from_seq: u64,
 }
 

@@ -246,7 +246,7 @@ impl Identity {
         Ok(())
     }
 
-    /// Removes the state of a move. Nothing that was sent is removed. Blocks (commit).
+    /// Removes the state of a move. Samples that were sent stay at the target. Blocks (commit).
     ///
     /// # Errors
     /// [`MoveStateError`].

@@ -88,8 +88,8 @@ pub struct EmbedSettings {
     /// Evaluation time in seconds that all tokens of the key may use in a trailing minute, 1 to
     /// 3,600; `None` is no limit. Since version 4 of [`KeyRow`].
     pub query_seconds_per_minute: Option<u32>,
-    /// Exact origins whose pages may not use the tokens of the key, whatever `origins` says; at
-    /// most 64. Since version 4 of [`KeyRow`].
+    /// Exact origins whose pages may not use the tokens of the key, even if `origins` allows them;
+    /// at most 64. Since version 4 of [`KeyRow`].
     pub blocked_origins: Vec<String>,
 }
 
@@ -149,13 +149,13 @@ pub struct EmbedPolicy {
     pub origins: Option<Vec<String>>,
     /// The only dashboard that may be shown. Since version 3 of [`KeyRow`].
     pub dashboard: Option<DashboardPolicy>,
-    /// What may be shown of alerts. Unlike the other fields it grants, and `None` grants nothing.
-    /// Since version 5 of [`KeyRow`].
+    /// The alerts and their fields that may be shown. Unlike the other fields it grants, and `None`
+    /// grants nothing. Since version 5 of [`KeyRow`].
     pub alerts: Option<AlertsPolicy>,
 }
 
-/// What tokens may show of an alert beyond its labels, its state and its times. Rules are evaluated
-/// with the whole organisation, so both may reveal series that a token cannot read.
+/// The parts of an alert that tokens may show beyond its labels, its state and its times. Rules are
+/// evaluated with the whole organisation, so both may reveal series that a token cannot read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct AlertsPolicy {
     /// The names of the annotations; at most 16.

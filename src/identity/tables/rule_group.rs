@@ -36,7 +36,7 @@ pub(in crate::identity) struct ReplacedVersion {
     pub(in crate::identity) valid_from: Timestamp,
     /// Exclusive, and not before `valid_from`.
     pub(in crate::identity) valid_until: Timestamp,
-    /// Who stored it; `None` for an API key.
+    /// The account that stored it; `None` for an API key.
     pub(in crate::identity) updated_by: Option<UserId>,
     /// Length of the text, bytes.
     pub(in crate::identity) bytes: u32,

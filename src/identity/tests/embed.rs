@@ -675,7 +675,7 @@ fn the_dashboard_of_a_grant_is_the_intersection_of_token_and_key() {
 }
 
 /// Threat 71: neither a token of a key without alerts nor a token that does not name them has
-/// alerts, whatever endpoints they list.
+/// alerts, with any list of endpoints.
 #[test]
 fn alerts_are_granted_only_if_key_and_token_both_name_them() {
     let settings = |alerts, endpoints| {

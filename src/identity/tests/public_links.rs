@@ -244,7 +244,7 @@ fn a_deleted_dashboard_takes_its_links_along_and_a_new_one_of_its_uid_has_none()
     let (left, used) = rows(&instance);
     assert_eq!((left.len(), used), (0, 0));
 
-    // As if the process had ended after the change that deletes the dashboard.
+    // Simulates a process that ends after the change that deletes the dashboard.
     let row = stored[0].1.clone();
     let link_key = key.clone();
     identity

@@ -212,7 +212,7 @@ fn a_confirmed_deletion_continues_after_a_crash_at_any_step() {
     let owner = instance.owner().id;
     assert_eq!(instance.identity().membership(owner, "acme").expect("read"), None);
     assert_eq!(instance.identity().memberships(owner).expect("read"), []);
-    // As if the process had ended between two changes of the removal.
+    // Simulates a process that ends between two changes of the removal.
     let user = owner;
     instance
         .identity()

@@ -33,7 +33,7 @@ type WorkBuffer = [u8; BUFFER_BYTES];
 const ELEMENTS: [u32; 256] = elements();
 /// An entry whose offset lies outside every buffer, so that `rare` decodes the element.
 const RARE: u32 = u32::MAX;
-/// By kind: the mask of those bits of the two bytes after the tag that belong to the offset.
+/// The masks, by kind, of the bits of the two bytes after the tag that belong to the offset.
 const OFFSETS: [u32; 4] = [0, 0xff, 0xffff, 0];
 
 const LITERAL: usize = 0;

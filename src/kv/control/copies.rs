@@ -140,7 +140,7 @@ pub enum KnownChanges {
 /// Errors of storing copied changes.
 #[derive(Debug, thiserror::Error)]
 pub enum AccountCopyError {
-    /// The rows are damaged or belong to other tables. Nothing was stored.
+    /// The rows are damaged or belong to other tables. No row was stored.
     #[error("copied account rows are invalid: {0}")]
     Invalid(&'static str),
     /// The changes could not be made durable.
@@ -227,7 +227,7 @@ impl From<JournalError> for ReplayEnd {
 /// The answer to waiting changes.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Release {
-    /// Those up to this number are confirmed.
+    /// The changes up to this number, inclusive, are confirmed.
     Confirmed(u64),
     /// A second has passed.
     Tick,
@@ -237,7 +237,7 @@ pub(super) enum Release {
 
 /// Copied changes to be stored.
 pub(super) enum CopiedWork {
-    /// With the number and the check of each change.
+    /// The rows with the number and the check of each change.
     Changes(Vec<(u64, u32, RowChanges)>),
     Rows {
         seq: u64,

@@ -32,7 +32,7 @@ pub struct ControlOptions {
     pub users_table: u8,
 }
 
-/// Errors of opening control. Nothing is lost: at most a rebuilt database has replaced a damaged
+/// Errors of opening control. No change is lost: at most a rebuilt database has replaced a damaged
 /// one.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -63,7 +63,7 @@ pub enum OpenError {
     EndMissing {
         /// The first change that may be missing.
         first: u64,
-        /// The evidence for it.
+        /// The reason why a change is missed.
         why: String,
     },
     /// An export that was intact a moment ago cannot be read, or it has a newer version.
@@ -433,7 +433,7 @@ impl ControlOpening<'_> {
             text.push(format!("the journal ends with change {} of {}", self.survey.last_seq(), meta.seq));
         }
         let mut journal = Journal::start_new(journal_dir, store, key, &self.survey, meta.seq, self.now)?;
-        // Without the old files the older exports are useless. The next change triggers another
+        // The older exports are useless without the old files. The next change triggers another
         // export, and then there are two.
         journal.set_gathered(EXPORT_BYTES);
         for file in self.survey.files.iter().filter(|file| file.path.exists()) {

@@ -444,7 +444,7 @@ fn a_change_takes_as_many_items_as_fit_and_undoes_the_next_one() {
     assert_eq!(put_in_steps(&control, &bytes).expect("stored"), [2, 1]);
     let before = users(&control).len();
     assert_eq!(before, 150 + 5 + 3);
-    // The first item is not left out, however large it is; what was stored before it stays.
+    // The first item is stored at any size; items that were stored before stay.
     let too_long = [(400, user("short")), (401, long(200_000))];
     let refused = put_in_steps(&control, &too_long).expect_err("too long");
     assert!(matches!(refused, CommitError::Failed(CommitFailure::Change(_))), "{refused}");

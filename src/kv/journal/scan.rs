@@ -120,7 +120,7 @@ pub(super) struct FileScan {
     /// First bad bytes before each run that follows such bytes, and after the last run.
     pub(super) bad: Vec<(usize, &'static str)>,
     /// A file of version 1 has data after the last bad bytes that may be changes, or bytes of users
-    /// that imitate them. None of it is read.
+    /// that imitate them. No part of it is read.
     pub(super) is_unsearched: bool,
 }
 
@@ -294,8 +294,8 @@ pub(in crate::kv) struct JournalFile {
     /// Set if the file never had a record and cannot take one: its header is damaged, or it has
     /// bytes that are not a record.
     pub(in crate::kv) unusable: Option<&'static str>,
-    /// Whether the records of the file are keyed with a secret (version 2). Nothing is appended to
-    /// other files.
+    /// Whether the records of the file are keyed with a secret (version 2). Other files are not
+    /// appended to.
     pub(in crate::kv) is_keyed: bool,
 }
 

@@ -66,7 +66,7 @@ struct FullFile {
 #[derive(Debug, thiserror::Error)]
 pub(in crate::kv) enum AppendError {
     /// The next file could not be created, or the operating system had no resources for the write.
-    /// Nothing was written, and the group may be retried.
+    /// No byte was written, and the group may be retried.
     #[error("no room for account changes")]
     NoRoom(#[source] FileError),
     /// The write or the sync failed: the state on disk is unknown until the next start.

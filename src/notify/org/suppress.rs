@@ -1,4 +1,4 @@
-//! What holds back alerts: silences, inhibition rules and acknowledgements.
+//! Suppression of alerts by silences, inhibition rules and acknowledgements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -111,7 +111,7 @@ impl Inhibitors {
     }
 }
 
-/// What holds back alerts at one moment.
+/// The silences, inhibitions and acknowledgements that suppress alerts at one moment.
 pub(in crate::notify) struct Suppression<'s> {
     pub(in crate::notify) config: &'s NotifyConfig,
     pub(in crate::notify) inhibitors: &'s Inhibitors,

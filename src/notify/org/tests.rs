@@ -1,5 +1,5 @@
-//! The state of an organisation under an injected clock: the waits of groups, what holds back
-//! alerts, receivers that fail, restarts, and a day of alerts.
+//! The state of an organisation under an injected clock: the waits of groups, suppression,
+//! receivers that fail, restarts, and a day of alerts.
 
 mod day;
 mod world;

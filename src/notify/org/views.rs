@@ -9,7 +9,7 @@ use crate::model::Timestamp;
 use crate::notify::delivery::{DeliveryCounts, DeliveryError};
 use crate::notify::labels::{AlertFingerprint, AlertLabels};
 
-/// An alert, and what holds it back.
+/// An alert, and the reasons why it is suppressed.
 #[derive(Clone, Debug)]
 pub struct AlertView {
     /// The fingerprint.

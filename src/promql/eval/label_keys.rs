@@ -14,7 +14,7 @@ use crate::model::{LabelMask, LabelTable, LabelValues, Labels};
 pub(super) struct LabelSetNumbers<'l> {
     /// The number of each label set, from 0 in order of first appearance.
     pub(super) of: Vec<u32>,
-    /// For each number the index of the first label set that has it.
+    /// The index of the first label set of each number.
     pub(super) firsts: Vec<usize>,
     /// The names of all labels that were compared, in no order.
     pub(super) names: Vec<&'l str>,

@@ -4,9 +4,9 @@
 /// A time as a day of the proleptic Gregorian calendar and the seconds since its start.
 struct CivilTime {
     year: i64,
-    /// From 1.
+    /// The month, 1 to 12.
     month: i64,
-    /// From 1.
+    /// The day of the month, 1 to 31.
     day: i64,
     /// Days since 1970-01-01.
     days: i64,

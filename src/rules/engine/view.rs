@@ -35,7 +35,7 @@ impl RuleSource {
 pub struct RuleGroupKey {
     /// The organisation.
     pub org: OrgId,
-    /// Where the group is defined.
+    /// The source that defines the group.
     pub source: RuleSource,
     /// The name, unique within its source.
     pub name: Arc<str>,

@@ -44,7 +44,7 @@ impl Moves {
         }
         let stored = self.stored(org)?.filter(|row| row.step != MoveStep::Returned);
         match (stored, command.back) {
-            // The same command continues a move, whatever ended it.
+            // The same command continues an interrupted move, for every cause of the interruption.
             (Some(row), back) if !row.step.is_complete() => {
                 if (row.direction == MoveDirection::Back) != back {
                     return Err("a move in the other direction is not complete: `--stop` ends it".to_owned());

@@ -99,7 +99,7 @@ impl MoveTarget {
         self.settle_s = command.settle.unwrap_or(stored.settle_s);
     }
 
-    /// Takes note of a target that shows samples late, unless the command has a time.
+    /// Records the delay after which a target shows samples, unless the command states it.
     pub(super) fn found(&mut self, command: &MoveCommand, is_victoria: bool) {
         if command.settle.is_none() && is_victoria {
             self.settle_s = SETTLE_VICTORIA_S;

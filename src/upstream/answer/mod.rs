@@ -33,7 +33,7 @@ const WARNING_BYTES_MAX: usize = 1_024;
 /// The warning about an answer that lacks data.
 const PARTIAL: &str = "the upstream's answer is partial: some of its data was not available";
 
-/// What a server answered.
+/// The response of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UpstreamAnswer {
     /// The data.
@@ -83,19 +83,19 @@ pub struct RawAnswer {
 /// The data of a response, by the kind of the read.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AnswerData {
-    /// Of [`UpstreamRead::Query`].
+    /// The answer to [`UpstreamRead::Query`].
     Query(QueryAnswer),
-    /// Of [`UpstreamRead::Series`], sorted.
+    /// The answer to [`UpstreamRead::Series`], sorted.
     Series(Listing<Labels>),
-    /// Of [`UpstreamRead::LabelNames`] and [`UpstreamRead::LabelValues`], sorted.
+    /// The answer to [`UpstreamRead::LabelNames`] and [`UpstreamRead::LabelValues`], sorted.
     Texts(Listing<Arc<str>>),
-    /// Of [`UpstreamRead::Metadata`], sorted by name.
+    /// The answer to [`UpstreamRead::Metadata`], sorted by name.
     Metadata(Vec<Description>),
-    /// Of [`UpstreamRead::Exemplars`].
+    /// The answer to [`UpstreamRead::Exemplars`].
     Exemplars(Vec<SeriesExemplars>),
-    /// Of [`UpstreamRead::RemoteRead`] and [`UpstreamRead::RawMatrix`].
+    /// The answer to [`UpstreamRead::RemoteRead`] and [`UpstreamRead::RawMatrix`].
     Raw(RawAnswer),
-    /// Of [`UpstreamRead::RemoteRead`], if the server does not offer it.
+    /// The answer to [`UpstreamRead::RemoteRead`], if the server does not offer it.
     NoRemoteRead,
     /// The upstream does not support the request. The caller of a split evaluates it another way.
     Unsupported(String),

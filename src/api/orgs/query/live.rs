@@ -126,7 +126,7 @@ fn prepare(
     Ok(PreparedQuery { params: query, window, timeout, unused: params.unknown() })
 }
 
-/// A query of a set. What is wrong with it is an event of the stream.
+/// A query of a set. Its error, if any, becomes an event of the stream.
 pub(in crate::api::orgs) struct LiveItem {
     /// The id in the events.
     pub(in crate::api::orgs) id: Box<str>,

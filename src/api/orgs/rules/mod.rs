@@ -181,7 +181,8 @@ fn exists(identity: &Identity, org: OrgId) -> bool {
     !matches!(identity.org(org), Ok(None))
 }
 
-/// Forgets the groups of deleted organisations. Nothing more is written for them.
+/// Removes the groups of deleted organisations from the engine, which then writes no more samples
+/// for them.
 pub fn forget_deleted(identity: &Identity, engine: &RuleEngine) {
     engine.orgs().into_iter().filter(|org| !exists(identity, *org)).for_each(|org| engine.forget_org(org));
 }

@@ -84,7 +84,7 @@ fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
     std::str::from_utf8(bytes).ok().map(Cow::Borrowed)
 }
 
-/// What became of a series.
+/// The outcome of relabelling a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SeriesFate {
     /// It has this place in the new batch.

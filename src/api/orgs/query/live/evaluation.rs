@@ -69,7 +69,7 @@ impl LiveKey {
     }
 }
 
-/// What the live queries of one organisation share.
+/// The state that the live queries of one organisation share.
 #[derive(Debug)]
 pub(super) struct LiveOrg {
     /// A permit for each evaluation, so that live queries never fill the query lane.
@@ -231,7 +231,8 @@ impl LiveQuery {
         self.results().cells.get(&at)?.get().cloned()
     }
 
-    /// Returns the result of a step, which is evaluated unless it is kept or being evaluated.
+    /// Returns the result of a step. Evaluates the step unless its result is kept or another caller
+    /// is evaluating it.
     pub(super) async fn at(&self, at: Timestamp) -> StepResult {
         let cell = Arc::clone(self.results().cells.entry(at).or_default());
         if let Some(known) = cell.get() {

@@ -236,7 +236,7 @@ impl Feed {
                 () = tokio::time::sleep_until(wake_at) => None,
             };
             while let Some(joined) = done {
-                // An evaluation that panicked is reported by its lane. Nothing aborts one.
+                // An evaluation that panicked is reported by its lane. The tasks are never aborted.
                 if let Ok((index, result)) = joined
                     && let (Some(progress), Some(member)) = (members.get_mut(index), self.members.get(index))
                 {
@@ -307,7 +307,7 @@ impl Feed {
     fn push(&self, mut events: Vec<FeedEvent>, members: &[Progress]) {
         events
             .sort_by_key(|event| (event.at, event.member, matches!(event.content, EventContent::Result(_))));
-        // Nothing follows for a step before the next one of every query.
+        // No more events follow for a step that precedes the next step of every query.
         let next = members.iter().filter(|member| !member.is_over).map(|member| member.next);
         let complete_before = next.min().unwrap_or(Timestamp::MAX);
         let results = |event: &FeedEvent| match &event.content {
