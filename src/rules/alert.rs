@@ -96,7 +96,7 @@ pub struct AlertTransition {
     pub at: Timestamp,
     /// The labels of the alert.
     pub labels: Labels,
-    /// The new state. No transition is stored: a pending alert ended without firing.
+    /// The new state. `None` if a pending alert ended without firing.
     pub phase: Option<AlertPhase>,
     /// The value of the series when it was last in the result.
     pub value: f64,

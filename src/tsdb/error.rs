@@ -69,8 +69,8 @@ pub enum AppendError {
 /// The reason why copied records were not stored, or records could not be read for a follower.
 #[derive(Debug, thiserror::Error)]
 pub enum CopyError {
-    /// The record does not follow the last one, or does not fit the log file. Nothing of it was
-    /// stored.
+    /// The record does not follow the last one, or does not fit the log file. No part of the batch
+    /// was stored.
     #[error("the log of the primary does not continue this log: {0}")]
     Diverged(String),
     /// The record is of an unknown kind, or its body is damaged.

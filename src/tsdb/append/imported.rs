@@ -119,7 +119,8 @@ impl ImportedSamples {
         self.span = None;
     }
 
-    /// Sorts the runs by series for [`ImportedSamples::copy`]. Those of a series keep their order.
+    /// Sorts the runs by series for [`ImportedSamples::copy`]. The samples of a series keep their
+    /// order.
     pub(in crate::tsdb) fn sort(&mut self) {
         self.runs.sort_by_key(|run| run.series);
     }

@@ -57,7 +57,7 @@ pub(super) fn put_encoded(out: &mut Vec<u8>, before: i64, times: &[i64], kind: u
     });
 }
 
-/// Appends one mini-block whose values `put_values` appends. That function returns their kind.
+/// Appends one mini-block. `put_values` appends its values, and returns their kind.
 fn put(out: &mut Vec<u8>, before: i64, times: &[i64], put_values: impl FnOnce(&mut Vec<u8>) -> u8) {
     let (Some(first), Some(count)) =
         (times.first(), u8::try_from(times.len()).ok().and_then(|n| n.checked_sub(1)))

@@ -44,7 +44,7 @@ pub enum TailContent<'a> {
     Series(Vec<(SeriesId, Labels)>),
     /// Types, help texts and units of metrics. The latest value counts.
     Metadata(Vec<MetricMetadata<'a>>),
-    /// Samples. Those of one series are in the order of their sender.
+    /// Samples. The samples of one series are in the order of their sender.
     Samples(Vec<LogSample>),
     /// Native histograms with their series and time in ms.
     Histograms(Vec<(SeriesId, i64, Histogram)>),

@@ -48,8 +48,8 @@ pub enum StageError {
 
 impl Tsdb {
     /// Stages the store in the folder `to`, which must be on the same file system. `between` copies
-    /// control while no files change. Returns the number of the last log record in the copy.
-    /// Nothing is synced.
+    /// control while no files change. Returns the number of the last log record in the copy. No
+    /// file is synced.
     ///
     /// # Errors
     /// [`StageError`]. The created files remain, and the caller removes them.

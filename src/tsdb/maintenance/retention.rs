@@ -110,7 +110,7 @@ pub(in crate::tsdb) fn expired(
 pub(in crate::tsdb) struct Present {
     /// The time of the wall clock.
     wall: Timestamp,
-    /// None for a store in memory, which has no segments.
+    /// `None` for a store in memory, which has no segments.
     clock: Option<RetentionClock>,
     grace: Duration,
 }
@@ -401,8 +401,8 @@ impl Tsdb {
                 },
             )?;
             drop(removal);
-            // Samples that are too old are hidden already. Those dropped for their bytes were
-            // visible.
+            // Samples that are too old are hidden already. Segments that are dropped for their
+            // bytes were visible.
             let shown = metas.iter().filter(|meta| numbers.contains(&meta.seq) && meta.max_ms >= oldest);
             if let Some(least_ms) = shown.map(|meta| meta.min_ms).min() {
                 store.changes.note(least_ms);

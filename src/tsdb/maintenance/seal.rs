@@ -672,7 +672,8 @@ impl Tsdb {
 
     /// Returns the number of the first files in `sealed` that may be removed: those that neither a
     /// follower nor a pin needs, and more of those of pins if the log exceeds its limit for pins or
-    /// the disk is nearly full. What a follower needs has a limit of its own (docs/standby.md).
+    /// the disk is nearly full. Records that a follower needs have a limit of their own
+    /// (docs/standby.md).
     fn removable_count(&self, context: &SealContext<'_>, sealed: &[FullFile]) -> Result<usize, SealError> {
         let unheld = sealed.iter().take_while(|file| !self.copies.holds(file.last_seq)).count();
         let sealed = sealed.get(..unheld).unwrap_or_default();

@@ -52,8 +52,8 @@ pub(in crate::tsdb) struct Recovered {
     pub(in crate::tsdb) stores: Arc<Stores>,
     pub(in crate::tsdb) folder: Folder,
     pub(in crate::tsdb) wal: PathBuf,
-    /// The position at which the log continues. None if the store is read-only, with the reason in
-    /// the report.
+    /// The position at which the log continues. `None` if the store is read-only; the report then
+    /// has the reason.
     pub(in crate::tsdb) resume: Option<Resume>,
     pub(in crate::tsdb) report: RecoveryReport,
     /// Whether checkpoint and segments hold every record of a cleanly closed log.
@@ -901,7 +901,7 @@ fn is_repeated(meta: &SegmentMeta, listed: &OrgManifest, in_log: &std::ops::Rang
 /// position of its record, so that it removes samples of earlier records and keeps those of later
 /// ones.
 struct Deletions {
-    /// In order of their record numbers.
+    /// The remaining deletions, in order of their record numbers.
     left: VecDeque<(u64, OrgId, Arc<Tombstone>)>,
 }
 

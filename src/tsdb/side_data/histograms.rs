@@ -2,8 +2,8 @@
 //!
 //! The rules are those of floats ([`super::super::head`]). A histogram before the barrier is late.
 //! One after the last is appended. One at the time of the last is dropped if all bits are equal,
-//! and refused otherwise. One between barrier and last is late. Of several late ones at one time,
-//! the last write wins.
+//! and refused otherwise. One between barrier and last is late. If several late histograms have the
+//! same time, the last write wins.
 
 use std::collections::BTreeMap;
 
@@ -116,8 +116,8 @@ impl Histograms {
         self.merge(start, end, self.late_within(start, end), out);
     }
 
-    /// Returns the late histograms in `start..=end`. Those that arrived after the freeze win over
-    /// frozen ones.
+    /// Returns the late histograms in `start..=end`. Histograms that arrived after the freeze win
+    /// over frozen ones.
     fn late_within(&self, start: i64, end: i64) -> BTreeMap<i64, &Histogram> {
         let frozen = self.frozen.range(start..=end);
         frozen.chain(self.late.range(start..=end)).collect()

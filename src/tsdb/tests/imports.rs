@@ -215,7 +215,7 @@ enum ImportStep {
 }
 
 fn step() -> impl Strategy<Value = ImportStep> {
-    // Of the last minutes there are several values of one time, and some are ahead of the clock.
+    // The last minutes have several values of one time, and some samples are ahead of the clock.
     let minute = || prop_oneof![-4i64..20, 0i64..4_000, 0i64..200_000];
     let floats = prop::collection::vec((minute(), 0u8..3), 0..40);
     let sorted = (0u8..3, floats, any::<bool>(), prop::collection::vec(minute(), 0..3)).prop_map(
@@ -278,7 +278,7 @@ proptest! {
                         let batch = builder(series, &floats, &histograms);
                         let mut one = written.append(ORG, &batch.batch(), NOW).expect("stored");
                         let mut other = import.append(&batch.batch(), NOW).expect("stored");
-                        // Those of samples ahead of the clock come first.
+                        // The refusals of samples ahead of the clock come first.
                         for report in [&mut one, &mut other] {
                             report.refusals.sort_by(|a, b| a.reason.cmp(&b.reason));
                         }

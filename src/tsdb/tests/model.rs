@@ -18,7 +18,7 @@ enum StoreStep {
     EarlyCheckpoint,
     /// Seals everything.
     Seal,
-    /// Seals what is due by the clock, which is a part of the samples.
+    /// Seals the samples that are due by the clock, which are a part of all samples.
     SealDue,
     /// A seal whose segments cannot be written.
     FailedSeal,

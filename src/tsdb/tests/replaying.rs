@@ -192,7 +192,7 @@ fn a_start_reports_its_progress_and_completes_each_phase() {
     assert_eq!(report.samples, stored, "only samples after the checkpoint are replayed");
 }
 
-/// Holds with a checkpoint or with the log alone, whatever the length of tails at the end of the
+/// This holds with a checkpoint or with the log alone, for tails of any length at the end of the
 /// process.
 #[test]
 fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {

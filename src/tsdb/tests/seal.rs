@@ -327,7 +327,7 @@ fn readers_see_every_sample_at_every_moment_of_a_seal() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in 0..20_000i64 {
-                // As many samples as it takes on a disk that is faster than the seals.
+                // Enough samples for a disk that is faster than the seals.
                 if n >= 600 && tsdb.stats().seals > 3 {
                     break;
                 }

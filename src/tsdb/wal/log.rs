@@ -53,7 +53,8 @@ use crate::tsdb::report::Writes;
 /// The limit of queued body bytes; above it `submit` waits. Each queued body has a waiting caller,
 /// and the lanes bound the number of callers.
 const QUEUE_BYTES_MAX: usize = 64 << 20;
-/// The limit of a written body. With its header and a first mark it fits the smallest file.
+/// The limit of a written body. Together with the header and a first mark it fits into the smallest
+/// file.
 pub(in crate::tsdb) const BODY_BYTES_WRITTEN_MAX: usize = 640 << 10;
 /// The time without traffic after which a mark records that the last group is durable.
 const MARK_AFTER: Duration = Duration::from_millis(100);
@@ -300,9 +301,9 @@ struct WaitingRecord {
 
 /// The caller that waits for a confirmation.
 enum WaitingReply {
-    /// Of one of several records.
+    /// A caller that waits for one record, of possibly several.
     Record(Reply, ApplyOutcome),
-    /// Of a request without records: everything that it brought was in the log before.
+    /// A caller without records, because all of its samples were in the log before.
     Nothing(Done),
 }
 
@@ -483,7 +484,7 @@ impl Log {
         if drafts.is_empty() || admitted.is_err() {
             drop(queue);
             return match (admitted, self.shared.answer()) {
-                // What the request repeats may be in the log and not on the follower.
+                // Samples that the request repeats may be in the log and not on the follower.
                 (Ok(()), GateAnswer::Wait) => {
                     let seq = self.shared.counters.last_seq.load(Ordering::Acquire);
                     self.shared.wait(seq, WaitingReply::Nothing(done));

@@ -140,7 +140,7 @@ pub(super) fn write(
         let output = SegmentOutput { dir, id, content: SegmentContent::Head };
         write_kind(store, output, window, least, throttle, written)?;
     }
-    // Of samples at one time, those of the segment with the greater number win.
+    // If samples have the same time, that of the segment with the greater number wins.
     if let Some((imported, (least, _))) = window.imported.and_then(|it| Some((it, it.span()?))) {
         let output = SegmentOutput { dir, id, content: SegmentContent::Import(imported) };
         write_kind(store, output, window, least, throttle, written)?;

@@ -8,7 +8,7 @@
 //! merged last, because they take precedence. If the segment set has changed meanwhile, the read is
 //! repeated with the new set.
 //!
-//! A reader may announce the series that it will read ([`look_ahead`]). Those without samples of
+//! A reader may announce the series that it will read ([`look_ahead`]). Series without samples of
 //! the range in the head are then read from the segments of that moment only, with batched lookups
 //! ([`super::prefetch`]).
 
@@ -303,7 +303,7 @@ impl ReadState {
         window.resolve(set, cache, cache_handle.as_mut());
     }
 
-    /// Finds the locations of a series' samples. Where two overlap, the later one takes precedence.
+    /// Finds the locations of a series' samples. If two overlap, the later one takes precedence.
     fn find_locations(
         &mut self,
         set: &SegmentSet,

@@ -29,7 +29,8 @@ use crate::tsdb::wal::record::{
 const GROUP_BYTES_MAX: usize = 1 << 20;
 /// The limit of the number of records in a group.
 const GROUP_RECORDS_MAX: usize = 256;
-/// The limit of unsynced bytes. With a group after them they stay below the limit of a torn tail.
+/// The limit of unsynced bytes. Together with a following group they stay below the limit of a torn
+/// tail.
 const UNSYNCED_BYTES_MAX: u64 = 2 << 20;
 /// If half of a file fills within this time, the next file is large (see `LARGE_BYTES`).
 const FAST_HALF: Duration = Duration::from_secs(5);
@@ -182,7 +183,7 @@ impl Committer {
             let at_once = records.iter().any(|(draft, _): &(Draft, Reply)| draft.kind.is_synced_at_once());
             self.unapplied = true;
             if let Err(why) = self.write_buffer(seq, at_once) {
-                // Without resources nothing was written.
+                // If resources are short, no byte was written.
                 self.unapplied = !matches!(why, AppendError::OutOfResources(_));
                 return self.shared.refuse_all(records.into_iter().chain(rest).collect(), &why);
             }
@@ -375,7 +376,7 @@ impl Committer {
     /// [`AppendError::Fenced`] for any failure.
     pub(super) fn sync(&mut self) -> Result<(), AppendError> {
         let Some(bytes) = self.unsynced.as_ref().map(|unsynced| unsynced.bytes) else { return Ok(()) };
-        // The state of the disk after a failed sync is unknown, whatever the cause was.
+        // The state of the disk after a failed sync is unknown, for every cause.
         self.shared.disk.sync_log(&self.file.file, &self.file.path).map_err(|e| {
             AppendError::Fenced(format!("sync {} at byte {}: {e}", self.file.path.display(), self.offset))
         })?;
@@ -448,7 +449,7 @@ impl Committer {
         let last_seq = *last_seq;
         self.unapplied = true;
         if let Err(why) = self.write_buffer(last_seq, true) {
-            // Without resources nothing was written.
+            // If resources are short, no byte was written.
             self.unapplied = !matches!(why, AppendError::OutOfResources(_));
             return Err(why.into());
         }
