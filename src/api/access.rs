@@ -43,7 +43,7 @@ pub enum Caller {
     DisabledAccount,
     /// An embed token that grants every endpoint, one dashboard and alerts.
     Token,
-    /// An embed token that grants every endpoint except this one.
+    /// An embed token that grants every endpoint except that of the route.
     TokenWithout(Endpoint),
     /// An embed token of another organisation.
     ForeignToken,

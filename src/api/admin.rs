@@ -33,7 +33,7 @@ pub struct AdminDeps {
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,
-    /// Held while a seal runs, so that there is one at a time.
+    /// Held while a seal runs, so that only one seal runs at a time.
     pub sealing: Arc<Mutex<()>>,
     /// The limits of organisations without settings of their own.
     pub defaults: Arc<OrgSettings>,

@@ -197,7 +197,7 @@ pub struct MoveFigure {
     pub lost_records: u64,
     /// The samples that the engine refused.
     pub refused_samples: u64,
-    /// The reason why nothing is sent, if there is one.
+    /// The reason why no samples are sent, if any.
     pub waits_for: Option<String>,
 }
 

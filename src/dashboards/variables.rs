@@ -52,8 +52,8 @@ impl VariableOption {
 /// How the value of a variable is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableAccess<'a> {
-    /// By the token or its key: the variable has these values, and those of the document do not
-    /// count.
+    /// The token or its key sets it: the variable has these values, and those of the document do
+    /// not count.
     Locked(&'a [String]),
     /// The viewer sets it, to one of these values; `None` allows all.
     Open(Option<&'a [String]>),

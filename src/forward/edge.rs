@@ -465,7 +465,7 @@ pub struct Forwarders {
 /// The data that the lock [`Forwarders::changes`] guards.
 #[derive(Debug, Default)]
 pub struct ForwardChanges {
-    /// When the positions of targets were last stored.
+    /// The time at which the positions of targets were last stored.
     pub positions_at: Option<Timestamp>,
 }
 

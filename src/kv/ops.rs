@@ -6,7 +6,7 @@
 //! sync is unknown.
 //!
 //! A file of the data folder that is written without these functions is not covered by such tests.
-//! sled's own files are not covered: they are never the only copy of anything.
+//! sled's own files are not covered: they are never the only copy of a row.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;

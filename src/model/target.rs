@@ -133,7 +133,7 @@ pub enum Tenant {
 /// The settings of TLS. All texts are PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TargetTls {
-    /// The only certificate authorities that are trusted; `None` means the public ones.
+    /// The certificate authorities that are trusted exclusively; `None` means the public ones.
     pub ca_pem: Option<String>,
     /// The certificate chain of the client.
     pub client_cert_pem: Option<String>,

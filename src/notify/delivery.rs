@@ -55,7 +55,7 @@ impl DeliveryCounts {
 /// The last error of a receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryError {
-    /// When it happened.
+    /// The time of the failure.
     pub at: Timestamp,
     /// The description.
     pub text: String,

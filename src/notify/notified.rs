@@ -22,7 +22,7 @@ const _: () = assert!(PARTS * PART_ALERTS_MAX >= ALERTS_MAX);
 /// The alerts that were last reported to an integration as firing.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NotifiedAlerts {
-    /// Each with its part.
+    /// The alerts, each with the number of its part.
     alerts: BTreeMap<AlertFingerprint, (NotifiedAlert, u8)>,
     /// The number of alerts of each part.
     lengths: [usize; PARTS],
@@ -115,7 +115,8 @@ impl NotifiedAlerts {
         changed.filter_map(row).collect()
     }
 
-    /// Returns the first part with room. The limit of alerts leaves some in the last one.
+    /// Returns the first part with room. The limit of alerts guarantees that the last part has
+    /// room.
     fn free_part(&self) -> u8 {
         let mut parts = (0..PARTS_MAX).zip(self.lengths);
         parts.find(|(_, length)| *length < PART_ALERTS_MAX).map_or(PARTS_MAX - 1, |(part, _)| part)

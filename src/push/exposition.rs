@@ -203,7 +203,7 @@ impl Exposition {
         }
     }
 
-    /// Replaces the families of `other` that this has, and keeps its others.
+    /// Replaces the families of `other` that `self` has, and keeps the other families of `other`.
     #[must_use]
     pub fn merged(mut self, other: Exposition) -> Exposition {
         self.families.extend(other.families);

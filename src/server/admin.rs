@@ -211,7 +211,7 @@ impl AdminClient {
         if stream.shutdown(std::net::Shutdown::Write).is_ok()
             && stream.set_read_timeout(Some(END_TIMEOUT)).is_ok()
         {
-            // Either the end or a timeout. No more bytes arrive.
+            // The read returned the end of the stream or a timeout. No more bytes arrive.
             let _ = self.stream.read(&mut [0]);
         }
     }

@@ -112,7 +112,7 @@ impl OpenStore {
         rule_backfill::run(org, tsdb, rule_settings, request, clock.now())
     }
 
-    /// Seals everything.
+    /// Seals all samples.
     ///
     /// # Errors
     /// The reason as text.

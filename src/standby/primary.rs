@@ -536,8 +536,8 @@ impl Primary {
         }
     }
 
-    /// Makes the follower with the base `link`, whose log is kept from `hold` on, the only one. The
-    /// acknowledgements of another one no longer count.
+    /// Makes the follower with the base `link` the only follower. The log is kept for it from
+    /// `hold` on. The acknowledgements of another one no longer count.
     fn replace_follower(&self, link: u64, hold: u64) -> Result<(), BaseError> {
         let _alone = self.linking.lock().ignore_poison();
         let linked = self.options.control.change_standby(move |row| {

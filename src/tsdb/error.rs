@@ -76,7 +76,7 @@ pub enum CopyError {
     /// The record is of an unknown kind, or its body is damaged.
     #[error("copied record {seq} is invalid: {what}")]
     Invalid {
-        /// Its number.
+        /// The number of the record.
         seq: u64,
         /// The problem.
         what: String,
@@ -86,7 +86,7 @@ pub enum CopyError {
     Trimmed {
         /// The first record that is left.
         first: u64,
-        /// The wanted one.
+        /// The wanted record.
         wanted: u64,
     },
     /// A file of the log is damaged.
@@ -240,7 +240,7 @@ pub enum TailError {
     /// Records were trimmed before they were read.
     #[error("log records {lost_from} to {lost_to} were removed before they were read")]
     Trimmed {
-        /// The first removed record, inclusive: the wanted one.
+        /// The first removed record, inclusive, which is the wanted record.
         lost_from: u64,
         /// The last removed record, inclusive. The next one can be read.
         lost_to: u64,

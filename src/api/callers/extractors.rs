@@ -142,7 +142,7 @@ impl StandingCaller {
     /// Returns the party that the response counts for.
     ///
     /// # Errors
-    /// Those of the credential. A caller that has entered an organisation has one.
+    /// Those of the credential. A caller that has entered an organisation has a payer.
     pub(in crate::api) fn payer(&self) -> ApiResult<Payer> {
         self.caller.0.credential()?;
         self.caller

@@ -109,8 +109,9 @@ impl Grant {
         self.min_step_ms
     }
 
-    /// Returns a text that grants of equal restrictions have in common, apart from endpoints. A
-    /// query is allowed, and reports the same, under all of them or none.
+    /// Returns a text that grants of equal restrictions have in common, apart from endpoints. The
+    /// spellings are treated alike: a query is allowed under all of them or none, with the same
+    /// report.
     pub(in crate::api) fn key(&self) -> String {
         let exprs = self.token.as_ref().map_or(&[][..], |token| &token.exprs);
         let lookback_s = self.max_lookback_s();

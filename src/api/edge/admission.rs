@@ -325,7 +325,7 @@ impl Drop for KnownPlace {
     }
 }
 
-/// Counts one less. Removes the entry of the last one.
+/// Decrements the count of a key, and removes a count of 0.
 fn release<K: Eq + Hash>(counts: &mut HashMap<K, usize>, key: &K) {
     if let Some(open) = counts.get_mut(key) {
         *open -= 1;

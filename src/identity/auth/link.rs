@@ -2,11 +2,11 @@
 //! secret, used once (docs/specification.md D5).
 //!
 //! Several mailed links of an address and a kind may be outstanding, so that another person's
-//! request does not invalidate a link that the owner requested. The use of one ends the others. Of
-//! printed links and of links that prove a new address, only the newest is valid. A request for an
-//! address without an account stores a link as well, so that both requests do the same work. The
-//! person who opens a link proves that they requested it: by the cookie of the browser that did, or
-//! by typing the address. Five wrong addresses burn the link.
+//! request does not invalidate a link that the owner requested. The use of one link ends the other
+//! links. Of printed links and of links that prove a new address, only the newest is valid. A
+//! request for an address without an account stores a link as well, so that both requests do the
+//! same work. The person who opens a link proves that they requested it: by the cookie of the
+//! browser that did, or by typing the address. Five wrong addresses burn the link.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -161,8 +161,8 @@ pub enum SessionCheck {
 
 /// Minimum lag of the stored time that is written.
 const LAG_QUEUED_MS: i64 = 60 * 1_000;
-/// Lag from which on the request waits for the write. A crash may lose as much, so it is added
-/// after one.
+/// Lag from which on the request waits for the write. A crash may lose this time, so it is added
+/// after a crash.
 const LAG_WAITED_MS: i64 = 10 * 60 * 1_000;
 /// Maximum number of sessions of one user; beyond it the least recently used one is ended, with an
 /// audit entry.

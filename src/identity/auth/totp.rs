@@ -105,7 +105,7 @@ impl Identity {
         })
     }
 
-    /// Starts an enrolment, which ends with the session. Replaces an unconfirmed one. Blocks
+    /// Starts an enrolment, which ends with the session. Replaces an unconfirmed enrolment. Blocks
     /// (commit).
     ///
     /// # Errors

@@ -187,7 +187,7 @@ impl DashboardDocument {
         }
     }
 
-    /// Compresses the text. Takes milliseconds for a long one.
+    /// Compresses the text. Takes milliseconds for a long document.
     ///
     /// # Errors
     /// [`DocumentError::StoredTooLarge`].

@@ -6,10 +6,10 @@
 //! parser accepts exactly one matcher. Both parsers read the texts that it accepts alike: a
 //! property test beside the handlers that pass policies to both checks this.
 //!
-//! The label name is bare if it is a classic one. Any UTF-8 is a name in double quotes, single
-//! quotes or backquotes, with the escapes of PromQL. The value is in double or single quotes, with
-//! `\n`, `\t`, `\r`, `\\` and the quote itself escaped. It may be bare if it consists of letters,
-//! digits and `_ - . : / @ + * |` only.
+//! A classic label name has no quotes. Any UTF-8 is a name in double quotes, single quotes or
+//! backquotes, with the escapes of PromQL. The value is in double or single quotes, with `\n`,
+//! `\t`, `\r`, `\\` and the quote itself escaped. It may be bare if it consists of letters, digits
+//! and `_ - . : / @ + * |` only.
 
 use std::borrow::Cow;
 

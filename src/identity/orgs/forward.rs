@@ -60,7 +60,7 @@ pub struct NewForwardTarget {
     pub rules: String,
     /// The same as [`ForwardTarget::enabled`].
     pub enabled: bool,
-    /// The same as [`ForwardTarget::from_seq`]. A change keeps the stored one.
+    /// The same as [`ForwardTarget::from_seq`]. A change keeps the stored number.
     pub from_seq: u64,
 }
 

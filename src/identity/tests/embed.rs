@@ -867,8 +867,8 @@ fn refused_tokens_are_in_the_organisations_audit_log() {
     assert_eq!((entry.target.clone(), entry.detail.as_str()), (page.key.to_string(), "aud"));
 }
 
-/// The rule of dates is that of `revoke_tokens`: no token from before survives, and no clock that
-/// was ahead, second revocation or restart helps one.
+/// The rule of dates is that of `revoke_tokens`: no earlier token stays valid, not even after a
+/// clock that was ahead, a second revocation or a restart.
 #[test]
 fn revoked_tokens_of_a_dashboard_stay_refused_and_minted_ones_work() {
     let mut page = page();

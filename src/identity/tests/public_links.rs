@@ -395,7 +395,7 @@ fn invalid_settings_of_a_link_name_their_field() {
         };
         assert_eq!(errors.first().map(|error| error.field), Some(field), "{errors:?}");
     }
-    // Locked and open at once.
+    // The variable is locked and open at once.
     let mut both = base();
     both.dashboard.open.insert("tenant".into(), None);
     assert!(matches!(create(&mut instance, org, both), Err(PublicLinkError::Validation(_))));

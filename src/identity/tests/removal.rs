@@ -53,7 +53,7 @@ fn change(id: u8, value: Option<Vec<u8>>) -> NotifyStateChange {
     NotifyStateChange { kind: 4, id: [id; 16], value }
 }
 
-/// Each of them needs more rows than another one leaves of a change.
+/// Each removal needs more rows than fit into a change beside another removal.
 #[test]
 fn large_values_of_a_deleted_organisation_are_removed() {
     let mut instance = TestInstance::with_owner();

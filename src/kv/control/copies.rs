@@ -50,8 +50,8 @@ pub enum StandbyRole {
 pub struct StandbyRow {
     /// The role.
     pub role: StandbyRole,
-    /// The epoch, which grows with each promotion. In a fenced store, the epoch of the promoted
-    /// one.
+    /// The epoch, which grows with each promotion. The epoch of the promoted store, if this one is
+    /// fenced.
     pub epoch: u64,
     /// In a follower, the last copied account change, by the number of the primary.
     pub accounts: u64,
@@ -508,7 +508,7 @@ impl Control {
         self.shared.recent.lock().ignore_poison()
     }
 
-    /// Returns the account changes after `seq`. Does not wait for new ones.
+    /// Returns the account changes after `seq`. Does not wait for new changes.
     ///
     /// # Errors
     /// [`CommitError`] if control is closed or its rows cannot be read.

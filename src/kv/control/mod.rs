@@ -273,8 +273,8 @@ impl Control {
         }
     }
 
-    /// Refuses further changes until the next start, as after a failed sync. For callers that know
-    /// that the disk cannot be trusted, and for demonstrations of this state.
+    /// Refuses further changes until the next start, as after a failed sync. Callers use it if the
+    /// disk cannot be trusted, or to demonstrate this state.
     pub fn refuse_changes(&self, why: &str) {
         self.shared.fence(why);
     }

@@ -446,7 +446,7 @@ impl ControlOpening<'_> {
         Ok((journal, exported))
     }
 
-    /// Looks for the newest intact export unless one is known; notes the damaged ones.
+    /// Looks for the newest intact export unless one is known; records the damaged exports.
     fn find_a_whole_export(&mut self) {
         for export in &self.exports {
             if !self.whole.is_empty() {

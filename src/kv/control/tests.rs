@@ -482,7 +482,7 @@ fn a_change_refused_for_lack_of_resources_never_reappears() {
         }
         assert_eq!(control.health(), Ok(()));
         drop(failing);
-        // As long as the first of them, so that the second one would follow it.
+        // The value is as long as the first one, so that the second would follow it.
         put(&control, 2, user("refused")).expect("tried again");
         let expected = users(&control);
         assert_eq!(expected.len(), 2);

@@ -221,7 +221,7 @@ impl Journal {
         ops::write_at(&files::create_file(&copy)?, &copy, &bytes, 0).map_err(FileError::at("write", &copy))
     }
 
-    /// Writes one record per change and syncs once. Returns the sequence number of the last one.
+    /// Writes one record per change and syncs once. Returns the sequence number of the last change.
     ///
     /// `changes` must fit into one file together: at most [`super::GROUP_BYTES_MAX`].
     pub(in crate::kv) fn append(&mut self, changes: &[RowChanges]) -> Result<u64, AppendError> {

@@ -201,7 +201,7 @@ impl OrgNotifier {
         self.silences.get(id)
     }
 
-    /// Creates a silence, or changes the one with this id. Returns the id of the resulting one.
+    /// Creates a silence, or changes the one with this id. Returns the id of the resulting silence.
     ///
     /// # Errors
     /// [`SilenceError`]; then nothing is changed.

@@ -94,8 +94,8 @@ impl Inhibitors {
         Inhibitors { sources: config.inhibit_rules.iter().map(find).collect() }
     }
 
-    /// Returns an alert that inhibits one. As in Alertmanager, an alert that matches both sides of
-    /// a rule is not inhibited by another one that does.
+    /// Returns an alert that inhibits `alert`. As in Alertmanager, an alert that matches both sides
+    /// of a rule is not inhibited by another one that does.
     pub(in crate::notify) fn source_of(
         &self,
         config: &NotifyConfig,

@@ -1,5 +1,5 @@
 //! The raw samples that a plan reads: for each selector its matchers and the range of times, in
-//! closed form, without reading anything. `engine: split` fetches the part of each range that lies
+//! closed form, without reading samples. `engine: split` fetches the part of each range that lies
 //! before its border.
 //!
 //! The scan follows the evaluation node by node, with the same steps: a subquery evaluates its

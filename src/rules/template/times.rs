@@ -68,7 +68,7 @@ impl TemplateTime {
                 "{seconds} cannot be represented as a nanoseconds timestamp since it overflows int64"
             ));
         }
-        // Truncated twice, as upstream does: to nanoseconds, then to milliseconds.
+        // The time is truncated twice, as in Prometheus: to nanoseconds, then to milliseconds.
         Ok(TemplateTime { ms: super::number::to_int(nanos) / 1_000_000 })
     }
 

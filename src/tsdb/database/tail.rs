@@ -75,7 +75,7 @@ pub enum TailContent<'a> {
     Mark,
     /// The log continues in another file.
     Switch {
-        /// The number of that file.
+        /// The number of the next file.
         next_file: u64,
     },
 }

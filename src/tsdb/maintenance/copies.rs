@@ -27,7 +27,8 @@ use crate::tsdb::wal::sink::Sink;
 pub(in crate::tsdb) struct Copies {
     /// The first record that the follower needs; 0 if there is none.
     hold: AtomicU64,
-    /// In a follower, the organisations whose window a copied record closed since their last seal.
+    /// The organisations of a follower that have not been sealed since a copied record closed their
+    /// window.
     to_seal: Mutex<BTreeSet<OrgId>>,
     /// Whether there was a follower, or this store was one, when the store was opened.
     was_linked: bool,

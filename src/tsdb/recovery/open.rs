@@ -868,9 +868,9 @@ fn renew_copies(folder: &Folder, stores: &Stores) {
 }
 
 /// Describes the bytes after the last record for which no later record vouches. A crash leaves such
-/// bytes of a record that was never acknowledged. A disk that loses confirmed writes leaves them of
-/// one that was: only records up to `known` were certainly durable. Returns none if there are no
-/// such bytes.
+/// bytes of a record that was never acknowledged. A disk that loses confirmed writes can leave such
+/// zeros in place of a synced record, so only records up to `known` were certainly durable. Returns
+/// none if there are no such bytes.
 pub(in crate::tsdb) fn torn_finding(tail: &Tail, dir: &Path, last_seq: u64, known: u64) -> Option<Finding> {
     let Tail { path, offset, torn_bytes, .. } = tail;
     let what = format!(

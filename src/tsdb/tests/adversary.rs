@@ -477,7 +477,7 @@ impl AdversaryRun {
         (path, bytes)
     }
 
-    /// Returns the end of the log. Computed only while damage is about to follow.
+    /// Returns the end of the log. The result is the default unless damage is about to follow.
     fn log_end(&self) -> RecordEnd {
         if self.unsealed.is_none() {
             return RecordEnd::default();

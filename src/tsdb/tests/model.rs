@@ -16,7 +16,7 @@ enum StoreStep {
     /// A checkpoint that claims to cover less than its rows hold, as if records arrived while it
     /// was written.
     EarlyCheckpoint,
-    /// Seals everything.
+    /// Seals all samples.
     Seal,
     /// Seals the samples that are due by the clock, which are a part of all samples.
     SealDue,

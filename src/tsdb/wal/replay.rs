@@ -238,7 +238,7 @@ impl LogBreak {
 
     /// Judges the rest of a file of version 1 in which records cannot be distinguished from
     /// senders' data. It is damage if anything there looks like a record that was durable after the
-    /// missing one. No record of it is returned.
+    /// missing one. No record of the file is returned.
     fn note_unsearched(
         &mut self,
         reader: &mut LogReader,

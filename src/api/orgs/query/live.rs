@@ -2,9 +2,9 @@
 //! (docs/specification.md C5).
 //!
 //! `evaluation` evaluates equal queries of equal restrictions once. `feed` merges the events of a
-//! set of queries, so that all streams of equal sets send the same bytes. `table` knows all of
-//! them, with their limits, and checks every half second that the credentials of streams are still
-//! valid. `stream` is the body of one response. `set` is the request with many queries.
+//! set of queries, so that all streams of equal sets send the same bytes. `table` lists all
+//! streams, with their limits, and checks every half second that the credentials of streams are
+//! still valid. `stream` is the body of one response. `set` is the request with many queries.
 //!
 //! An event has the points of one step, so streams that joined at different times receive the same
 //! events, and a stream that resumes after `Last-Event-ID` receives each point once.

@@ -78,7 +78,7 @@ impl OrgMetrics {
         is_new
     }
 
-    /// Forgets the metric that was queried least recently. Returns whether there was one.
+    /// Forgets the metric that was queried least recently. Returns whether a metric was removed.
     fn forget(&mut self) -> bool {
         let Some((_, name)) = self.order.pop_first() else { return false };
         let at = self.last.remove(&name).map(|queried| queried.at);

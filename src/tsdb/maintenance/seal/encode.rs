@@ -32,8 +32,8 @@ const DAY_MS: i64 = 24 * 3_600_000;
 const PARTITIONS_MAX: i64 = 31;
 /// The number of segments that are written at a time.
 const OPEN_MAX: usize = 8;
-/// The number of series whose samples are prefetched together. Half an hour of them is 30 kB, a day
-/// at most a few times the cache.
+/// The number of series whose samples are prefetched together. The samples of half an hour take 30
+/// kB, those of a day at most a few times the cache.
 const TOUCHED: usize = 32;
 /// The working time between two pauses.
 const WORK: Duration = Duration::from_millis(20);

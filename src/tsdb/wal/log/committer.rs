@@ -276,8 +276,9 @@ impl Committer {
         }
     }
 
-    /// Returns the bytes that are left for records, without those reserved for the switch. A file
-    /// of version 1 takes only its switch, because senders can make records that verify there.
+    /// Returns the bytes that are left for records, without those reserved for the switch. Only the
+    /// switch record is appended to a file of version 1, because senders can forge records that
+    /// verify there.
     fn space_for_records(&self) -> usize {
         match self.file.layout {
             Layout::Keyed(_) => self.unwritten_bytes().saturating_sub(self.file.layout.switch_bytes()),

@@ -201,8 +201,8 @@ impl BatchQueue {
         self.timeout.saturating_sub(self.since.elapsed())
     }
 
-    /// Runs the first query of a group, and gives its result to the others. A query whose result
-    /// cannot be shared is run by itself.
+    /// Runs the first query of a group, and copies its result to the other queries. A query whose
+    /// result cannot be shared is run by itself.
     fn run_group(&self, group: Vec<BatchQuery>, cancelled: &Arc<AtomicBool>) {
         let mut rest = group.into_iter();
         while let Some(BatchQuery { id, query }) = rest.next() {

@@ -62,7 +62,7 @@ impl LiveKey {
 
     /// Returns a text that callers of equal restrictions have in common. Their queries with equal
     /// parameters have equal results. Queries of two keys are not shared: each key is charged its
-    /// own evaluations, and one whose evaluation time is used up ends none of others.
+    /// own evaluations, and a key without evaluation time does not end queries of other keys.
     pub(super) fn restrictions(access: &QueryAccess) -> String {
         let charged = access.charged_key();
         format!("{charged:?} {} {}", access.grant.key(), access.access.scope.series_key())

@@ -51,7 +51,7 @@ pub(super) struct Member {
 #[derive(Clone)]
 pub(super) struct Events {
     pub(super) text: Bytes,
-    /// Whether one of them has an `id`.
+    /// Whether any query has an `id`.
     pub(super) is_complete: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) struct Feed {
     /// Changes with each batch, when the feed ends, and when a credential has ended.
     pub(super) changed: watch::Sender<()>,
     ended: OnceLock<ApiError>,
-    /// Why no query has further steps. All batches are sent before streams end with it.
+    /// The reason why no query has further steps. All batches are sent before streams end with it.
     refused: OnceLock<ApiError>,
     /// Counts the streams that were too slow, for `/metrics`.
     gaps: Arc<AtomicU64>,
