@@ -510,7 +510,7 @@ impl OwnMetrics {
             single(
                 "promlet_query_cache_evicted_total",
                 MetricKind::Counter,
-                "Cached results evicted for others.",
+                "Cached results evicted to make room for others.",
                 count(cache.evicted),
             ),
             gauge("promlet_live_streams", "Open streams of live queries.", live.streams as u64),
@@ -572,7 +572,7 @@ impl OwnMetrics {
         let evicted = single(
             "promlet_otlp_delta_evicted_series_total",
             MetricKind::Counter,
-            "Series with OTLP deltas whose totals left memory for others; they are read again.",
+            "Series with OTLP deltas whose totals were evicted from memory and are read again from the store.",
             counts.map_or(0.0, |counts| read(&counts.evicted)),
         );
         [points, evicted]

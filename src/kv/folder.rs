@@ -84,7 +84,7 @@ pub enum FolderError {
         path: PathBuf,
     },
     /// The folder was written by a newer version; it is left unchanged.
-    #[error("{} has layout {found}, this program reads {LAYOUT}: use the newer program", path.display())]
+    #[error("{} has layout {found}, but this program reads {LAYOUT}: use the newer program", path.display())]
     Newer {
         /// The folder.
         path: PathBuf,
@@ -696,7 +696,7 @@ fn take_clean_marker(path: &Path, store: StoreId) -> Result<LastStop, FolderErro
 }
 
 /// Parses a key in hexadecimal, as in `master.key`, or in base64, as in `PROMLET_MASTER_KEY`. The
-/// length tells them apart.
+/// two are distinguished by their length.
 fn parse_key(text: &str, origin: &str) -> Result<MasterKey, FolderError> {
     let text = text.trim().as_bytes();
     let hex = data_encoding::HEXLOWER_PERMISSIVE.decode(text).ok();

@@ -74,7 +74,7 @@ pub enum HeadError {
     Database(#[from] DatabaseError),
     /// The body is too long. Rows are never split here: the caller must put fewer series or
     /// samples into it.
-    #[error("a row of the head has {bytes} bytes, at most {allowed} are stored safely")]
+    #[error("a row of the head has {bytes} bytes; at most {allowed} are stored safely")]
     RowTooLong {
         /// Length of the body.
         bytes: usize,

@@ -59,7 +59,7 @@ const CONNECTIONS_MAX: usize = 8;
 /// How long a request may take to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a client waits for the server to close the connection. Servers of earlier versions do
-/// not.
+/// not close it.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// The greatest length of a socket's path that every system supports.
 const PATH_BYTES_MAX: usize = 100;
@@ -143,7 +143,7 @@ pub enum AdminError {
         dir: PathBuf,
     },
     /// The connection broke.
-    #[error("cannot talk to the running server over {}", path.display())]
+    #[error("cannot communicate with the running server over {}", path.display())]
     Connection {
         /// The socket.
         path: PathBuf,

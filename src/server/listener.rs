@@ -1,5 +1,5 @@
 //! The listener, bound before the store is opened, so that clients see the progress of the start
-//! and that the process runs. Signals are handled from here on, too.
+//! and that the process runs. It also begins to handle signals.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -260,7 +260,7 @@ impl Primary {
         let _alone = self.linking.lock().ignore_poison();
         let row = control.standby().map_err(|e| failed(&e))?;
         if row.link != link_at_first {
-            // The client may have given the request up. The newer one may know its link already.
+            // The client may have given the request up. The newer stream may have its link already.
             return Err(Refused::Failed("another handshake was faster".to_owned()));
         }
         if request.epoch > row.epoch {
@@ -408,7 +408,8 @@ impl Primary {
         Ok(epoch)
     }
 
-    /// Fences this server if `epoch` is higher than its own. Returns the epoch that it knows.
+    /// Fences this server if `epoch` is higher than its own. Returns the epoch that this server
+    /// knows.
     ///
     /// Closes the gate first. When this returns, the store has durably ceased to be the primary.
     ///

@@ -345,7 +345,7 @@ pub enum ManifestError {
         seq: u64,
     },
     /// The sealed time or its record would decrease.
-    #[error("organisation {org} is sealed to {have:?}, which must not fall to {asked:?}")]
+    #[error("organisation {org} is sealed up to {have:?}; this end must not move back to {asked:?}")]
     Falls {
         /// The organisation.
         org: OrgId,

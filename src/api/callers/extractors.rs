@@ -431,7 +431,8 @@ impl RequestIdentity {
         }
     }
 
-    /// Records the charge that the response headers report. The first charge of a request wins.
+    /// Records the charge that the response headers report. Only the first charge of a request is
+    /// recorded.
     pub(super) fn record_charge(&self, charge: Charge) {
         let _ = self.charge.set(charge);
     }

@@ -1,8 +1,8 @@
 //! The queue of a lane: which organisation has the next turn, and which job makes room in a full
 //! queue.
 //!
-//! Nothing here waits or wakes: [`pool`](super::pool) holds the lock of the queue meanwhile, and
-//! runs the jobs.
+//! The queue neither waits nor wakes threads: [`pool`](super::pool) holds the lock of the queue
+//! meanwhile, and runs the jobs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::thread::Thread;

@@ -58,7 +58,7 @@ pub enum AddressChangeError {
     /// `link_invalid`.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// Another account has taken the address meanwhile: `email_taken`.
+    /// Another account got the address meanwhile: `email_taken`.
     #[error("another account has this address")]
     Taken,
 }

@@ -85,9 +85,9 @@ pub const LINK_TTL: Duration = Duration::from_secs(600);
 /// removed.
 ///
 /// The rate limits of mails admit fewer during the lifetime of a link; otherwise strangers could
-/// invalidate the owner's link. A link lives an hour at most (`PROMLET_MAGIC_LINK_TTL`). Within an
-/// hour all unknown browsers together get 20 mails at once and 20 more as their bucket refills, and
-/// known devices 5 and 20: 65. A restart refills both buckets: 25 more.
+/// invalidate the owner's link. A link is valid for an hour at most (`PROMLET_MAGIC_LINK_TTL`).
+/// Within an hour all unknown browsers together get 20 mails at once and 20 more as their bucket
+/// refills, and known devices 5 and 20: 65. A restart refills both buckets: 25 more.
 pub const OUTSTANDING_LINKS_MAX: usize = 128;
 
 impl LinkKind {

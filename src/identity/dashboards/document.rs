@@ -39,13 +39,13 @@ const LEVEL: i32 = 9;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DocumentError {
     /// `dashboard_too_large`.
-    #[error("a dashboard has at most {DASHBOARD_BYTES_MAX} bytes of JSON, this one {0}")]
+    #[error("a dashboard has at most {DASHBOARD_BYTES_MAX} bytes of JSON; this one has {0}")]
     TooLarge(usize),
     /// `dashboard_too_large`.
-    #[error("a dashboard has at most {DASHBOARD_STORED_BYTES_MAX} bytes when compressed, this one {0}")]
+    #[error("a dashboard has at most {DASHBOARD_STORED_BYTES_MAX} bytes when compressed; this one has {0}")]
     StoredTooLarge(usize),
     /// `invalid_dashboard`.
-    #[error("a dashboard has at most {allowed} {what}, this one {found}")]
+    #[error("a dashboard has at most {allowed} {what}; this one has {found}")]
     TooMany {
         /// The limit: `panels`, `queries`, `variables`, `levels of nesting` or `tags`.
         what: &'static str,

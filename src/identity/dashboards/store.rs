@@ -135,7 +135,7 @@ pub enum DashboardError {
     )]
     TooLarge,
     /// `limit_reached`.
-    #[error("an account stars at most {0} dashboards of an organisation")]
+    #[error("an account can star at most {0} dashboards of an organisation")]
     TooManyStars(usize),
     /// `invalid_dashboard` and `dashboard_too_large`.
     #[error(transparent)]
@@ -184,7 +184,7 @@ pub fn parse_message(text: &str) -> Result<String, DocumentError> {
     let message = text.trim();
     let chars = message.chars().count();
     if chars > MESSAGE_CHARS_MAX {
-        let message = format!("has at most {MESSAGE_CHARS_MAX} characters, this one {chars}");
+        let message = format!("has at most {MESSAGE_CHARS_MAX} characters; this one has {chars}");
         return Err(DocumentError::Field { field: "message", message });
     }
     Ok(message.to_owned())

@@ -150,7 +150,7 @@ pub struct EmbedPolicy {
     /// The only dashboard that may be shown. Since version 3 of [`KeyRow`].
     pub dashboard: Option<DashboardPolicy>,
     /// The alerts and their fields that may be shown. Unlike the other fields it grants, and `None`
-    /// grants nothing. Since version 5 of [`KeyRow`].
+    /// grants nothing. The field exists since version 5 of [`KeyRow`].
     pub alerts: Option<AlertsPolicy>,
 }
 

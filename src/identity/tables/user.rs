@@ -134,7 +134,7 @@ impl Record for UserRow {
     }
 }
 
-/// The knowledge about the owner of an account's address.
+/// The evidence that an account's owner reads mail to its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::identity) enum AddressProof {
     // Variants are stored by their index: append new ones.

@@ -121,7 +121,7 @@ pub enum ReadError {
     /// A chunk ends before its last sample.
     #[error("a chunk ends before its last sample")]
     ChunkTruncated,
-    /// The encoding of a chunk is not known here.
+    /// The decoder does not know the encoding of a chunk.
     #[error("chunks of the encoding {0} are not supported")]
     ChunkEncoding(u64),
     /// A chunk is invalid.

@@ -74,7 +74,7 @@ pub enum OpenError {
     NoExport(#[source] ExportError),
     /// The folder was set up, but neither control nor its journal has a user: set-up is not offered
     /// again.
-    #[error("{} says that this store had users, but control, its exports and its journal hold none: restore them from a backup (`promlet restore`)", marker.display())]
+    #[error("{} states that this store had users, but control, its exports and its journal hold none: restore them from a backup (`promlet restore`)", marker.display())]
     AccountsGone {
         /// `INITIALISED`.
         marker: PathBuf,

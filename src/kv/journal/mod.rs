@@ -82,7 +82,7 @@ pub enum JournalError {
         found: StoreId,
     },
     /// The file was written by a newer version; it is left unchanged.
-    #[error("journal {} has version {found}, this program reads {VERSION}", path.display())]
+    #[error("journal {} has version {found}, but this program reads {VERSION}", path.display())]
     Newer {
         /// The file.
         path: PathBuf,

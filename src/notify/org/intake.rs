@@ -38,7 +38,7 @@ impl OrgNotifier {
         }
     }
 
-    /// Stores an alert. Returns whether it is known now.
+    /// Stores an alert. Returns whether the alert is known now.
     fn store_entry(&mut self, fingerprint: AlertFingerprint, entry: AlertEntry, now: Timestamp) -> bool {
         if let Some(known) = self.entries.get_mut(&fingerprint) {
             // Two alerts with the same fingerprint.

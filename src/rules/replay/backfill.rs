@@ -117,7 +117,7 @@ impl Backfill {
             values.add(&labels, samples, histograms)?;
         }
         values.finish()?;
-        // Another rule may have written the series at the same time. Its value wins.
+        // Another rule may have written the series at the same time. The stored value wins.
         let mut markers = BackfillWriter::new(report, context, now);
         for (labels, times) in ends.iter().filter(|(_, times)| !times.is_empty()) {
             let marker = |at| Sample { at, value: stale_nan() };

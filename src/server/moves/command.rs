@@ -140,7 +140,7 @@ impl Moves {
             return Ok(false);
         }
         self.probe(org, &target)?;
-        // The thread stores the row that it knows.
+        // The thread stores the row that it has in memory.
         self.stop_one(org.id);
         let is_moved = self.stored(org)?.is_some_and(|row| row.step.is_moved());
         let engine = is_moved.then(|| target.query()).transpose()?;

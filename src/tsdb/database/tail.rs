@@ -17,7 +17,7 @@ use crate::tsdb::wal::samples::{self, LogSample};
 use crate::tsdb::wal::sink::Sink;
 
 /// A position in the log that moves towards its end. It returns every record once the record is
-/// durable and visible to queries, in the order of the log. Reading holds up no writer.
+/// durable and visible to queries, in the order of the log. Readers do not block writers.
 ///
 /// A tail alone keeps no file: [`Tsdb::pin`] does.
 #[derive(Debug)]

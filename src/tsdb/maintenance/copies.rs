@@ -204,8 +204,8 @@ impl Tsdb {
         if records.is_empty() { Ok(()) } else { self.copied_log()?.append_copied(records) }
     }
 
-    /// Stores a seal record. Its barrier counts at once. The samples are moved by the next
-    /// [`Tsdb::seal_if_due`]; those of a seal of all times now, because later samples may have
+    /// Stores a seal record. The barrier of the seal is valid at once. The samples are moved by the
+    /// next [`Tsdb::seal_if_due`]; those of a seal of all times now, because later samples may have
     /// their times.
     fn store_seal(&self, record: CopiedRecord) -> Result<(), CopyError> {
         let (org, seq) = (record.org, record.seq);

@@ -273,8 +273,8 @@ impl Tsdb {
         self.sealer.lock().ignore_poison()
     }
 
-    /// Blocks seals of one organisation while the guard lives. Speeds up the organisation's seal in
-    /// progress, and waits only for that seal.
+    /// Blocks seals of one organisation until the guard is dropped. Speeds up the organisation's
+    /// seal in progress, and waits only for that seal.
     pub(in crate::tsdb) fn block_seals_of<'s>(&self, store: &'s OrgStore) -> MutexGuard<'s, ()> {
         self.seals_waiting.fetch_add(1, Ordering::SeqCst);
         let guard = store.sealing();

@@ -79,7 +79,7 @@ struct RegistryReader {
 }
 
 impl RegistryReader {
-    /// Reads one registry. Returns none if the receiver is gone.
+    /// Reads one registry. Returns `None` if the receiver was dropped.
     fn send(&self, org: OrgId, path: &Path) -> Option<()> {
         let mut is_foreign = false;
         let read = registry::read(path, self.store, org, &mut |kind, body| {

@@ -209,7 +209,7 @@ fn apply(
                 stored.fetch_add(outcome.stored, Ordering::Relaxed);
                 stores.uncovered.fetch_add(outcome.stored, Ordering::Relaxed);
             }
-            // The receiver is gone only after an error.
+            // The receiver is dropped only after an error.
             WorkerTask::Barrier(done) => drop(done.send(())),
         }
     }

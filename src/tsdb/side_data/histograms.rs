@@ -108,7 +108,8 @@ impl Histograms {
         None
     }
 
-    /// Appends the histograms in `start..=end` to `out`, ascending. Late ones win.
+    /// Appends the histograms in `start..=end` to `out`, ascending. Late histograms win over those
+    /// in order.
     pub(in crate::tsdb) fn read(&self, start: i64, end: i64, out: &mut HistogramColumns) {
         if start > end {
             return;
@@ -168,7 +169,8 @@ impl Histograms {
         self.freeze();
     }
 
-    /// Makes frozen histograms late again after a failed seal. Newer ones win.
+    /// Makes frozen histograms late again after a failed seal. Newer histograms win over older
+    /// ones.
     pub(in crate::tsdb) fn thaw(&mut self) {
         self.late.fill_from(&mut self.frozen);
     }

@@ -1,5 +1,5 @@
-//! Data that few series have, by series id: native histograms, start timestamps, exemplars. It is
-//! kept beside the head.
+//! Data that few series have, by series id: native histograms, start timestamps, exemplars. The
+//! table is stored next to the head.
 //!
 //! * [`histograms`]: [`histogram_chunk`]s, and late histograms; a seal closes them as it closes the
 //!   floats of the head.

@@ -158,7 +158,8 @@ impl SegmentSet {
         self.tombstones.iter().map(|(_, tombstone)| &**tombstone).filter(about)
     }
 
-    /// Returns the segments with histograms and other side data. Later ones win.
+    /// Returns the segments with histograms and other side data. Later segments win over earlier
+    /// ones.
     pub(in crate::tsdb) fn beside(&self) -> impl Iterator<Item = &Arc<IndexedSegment>> {
         self.parts.iter().filter(|part| part.has_histograms())
     }

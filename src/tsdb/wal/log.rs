@@ -762,7 +762,7 @@ impl LogState {
         self.gate.get().is_some_and(|gate| gate.is_follower())
     }
 
-    /// Asks the gate. Internal records go on while no follower is connected.
+    /// Asks the gate. Internal records are still written while no follower is connected.
     fn admit_by_gate(&self, is_internal: bool) -> Result<(), AppendError> {
         match self.gate.get().map_or(Ok(()), |gate| gate.admit()) {
             Err(StandbyRefusal::Missing) if is_internal => Ok(()),

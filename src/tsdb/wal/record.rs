@@ -47,7 +47,8 @@
 //! Body of a switch, the last record of a file that was left for the next one:
 //! ```text
 //! u64 number of the next file
-//! ``` A switch is synced after the next file exists durably (with its zeros and its name), and
+//! ```
+//! A switch is synced after the next file exists durably (with its zeros and its name), and
 //! before the first record of that file is written. The switch costs one more write and sync for
 //! each file, but no record that still fits waits for them. So a missing file that a switch names
 //! was lost, with or without records. Without the switch the loss of the newest file would go
@@ -97,7 +98,7 @@ pub enum RecordKind {
     Histograms,
     /// Types, help texts and units of metrics.
     Metadata,
-    /// A note of which records are durable.
+    /// A mark of the durable records.
     Mark,
     /// The organisation was dropped.
     Dropped,

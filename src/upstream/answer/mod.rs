@@ -21,7 +21,7 @@ use super::request::UpstreamRead;
 
 /// The most bytes of a response in addition to its list. Metadata has no list.
 const ENVELOPE_BYTES_MAX: usize = 1 << 20;
-/// The most bytes of one element of the list. An element is parsed at once.
+/// The most bytes of one element of the list. An element is parsed as a whole.
 const ELEMENT_BYTES_MAX: usize = 32 << 20;
 /// The most bytes of the metadata of all metrics.
 const METADATA_BYTES_MAX: usize = 32 << 20;

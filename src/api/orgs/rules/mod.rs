@@ -53,8 +53,13 @@ pub fn routes() -> Routes<OrgDeps> {
         .get("/orgs/{slug}/rule-groups/{name}", READS, "Get a group of rules", show)
         .put("/orgs/{slug}/rule-groups/{name}", WRITES, "Create or replace a group of rules", put)
         .delete("/orgs/{slug}/rule-groups/{name}", WRITES, "Remove a group of rules", remove)
-        .post("/orgs/{slug}/rules/preview", READS, "Show what a rule would have done", past::preview)
-        .post("/orgs/{slug}/rules/backfill", WRITES, "Write the past of a recording rule", past::backfill)
+        .post("/orgs/{slug}/rules/preview", READS, "Simulate a rule over a past range", past::preview)
+        .post(
+            "/orgs/{slug}/rules/backfill",
+            WRITES,
+            "Write the past samples of a recording rule",
+            past::backfill,
+        )
         .merge(versions::routes())
 }
 

@@ -10,9 +10,9 @@
 //! 4 publish the new set
 //! 5 remove each source file when its last reader is gone, then its obsolete row
 //! ```
-//! A crash before 3 leaves unlisted files that name the segments they replace, all of which are
-//! listed. The next start removes those files. After a crash past 3, the next start removes the
-//! sources.
+//! A crash before step 3 leaves unlisted files that name the segments they replace, all of
+//! which are listed. The next start removes those files. After a crash past 3, the next start
+//! removes the sources.
 
 mod caches;
 mod deletions;

@@ -283,7 +283,7 @@ mod tests {
                 append(&store, batch);
                 all.extend(batch.iter().copied());
                 for (zone, host) in &queries {
-                    // The last value of each stands for no matcher.
+                    // The last value of each list means that there is no matcher.
                     let scope: Vec<Matcher> =
                         (0..1).filter(|_| *zone < 4).map(|_| Matcher::equal("zone", &format!("z{zone}"))).collect();
                     let pattern = format!("h{host}.*");

@@ -1,4 +1,5 @@
-// What visitors of a page are told about an error: one or two calm sentences. The only table of them.
+// The texts that visitors of a page see for an error: one or two calm sentences. The only table of
+// them.
 
 /** @typedef {'chart' | 'dashboard' | 'list'} Thing */
 
@@ -57,7 +58,7 @@ function wordsOf({ code, status }) {
   return [LATER, 'ask'];
 }
 
-/** What is said about an element that tries again by itself. @param {{code: string, retryAfter: number}} problem */
+/** The text while an element retries. @param {{code: string, retryAfter: number}} problem */
 function promiseOf({ code, retryAfter }) {
   if (code === 'token_endpoint') return '';
   if (code === 'offline') return ' The THING comes back with the connection.';

@@ -20,7 +20,7 @@ const ROWS_MAX = 200;
  * @typedef {{start: number, end: number, step: number}} Grid unix seconds, both inclusive
  */
 
-/** What a transition says. @type {Record<string, string>} */
+/** The text of a transition. @type {Record<string, string>} */
 const WORDS = { pending: 'Pending', firing: 'Firing', inactive: 'Resolved', resolved: 'Resolved' };
 
 /** The ranges of charts of rules, in words. @type {Record<string, string>} */

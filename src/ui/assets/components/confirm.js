@@ -1,4 +1,4 @@
-// The confirmation of a deletion: it says in numbers what is lost, and may ask for the name.
+// The confirmation of a deletion: it states the loss in numbers, and may ask for the name.
 
 import { h } from '../chart/dom.js';
 import { openDialog } from './dialog.js';

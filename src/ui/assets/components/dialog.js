@@ -1,4 +1,4 @@
-// Dialogs: a confirmation that says what is lost, and the prompt to sign in again.
+// Dialogs: a confirmation that states the loss, and the prompt to sign in again.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';

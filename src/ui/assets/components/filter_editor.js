@@ -76,7 +76,7 @@ function openForm(button, id, filter, done, ask) {
     ),
   );
   const suggest = (/** @type {HTMLElement} */ list, /** @type {Promise<unknown[]>} */ asked) =>
-    // Without suggestions the field can be filled in all the same.
+    // If there are no suggestions, the field can still be filled in.
     asked
       .catch(() => [])
       .then((texts) =>

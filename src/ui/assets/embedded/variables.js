@@ -21,7 +21,7 @@ export class Variables {
   #access = new Map();
   /** Values that are shown although the options may lack them. @type {Map<string, string[]>} */
   #wanted = new Map();
-  /** Those of a snapshot. @type {Record<string, string[]> | null} */
+  /** The variables of a snapshot. @type {Record<string, string[]> | null} */
   #stored = null;
 
   /** @param {import('./source.js').DashboardSource} source */

@@ -1,4 +1,5 @@
-// What visitors are told about errors: one calm sentence. The reason goes to the page's developers.
+// The texts that visitors see for errors: one calm sentence each. The page's developers get the
+// reason in an event.
 
 import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';

@@ -159,7 +159,7 @@ function settingChanges(before, after) {
 }
 
 /**
- * What changed, one sentence a line; empty for equal documents. Both are at most DEPTH_MAX deep.
+ * The changes, one sentence a line; empty for equal documents. Both are at most DEPTH_MAX deep.
  * @param {Json} before
  * @param {Json} after
  * @returns {string[]}

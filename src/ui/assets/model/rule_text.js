@@ -96,7 +96,7 @@ export function ruleAt(text, offset) {
 }
 
 /**
- * Where an error of the server is.
+ * The place of the server's error.
  * @param {{detail: string, body?: any, fields?: any[]}} error
  * @returns {Place}
  */

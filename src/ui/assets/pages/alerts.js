@@ -49,7 +49,7 @@ const RULES_MAX = 200;
 /** Most alerts of a rule that are listed. */
 const ALERTS_MAX = 200;
 
-/** What tells rules apart. @param {Entry} entry */
+/** The key that distinguishes rules. @param {Entry} entry */
 const entryKey = ({ group, file, rule }) =>
   JSON.stringify([group, file, rule.name, rule.query, rule.labels, rule.duration]);
 

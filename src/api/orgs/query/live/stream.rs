@@ -217,7 +217,7 @@ impl Viewer {
                     self.pending = Some(Bytes::from_static(b": alive\n\n"));
                 }
                 None => {
-                    // The sender lives as long as the share.
+                    // The sender exists as long as the share.
                     let _ = self.share.changes.changed().await;
                 }
             }

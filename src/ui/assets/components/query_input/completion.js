@@ -65,7 +65,7 @@ export function completer(org) {
       }));
       if (operator) return keywords;
       const possible = FUNCTIONS.filter((row) => begins(row) && row.name !== word);
-      // Those that need a switch of the server come last.
+      // Functions that need a switch of the server come last.
       const functions = possible.sort((a, b) => Number(a.experimental) - Number(b.experimental)).map(
         ({ name, args, help, experimental }) => ({
           text: name,

@@ -1,4 +1,4 @@
-// What transformations share: their context, names of fields, and frames with other rows.
+// The parts that transformations share: their context, names of fields, and frames with other rows.
 
 import { alone } from '../matchers.js';
 import { fieldName, namingOf } from '../names.js';
