@@ -98,7 +98,7 @@ pub struct Rooms {
     pub identity: Arc<Identity>,
     /// The store of samples.
     pub tsdb: Arc<Tsdb>,
-    /// The thread pools that run both.
+    /// The thread pools for work on accounts and samples.
     pub lanes: Lanes,
     /// The wall clock.
     pub clock: Clock,

@@ -74,15 +74,15 @@ pub struct ForwardCounts {
 /// A body that the target refused for good.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefusedBody {
-    /// When it was refused.
+    /// The time of the refusal.
     pub at: Timestamp,
     /// The status; 0 if it was not sent because it is too large.
     pub status: u16,
     /// The beginning of the response.
     pub text: String,
-    /// The samples and histograms in it.
+    /// Number of samples and histograms in the body.
     pub samples: u64,
-    /// Its first series.
+    /// The first series of the body.
     pub first_series: String,
 }
 

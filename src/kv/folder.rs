@@ -149,7 +149,7 @@ pub enum FolderError {
 /// The end of the previous process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LastStop {
-    /// There was none: the folder is new.
+    /// No stop happened, because the folder is new.
     New,
     /// A clean stop.
     Clean,
@@ -581,7 +581,7 @@ fn identity(path: &Path) -> Result<Option<Identity>, FolderError> {
                 None => Ok(None),
             };
         }
-        // Longer than any marker, so it is damaged.
+        // The file is longer than any marker, so it is damaged.
         Err(e) if e.source.kind() == io::ErrorKind::InvalidData => Vec::new(),
         Err(e) => return Err(e.into()),
     };

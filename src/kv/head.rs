@@ -100,7 +100,7 @@ pub enum HeadError {
     Differs {
         /// Directory of the part.
         path: PathBuf,
-        /// The summary recorded when it was finished.
+        /// The summary that was recorded when the part was finished.
         expected: PartSummary,
         /// The summary of the rows read.
         found: PartSummary,

@@ -383,7 +383,7 @@ impl<'e, E: MoveEnvironment> Mover<'e, E> {
                 Err(reason) => reason,
             };
             if batch.sample_count() < before {
-                // The target stored a part of it.
+                // The target stored a part of the batch.
                 waiting.push(batch);
                 continue;
             }

@@ -289,7 +289,7 @@ impl<E: MoveEnvironment> Mover<'_, E> {
         }
     }
 
-    /// Notes the times of samples before they are sent. Returns the step with them.
+    /// Records the times of samples before they are sent. Returns the step with them.
     fn arrived(&mut self, batch: &MoveBatch) -> MoveStep {
         let mut step = self.row.step;
         if let Some(range) = batch.range() {

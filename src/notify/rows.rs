@@ -86,7 +86,7 @@ pub type NotifyChanges = BTreeMap<NotifyRowKey, Option<Vec<u8>>>;
 pub(super) struct NotifiedAlert {
     /// The start of the alert that it was notified about.
     pub(super) starts_at: Timestamp,
-    /// When it was last notified.
+    /// The time of the last notification.
     pub(super) at: Timestamp,
 }
 

@@ -395,7 +395,7 @@ fn a_synchronous_primary_answers_nothing_that_its_follower_does_not_have() {
     });
     until(|| !hub.status().connected);
     assert_eq!(primary.append(1, 60_000, 3.0), Err(AppendError::Standby(StandbyRefusal::Missing)));
-    // It heals: the same sample is answered only once the follower has it.
+    // After the fault ends, the same sample is answered only once the follower has it.
     link.is_cut.store(false, Ordering::SeqCst);
     until(|| primary.append(1, 60_000, 3.0).is_ok());
     assert_eq!(second.samples(), primary.samples());

@@ -50,7 +50,7 @@ fn needed<'a>(tokens: &'a [Token<'a>]) -> Vec<&'a Token<'a>> {
     found
 }
 
-/// Returns the text of a module of these tokens, each written as the text beside it.
+/// Returns the text of a module that consists of these tokens, each with its text.
 pub(crate) fn joined<'a>(tokens: impl Iterator<Item = (&'a Token<'a>, &'a str)>) -> String {
     let mut out = String::new();
     for (token, text) in tokens {

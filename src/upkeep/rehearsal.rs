@@ -29,7 +29,7 @@ const FOLDERS: [&str; 3] = ["control", "journal", "exports"];
 pub(super) struct Rehearsal {
     /// The reason why the server would refuse to start, with the responsible file.
     refused: Option<(&'static str, String)>,
-    /// The notes that the start would log, about repairs too.
+    /// The messages that the start would log, including those about repairs.
     notes: Vec<String>,
     /// The reason why the start would rebuild the database.
     rebuilt: Option<String>,

@@ -12,7 +12,7 @@ use super::{ProgressCallback, UpkeepProgress};
 pub struct RestoreReport {
     /// The number of copied files.
     pub files: u64,
-    /// Their size in bytes.
+    /// The size of the files in bytes.
     pub bytes: u64,
     /// The time of the backup, RFC 3339.
     pub made_at: String,

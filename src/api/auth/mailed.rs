@@ -110,7 +110,7 @@ impl AuthDeps {
         admits
     }
 
-    /// Mails a link if the limits admit it.
+    /// Mails a link if the limits allow the mail.
     pub(super) fn send_link(&self, kind: MailKind, link: &LinkMail, admitted: MailAdmission, now: Timestamp) {
         if !self.admits(kind, admitted) {
             return;

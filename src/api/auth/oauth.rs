@@ -195,7 +195,7 @@ pub(super) async fn callback(
 }
 
 /// Serves GET /auth/oauth/{provider}/callback (docs/specification.md C2) for browsers: always
-/// redirects to a page. `HEAD` uses nothing up.
+/// redirects to a page. A `HEAD` request does not use up the state.
 pub(super) async fn callback_page(
     State(deps): State<AuthDeps>,
     caller: AnyCaller,

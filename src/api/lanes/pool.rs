@@ -271,7 +271,7 @@ impl LanePool {
             if queued.state.has_started() {
                 return self.no_reply();
             }
-            // Otherwise it was removed for another job.
+            // Otherwise the job was removed for another one.
             self.refuse()
         })
     }

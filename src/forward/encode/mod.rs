@@ -181,7 +181,7 @@ struct Buffers {
 struct Run<'a> {
     samples: &'a [Sample],
     histograms: &'a [(Timestamp, Histogram)],
-    /// Milliseconds; 0 for none.
+    /// The time in milliseconds; 0 for none.
     start_ms: i64,
     /// Exemplars, with the last run.
     exemplars: &'a [Exemplar],

@@ -252,8 +252,8 @@ impl Identity {
     }
 
     /// Returns whether an attempt would be accepted now. It is the check that [`Identity::login`]
-    /// makes before it hashes, for callers that have not yet queued for the lane. Only touches
-    /// memory.
+    /// makes before it hashes, for callers that have not yet queued for the lane. Does not access
+    /// the disk.
     ///
     /// # Errors
     /// [`LoginError::Throttled`].

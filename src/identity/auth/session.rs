@@ -169,7 +169,8 @@ const LAG_WAITED_MS: i64 = 10 * 60 * 1_000;
 pub(in crate::identity) const SESSIONS_MAX: usize = 10_000;
 
 impl Identity {
-    /// Looks up the value of a cookie `ms_session` and renews its session. Only touches memory.
+    /// Looks up the value of a cookie `ms_session` and renews its session. Does not access the
+    /// disk.
     pub fn session(&self, cookie: &str, now: Timestamp) -> SessionCheck {
         let Some(session) = self.sessions.find(cookie) else {
             return self.sessions.find_unstored(cookie).map_or(SessionCheck::Unknown, SessionCheck::Ended);
@@ -195,8 +196,8 @@ impl Identity {
         SessionCheck::Live(session)
     }
 
-    /// Returns the live session of a cookie `ms_session`, which is not renewed. Only touches
-    /// memory.
+    /// Returns the live session of a cookie `ms_session`, which is not renewed. Does not access the
+    /// disk.
     pub fn live_session(&self, cookie: &str, now: Timestamp) -> Option<Arc<Session>> {
         self.sessions.find(cookie).filter(|session| session.is_live(now))
     }

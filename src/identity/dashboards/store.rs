@@ -80,7 +80,7 @@ pub struct DashboardVersion {
 pub struct DashboardWrite {
     /// The document.
     pub packed: PackedDashboard,
-    /// The folder; `None` keeps it.
+    /// The folder; `None` keeps the present one.
     pub folder: Option<String>,
     /// A message for the history.
     pub message: String,
@@ -91,7 +91,7 @@ pub struct DashboardWrite {
 pub enum ExpectedVersion {
     /// Any version.
     Any,
-    /// This version; 0 is none.
+    /// The expected version; 0 is none.
     Exactly(u32),
 }
 

@@ -137,12 +137,12 @@ impl Identity {
     }
 
     /// Returns the engine of an organisation; `None` for local samples. The `Arc` stays the same
-    /// until the engine changes. Only touches memory.
+    /// until the engine changes. Does not access the disk.
     pub fn engine(&self, org: OrgId) -> Option<Arc<Engine>> {
         self.engines.0.read().ignore_poison().get(&org).cloned()
     }
 
-    /// Returns all organisations whose engine is not the local one. Only touches memory.
+    /// Returns all organisations whose engine is not the local one. Does not access the disk.
     pub fn engines(&self) -> Vec<(OrgId, Arc<Engine>)> {
         let engines = self.engines.0.read().ignore_poison();
         engines.iter().map(|(org, engine)| (*org, Arc::clone(engine))).collect()

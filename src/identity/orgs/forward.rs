@@ -107,7 +107,7 @@ fn id_of(org: OrgId, number: u32) -> [u8; 8] {
 }
 
 impl Identity {
-    /// Returns whether an organisation has an enabled target. Only touches memory.
+    /// Returns whether an organisation has an enabled target. Does not access the disk.
     pub fn is_forwarding(&self, org: OrgId) -> bool {
         self.forwarding.0.read().ignore_poison().contains(&org)
     }
@@ -203,7 +203,7 @@ impl Identity {
             let before = rows.iter().find(|((_, other), _)| *other == number).map(|(_, row)| row);
             match before {
                 None if !is_new => return Err(ForwardTargetError::NotFound),
-                // Another request created it meanwhile.
+                // Another request created the target meanwhile.
                 Some(_) if is_new => return Err(ForwardTargetError::Exists),
                 None if rows.len() >= FORWARD_TARGETS_MAX => return Err(ForwardTargetError::TooMany),
                 _ => {}

@@ -283,7 +283,7 @@ impl Identity {
             let gone = self.remove_one_rule_group(actor, place.clone(), ExpectedVersion::Any, now());
             match gone {
                 Ok(()) => removed(&place),
-                // Another request removed it meanwhile.
+                // Another request removed the group meanwhile.
                 Err(RuleGroupError::NotFound) => {}
                 Err(error) => return Err(error),
             }

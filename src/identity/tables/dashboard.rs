@@ -28,7 +28,7 @@ pub(in crate::identity) struct DashboardRow {
     pub(in crate::identity) tags: Vec<String>,
     pub(in crate::identity) version: u32,
     pub(in crate::identity) created_at: Timestamp,
-    /// `None` on the command line.
+    /// The author; `None` on the command line.
     pub(in crate::identity) created_by: Option<UserId>,
     pub(in crate::identity) updated_at: Timestamp,
     pub(in crate::identity) updated_by: Option<UserId>,

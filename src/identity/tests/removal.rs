@@ -153,7 +153,7 @@ fn configurations_of_their_documented_size_are_stored_and_read_again() {
     assert_eq!(identity.scrape_config(org).expect("read").and_then(|one| one.text), Some(config));
     assert_eq!(identity.notifications(org).expect("read").and_then(|one| one.text), Some(document));
     assert_eq!(identity.scraped_targets(org).expect("read"), targets);
-    // The secrets in it are still sealed.
+    // The secrets in the row are still sealed.
     let compressed = identity.row::<tables::scrape::ScrapeRow>(&org).expect("read").expect("stored");
     let sealed = compressed.sealed_text.expect("a text");
     assert!(sealed.len() < 20_000 && !sealed.windows(4).any(|bytes| bytes == [0x28, 0xb5, 0x2f, 0xfd]));

@@ -17,10 +17,10 @@ pub struct DeltaTimes {
 /// The reason why a point is not added to the total of its series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeltaRefusal {
-    /// It repeats the previous point.
+    /// The point repeats the previous one.
     #[error("it repeats the previous point, which was already added")]
     Repeated,
-    /// It is not newer than the point before.
+    /// The point is not newer than the previous one.
     #[error("its time is not after that of the previous point; changes are added in order")]
     Reordered,
     /// Its start is after its time.

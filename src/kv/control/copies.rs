@@ -123,7 +123,7 @@ pub enum KnownChanges {
     Changes(Vec<CopiedChange>),
     /// All rows, because the journal no longer has the changes after the position.
     Rows {
-        /// The number of the last change in them.
+        /// The number of the last copied change.
         seq: u64,
         /// [`CopiedChange::check`] of that change; 0 if it is not known.
         check: u32,

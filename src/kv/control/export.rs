@@ -75,7 +75,7 @@ impl ExportError {
 /// A completed export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportReport {
-    /// Sequence number of the last change in it.
+    /// Sequence number of the last change in the export.
     pub seq: u64,
     /// Number of rows.
     pub rows: u64,

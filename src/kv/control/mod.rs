@@ -1,10 +1,10 @@
 //! Control: users, organisations, keys, sessions and similar records; every accepted change is
 //! durable before its reply.
 //!
-//! It is one sled tree. The first byte of a key is its table, and a change is one batch across all
-//! tables. A change is a closure that runs on the committer's thread, so its checks (a code used
-//! once, the last owner) and its writes are atomic. Order of durability: journal, sync, sled, sync,
-//! reply (docs/storage.md section 6).
+//! Control is one sled tree. The first byte of a key is its table, and a change is one batch across
+//! all tables. A change is a closure that runs on the committer's thread, so its checks (a code
+//! used once, the last owner) and its writes are atomic. Order of durability: journal, sync, sled,
+//! sync, reply (docs/storage.md section 6).
 
 mod committer;
 mod copies;

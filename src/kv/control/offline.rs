@@ -47,7 +47,7 @@ pub struct OfflineFacts {
     pub rows: u64,
     /// Number of journal files.
     pub journal_files: u64,
-    /// Number of changes in them.
+    /// Number of changes in the files.
     pub journal_records: u64,
     /// Number of intact exports.
     pub exports: u64,

@@ -42,7 +42,7 @@ pub enum OpenError {
     /// A marker of the folder is damaged or cannot be written.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// sled failed while it was built or written.
+    /// sled failed while the database was built or written.
     #[error(transparent)]
     Database(#[from] DatabaseError),
     /// The journal is damaged, incomplete or another store's.
@@ -55,7 +55,7 @@ pub enum OpenError {
         first: u64,
         /// The last missing change.
         last: u64,
-        /// The evidence for it.
+        /// The reason why a change is missed.
         why: String,
     },
     /// The end of the journal cannot be read, and neither control nor an export has its changes.
@@ -190,7 +190,7 @@ pub(super) fn open(
     let initialised_made = users > 0 && initialised != Initialised::Yes;
     if initialised_made {
         match folder.mark_initialised(options.now) {
-            // The next start with room writes it.
+            // The next start writes it if the disk has room.
             Err(FolderError::File(e)) if files::is_no_room(&e.source) => {
                 opening.notes.push(format!("{}: no room to write it", marker.display()));
             }

@@ -221,7 +221,7 @@ fn next_keyed(bytes: &[u8], layout: Layout, bad: usize, seq: Option<u64>) -> Opt
     let mut places = (bad.next_multiple_of(8).max(bad + 8)..written_bytes(bytes)).step_by(8);
     places.find(|offset| match keyed_at(bytes.get(*offset..).unwrap_or_default(), key, *offset) {
         ScanItem::Record(record) => fits(*offset, record.seq),
-        // There may be further changes after it. The content of its values is never searched.
+        // Further changes may follow the damage. The content of its values is never searched.
         ScanItem::Unreadable(_) => true,
         ScanItem::End | ScanItem::Bad(_) => false,
     })

@@ -58,7 +58,7 @@ struct OpenFile {
 /// A file that takes no more records.
 struct FullFile {
     path: PathBuf,
-    /// The last change in it.
+    /// The last change in the file.
     last_seq: u64,
 }
 

@@ -49,7 +49,7 @@ const NEGATED_RANGES: u64 = 16;
 #[derive(Debug)]
 pub(super) struct Translation {
     pub(super) text: String,
-    /// Estimated time to compile it, in nanoseconds.
+    /// Estimated time of compiling the expression, in nanoseconds.
     pub(super) units: u64,
 }
 

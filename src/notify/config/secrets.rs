@@ -126,7 +126,7 @@ pub(super) fn drop_notes(document: &mut Value) {
     });
 }
 
-/// Removes the secrets, and notes where there were any.
+/// Removes the secrets, and records their places.
 pub(super) fn hide_secrets(document: &mut Value) {
     let hide = |object: &mut Map<String, Value>, names: &[&str]| {
         // Null replaces a removed secret.

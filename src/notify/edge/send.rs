@@ -71,7 +71,7 @@ pub(super) struct MailJob {
 pub(super) struct Deliverer {
     deps: NotifyDeps,
     clients: Mutex<BTreeMap<(OrgId, String), TargetClient>>,
-    /// `None` after the end.
+    /// `None` after the sender has ended.
     mails: Mutex<Option<SyncSender<MailJob>>>,
 }
 

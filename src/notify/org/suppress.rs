@@ -20,7 +20,7 @@ pub struct AlertAcknowledgement {
     pub author: String,
     /// The comment; may be empty.
     pub comment: String,
-    /// When it was made.
+    /// The time of the acknowledgement.
     pub at: Timestamp,
 }
 

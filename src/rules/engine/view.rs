@@ -65,7 +65,7 @@ pub struct RuleGroupView {
     pub group: Arc<RuleGroup>,
     /// The interval in milliseconds, with the default of the server.
     pub interval_ms: i64,
-    /// When it was last evaluated.
+    /// The time of the last evaluation.
     pub last_evaluation: Option<Timestamp>,
     /// How long the last evaluation took.
     pub took: Duration,
@@ -82,7 +82,7 @@ pub struct RuleView {
     pub rule: Arc<Rule>,
     /// Its health.
     pub health: RuleHealth,
-    /// When it was last evaluated.
+    /// The time of the last evaluation.
     pub last_evaluation: Option<Timestamp>,
     /// How long the last evaluation took.
     pub took: Duration,

@@ -71,7 +71,7 @@ pub enum TailContent<'a> {
         /// Whether the seal takes samples of any time.
         all: bool,
     },
-    /// The log notes which records are durable.
+    /// A mark of the durable records.
     Mark,
     /// The log continues in another file.
     Switch {

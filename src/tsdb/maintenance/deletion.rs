@@ -59,7 +59,7 @@ pub enum DeleteError {
     TooMany {
         /// Pending deletions.
         waiting: usize,
-        /// Ranges of series in them.
+        /// Ranges of series in the pending deletions.
         ranges: usize,
     },
     /// The record was not made durable.

@@ -53,9 +53,9 @@ pub struct SealReport {
     pub orgs: u64,
     /// Segments written.
     pub segments: u64,
-    /// Samples in them.
+    /// Number of samples in the segments.
     pub samples: u64,
-    /// Bytes of their files.
+    /// Bytes of the files of the segments.
     pub bytes: u64,
     /// Log files removed.
     pub log_files_removed: u64,
@@ -140,7 +140,7 @@ struct NewSegments<'s> {
     written: &'s [SegmentMeta],
     /// The same segments, opened.
     opened: Vec<Arc<IndexedSegment>>,
-    /// The state after they are listed.
+    /// The state after the segments are listed.
     state: SealState,
     seals_all: bool,
 }

@@ -74,7 +74,7 @@ pub(in crate::tsdb) fn load(
 struct RegistryReader {
     store: StoreId,
     parts: SyncSender<RegistryPart>,
-    /// Sheets for reuse.
+    /// Buffers of columns for reuse.
     used: Receiver<Box<DefinitionColumns>>,
 }
 

@@ -218,7 +218,7 @@ fn a_started_store_uses_less_than_three_quarters_of_the_memory_before() {
         assert_eq!(report.checkpoint_samples > 0, checkpoint.is_some());
         assert!(held * 4 < most * 3, "{rounds} rounds, {checkpoint:?}: {held} B of {most} B");
         assert_eq!(content(&tsdb, ORG), before);
-        // It continues as if it had never stopped.
+        // The store continues as if it had never stopped.
         for round in rounds + 1..rounds + 30 {
             let every = batch((0..SERIES).map(|number| (number, ago(800_000 - round * 15_000, 7.5))));
             tsdb.append(ORG, &every.batch(), NOW).expect("stored");

@@ -197,7 +197,7 @@ pub(in crate::tsdb) struct Resume {
     pub(in crate::tsdb) spans: BTreeMap<OrgId, OrgSpan>,
     /// The number of its first record, or of the next record if it has none.
     pub(in crate::tsdb) first_seq: u64,
-    /// The files before it, in order of number.
+    /// The files before the current one, in order of number.
     pub(in crate::tsdb) full: Vec<FullFile>,
     pub(in crate::tsdb) files: u64,
     pub(in crate::tsdb) file_bytes: u64,

@@ -300,7 +300,7 @@ impl AnswerReader {
         if envelope.is_partial {
             warnings.insert(0, PARTIAL.to_owned());
         }
-        // Other data was counted while it arrived.
+        // The memory of other data was charged while it arrived.
         let metadata = if let AnswerData::Metadata(all) = &data { metadata::bytes_of(all) } else { 0 };
         let (infos, bytes) = (shortened(envelope.infos), elements.held_bytes().saturating_add(metadata));
         Ok(UpstreamAnswer { data, warnings, infos, bytes })

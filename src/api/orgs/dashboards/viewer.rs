@@ -189,8 +189,8 @@ pub(in crate::api::orgs) struct Intervals {
 }
 
 impl Intervals {
-    /// Parses both. The defaults are the step, and the rate interval that Grafana derives from it
-    /// for samples every 15 seconds.
+    /// Parses both intervals. The defaults are the step, and the rate interval that Grafana derives
+    /// from it for samples every 15 seconds.
     ///
     /// # Errors
     /// 400 `invalid_parameter`.

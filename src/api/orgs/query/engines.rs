@@ -60,7 +60,7 @@ impl Engines {
         self.identity.as_ref()?.engine(org)
     }
 
-    /// Returns whether another server has samples of an organisation. Only touches memory.
+    /// Returns whether another server has samples of an organisation. Does not access the disk.
     pub fn is_remote(&self, org: OrgId) -> bool {
         self.engine(org).is_some()
     }
@@ -70,7 +70,7 @@ impl Engines {
         &self.egress
     }
 
-    /// Returns the engine of an organisation. Only touches memory.
+    /// Returns the engine of an organisation. Does not access the disk.
     ///
     /// # Errors
     /// 503 `upstream_unavailable` if its target cannot be read.

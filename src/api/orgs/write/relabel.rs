@@ -87,7 +87,7 @@ fn text(bytes: &[u8]) -> Option<Cow<'_, str>> {
 /// The outcome of relabelling a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SeriesFate {
-    /// It has this place in the new batch.
+    /// The series has this place in the new batch.
     Kept(usize),
     Dropped,
     Refused,

@@ -48,11 +48,11 @@ const JOBS_MAX: usize = 10_000;
 pub struct UpkeepReport {
     /// Compactions run.
     pub jobs: u64,
-    /// Segments merged by them.
+    /// Number of segments merged by the compactions.
     pub merged: u64,
-    /// Segments written by them.
+    /// Number of segments written by the compactions.
     pub made: u64,
-    /// Bytes written by them.
+    /// Number of bytes written by the compactions.
     pub bytes: u64,
     /// Segments dropped by retention.
     pub expired: u64,

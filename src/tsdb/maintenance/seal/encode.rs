@@ -27,8 +27,8 @@ use crate::tsdb::store::OrgStore;
 /// The longest span that is not cut: a window, and the next one that waited.
 const WHOLE_MS: i64 = 2 * 3_600_000;
 const DAY_MS: i64 = 24 * 3_600_000;
-/// The limit of partitions of late samples, and of others. Twice as many fit one change of the
-/// list.
+/// The limit of partitions of late samples, and of others. One change of the list has room for
+/// twice this number.
 const PARTITIONS_MAX: i64 = 31;
 /// The number of segments that are written at a time.
 const OPEN_MAX: usize = 8;

@@ -39,7 +39,7 @@ import { orgPath, readOrg, request, send } from './server.js';
  *   warnings: string[]}} Preview
  */
 
-/** Most pages of rules that are read. */
+/** The most pages of rules that are read. */
 const PAGES_MAX = 100;
 
 /**

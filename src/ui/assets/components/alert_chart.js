@@ -9,9 +9,9 @@ import { counted } from '../model/metrics.js';
 import { chips } from './live.js';
 import { table } from './parts.js';
 
-/** Most alerts that have a lane. */
+/** The most alerts that have a lane. */
 const LANES_MAX = 12;
-/** Most rows of the table of transitions. */
+/** The most rows of the table of transitions. */
 const ROWS_MAX = 200;
 
 /**

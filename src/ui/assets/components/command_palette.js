@@ -204,7 +204,7 @@ export function openPalette({ org, role, signedOut }) {
         loaded = [...loaded, ...more];
         if (dialog.isConnected) show();
       },
-      // Pages and actions are found without them.
+      // If the read fails, the palette still finds pages and actions.
       () => null,
     );
   void add(async () =>

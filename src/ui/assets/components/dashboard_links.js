@@ -6,7 +6,7 @@ import { attempt } from '../model/attempt.js';
 import { linkOf } from '../model/links.js';
 import { openMenu } from './popup.js';
 
-/** Most dashboards of a menu. */
+/** The most dashboards of a menu. */
 const MENU_MAX = 100;
 
 /**

@@ -9,7 +9,7 @@ import { openMenu } from './popup.js';
  * @typedef {(query: import('../model/variable_query.js').VariableQuery) => Promise<unknown[]>} Ask
  */
 
-/** Most suggestions of a field. */
+/** The most suggestions of a field. */
 const SUGGESTED_MAX = 500;
 /** Operators in words, for screen readers and as a help. */
 const WORDS = ['is', 'is not', 'matches', 'does not match'];

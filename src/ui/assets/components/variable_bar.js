@@ -16,7 +16,7 @@ import { openMenu } from './popup.js';
 
 /** Longer lists have a search field. */
 const SEARCH_FROM = 15;
-/** Most options that are shown at once. */
+/** The most options that are shown at once. */
 const SHOWN_MAX = 200;
 
 /** @param {Selection} selection */

@@ -9,7 +9,7 @@ import { allowedOptions, attributeValues, sentValues } from './view.js';
  * @typedef {import('./view.js').View['access']} Access
  */
 
-/** Most rounds of questions: a variable may depend on the ones before it. */
+/** The most rounds of questions: a variable may depend on the ones before it. */
 const ROUNDS_MAX = 4;
 
 export class Variables {

@@ -5,7 +5,7 @@ import { h } from '../chart/dom.js';
 import { ApiError } from '../chart/request.js';
 import { visitorWords } from '../chart/visitor_words.js';
 
-/** An error that is none of a server. */
+/** An error that does not come from a server. */
 const UNKNOWN = { code: '', status: -1, retryAfter: 0 };
 
 /** The reason of an error, for events. @param {unknown} error */

@@ -6,7 +6,7 @@ import { isSeries } from './transformations/tools.js';
 /** @typedef {import('./frame.js').Frame} Frame */
 /** @typedef {import('./frame.js').Field} Field */
 
-/** Most groups of bars, and bars of a group. */
+/** The most groups of bars, and bars of a group. */
 export const ROWS_MAX = 200;
 export const COLUMNS_MAX = 100;
 

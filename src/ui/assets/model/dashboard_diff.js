@@ -6,7 +6,7 @@ import { listOf, objectOf, objectsOf, sameJson, textOf } from './limits.js';
 
 /** @typedef {import('./limits.js').Json} Json */
 
-/** Most lines; the last one counts the rest. */
+/** The most lines; the last one counts the rest. */
 export const LINES_MAX = 200;
 /** More panels that only moved share a line: one panel that moves pushes many. */
 const MOVED_MAX = 5;

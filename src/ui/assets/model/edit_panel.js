@@ -6,7 +6,7 @@ import { isObject, listOf, objectOf, objectsOf, own, textOf } from './limits.js'
 /** @typedef {import('./limits.js').Json} Json */
 /** @typedef {import('./panel.js').Panel} Panel */
 
-/** Most names of a path. */
+/** The most names of a path. */
 const PATH_MAX = 12;
 const FORBIDDEN = new Set(['__proto__', 'constructor', 'prototype']);
 /** Options that have the same meaning in several kinds of panels. */

@@ -1,6 +1,6 @@
 // The plan of a query with its cost, as rows of a table.
 
-/** Most rows that are shown. */
+/** The most rows that are shown. */
 const ROWS_MAX = 500;
 
 /**

@@ -18,7 +18,7 @@ export { colorOf, currentMappings, mapValue, palette, resolveColor, safeRegex, t
 /** @typedef {{matcher?: import('./matchers.js').Matcher, properties?: Property[]}} Override */
 /** @typedef {{defaults?: FieldConfig, overrides?: Override[]}} FieldConfigSource */
 
-/** Most overrides of a panel, and parts of the path of a property. */
+/** The most overrides of a panel, and parts of the path of a property. */
 const OVERRIDES_MAX = 1000;
 const PATH_MAX = 6;
 const FORBIDDEN = new Set(['__proto__', 'constructor', 'prototype']);

@@ -7,7 +7,7 @@
  * before day 1.
  */
 
-/** Most time zones whose formatter is kept. */
+/** The most time zones whose formatter is kept. */
 const ZONES_MAX = 64;
 /** Longest date pattern. */
 const PATTERN_MAX = 256;

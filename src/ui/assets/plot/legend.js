@@ -13,7 +13,7 @@ import { display, formatUnit } from '../model/units.js';
  * @typedef {{hidden: Set<string>, change: () => void, light?: (key: string | null) => void}} LegendHost
  */
 
-/** Most rows; a button shows the others. */
+/** The most rows; a button shows the others. */
 const ROWS_MAX = 60;
 
 /** A line in the colour of a series. @param {string} color */

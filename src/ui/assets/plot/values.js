@@ -12,7 +12,7 @@ import { objectOf } from '../model/limits.js';
  *   field: Field, times: ArrayLike<any> | null}} Shown
  */
 
-/** Most values of a panel. */
+/** The most values of a panel. */
 const VALUES_MAX = 200;
 
 

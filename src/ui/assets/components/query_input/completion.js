@@ -6,7 +6,7 @@ import { isPlainName } from '../../model/promql.js';
 import { FUNCTIONS, KEYWORD_HELP, SNIPPETS } from '../../model/promql_functions.js';
 
 const OPTIONS_MAX = 12;
-/** Most functions and keywords in a list that has metrics, too. */
+/** The most functions and keywords in a list that has metrics, too. */
 const FUNCTIONS_MAX = 7;
 const DURATIONS = ['1m', '5m', '15m', '30m', '1h', '6h', '1d', '7d', '30d'];
 

@@ -9,7 +9,7 @@ import { time } from '../parts.js';
 
 /** The lifetime of the token of a preview in seconds, unless the key allows less. */
 const LIFETIME_S = 300;
-/** Most bytes of a token that the server reads, inclusive. */
+/** The most bytes of a token that the server reads, inclusive. */
 const TOKEN_MAX = 4096;
 
 /**
