@@ -21,7 +21,7 @@ const SOURCES_MAX: usize = 32;
 const VALUE_BYTES_MAX: usize = 64 << 10;
 /// The most bytes of a label name that a rule makes, inclusive. A longer one is not set.
 const NAME_BYTES_MAX: usize = 1_024;
-/// The most labels of a series that rules make, inclusive. A further one is not added.
+/// The most labels of a series that rules make, inclusive. A label beyond this number is not added.
 const LABELS_MAX: usize = 128;
 
 /// The labels of a series, in any order. Each name occurs once.

@@ -478,8 +478,8 @@ impl Callers {
     }
 
     /// Returns the origin of the page that sent a request, unless it is a page of this server, such
-    /// as one that a page of another origin shows in a frame. Which origins may show it there is
-    /// stated by `frame-ancestors`.
+    /// as one that a page of another origin shows in a frame. `frame-ancestors` names the origins
+    /// that may show the page in a frame.
     fn foreign_origin<'p>(&self, parts: &'p Parts) -> Option<&'p str> {
         let origin = parts.headers.get(header::ORIGIN)?.to_str().unwrap_or("null");
         let is_own = *origin == *self.own_origin || host::is_origin_of(origin, &parts.uri, &parts.headers);

@@ -40,7 +40,8 @@ use crate::model::{Exemplar, Labels, Refusal, Sample, Timestamp};
 use families::{CommentLine, CreatedTimes, MetadataTable};
 use line::{LineCursor, LineError, SampleTail};
 
-/// The end of the reason for refusing the end of a truncated body. It is true of pushed bodies.
+/// The end of the reason for refusing the end of a truncated body. The statement is true of pushed
+/// bodies.
 pub const COMPLETE_LINES_STORED: &str = "; its complete lines are stored";
 
 /// The format of a body.

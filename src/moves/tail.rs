@@ -181,8 +181,8 @@ impl<E: MoveEnvironment> Mover<'_, E> {
         Ok(())
     }
 
-    /// Sends the log up to its end. Returns whether it had samples. The position afterwards is not
-    /// stored: the next request stores it, and so does the caller.
+    /// Sends the log up to its end. Returns whether the batch had samples. The position afterwards
+    /// is not stored: the next request stores it, and so does the caller.
     pub(super) fn drain(&mut self) -> Result<bool, MoveStop> {
         // Samples that an error left here are between the two positions of the row.
         self.unsure = UnsureSeries::default();

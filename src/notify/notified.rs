@@ -48,7 +48,7 @@ impl NotifiedAlerts {
         self.alerts.keys().copied()
     }
 
-    /// Adds or replaces an alert. Returns whether it is new.
+    /// Adds or replaces an alert. Returns whether the alert is new.
     pub(super) fn insert(&mut self, fingerprint: AlertFingerprint, alert: NotifiedAlert) -> bool {
         let known = self.alerts.get(&fingerprint).map(|(_, part)| *part);
         let part = known.unwrap_or_else(|| self.free_part());
@@ -57,7 +57,7 @@ impl NotifiedAlerts {
         known.is_none()
     }
 
-    /// Removes an alert. Returns whether it was there.
+    /// Removes an alert. Returns whether the alert was present.
     pub(super) fn remove(&mut self, fingerprint: AlertFingerprint) -> bool {
         let Some((_, part)) = self.alerts.remove(&fingerprint) else { return false };
         self.count(part, |length| length.saturating_sub(1));

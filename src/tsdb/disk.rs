@@ -250,7 +250,7 @@ pub(super) fn remove_dir_all(dir: &Path) -> Result<(), DiskError> {
     ops::remove_dir_all(dir).map_err(DiskError::at("remove", dir))
 }
 
-/// Unlinks a file if it exists. Returns whether it existed. The caller syncs the directory.
+/// Unlinks a file if it exists. Returns whether the file existed. The caller syncs the directory.
 pub(super) fn remove_if_there(path: &Path) -> Result<bool, DiskError> {
     match remove_file(path) {
         Ok(()) => Ok(true),

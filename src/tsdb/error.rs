@@ -165,7 +165,7 @@ pub enum OpenError {
     /// A file operation failed.
     #[error(transparent)]
     Disk(#[from] DiskError),
-    /// A file belongs to another store or a newer version. It is not changed.
+    /// A file belongs to another store or a newer version. The file is not changed.
     #[error("{}: {what}", path.display())]
     Foreign {
         /// The file.

@@ -1,4 +1,4 @@
-//! Which modules are served together, as a table for the build script and the tests.
+//! The modules that are served together, as a table for the build script and the tests.
 
 use super::bundle::Chunks;
 

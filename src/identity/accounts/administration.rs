@@ -285,7 +285,7 @@ impl Identity {
     }
 
     /// Removes an account's second factor, for an owner who has lost phone and recovery codes. Ends
-    /// its sessions. Returns whether it had a second factor. Blocks (commit).
+    /// its sessions. Returns whether the account had a second factor. Blocks (commit).
     ///
     /// # Errors
     /// [`AdministrationError`]; then nothing is changed.

@@ -89,7 +89,7 @@ impl Session {
         self.ends_at.map_or(idle, |end| idle.min(end))
     }
 
-    /// Returns whether it has neither ended nor expired. Does not renew it.
+    /// Returns whether the session has neither ended nor expired. Does not renew it.
     pub fn is_live(&self, now: Timestamp) -> bool {
         self.live.load(Ordering::Acquire) && now < self.expires_at()
     }

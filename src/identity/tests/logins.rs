@@ -180,7 +180,7 @@ fn a_guesser_on_many_networks_delays_unknown_browsers_and_not_the_owners() {
     attempt(&mut instance, None).expect("the wait has ended for all");
 }
 
-/// The same address from the same network, such as behind one proxy.
+/// The logins have the same address and network, such as behind one proxy.
 #[test]
 fn a_guesser_on_the_same_network_does_not_lock_the_owners_browser_out() {
     let mut instance = TestInstance::with_owner();

@@ -57,7 +57,7 @@ const UNITS: &[(&str, &str)] = &[
     ("us", "microseconds"),
 ];
 
-/// The same for units after a slash.
+/// The singular words of units after a slash.
 const PER_UNITS: &[(&str, &str)] = &[
     ("d", "day"),
     ("h", "hour"),

@@ -141,7 +141,7 @@ fn a_half_written_file_is_read_again_even_if_its_times_are_the_same() {
     let state = folder.files.files.get_mut(Path::new("a.json")).expect("known");
     let stamp = state.stamp;
     assert!(!state.settled);
-    // The same size and, as on a coarse clock, the same times.
+    // The new file has the same size and, as on a coarse clock, the same times.
     folder.dashboard("a.json", "a", "B");
     let changed = FileStamp::of(&fs::metadata(folder.path("a.json")).expect("there"));
     assert_eq!(stamp.map(|stamp| stamp.bytes), Some(changed.bytes));

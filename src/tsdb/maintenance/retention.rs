@@ -509,8 +509,7 @@ mod tests {
         {
             assert_eq!(gone(&list, (None, Some(bytes)), None, 0), expected, "{bytes}");
         }
-        // The same by age: half of the large segment is retained, and so are those that override
-        // it.
+        // Retention by age keeps half of the large segment, and the segments that override it.
         assert_eq!(gone(&list, (Some(50), None), Some(100), 100), [4]);
         assert_eq!(gone(&list, (Some(50), None), Some(151), 151), [4, 1, 2, 3]);
     }

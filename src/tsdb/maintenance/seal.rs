@@ -138,7 +138,7 @@ struct SealRecord {
 /// The segments of a seal, which are not listed yet.
 struct NewSegments<'s> {
     written: &'s [SegmentMeta],
-    /// The same segments, opened.
+    /// The opened files of these segments.
     opened: Vec<Arc<IndexedSegment>>,
     /// The state after the segments are listed.
     state: SealState,

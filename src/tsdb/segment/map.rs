@@ -244,7 +244,8 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     }
 }
 
-/// Maps a page of zeros at the address if it is in one of our maps. Returns whether it did.
+/// Maps a page of zeros at the address if it is in one of our maps. Returns whether the address was
+/// in a map.
 fn cover(address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Ordering::SeqCst);
     for slot in &SLOTS {

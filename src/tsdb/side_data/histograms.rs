@@ -220,8 +220,8 @@ impl Histograms {
     pub(in crate::tsdb) fn delete(&mut self, start: i64, end: i64) {
         let outside = |at: i64| !(start..=end).contains(&at);
         self.retain_in_order(outside);
-        // The same value as after a load from a checkpoint. Released histograms were before the
-        // barrier, where none is in order any more.
+        // The value is the same as after a load from a checkpoint. Released histograms were before
+        // the barrier, where none is in order any more.
         self.last = self.chunks().map(|(_, last, ..)| last).last();
         self.late.retain(outside);
         self.frozen.retain(outside);

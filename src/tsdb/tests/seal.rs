@@ -235,7 +235,7 @@ fn a_repeated_sample_after_its_seal_is_judged_alike_live_and_after_a_restart() {
     let (tsdb, _) = open(dir.path());
     write(&tsdb, ORG, &up("a"), &[ago(10, 1.0), ago(5, 2.0)]);
     tsdb.seal(NOW).expect("sealed");
-    // The same bits and others, at the time of the series' last sample.
+    // Writes the same bits and other ones, at the time of the series' last sample.
     for value in [2.0, 3.0] {
         assert_eq!(write(&tsdb, ORG, &up("a"), &[ago(5, value)]).stored, 1);
     }

@@ -279,8 +279,8 @@ impl QueryRun {
         Ok(())
     }
 
-    /// Returns whether the scope admits a series that the server listed. A server that ignores the
-    /// matchers of a listing so shows nothing. The label of the tenant is removed from answers.
+    /// Returns whether the scope admits a series that the server listed. So a server that ignores
+    /// the matchers of a listing reveals nothing. The label of the tenant is removed from answers.
     fn admits(&self, labels: &Labels) -> bool {
         let scope = &self.access.scope;
         let tenant = self.upstream.as_ref().and_then(UpstreamRun::tenant).map(Matcher::name);

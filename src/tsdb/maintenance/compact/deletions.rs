@@ -30,8 +30,8 @@ pub(super) enum Age {
     Overdue,
 }
 
-/// The pending deletions and the times at which they were first seen. They are kept only in memory.
-/// Deletions found at a start are overdue.
+/// The pending deletions and the times at which they were first seen. The deletions are kept only
+/// in memory. Deletions found at a start are overdue.
 #[derive(Debug, Default)]
 pub(super) struct PendingDeletions {
     since: BTreeMap<(OrgId, u64), Option<Timestamp>>,

@@ -22,7 +22,7 @@ impl From<Damage> for NotBulkLoadable {
     }
 }
 
-/// IdTable that are hashed in one batch.
+/// Number of rows that are hashed in one batch.
 const BATCH_ROWS: usize = 256;
 /// Tables with at most this many series are hashed by one thread.
 const ONE_THREAD_MAX: usize = 1 << 15;

@@ -106,7 +106,7 @@ impl Paced<'_> {
     }
 }
 
-/// GroupBuilder between two charges of memory to the pace.
+/// Number of groups between two charges of memory to the pace.
 const GROUPS_PER_REQUEST: usize = 1_024;
 
 /// Returns the memory of a group of `labels` labels in bytes: its label set, its key and its entry

@@ -1,4 +1,4 @@
-// Which series of a chart are shown, and their colours; both survive a refresh.
+// The shown series of a chart, and their colours; both survive a refresh.
 
 import { COLOURS } from './style.js';
 

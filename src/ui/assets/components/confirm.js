@@ -5,8 +5,8 @@ import { openDialog } from './dialog.js';
 import { field, form } from './form.js';
 
 /**
- * Asks, and deletes if that was confirmed: errors are shown in the dialog. Returns whether it was
- * deleted.
+ * Asks, and deletes if that was confirmed: errors are shown in the dialog. Returns whether the
+ * object was deleted.
  * @param {Object} options
  * @param {string} options.heading
  * @param {string} options.loss what cannot be undone

@@ -49,8 +49,8 @@ export class Variables {
 
   /** A choice of the visitor. @param {string} name @param {string[]} values */
   choose(name, values) {
-    // Which variables depend on it is known to the server only: the others keep their values as far as
-    // their options have them.
+    // Only the server knows which variables depend on it, so the other variables keep their values
+    // if their options have them.
     this.#variables = this.#variables.map((variable) => {
       const selection = this.selections.get(variable.name);
       if (variable.type !== 'query' || variable.name === name || !selection) return variable;

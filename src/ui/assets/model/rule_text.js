@@ -111,7 +111,7 @@ export function placeOf({ detail, body, fields = [] }) {
 }
 
 /**
- * The same place in the text of the group.
+ * The corresponding place in the text of the group.
  * @param {Place} place in a rule
  * @param {RuleText} rule
  * @returns {Place}

@@ -31,8 +31,8 @@ const REFRESH_MS = 5000;
 const rowId = (page) => JSON.stringify([credentialId(page), page.origin, page.dashboard?.uid ?? null]);
 
 /**
- * Revokes after a dialog that offers a choice and states the effect in numbers. Returns whether it
- * did.
+ * Revokes after a dialog that offers a choice and states the effect in numbers. Returns whether the
+ * person confirmed.
  * @param {Context} context
  * @param {readonly EmbedPage[]} pages
  * @param {EmbedPage} page

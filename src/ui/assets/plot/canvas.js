@@ -235,7 +235,7 @@ export class PlotCanvas {
     if (chosen) select(chosen);
   }
 
-  /** Ends a drag. Returns whether it was one, and no click. */
+  /** Ends a drag. Returns whether the gesture was a drag, not a click. */
   #zoom() {
     const [drag, place] = [this.#drag, this.#place];
     this.#drag = null;

@@ -16,7 +16,7 @@ import { objectOf } from '../model/limits.js';
 const VALUES_MAX = 200;
 
 
-/** Which fields a panel reduces: numbers, or those whose name matches. @param {unknown} wanted
+/** The fields that a panel reduces: numbers, or those whose name matches. @param {unknown} wanted
  *  @returns {(field: Field) => boolean} */
 function fieldFilter(wanted) {
   if (typeof wanted !== 'string' || wanted === '') return (field) => field.type === 'number';
