@@ -25,8 +25,8 @@ pub(super) fn run(dir: &Path, out: &Path, with_key: bool) -> anyhow::Result<()> 
         Ok(mut client) => {
             let staged: Staged = client.request(&AdminRequest::StageBackup { with_key })?;
             let copied = copy(&staged, &out, with_key);
-            // Also after a failure: the next backup is refused until the server has removed the
-            // staged files.
+            // The request is also sent after a failure, because the next backup is refused until
+            // the server has removed the staged files.
             client.close();
             (staged, copied?)
         }

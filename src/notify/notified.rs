@@ -12,7 +12,8 @@ use super::limits::ALERTS_MAX;
 use super::rows::{NotifiedAlert, NotifiedPart, encode_notified};
 use crate::model::Timestamp;
 
-/// The most alerts of a part, inclusive. Rows of earlier versions are first parts with more.
+/// The most alerts of a part, inclusive. A row of an earlier version becomes a first part, which
+/// may have more alerts.
 const PART_ALERTS_MAX: usize = 4_000;
 /// The most parts.
 pub(super) const PARTS_MAX: u8 = 3;

@@ -207,7 +207,8 @@ impl PoolState {
             }
             queue.parked.push(own.clone());
             drop(queue);
-            // The waking thread has removed this one from the list. A wake-up may also be spurious.
+            // The thread that wakes this thread has removed it from the list. A wake-up may also be
+            // spurious.
             own.park();
             queue = self.lock();
             queue.parked.retain(|thread| !thread.is_same(&own));

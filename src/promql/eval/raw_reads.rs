@@ -29,8 +29,8 @@ pub struct RawRead {
 }
 
 /// Returns the ranges that the selectors of a plan read, in the order of the query text. Selectors
-/// with equal matchers whose ranges overlap are one entry. Ranges with a gap between them are not:
-/// the gap of `offset 1w` is much larger than both.
+/// with equal matchers whose ranges overlap are one entry. Ranges with a gap between them are not
+/// joined, because the gap, such as that of `offset 1w`, can be much larger than both.
 pub(in crate::promql) fn raw_reads(plan: &Plan, query: &Query, options: &Options) -> Vec<RawRead> {
     let steps = query.steps;
     let grid = Grid { start_ms: steps.start().as_ms(), step_ms: steps.step_ms(), len: steps.len() };

@@ -124,7 +124,7 @@ impl ParallelTask for AggregateTask {
 }
 
 impl AggregateTask {
-    /// Computes blocks while it `should_continue`. This is the part of one thread.
+    /// Computes blocks while it `should_continue`. Each thread of the task runs this function.
     fn compute_blocks(
         &self,
         check: ContinueCheck<'_>,

@@ -264,7 +264,8 @@ impl AdversaryRun {
             self.clock.store();
         } else {
             self.clock.kill();
-            // Up to five minutes of running are not stored, in which the clock may have fallen.
+            // The running time of the last five minutes may not be stored, and the clock may have
+            // fallen in it.
             self.promise.led_ms += HOUR;
             if self.clock.at.latest_ms < self.machine.true_ms - 4 * MINUTE {
                 self.promise.agreed_at = None;

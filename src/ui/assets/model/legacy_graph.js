@@ -81,7 +81,7 @@ function lookProperties(source, base) {
 }
 
 /**
- * `custom.lineWidth` and plain names into `{custom: {lineWidth}}`.
+ * Converts names such as `custom.lineWidth` into `{custom: {lineWidth}}`.
  * @param {Record<string, unknown>} properties
  */
 function nested(properties) {
