@@ -432,8 +432,8 @@ impl Callers {
         Ok(Credential::Token { grant: Arc::new(grant), slug: slug.into_owned(), key, usage })
     }
 
-    /// Identifies a public link. It is charged before anything else is done with it. Its matchers
-    /// were compiled when it was loaded.
+    /// Identifies a public link. The request is charged before any other step. Its matchers were
+    /// compiled when it was loaded.
     fn link(
         &self,
         secret: &str,

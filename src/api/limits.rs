@@ -75,7 +75,7 @@ pub enum MailClass {
 }
 
 /// A party that an invitation is charged to. Each invitation is charged to both, so that an account
-/// with many organisations can send no more.
+/// with many organisations cannot send more invitations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Inviter {
     Org(OrgId),
@@ -103,7 +103,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Returns the limits with nothing used.
+    /// Returns unused limits.
     pub fn new(options: LimitsOptions, clock: &Clock) -> Limits {
         let ticker = Ticker::start(clock);
         let most = options.entries_max;

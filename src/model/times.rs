@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 #[derive(Debug)]
 pub struct Times {
     regular: Option<RegularTimes>,
-    /// There from the beginning where they are not steady.
+    /// The list exists from the beginning if the times are not regular.
     list: OnceLock<Vec<i64>>,
 }
 

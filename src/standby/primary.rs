@@ -469,7 +469,7 @@ impl Primary {
         if row.role != StandbyRole::Primary {
             return Err(BaseError::Source("this server is fenced".to_owned()));
         }
-        // Before anything is staged, so that the log after the base stays.
+        // The hold begins before the base is staged, so that the log after the base stays.
         let hold = tsdb.last_stored_record().max(1);
         let keep = |base_hold: Option<u64>| {
             let mut state = self.state();
@@ -724,7 +724,7 @@ impl Stream {
                     self.accounts = change.seq;
                     Frame::Change(change).encode(out);
                 }
-                // There may be more.
+                // More changes may follow.
                 return Ok(());
             }
             KnownChanges::Changes(_) => {}

@@ -256,7 +256,7 @@ fn catch_up(primary: &Store, store: &Store, link: &Arc<Direct>) {
     let copying = follower(store);
     let (thread, used) = (Arc::clone(&copying), Arc::clone(link));
     let thread = std::thread::spawn(move || thread.copy(used.as_ref()));
-    // A handshake stores another link even if the follower lacks nothing.
+    // A handshake stores another link even if the follower has all records and changes.
     until(|| {
         let has_log = store.tsdb.last_stored_record() == primary.tsdb.last_stored_record();
         let row = store.control.standby().expect("read");

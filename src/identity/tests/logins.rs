@@ -52,8 +52,8 @@ fn hashes_of_older_costs_take_the_same_work_as_unknown_addresses() {
     for email in everybody {
         assert_eq!(spent(&mut instance, email), 8 + 16 * 2 + 64 * 3, "{email}");
     }
-    // A login replaces the hash by one of today's cost. After the last login of a cost, it adds no
-    // work.
+    // A login replaces the hash by one of today's cost. A cost adds no work after the last account
+    // with it has logged in.
     for email in [EMAIL, "rosa@example.org"] {
         instance.login_as(email, PASSWORD, "192.0.2.200", None).expect("right");
     }

@@ -182,8 +182,8 @@ impl Control {
 
     /// Stores rows that are ignored without their main row (last seen, last used), 32 in a change.
     ///
-    /// The committer drops a row whose main row no longer exists, so a late batch never revives
-    /// something revoked.
+    /// The committer drops a row whose main row no longer exists, so a late batch never makes a
+    /// revoked row valid again.
     ///
     /// # Errors
     /// As for [`Control::commit`]; rows of earlier changes of this call are stored then.

@@ -112,7 +112,7 @@ mod tests {
     #[test]
     fn dates_equal_those_of_chrono() {
         use chrono::{DateTime, Datelike, Timelike};
-        // About every third day of 1,600 years, at changing times of day.
+        // The test covers about every third day of 1,600 years, at changing times of day.
         for i in -100_000..100_000i64 {
             let seconds = i * 263_003;
             let date = DateTime::from_timestamp(seconds, 0).expect("within chrono's range");

@@ -168,7 +168,7 @@ impl Moves {
         self.run(org.id, row)
     }
 
-    /// Tells a wrong URL, credential or tenant before anything is stored. Returns whether the
+    /// Detects a wrong URL, credential or tenant before the move is stored. Returns whether the
     /// target is VictoriaMetrics.
     fn probe(&self, org: &Org, target: &MoveTarget) -> Result<bool, String> {
         let row = MoveRow::new(Vec::new(), String::new(), self.clock.now());

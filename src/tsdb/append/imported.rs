@@ -15,7 +15,8 @@ pub(in crate::tsdb) struct ImportedSamples {
     runs: Vec<ImportedRun>,
     /// The least and the greatest time.
     span: Option<(i64, i64)>,
-    /// Time and bits of the newest sample in order, by series. Not cleared with the samples.
+    /// Time and bits of the newest sample in order, by series. The list is not cleared with the
+    /// samples.
     newest: Vec<(i64, u64)>,
 }
 

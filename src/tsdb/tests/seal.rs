@@ -120,7 +120,8 @@ fn samples_after_a_seal_are_read_together_with_sealed_ones() {
     tsdb.seal(NOW).expect("sealed");
     let series = up("job-1");
     let known = expected.get_mut(&series.to_string()).expect("there");
-    // In order, late between others, late at the same time, and before everything.
+    // Samples in order, late samples between others and at the same time, and samples before all
+    // others.
     for sample in [ago(-1_000, 1.5), ago(1_000_001, 2.5), ago(15_000, -3.5), ago(90_000_000, 4.5)] {
         write(&tsdb, ORG, &series, &[sample]);
         known.retain(|(at, _)| *at != sample.at.as_ms());

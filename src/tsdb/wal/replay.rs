@@ -2,9 +2,9 @@
 //!
 //! Records are handed out in order of seq. If an offset holds bytes but no valid record, or if a
 //! seq is skipped, the rest of the log is searched. If a later record states that the missing one
-//! was durable, this is **damage**: everything readable is still handed out, and the store must not
-//! write. Otherwise it is a **torn tail** that was never acknowledged: nothing after it is handed
-//! out, and its bytes are cleared before the log continues.
+//! was durable, this is **damage**: all readable records are still returned, and the store must not
+//! write. Otherwise it is a **torn tail** that was never acknowledged: no later record is returned,
+//! and its bytes are cleared before the log continues.
 //!
 //! The search trusts no bytes that a sender may have written. In files of version 2 a record counts
 //! only if it verifies with the file's secret, and a record whose header verifies is skipped as a

@@ -30,8 +30,8 @@ use crate::tsdb::store::OrgStore;
 use crate::tsdb::store::segments::{IndexedSegment, SegmentSet};
 use crate::tsdb::store::table_guard::TableGuard;
 
-/// The times of series in several segments that are cached at most, 2 MiB. The memory of a reader
-/// is freed at once.
+/// The times of series in several segments that are cached at most, 2 MiB. The cache is cleared
+/// when it reaches this bound.
 const JOINED_TIMES_MAX: usize = 1 << 18;
 /// The lists of such times that are cached at most.
 const JOINED_MAX: usize = 4_096;

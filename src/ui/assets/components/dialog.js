@@ -56,8 +56,8 @@ export function confirmed({ heading, loss, action }) {
 }
 
 /**
- * The way out for people without a password that they know: the page loads again without a session, asks
- * for the sign-in, and then shows the same address.
+ * For people who do not know their password: the page loads again without a session, asks for the
+ * sign-in, and then shows the same address.
  */
 function signInAgain() {
   const alert = h('p', { class: 'alert', role: 'alert' });

@@ -1,4 +1,5 @@
-// Short messages at the edge of the window: something was done. Errors belong where they happened.
+// Short messages at the edge of the window, which confirm an action. Errors belong where they
+// happened.
 
 import { h } from '../chart/dom.js';
 import { icon } from './icons.js';

@@ -151,7 +151,7 @@ export class DashboardView {
     return { range: this.#range, now: this.#now, dashboard, timeZone: this.#zone };
   }
 
-  /** Whether new points are shown as they come: only up to now. */
+  /** Whether new points are shown as they arrive, which requires a range up to now. */
   get #isLive() {
     return this.host.has('live') && this.snapshot === null && String(this.#range.raw.to) === 'now';
   }

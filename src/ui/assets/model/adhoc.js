@@ -27,7 +27,7 @@ function tokensOf(expr) {
 
 /** Names between an operand and the next one. */
 const BINARY = new Set(['and', 'or', 'unless', 'atan2']);
-/** Names that a list of labels follows. */
+/** Keywords that precede a list of labels. */
 const LISTS = new Set(['by', 'without', 'on', 'ignoring', 'group_left', 'group_right']);
 /** Lists after which an operand is expected. */
 const JOINS = new Set(['on', 'ignoring', 'group_left', 'group_right']);

@@ -54,7 +54,7 @@ export function timeText(seconds) {
 }
 
 /**
- * How long ago something was, in one unit: "2 s ago".
+ * The age of an event in one unit: "2 s ago".
  * @param {number} seconds at least 0
  */
 export function ageText(seconds) {
