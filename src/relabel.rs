@@ -468,7 +468,7 @@ mod tests {
             vec![json!({"action": "labelmap", "regex": "(.+)", "replacement": "$1$1"}); 30],
         ];
         for list in lists {
-            // Its capital letter is longer, and has no boundary of characters at the limit.
+            // The capital letter is longer, and has no boundary of characters at the limit.
             for start in ["x", "\u{149}\u{149}x"] {
                 let rules: Vec<RelabelRule> = list.iter().cloned().map(rule).collect();
                 let rules = RelabelRules::parse(&rules).expect("valid");

@@ -177,7 +177,8 @@ impl Pipeline {
         };
         if let Some(error) = response.extensions_mut().remove::<ApiError>() {
             let mut body = error.render(form, Some(id.as_str()));
-            // Inner layers may have added headers, such as a renewed cookie. They are kept.
+            // Inner layers may have added headers, such as a renewed cookie. Those headers are
+            // kept.
             for name in response.headers().keys().filter(|name| *name != header::CONTENT_LENGTH) {
                 if body.headers().contains_key(name) {
                     continue;

@@ -167,7 +167,7 @@ pub struct StandbyFigure {
     pub name: &'static str,
     /// The text of `# HELP`.
     pub help: &'static str,
-    /// Its value.
+    /// The value.
     pub value: f64,
 }
 

@@ -52,12 +52,12 @@ impl VariableOption {
 /// How the value of a variable is chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VariableAccess<'a> {
-    /// The token or its key sets it: the variable has these values, and those of the document do
-    /// not count.
+    /// The token or its key sets the value: the variable has these values, and those of the
+    /// document do not count.
     Locked(&'a [String]),
-    /// The viewer sets it, to one of these values; `None` allows all.
+    /// The viewer chooses one of these values; `None` allows all.
     Open(Option<&'a [String]>),
-    /// The document sets it.
+    /// The document sets the value.
     Fixed,
 }
 
@@ -99,7 +99,7 @@ pub enum SelectionError {
     /// The values do not fit the type of the variable.
     #[error("the variable {name} {problem}")]
     Unfit {
-        /// Its name.
+        /// The name.
         name: String,
         /// The problem, after the name.
         problem: &'static str,

@@ -564,7 +564,7 @@ impl Forwarders {
         self.failed.lock().ignore_poison().insert((org, number), why);
     }
 
-    /// Stops a target, if it runs. Its pin stays.
+    /// Stops a target, if it runs. The pin stays.
     pub fn stop(&self, org: OrgId, number: u32) {
         self.failed.lock().ignore_poison().remove(&(org, number));
         let stopped = self.running().remove(&(org, number));

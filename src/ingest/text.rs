@@ -11,7 +11,7 @@
 //! grammar, in [`mod@line`], which is generous with blanks, as 0.0.4 is. They differ as follows:
 //!
 //! * Times are whole milliseconds in Prometheus, and seconds with fractions in OpenMetrics.
-//! * * `# {...} 1 2` after a sample is refused in Prometheus. In OpenMetrics it is the exemplar of
+//! * `# {...} 1 2` after a sample is refused in Prometheus. In OpenMetrics it is the exemplar of
 //!   the sample, for every type.
 //! * `name_created`, where `name` is a counter, histogram or summary, is a series in Prometheus. In
 //!   OpenMetrics it is the start timestamp of the series of `name` with these labels, and no series

@@ -1,9 +1,9 @@
 //! sled with additional guards: the steps that its own code omits, and its behaviour on damaged
 //! files.
 //!
-//! * * sled refuses an intact database that has a `snap.*.generating` of length 0, which a full
-//!   disk leaves. It is removed first.
-//! * * sled panics at some damaged files. Every call that may read its files for the first time
+//! * sled refuses an intact database that has a `snap.*.generating` of length 0, which a full
+//!   disk leaves. Such a file is removed first.
+//! * sled panics at some damaged files. Every call that may read its files for the first time
 //!   catches the panic.
 //! * Its threads hold the file lock for some 12 ms after a drop. "Lock held" is retried for 2 s.
 //! * Its `flush` neither writes metadata nor flushes the device. [`Database::flush`] syncs `db` on

@@ -88,7 +88,7 @@ pub enum FolderError {
     Newer {
         /// The folder.
         path: PathBuf,
-        /// Its layout.
+        /// The layout.
         found: u32,
     },
     /// The folder is the queue of an agent.

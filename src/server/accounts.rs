@@ -21,7 +21,7 @@ pub enum FirstAccount {
     Exists,
     /// The account that the environment describes was created.
     Made {
-        /// Its address.
+        /// The address.
         email: String,
         /// The slug of the organisation it owns.
         org: String,

@@ -109,9 +109,9 @@ impl PrimaryState {
 /// The position that a follower reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamRequest {
-    /// Its store.
+    /// The store.
     pub store: StoreId,
-    /// Its epoch.
+    /// The epoch.
     pub epoch: u64,
     /// The last record of its log.
     pub log: u64,

@@ -538,7 +538,7 @@ fn after_a_restart_an_earlier_change_counts_only_once_the_follower_has_it() {
     assert!(!hub.has_accounts_up_to(hub.last_account_change()), "the follower may lack it");
     let link = direct(&hub);
     catch_up(&primary, &second, &link);
-    // Its last acknowledgement may have been cut off; the next handshake repeats it.
+    // The follower's last acknowledgement may have been cut off; the next handshake repeats it.
     let _stream = begin(&hub, &second.request()).expect("begun");
     assert!(hub.has_accounts_up_to(hub.last_account_change()));
     assert_eq!(second.control.scan::<Account>(&()).expect("read"), [(1, Account(2))]);
@@ -595,7 +595,7 @@ fn of_two_overlapping_handshakes_the_one_that_the_follower_heard_of_remains() {
     let mut links = outcomes.iter().flatten().map(|(_, link)| *link);
     let stored = primary.control.standby().expect("read").link;
     assert!(links.any(|link| link == stored), "the stored link was sent");
-    // It acknowledges: from now on only this link is known.
+    // The new follower acknowledges, so from now on only its link is known.
     let current = Acknowledgement { link: stored, epoch: 1, log: request.log, accounts: 0 };
     hub.acknowledge(current).expect("counts");
     assert_eq!(begin(&hub, &request).err().expect("refused").code().0, "standby_unknown");

@@ -313,7 +313,7 @@ pub enum Writes {
 /// A record of the log as it is copied to a follower (docs/standby.md).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogRecord {
-    /// Its number.
+    /// The number.
     pub seq: u64,
     /// The organisation; 0 in marks and switches.
     pub org: OrgId,
@@ -323,7 +323,7 @@ pub struct LogRecord {
     pub version: u8,
     /// In a switch, the length of the next file in bytes; else 0.
     pub next_file_bytes: u32,
-    /// Its body.
+    /// The body.
     pub body: Vec<u8>,
 }
 

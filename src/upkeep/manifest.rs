@@ -68,7 +68,7 @@ pub enum ManifestError {
     Newer {
         /// The manifest.
         path: PathBuf,
-        /// Its format.
+        /// The format.
         found: u32,
     },
 }

@@ -105,7 +105,7 @@ pub struct AlertingAccess {
 pub enum Sender {
     /// An API key.
     Key {
-        /// Its id.
+        /// The id.
         id: KeyId,
         /// The name that its creator gave it.
         name: String,

@@ -123,7 +123,7 @@ impl LaneShared {
                 if job.state.start() {
                     return Some((org, job));
                 }
-                // Its caller was dropped in between.
+                // The job's caller was dropped in between.
                 queue.finished(org);
                 drop(queue);
                 drop(job);

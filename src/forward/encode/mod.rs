@@ -140,7 +140,7 @@ pub struct EncodedRequest {
     pub body: Vec<u8>,
     /// Bytes of protobuf before compression.
     pub plain_bytes: usize,
-    /// Its entries.
+    /// The entries.
     pub counts: EncodedCounts,
 }
 

@@ -45,7 +45,7 @@ pub struct UserChange {
 /// An account to create on the command line.
 #[derive(Clone, Debug)]
 pub struct NewUser<'a> {
-    /// Its address.
+    /// The address.
     pub email: Email,
     /// Display name; may be empty.
     pub name: &'a str,

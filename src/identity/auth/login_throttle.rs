@@ -61,7 +61,7 @@ pub(super) type AddressHash = [u8; 32];
 pub(in crate::identity) struct Attempt {
     /// The address that it tries to log in to.
     pub(in crate::identity) address: AddressHash,
-    /// Its origin.
+    /// The origin.
     pub(in crate::identity) from: AttemptOrigin,
 }
 

@@ -57,7 +57,7 @@ pub struct ExternalAccount {
 pub struct LinkedIdentity {
     /// The id in the API.
     pub id: IdentityId,
-    /// Its provider.
+    /// The provider.
     pub provider: Provider,
     /// The mail address, as the provider reported it last.
     pub email: Option<String>,

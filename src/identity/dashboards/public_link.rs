@@ -76,7 +76,7 @@ pub enum PublicLinkRefusal {
     /// An editor has disabled it.
     #[error("this public link is disabled")]
     Disabled,
-    /// Its time has passed.
+    /// The link's time has passed.
     #[error("this public link has expired")]
     Expired,
     /// The organisation does not allow public links.

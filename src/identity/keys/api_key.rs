@@ -34,7 +34,7 @@ pub struct ApiKey {
     pub slug: OrgSlug,
     /// Display name.
     pub name: String,
-    /// Its scopes.
+    /// The scopes.
     pub scopes: KeyScopes,
     /// A hint to the secret, such as `msk_…Kx3f`.
     pub hint: String,

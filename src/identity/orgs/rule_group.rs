@@ -224,7 +224,7 @@ impl Identity {
         Ok(written)
     }
 
-    /// Removes a group. Its versions stay. Blocks (commits).
+    /// Removes a group. The versions stay. Blocks (commits).
     ///
     /// # Errors
     /// [`RuleGroupError`]; then nothing is changed.

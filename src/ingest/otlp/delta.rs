@@ -23,7 +23,7 @@ pub enum DeltaRefusal {
     /// The point is not newer than the previous one.
     #[error("its time is not after that of the previous point; changes are added in order")]
     Reordered,
-    /// Its start is after its time.
+    /// The start of the point is after its time.
     #[error("its start is after its time")]
     StartAfterEnd,
 }

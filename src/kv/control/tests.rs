@@ -381,7 +381,8 @@ fn without_room_for_a_journal_file_nothing_is_written_and_the_change_may_be_retr
     assert!(matches!(refused, CommitError::Failed(CommitFailure::NoRoom(_))), "{refused}");
     assert_eq!((kept.len(), control.health()), (4, Ok(())));
     assert_eq!(control.get::<TestUser>(&4).expect("get"), None);
-    // The same within one group: a change that saw a discarded change must be discarded as well.
+    // The same holds within one group: a change that saw a discarded change must be discarded as
+    // well.
     let (open_gate, gate) = sync_channel::<()>(1);
     let gated = queue(&control, move |_| {
         gate.recv().expect("opened");

@@ -86,7 +86,7 @@ pub enum JournalError {
     Newer {
         /// The file.
         path: PathBuf,
-        /// Its version.
+        /// The version.
         found: u16,
     },
 }

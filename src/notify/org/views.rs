@@ -32,7 +32,7 @@ pub struct AlertView {
     pub silenced_by: Vec<Arc<str>>,
     /// An alert that inhibits it.
     pub inhibited_by: Option<AlertFingerprint>,
-    /// Its acknowledgement.
+    /// The acknowledgement.
     pub acknowledgement: Option<AlertAcknowledgement>,
 }
 

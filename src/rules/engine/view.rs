@@ -80,7 +80,7 @@ pub struct RuleGroupView {
 pub struct RuleView {
     /// The rule.
     pub rule: Arc<Rule>,
-    /// Its health.
+    /// The health.
     pub health: RuleHealth,
     /// The time of the last evaluation.
     pub last_evaluation: Option<Timestamp>,

@@ -159,7 +159,7 @@ fn a_uid_belongs_to_the_file_that_shows_it() {
     folder.dashboard("b.json", "x", "B2");
     assert_eq!(folder.settle(), ["a.json has the uid x of b.json"]);
     folder.assert_shown(&[("x", "B2")]);
-    // It is shown once the uid is free.
+    // The second file is shown once the uid is free.
     fs::remove_file(folder.path("b.json")).expect("removed");
     folder.settle();
     folder.assert_shown(&[("x", "A")]);

@@ -199,7 +199,7 @@ fn copy_prefix(from: &Path, to: &Path) -> Result<Prefix, StageError> {
         end += bytes;
     }
     let copy = disk::create_file(to)?;
-    // The rest are zeros, which need no blocks.
+    // The other bytes are zeros, which need no blocks.
     copy.write_all_at(content.get(..end).unwrap_or_default(), 0)
         .and_then(|()| copy.set_len(content.len() as u64))
         .map_err(DiskError::at("write", to))?;

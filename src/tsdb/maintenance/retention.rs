@@ -88,7 +88,7 @@ pub(in crate::tsdb) fn expired(
     let mut bytes: u64 = segments.iter().map(|meta| meta.file_bytes).sum();
     let most = keep.bytes.unwrap_or(u64::MAX);
     if bytes <= most && segments.iter().all(|meta| meta.max_ms >= oldest) {
-        // This is nearly always the case.
+        // At nearly all calls no segment is expired.
         return Vec::new();
     }
     let mut gone: Vec<(u64, &'static str)> = Vec::new();

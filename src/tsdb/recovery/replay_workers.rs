@@ -182,7 +182,7 @@ const fn concerns_heads(kind: RecordKind) -> bool {
         | RecordKind::Switch
         | RecordKind::RegistrySeries
         | RecordKind::RegistryMetadata
-        // These are stored beside the heads, in a table of their own.
+        // Side data are stored in a table of their own, not in the heads.
         | RecordKind::Histograms
         | RecordKind::Exemplars
         | RecordKind::Starts => false,

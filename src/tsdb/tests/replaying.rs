@@ -183,8 +183,8 @@ fn a_start_reports_its_progress_and_completes_each_phase() {
         // A spare file may follow the log's last file.
         let spare = u64::from(phase == Phase::Log);
         assert!(last.done <= last.all && (last.files - spare..=last.files).contains(&last.file), "{last:?}");
-        // The rest of a registry is its header, that of the log its last file's zeros. A segment is
-        // reported before it is opened.
+        // The other bytes of a registry are its header, and those of the log are the zeros of its
+        // last file. A segment is reported before it is opened.
         assert!(last.percent() > Some(if phase == Phase::Segments { -1.0 } else { 50.0 }), "{last:?}");
     }
     let last = steps.last().expect("reported");

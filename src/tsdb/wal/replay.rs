@@ -417,8 +417,8 @@ impl LogScan<'_> {
     fn fits(&self, found: &RecordHeader) -> bool {
         match self.expected {
             Some(expected) => found.seq == expected,
-            // This is the first record read. Everything before it is in the checkpoint or was never
-            // written.
+            // The record is the first one that is read. Everything before it is in the checkpoint
+            // or was never written.
             None => found.seq > 0 && found.seq <= self.from_seq.saturating_add(1),
         }
     }

@@ -412,7 +412,7 @@ impl Committer {
             if record.kind == RecordKind::Switch {
                 self.write_copied(&mut group)?;
                 self.copy_switch(&record)?;
-                // It holds the switch, which is in the file before.
+                // The buffer holds the switch, which is already in the previous file.
                 self.buffer.clear();
                 continue;
             }

@@ -205,7 +205,7 @@ export class DashboardView {
     if (!this.#dashboard) this.#content.replaceChildren(h('p', { class: 'quiet', role: 'status', text: 'Loading…' }));
     try {
       const controls = this.#loadControls();
-      // It is awaited below; until then it would count as unhandled.
+      // The promise is awaited below; until then its rejection would count as unhandled.
       controls.catch(() => {});
       const answer = await this.source.view(signal);
       const view = readView(answer);
