@@ -174,7 +174,7 @@ impl HistoryReader {
         if let Some(warning) = self.snapshot.warnings().into_iter().next() {
             return Err(HistoryError::Damaged(warning));
         }
-        // A batch without samples moves the position past what retention removed meanwhile.
+        // A batch without samples moves the position past samples that retention removed meanwhile.
         Ok((at > from).then_some((batch, at)))
     }
 

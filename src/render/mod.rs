@@ -106,7 +106,7 @@ pub struct Chart<'a> {
     pub steps: Steps,
     /// The look of the picture.
     pub style: &'a Style,
-    /// The warnings and infos of the result. The first three are shown.
+    /// The warnings and infos of the result. The picture shows the first three.
     pub messages: &'a [String],
 }
 

@@ -248,7 +248,7 @@ fn damage_outside_the_log_costs_time_only() {
             );
             assert_eq!(content(&tsdb, ORG), before, "{what}");
         }
-        // The next checkpoint repairs it.
+        // The next checkpoint repairs the state.
         let (tsdb, _) = open(dir.path());
         tsdb.checkpoint().expect("made");
         drop(tsdb);

@@ -180,7 +180,8 @@ fn a_folder_that_had_a_follower_logs_its_imports() {
     let one = &batches(1)[0];
     let dir = crate::kv::scratch::temporary_folder().expect("made");
     let (tsdb, _) = open(dir.path());
-    // The log is no longer kept for the follower, but may still have all that it lacks.
+    // The log is no longer kept for the follower, but may still have all records that the follower
+    // needs.
     tsdb._control.change_standby(|row| (row.link, row.hold) = (5, 0)).expect("stored");
     drop(tsdb);
     let (tsdb, _) = open(dir.path());

@@ -579,7 +579,7 @@ fn names_are_restored_from_segments_if_the_registry_is_lost() {
         let (tsdb, report) = open(dir.path());
         assert!(report.read_only.is_none() && report.notes.iter().any(|n| n.contains(words)), "{report:?}");
         assert_eq!(content(&tsdb, ORG), before);
-        // The next seal repairs it.
+        // The next seal repairs the state.
         tsdb.seal(NOW.plus_ms(1_000)).expect("sealed");
         drop(tsdb);
         let (tsdb, report) = open(dir.path());

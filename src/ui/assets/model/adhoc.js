@@ -81,7 +81,7 @@ export function withMatchers(expr, filters) {
     else operand = text !== ')';
   }
 
-  /** Inserts into braces that open at a token. Returns the index of the closing one. @param {number} open */
+  /** Inserts into braces that open at a token. Returns the index of the closing bracket. @param {number} open */
   function insertBefore(open) {
     const close = closing(tokens, open, '}');
     if (close < tokens.length) {

@@ -193,7 +193,7 @@ impl Feed {
 
     /// Ends all streams with an error.
     pub(super) fn end(&self, error: ApiError) {
-        // The first end counts.
+        // Only the first end of a feed is recorded.
         let _ = self.ended.set(error);
         self.changed.send_replace(());
     }
