@@ -212,8 +212,8 @@ impl Pipeline {
             let (status, duration_ms) = (response.status().as_u16(), watch.elapsed_ms());
             let code = response.extensions().get::<Code>().map(|code| code.as_str());
             match status {
-                // Without accounts the server is starting. Requests during the start are not
-                // logged, because clients poll and the start logs its own progress.
+                // Without accounts the server is starting. Its responses are logged at level debug,
+                // because clients poll and the start logs its own progress.
                 500.. if self.auth.is_some() => {
                     tracing::warn!(status, code, duration_ms, "answered {status}")
                 }

@@ -61,7 +61,7 @@ pub struct RuleAlert {
     pub active_at: Timestamp,
     /// The time at which the alert began to fire.
     pub fired_at: Option<Timestamp>,
-    /// Since when it fires without a series in the result.
+    /// The time since which the alert fires without a series in the result.
     pub keep_firing_since: Option<Timestamp>,
     /// The time at which the alert was resolved.
     pub resolved_at: Option<Timestamp>,

@@ -41,7 +41,7 @@ pub(super) enum MailAdmission {
 }
 
 impl MailRequest {
-    /// Returns 202, whatever the result, with the cookie `ms_ml`.
+    /// Returns 202 for every result, with the cookie `ms_ml`.
     pub(super) fn accepted(&self, deps: &AuthDeps, ttl: Duration) -> Response {
         let mut response = accepted(ttl);
         let cookie = deps.cookies.magic_link(&self.browser, ttl);

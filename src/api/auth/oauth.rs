@@ -190,7 +190,7 @@ pub(super) async fn callback(
         }
         Err(refused) => refused.into_response(),
     };
-    // The state cookie is removed whatever the result, because the provider has seen its code.
+    // The state cookie is removed for every result, because the provider has seen its code.
     Ok(deps.without_ticket(answer))
 }
 

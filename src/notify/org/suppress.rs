@@ -128,7 +128,7 @@ impl Suppression<'_> {
         self.acknowledgements.get(&fingerprint).filter(|one| one.starts_at == entry.starts_at)
     }
 
-    /// Returns whether an alert is held back. The silences of the alert must be known.
+    /// Returns whether an alert is suppressed. The silences of the alert must be known.
     pub(in crate::notify) fn holds_back(&self, fingerprint: AlertFingerprint, entry: &AlertEntry) -> bool {
         !entry.silenced.1.is_empty()
             || self.acknowledgement(fingerprint, entry).is_some()

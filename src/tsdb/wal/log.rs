@@ -538,7 +538,7 @@ impl Log {
         self.with_committer(|_| self.shared.vouched.load(Ordering::Acquire))
     }
 
-    /// Runs `work` while the log is held as by a flush.
+    /// Runs `work` under the lock that a flush takes.
     #[cfg(test)]
     pub(in crate::tsdb) fn hold(&self, work: impl FnOnce()) {
         self.with_committer(|_| work());
