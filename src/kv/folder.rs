@@ -643,7 +643,7 @@ fn rewrite_identity(
     write_identity(path, store, created)?;
     let kept = if linked { format!(", the damaged one is {}", kept.display()) } else { String::new() };
     Ok(format!(
-        "{}: {what}; nothing is lost, the journal and all markers say that this is store {store}: it was written again{kept}",
+        "{}: {what}; nothing is lost: the journal and all markers state that this is store {store}, so it was written again{kept}",
         path.join("STORE").display()
     ))
 }

@@ -584,7 +584,7 @@ impl LogScan<'_> {
         {
             let from = self.end.last_seq.saturating_add(1);
             let text = format!(
-                "log file {next} is missing, as the end of log file {newest} says: records from {from} on are lost"
+                "log file {next} is missing, as the end of log file {newest} states: records from {from} on are lost"
             );
             let path = file::path_of(self.dir, newest);
             self.note_damage(&path, text);

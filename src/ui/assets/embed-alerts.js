@@ -130,7 +130,7 @@ class MetricAlerts extends HTMLElement {
     this.setAttribute('title', text ?? '');
   }
 
-  /** The response that is shown; null without one. The page sets it to show data without a request; null requests again. */
+  /** The shown response; null without one. A page may set it to show data without a request. */
   get data() {
     return this.#data;
   }
