@@ -287,7 +287,7 @@ impl std::fmt::Display for Number {
             value if value.is_nan() => f.write_str("NaN"),
             f64::INFINITY => f.write_str("+Inf"),
             f64::NEG_INFINITY => f.write_str("-Inf"),
-            // This form has an exponent where the digits would be many.
+            // This form has an exponent if the number would have many digits.
             value => {
                 let text = format!("{value:?}");
                 f.write_str(text.strip_suffix(".0").unwrap_or(&text))

@@ -153,7 +153,8 @@ impl Moves {
         self.identity.move_of(org.id).map_err(|error| with_sources(&error))
     }
 
-    /// Starts to move an organisation back. Its log is sent to the other engine until the switch.
+    /// Starts to move an organisation back. The organisation's log is sent to the other engine
+    /// until the switch.
     fn turn_back(&self, org: &Org, command: &MoveCommand) -> Result<(), String> {
         self.stop_one(org.id);
         let row = self.stored(org)?.ok_or("the move no longer exists")?;

@@ -41,7 +41,7 @@ const XOR: u8 = 2;
 const RAW: u8 = 3;
 
 /// Appends one mini-block. `times` ascend strictly and are after `before`, the last time in `out`
-/// (0 if there is none). `values` are the bit patterns of as many values.
+/// (0 if there is none). `values` has the bit pattern of the value at each time.
 ///
 /// Takes 1 to 16 samples. Appends nothing for other numbers of samples.
 pub(super) fn put_mini(out: &mut Vec<u8>, before: i64, times: &[i64], values: &[u64]) {

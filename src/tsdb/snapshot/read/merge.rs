@@ -246,7 +246,7 @@ impl ReadState {
         !out.is_empty()
     }
 
-    /// Replaces `out` with the samples that segments have of the announced series of this number.
+    /// Replaces `out` with the samples, in segments, of the announced series with this number.
     fn read_prefetched(
         &mut self,
         set: &SegmentSet,
