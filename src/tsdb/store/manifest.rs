@@ -167,8 +167,8 @@ pub(in crate::tsdb) struct Tombstone {
     /// The number of the next segment at the deletion. Segments from this number on hold no deleted
     /// sample.
     pub(in crate::tsdb) clean_from: u64,
-    /// Ranges of series ids, both ends inclusive, ascending and not adjacent. The ranges, at most
-    /// [`TOMBSTONE_RANGES_MAX`].
+    /// Ranges of series ids, at most [`TOMBSTONE_RANGES_MAX`]: both ends inclusive, ascending and
+    /// not adjacent.
     pub(in crate::tsdb) series: Vec<(u32, u32)>,
 }
 
