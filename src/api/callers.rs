@@ -96,8 +96,8 @@ pub struct Callers {
 struct RequestIdentity {
     callers: Arc<Callers>,
     credential: ApiResult<Credential>,
-    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then require a session,
-    /// whatever the cookies say.
+    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then require a session, for
+    /// any cookies.
     sent_token: bool,
     /// The address that is charged and logged, and the browser.
     client: Client,
@@ -489,9 +489,9 @@ impl Callers {
     /// Identifies the session of the cookies.
     ///
     /// Up to four cookies of this name are tried, because another application on this host may have
-    /// set one, too. For a logout a session is not persisted first, because the disk may be what
-    /// prevents that. If no session is live, a logout gets the ended one whose row is still on
-    /// disk, so that it removes that row as well.
+    /// set one, too. A logout does not persist the session first, because the disk may be unable
+    /// to. If no session is live, a logout gets the ended one whose row is still on disk, so that
+    /// it removes that row as well.
     async fn cookie(&self, headers: &HeaderMap, logout: bool, now: Timestamp) -> ApiResult<Credential> {
         let mut refused = ApiError::new(Code::Unauthenticated, NO_CREDENTIAL);
         let mut left = None;

@@ -2,7 +2,7 @@
 //!
 //! The text of the document and of values that its author wrote is code. Every other value is data,
 //! which must stay where the reference is:
-//! - inside quotes it is escaped for that kind of quotes, whatever the format;
+//! - inside quotes it is escaped for that kind of quotes, in any format;
 //! - in a comment its line breaks are escaped;
 //! - elsewhere it must be a number, a duration or a list of names, or a format that quotes it.
 //!

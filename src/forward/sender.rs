@@ -553,7 +553,7 @@ impl Sender {
     }
 
     /// Returns the number of samples that are not acknowledged. `log_bytes` is the part of the log
-    /// that was not read; its samples are estimated from what was read before.
+    /// that was not read; its samples are estimated from the part that was read before.
     pub fn lag_samples(&self, log_bytes: u64) -> u64 {
         let queued = |shard: &Shard| {
             let batches = shard.waiting.iter().chain(&shard.in_flight).map(SampleBatch::samples);

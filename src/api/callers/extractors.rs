@@ -168,9 +168,9 @@ impl StandingCaller {
         })
     }
 
-    /// Checks that the credential still grants what it granted when the request arrived. Does not
-    /// access the disk. Does not renew a session. Any change of an API key ends the responses of
-    /// the key and of its tokens; the next request is checked by the new settings.
+    /// Checks that the credential still has the permissions that it had when the request arrived.
+    /// Does not access the disk. Does not renew a session. Any change of an API key ends the
+    /// responses of the key and of its tokens; the next request is checked by the new settings.
     ///
     /// # Errors
     /// 401 `session_invalid`, `token_expired`, `token_invalid`, `public_link_invalid` and

@@ -120,7 +120,7 @@ impl Sender {
     }
 }
 
-/// Checks that an API key may write series of any labels, as rules do, and change what happens to
+/// Checks that an API key may write series of any labels, as rules do, and change the handling of
 /// the alerts of any series.
 ///
 /// # Errors

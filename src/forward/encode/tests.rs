@@ -1,5 +1,5 @@
-//! Requests are decoded by `ingest`, which is independent of the encoder, and compared with what
-//! was pushed. Golden bytes are those of Google's protobuf library for Prometheus' definitions.
+//! Requests are decoded by `ingest`, which is independent of the encoder, and compared with the
+//! pushed samples. Golden bytes are those of Google's protobuf library for Prometheus' definitions.
 
 use std::sync::Arc;
 

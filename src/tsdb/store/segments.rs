@@ -90,7 +90,7 @@ pub(in crate::tsdb) struct SegmentSet {
     pub(in crate::tsdb) sealed_all_seq: u64,
     /// The segments in order of last record and number. If two have a sample of a series at the
     /// same time, the later one wins. The output of a compaction takes the place of its newest
-    /// source, whatever was sealed meanwhile.
+    /// source, even if other segments were sealed meanwhile.
     pub(in crate::tsdb) parts: Vec<Arc<IndexedSegment>>,
     pub(in crate::tsdb) bad: Vec<UnreadableSegment>,
     /// The tombstones in order of number.

@@ -19,7 +19,7 @@ export class Visibility {
   }
 
   /**
-   * Sets the colours: a series keeps its own in whatever order the server sends.
+   * Sets the colours: a series keeps its own colour when the server changes the order.
    * @param {Series[]} series
    */
   colour(series) {

@@ -4,8 +4,8 @@
 /** @typedef {'chart' | 'dashboard' | 'list'} Thing */
 
 /**
- * What follows an error: `never` until an attribute changes; `ask` when the visitor asks for it;
- * `self` after a pause.
+ * The next step after an error: `never` until an attribute changes; `ask` when the visitor asks for
+ * it; `self` after a pause.
  * @typedef {'never'|'ask'|'self'} Retry
  */
 
