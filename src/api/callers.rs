@@ -96,8 +96,8 @@ pub struct Callers {
 struct RequestIdentity {
     callers: Arc<Callers>,
     credential: ApiResult<Credential>,
-    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then require a session, for
-    /// any cookies.
+    /// A JWT or a public link was sent, valid or not. Cabinet endpoints then treat it as a request
+    /// without a session, even with a valid cookie.
     sent_token: bool,
     /// The address that is charged and logged, and the browser.
     client: Client,

@@ -338,8 +338,8 @@ impl StopSignals {
         StopSignals(signals.collect())
     }
 
-    /// Waits for a signal. Waits for ever if none can be handled, so that this does not stop the
-    /// server.
+    /// Waits for a signal. Waits for ever if none can be handled, so that the failure does not stop
+    /// the server.
     async fn next(&mut self) {
         let any = |cx: &mut Context<'_>| match self.0.iter_mut().any(|one| one.poll_recv(cx).is_ready()) {
             true => Poll::Ready(()),

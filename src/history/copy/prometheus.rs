@@ -316,7 +316,8 @@ impl CopySource for PrometheusSource {
         self.head_batch()
     }
 
-    /// Returns the position after the last whole series. The head has none: it is read again.
+    /// Returns the position after the last whole series. The head has no position, so it is read
+    /// again from its start.
     fn position(&self) -> CopyPosition {
         self.position
     }

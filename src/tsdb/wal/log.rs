@@ -897,7 +897,7 @@ fn run(shared: &LogState, committer: &Mutex<Committer>) {
     if let (Closing::Drain, Spare::Ready(file)) = (how, spare)
         && lock(committer).is_clear()
     {
-        // An unused spare is harmless. The next start removes it if this fails.
+        // An unused spare is harmless. The next start removes the file if this call fails.
         let _ = disk::remove_file(&file.path).and_then(|()| disk::sync_dir(&shared.dir));
     }
 }
